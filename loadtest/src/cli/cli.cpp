@@ -208,10 +208,12 @@ Result<void> read_faults(const Given& given, TrialSettings& trial) {
     }
     HOTCOUNT_TRY(read(given, "kill-every", parse_duration, trial.kill_every));
     HOTCOUNT_TRY(read(given, "stall", parse_duration, trial.stall));
-    HOTCOUNT_TRY(read(given, "outage", parse_duration, trial.outage));
+    HOTCOUNT_TRY(read(given, "fault", parse_faults, trial.faults));
+    Duration outage{0};
+    HOTCOUNT_TRY(read(given, "outage", parse_duration, outage));
     for (const auto& [option, duration] :
          {std::pair{"kill-every", trial.kill_every}, std::pair{"stall", trial.stall},
-          std::pair{"outage", trial.outage}}) {
+          std::pair{"outage", outage}}) {
         if (!given.contains(option)) continue;
         if (duration < std::chrono::milliseconds{1}) {
             return make_error(ErrorCode::config, fmt::format("--{} takes 1ms or more", option));
@@ -225,9 +227,14 @@ Result<void> read_faults(const Given& given, TrialSettings& trial) {
     if (given.contains("kill-every") && given.contains("stall")) {
         return make_error(ErrorCode::config, "--kill-every and --stall: take one of them");
     }
-    if (given.contains("outage") && !trial.managed_redis) {
-        return make_error(ErrorCode::config,
-                          "--outage needs --managed redis: no other server is stopped");
+    if (given.contains("outage") && given.contains("fault")) {
+        return make_error(ErrorCode::config, "--outage and --fault: take one of them");
+    }
+    for (const char* const option : {"outage", "fault"}) {
+        if (!given.contains(option) || trial.managed_redis) continue;
+        return make_error(
+            ErrorCode::config,
+            fmt::format("--{} needs --managed redis: no other server is stopped", option));
     }
     return {};
 }
@@ -265,6 +272,22 @@ Result<void> read_stores(const Given& given, Settings& settings) {
     HOTCOUNT_TRY(check_range<std::int64_t>("slots", trial.slots, 1, 10'000));
     HOTCOUNT_TRY(read_faults(given, trial));
     return read(given, "limit", Rate::parse, trial.limit);
+}
+
+/// The faults in the load, whose length is known by now.
+Result<void> place_faults(const Given& given, TrialSettings& trial) {
+    if (given.contains("outage")) {
+        Fault fault{trial.duration / 3, FaultKind::redis_pause, {}};
+        HOTCOUNT_TRY(read(given, "outage", parse_duration, fault.lasts));
+        trial.faults = {fault};
+    }
+    for (const Fault& fault : trial.faults) {
+        if (fault.at < trial.duration) continue;
+        return make_error(ErrorCode::config,
+                          fmt::format("--fault {}: the load lasts {} only", format_faults({fault}),
+                                      format_duration(trial.duration)));
+    }
+    return {};
 }
 
 /// Limiters take nothing back; if they are driven beside others, only their share is left out.
@@ -305,6 +328,7 @@ Result<Settings> interpret(Command command, const Given& given) {
     if (canonical) {
         HOTCOUNT_TRY(read_traffic(given, settings.trial));
         HOTCOUNT_TRY(read_load(given, true, settings.trial));
+        settings.trial.keep = settings.out.has_value();
         return settings;
     }
     HOTCOUNT_TRY(read_stores(given, settings));
@@ -316,12 +340,8 @@ Result<Settings> interpret(Command command, const Given& given) {
         HOTCOUNT_TRY(read_traffic(given, group.trial));
         HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
         HOTCOUNT_TRY(read_load(given, false, group.trial));
-        // Counters and votes can be audited from what a server keeps; nothing else can.
-        const bool counters = group.trial.workload == WorkloadKind::counters;
-        group.trial.keep_keys =
-            settings.out && (counters ? !group.trial.managed_redis && !group.trial.managed_database
-                                      : group.trial.workload == WorkloadKind::votes &&
-                                            !group.trial.managed_database);
+        HOTCOUNT_TRY(place_faults(given, group.trial));
+        group.trial.keep = settings.out.has_value();
     }
     settings.trial = settings.groups.front().trial;
     return settings;

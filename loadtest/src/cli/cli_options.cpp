@@ -47,11 +47,11 @@ constexpr std::array kOptions = {
         "redis", "--redis",
         "Server for strategies on Redis: redis:// rediss:// valkey:// unix:///path, or env:NAME or "
         "file:PATH that hold it, which `ps` does not show; the run's "
-        "keys begin with hotcount-load: and are removed, but those of counters with --out",
+        "keys begin with hotcount-load: and are removed, but with --out",
         false, true, true},
     Option{"managed", "--managed",
            "redis, postgres, mariadb: start private servers for the run; Redis without "
-           "persistence, the databases with full durability",
+           "persistence (but with --fault ...redis.kill9), the databases with full durability",
            false, true, true},
     Option{
         "life", "--life",
@@ -79,6 +79,12 @@ constexpr std::array kOptions = {
     Option{"outage", "--outage",
            "Stop the Redis of --managed redis for so long, from a third of the load on [never]",
            false, true, true},
+    Option{
+        "fault", "--fault",
+        "What happens to the Redis of --managed redis, and when, from the end of the warm-up on: "
+        "3s:redis.kill9+1s kills it with SIGKILL and starts it a second later on what it left "
+        "(with appendfsync always); 8s:redis.pause+500ms stops it; several with commas [none]",
+        false, true, true},
     Option{"rebuild-every", "--rebuild-every",
            "zset, script: build one of the sets that outlive the load anew so often: 5ms [never]",
            false, true, true},

@@ -41,7 +41,7 @@ class Program {
         }
         auto folder = RunFolder::make(settings_.out);
         if (!folder) return fail(folder.error());
-        if (auto started = start_servers(); !started) return fail(started.error());
+        if (auto started = start_servers(*folder); !started) return fail(started.error());
         const nlohmann::json provenance = describe_provenance(settings_.command_line);
         const int code = settings_.command == Command::run ? run(*folder, provenance)
                                                            : compare(*folder, provenance);
@@ -54,12 +54,16 @@ class Program {
 
   private:
     /// The private servers asked for; the canonical comparison takes a Redis if it can.
-    Result<void> start_servers() {
+    Result<void> start_servers(const RunFolder& folder) {
         const bool canonical = settings_.command == Command::canonical;
         std::vector<ServerKind> kinds = settings_.managed;
         if (canonical) kinds = {ServerKind::redis};
         for (const ServerKind kind : kinds) {
-            auto started = ManagedServer::start(kind, interrupt_);
+            ManagedOptions options;
+            if (kind == ServerKind::redis) {
+                HOTCOUNT_TRY_ASSIGN(options, redis_options(folder));
+            }
+            auto started = ManagedServer::start(kind, interrupt_, options);
             if (!started && canonical) {
                 notes_.push_back(fmt::format("Redis is left out: {}", started.error().message));
                 return {};
@@ -70,6 +74,7 @@ class Program {
                     fmt::format("--managed {}: {}", to_string(kind), started.error().message));
             }
             servers_.push_back(std::move(started).value());
+            if (kind == ServerKind::redis) redis_ = servers_.back().get();
             const std::string& url = servers_.back()->url();
             const auto use = [&](TrialSettings& trial) {
                 const bool redis = kind == ServerKind::redis;
@@ -80,6 +85,19 @@ class Program {
             for (StrategyGroup& group : settings_.groups) use(group.trial);
         }
         return {};
+    }
+
+    /// A run that is kept keeps what its Redis holds; one that kills it must find it again.
+    Result<ManagedOptions> redis_options(const RunFolder& folder) const {
+        ManagedOptions options;
+        options.durable = settings_.trial.kills_redis();
+        if (folder.temporary()) return options;
+        options.keep = folder.path() / kRedisFolder;
+        std::error_code failed;
+        std::filesystem::create_directory(options.keep, failed);
+        if (!failed) return options;
+        return make_error(ErrorCode::config, fmt::format("cannot make {}: {}",
+                                                         options.keep.string(), failed.message()));
     }
 
     int fail(const Error& error) {
@@ -109,7 +127,8 @@ class Program {
         const TrialHooks hooks{interrupt_,
                                [&] { progress.load(); },
                                [&](const LoadSample& sample) { progress.sample(sample); },
-                               {}};
+                               {},
+                               redis_};
         auto trial = run_trial(trial_settings, folder.path(), provenance, hooks);
         if (!trial) return fail(trial.error());
         progress.end(*trial);
@@ -122,7 +141,7 @@ class Program {
                                             ? compare_parts(settings_)
                                             : canonical_parts(settings_);
         auto comparison = run_comparison(parts, folder.path(), !folder.temporary(), provenance,
-                                         interrupt_, progress);
+                                         interrupt_, redis_, progress);
         if (!comparison) return fail(comparison.error());
         comparison->title = settings_.command == Command::canonical
                                 ? "hotcount-load: the canonical comparison"
@@ -150,11 +169,7 @@ class Program {
                 audit_folder(folder, settings_.trial.redis_url, settings_.trial.database_url);
             if (!audited) {
                 // The folder cannot be audited: that says nothing about the run.
-                FolderAudit unchecked;
-                unchecked.folder = folder;
-                unchecked.conclusion = Conclusion::inconclusive;
-                unchecked.reasons.push_back(audited.error().message);
-                audits.push_back(std::move(unchecked));
+                audits.push_back(not_audited(folder, audited.error()));
             } else {
                 audits.push_back(std::move(audited).value());
             }
@@ -173,6 +188,7 @@ class Program {
     std::FILE* out_;
     std::FILE* log_;
     std::vector<std::unique_ptr<ManagedServer>> servers_{};
+    ManagedServer* redis_{nullptr};  ///< One of them, if there is one.
     std::vector<std::string> notes_{};
 };
 

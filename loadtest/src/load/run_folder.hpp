@@ -4,8 +4,11 @@
 //                  with the results when it ended
 //   ledger.bin     see ledger.hpp
 //   votes.sqlite3  the database, unless --db named another
+//   target.json    what the target knew and the store does not say: clocks, when sets lived
+//   redis.rdb      what the private Redis held after the load: targets/redis_dump.hpp
+//   redis/         the data of the private Redis, while it runs and after a kill -9 of this program
 //
-// A comparison's folder holds compare.json and one such folder per trial.
+// A comparison's folder holds compare.json and one such folder per trial; redis/ is beside them.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +23,12 @@ inline constexpr const char* kRunFile = "run.json";
 inline constexpr const char* kCompareFile = "compare.json";
 inline constexpr const char* kLedgerFile = "ledger.bin";
 inline constexpr const char* kDatabaseFile = "votes.sqlite3";
+inline constexpr const char* kTargetFile = "target.json";
+inline constexpr const char* kRedisFile = "redis.rdb";
+inline constexpr const char* kRedisFolder = "redis";
+// In redis/, as the server names them.
+inline constexpr const char* kRedisDump = "dump.rdb";
+inline constexpr const char* kRedisPid = "redis.pid";
 
 /// Owns the folder: a temporary one goes when this object does.
 class RunFolder {

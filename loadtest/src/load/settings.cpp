@@ -79,6 +79,10 @@ std::string_view to_string(ServerKind kind) {
     return "?";
 }
 
+std::string_view to_string(FaultKind kind) {
+    return kind == FaultKind::redis_pause ? "redis.pause" : "redis.kill9";
+}
+
 std::string_view to_string(Command command) {
     switch (command) {
         case Command::canonical:
@@ -167,6 +171,47 @@ TrafficSettings for_sets(TrafficSettings traffic) {
     traffic.users = std::min(traffic.users, kMost);
     traffic.dup = 0;
     return traffic;
+}
+
+Result<std::vector<Fault>> parse_faults(std::string_view text) {
+    constexpr std::string_view kTakes =
+        "TIME:redis.kill9+TIME and TIME:redis.pause+TIME, such as 3s:redis.kill9+1s";
+    const std::array<std::pair<std::string_view, FaultKind>, 2> names = {
+        {{to_string(FaultKind::redis_pause), FaultKind::redis_pause},
+         {to_string(FaultKind::redis_kill9), FaultKind::redis_kill9}}};
+    std::vector<Fault> faults;
+    for (const std::string_view part : split(text, ',')) {
+        const std::size_t colon = part.find(':');
+        const std::size_t plus = part.find('+');
+        if (colon == std::string_view::npos || plus == std::string_view::npos || plus < colon) {
+            return refuse("fault", part, kTakes);
+        }
+        Fault fault{};
+        HOTCOUNT_TRY_ASSIGN(fault.at, parse_duration(part.substr(0, colon)));
+        HOTCOUNT_TRY_ASSIGN(fault.kind,
+                            parse_name("fault", part.substr(colon + 1, plus - colon - 1), names));
+        HOTCOUNT_TRY_ASSIGN(fault.lasts, parse_duration(part.substr(plus + 1)));
+        if (fault.lasts < std::chrono::milliseconds{1}) {
+            return make_error(ErrorCode::config, fmt::format("{} lasts 1ms or more", part));
+        }
+        faults.push_back(fault);
+    }
+    std::sort(faults.begin(), faults.end(),
+              [](const Fault& a, const Fault& b) { return a.at < b.at; });
+    for (std::size_t i = 1; i < faults.size(); ++i) {
+        if (faults[i - 1].at + faults[i - 1].lasts < faults[i].at) continue;
+        return make_error(ErrorCode::config, "each fault begins after the one before has ended");
+    }
+    return faults;
+}
+
+std::string format_faults(const std::vector<Fault>& faults) {
+    std::string text;
+    for (const Fault& fault : faults) {
+        text += fmt::format("{}{}:{}+{}", text.empty() ? "" : ",", format_duration(fault.at),
+                            to_string(fault.kind), format_duration(fault.lasts));
+    }
+    return text;
 }
 
 Result<std::vector<ServerKind>> parse_managed(std::string_view text) {

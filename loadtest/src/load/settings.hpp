@@ -4,6 +4,7 @@
 // strategies and of everything else one can misspell are listed there too.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <hotcount/limiter.hpp>
@@ -25,6 +26,20 @@ std::string_view to_string(Command command);
 /// The private servers that this program can start: targets/managed_server.hpp.
 enum class ServerKind : std::uint8_t { redis, postgres, mariadb };
 std::string_view to_string(ServerKind kind);
+
+/// What can be done to the private Redis in the middle of a load: targets/server_faults.hpp.
+enum class FaultKind : std::uint8_t {
+    redis_pause,  ///< SIGSTOP, and SIGCONT.
+    redis_kill9,  ///< SIGKILL, and a start on what it left.
+};
+std::string_view to_string(FaultKind kind);
+
+struct Fault {
+    Duration at;  ///< From the end of the warm-up on.
+    FaultKind kind;
+    Duration lasts;  ///< How long the server is away.
+    bool operator==(const Fault&) const = default;
+};
 
 enum class ProgressMode : std::uint8_t { line, ndjson, none };
 
@@ -52,8 +67,9 @@ struct TrialSettings {
     /// Before every key, and every table on a server, of the run, so that it meets no others. Empty:
     /// run_trial() makes one.
     std::string key_prefix{};
-    /// Leave keys and tables on the server, for a later audit.
-    bool keep_keys{false};
+    /// The run is kept for a later audit: keys and tables stay on a server that was there before.
+    /// What a private Redis holds goes into the folder: targets/redis_dump.hpp.
+    bool keep{false};
     /// The time to live of counters that have one. 0: longer than the run.
     Duration life{0};
     /// Of sorted sets, for the methods that have one. None: the library's own.
@@ -67,14 +83,22 @@ struct TrialSettings {
     std::uint32_t processes{0};
     Duration kill_every{0};
     Duration stall{0};
-    /// How long the managed Redis is stopped, from a third of the load on. 0: not at all.
-    Duration outage{0};
+    /// What is done to the managed Redis, in order of time, one after another.
+    std::vector<Fault> faults{};
     /// Between two builds of sets that outlive the load, beside their upserts. 0: none is built.
     Duration rebuild_every{0};
     /// Another client asks the Redis for a small thing every millisecond, and is timed.
     bool bystander{false};
     /// What the limiters allow each key.
     Rate limit{.limit = 100, .period = std::chrono::seconds{1}, .burst = 100};
+
+    bool leaves_keys() const { return keep && !managed_redis; }
+    bool leaves_tables() const { return keep && !managed_database; }
+    /// The private Redis is to be killed: each write is on its disk before it is answered.
+    bool kills_redis() const {
+        return std::any_of(faults.begin(), faults.end(),
+                           [](const Fault& fault) { return fault.kind == FaultKind::redis_kill9; });
+    }
 };
 
 /// The strategies of one workload, under one load.
@@ -123,6 +147,11 @@ Result<double> parse_rate(std::string_view text);
 Result<Mix> parse_mix(std::string_view text);
 Result<Arrival> parse_arrival(std::string_view text);
 Result<ProgressMode> parse_progress(std::string_view text);
+/// 3s:redis.kill9+1s,8s:redis.pause+500ms: when, what, and how long it lasts; returned in order of
+/// time. Of two, the second begins after the first one has ended.
+Result<std::vector<Fault>> parse_faults(std::string_view text);
+/// As parse_faults takes them.
+std::string format_faults(const std::vector<Fault>& faults);
 /// The servers that --managed names: redis, postgres, mariadb; of the last two at most one.
 Result<std::vector<ServerKind>> parse_managed(std::string_view text);
 /// A URL as it is, or what env:NAME or file:PATH (its first line) holds.

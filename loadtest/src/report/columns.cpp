@@ -267,6 +267,7 @@ std::vector<ReportColumn> make_columns() {
         {{"builds/failed", [](const TrialResult& t) { return t.builds.failed; }}},
         {{"kills", [](const TrialResult& t) { return t.kills; }}},
         {{"stalls", [](const TrialResult& t) { return t.stalls; }}},
+        {{"faults", [](const TrialResult& t) { return t.faults; }}},
         {{"set_up_s", [](const TrialResult& t) { return t.set_up_s; }}},
         {{"audit_s", [](const TrialResult& t) { return t.audit_s; }}},
         {{"ended_by_max_operations", load(&R::ledger_full)}},

@@ -96,11 +96,12 @@ void remove_database(const fs::path& path) {
 class Runner {
   public:
     Runner(const fs::path& folder, bool keep, const nlohmann::json& provenance,
-           const std::atomic<bool>& interrupt, Progress& progress)
+           const std::atomic<bool>& interrupt, ManagedServer* redis, Progress& progress)
         : folder_(folder),
           keep_(keep),
           provenance_(provenance),
           interrupt_(interrupt),
+          redis_(redis),
           progress_(progress) {}
 
     Result<PartResult> run(const Part& part) {
@@ -146,7 +147,8 @@ class Runner {
         const TrialHooks hooks{interrupt_,
                                [this] { progress_.load(); },
                                [this](const LoadSample& sample) { progress_.sample(sample); },
-                               {}};
+                               {},
+                               redis_};
         HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_trial(settings, folder, provenance_, hooks));
         progress_.end(trial);
         if (!keep_) {
@@ -160,6 +162,7 @@ class Runner {
     bool keep_;
     const nlohmann::json& provenance_;
     const std::atomic<bool>& interrupt_;
+    ManagedServer* redis_;
     Progress& progress_;
 };
 
@@ -306,7 +309,8 @@ void summarise(PartResult& result) {
 
 Result<Comparison> run_comparison(const std::vector<Part>& parts, const fs::path& folder, bool keep,
                                   const nlohmann::json& provenance,
-                                  const std::atomic<bool>& interrupt, Progress& progress) {
+                                  const std::atomic<bool>& interrupt, ManagedServer* redis,
+                                  Progress& progress) {
     Comparison comparison;
     comparison.started = utc_now();
     std::size_t trials = 0;
@@ -316,7 +320,7 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const fs::path
         load_s += trial_s(part) * static_cast<double>(part.rounds * part.strategies.size());
     }
     progress.expect(trials, load_s);
-    Runner runner(folder, keep, provenance, interrupt, progress);
+    Runner runner(folder, keep, provenance, interrupt, redis, progress);
     double closed_per_s = 0;
     for (Part part : parts) {
         if (interrupt) break;

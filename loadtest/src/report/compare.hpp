@@ -96,10 +96,12 @@ double rate_for(double wanted_per_s, double closed_per_s);
 void summarise(PartResult& result);
 
 /// Runs all parts below `folder`. Folders of trials are kept only if `keep`. With a database URL,
-/// every trial makes a file of its own beside it: votes.db becomes votes-closed-01-naive.db.
+/// every trial makes a file of its own beside it: votes.db becomes votes-closed-01-naive.db. `redis`
+/// as in TrialHooks.
 Result<Comparison> run_comparison(const std::vector<Part>& parts,
                                   const std::filesystem::path& folder, bool keep,
                                   const nlohmann::json& provenance,
-                                  const std::atomic<bool>& interrupt, Progress& progress);
+                                  const std::atomic<bool>& interrupt, ManagedServer* redis,
+                                  Progress& progress);
 
 }  // namespace hotcount::loadtest

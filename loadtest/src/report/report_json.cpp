@@ -49,7 +49,7 @@ json describe(const TrialSettings& settings) {
             {"processes", settings.processes},
             {"kill_every_s", in_s(settings.kill_every)},
             {"stall_s", in_s(settings.stall)},
-            {"outage_s", in_s(settings.outage)},
+            {"faults", format_faults(settings.faults)},
             {"rebuild_every_s", in_s(settings.rebuild_every)},
             {"bystander", settings.bystander},
             {"limit", settings.limit.str()}};
@@ -169,7 +169,9 @@ Result<TrialSettings> trial_settings_of(const json& document) {
         settings.processes = from.value("processes", settings.processes);
         if (from.contains("kill_every_s")) settings.kill_every = duration("kill_every_s");
         if (from.contains("stall_s")) settings.stall = duration("stall_s");
-        if (from.contains("outage_s")) settings.outage = duration("outage_s");
+        if (const auto faults = from.value("faults", ""); !faults.empty()) {
+            HOTCOUNT_TRY_ASSIGN(settings.faults, parse_faults(faults));
+        }
         if (from.contains("rebuild_every_s")) settings.rebuild_every = duration("rebuild_every_s");
         settings.bystander = from.value("bystander", false);
         if (from.contains("limit")) {

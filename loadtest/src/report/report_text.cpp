@@ -199,14 +199,22 @@ std::string compare_text(const Comparison& comparison) {
 std::string audit_text(const std::vector<FolderAudit>& audits) {
     std::string notes;
     AuditResult all;
+    std::size_t audited = 0;
     for (const FolderAudit& audit : audits) {
+        if (audit.audited) ++audited;
         for (const std::string& reason : audit.reasons) {
             notes += fmt::format("  {}: {}\n", audit.folder.filename().string(), reason);
         }
         notes += example_lines(audit.result);
         all.add(audit.result);
     }
-    return folder_audit_table(audits).str() + notes + audit_sentence(audits.size(), all);
+    std::string text = folder_audit_table(audits).str() + notes;
+    if (audited > 0) text += audit_sentence(audited, all);
+    if (audited < audits.size()) {
+        text +=
+            fmt::format("Not audited: {} of {} runs.\n", audits.size() - audited, audits.size());
+    }
+    return text;
 }
 
 }  // namespace hotcount::loadtest

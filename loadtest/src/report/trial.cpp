@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "checkers/audit.hpp"
@@ -16,7 +17,8 @@
 #include "machine.hpp"
 #include "report_json.hpp"
 #include "targets/bystander.hpp"
-#include "targets/outage.hpp"
+#include "targets/redis_dump.hpp"
+#include "targets/server_faults.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -82,6 +84,11 @@ std::string fresh_key_prefix() {
                        ++runs);
 }
 
+Result<void> write_evidence(const Target& target, const fs::path& folder) {
+    const nlohmann::json evidence = target.evidence();
+    return evidence.is_null() ? Result<void>{} : write_json(folder / kTargetFile, evidence);
+}
+
 void conclude(TrialResult& trial) {
     const LoadResult& load = trial.load;
     std::vector<std::string>& reasons = trial.reasons;
@@ -139,6 +146,9 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
                        settings.traffic.seed));
     HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance, false)));
     HOTCOUNT_TRY(target.begin());
+    HOTCOUNT_TRY(write_evidence(target, folder));
+    ManagedServer* const redis = on_redis(settings) ? hooks.redis : nullptr;
+    if (redis && settings.keep) HOTCOUNT_TRY(mark_run(*redis, settings));
     trial.set_up_s = set_up.seconds();
 
     const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target.driver()) : nullptr;
@@ -161,22 +171,22 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     if (settings.bystander && on_redis(settings)) {
         HOTCOUNT_TRY_ASSIGN(bystander, Bystander::start(settings));
     }
-    std::unique_ptr<Outage> outage;
-    if (settings.outage > Duration{0} && on_redis(settings)) {
-        HOTCOUNT_TRY_ASSIGN(outage, Outage::start(settings));
-    }
+    std::optional<ServerFaults> faults;
+    if (redis && !settings.faults.empty()) faults.emplace(settings, *redis);
     std::unique_ptr<Rebuilder> rebuilder;
     if (settings.rebuild_every > Duration{0}) {
         HOTCOUNT_TRY_ASSIGN(rebuilder, Rebuilder::start(settings));
     }
     trial.load = run_load(load, *driver, *ledger, hooks.interrupt, hooks.observe);
-    outage.reset();
+    if (faults) {
+        HOTCOUNT_TRY_ASSIGN(trial.faults, faults->stop());
+    }
     if (rebuilder) trial.builds = rebuilder->stop();
     batches.reset();
     if (processes) {
-        const Processes::Faults faults = processes->faults();
-        trial.kills = faults.kills;
-        trial.stalls = faults.stalls;
+        const Processes::Faults disturbed = processes->faults();
+        trial.kills = disturbed.kills;
+        trial.stalls = disturbed.stalls;
         processes.reset();
     }
     if (bystander) trial.load.bystander_ns = bystander->stop();
@@ -186,6 +196,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
 
     const StopWatch audit;
     HOTCOUNT_TRY_ASSIGN(trial.audit, target.audit(*ledger));
+    HOTCOUNT_TRY(write_evidence(target, folder));
     trial.audit_s = audit.seconds();
     conclude(trial);
     HOTCOUNT_TRY(ledger->finish());
@@ -209,12 +220,33 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     const StopWatch set_up;
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target, make_target(fresh.settings, folder));
     auto trial = run_on_target(std::move(fresh), *target, set_up, folder, provenance, hooks);
+    Result<void> saved;
+    if (hooks.redis && settings.keep && strategy.store == StoreKind::redis) {
+        saved = save_dump(*hooks.redis, folder);
+    }
     // Also after a failure: no key is left on somebody's server.
     const auto cleaned = target->clean_up();
     HOTCOUNT_TRY(trial);
+    HOTCOUNT_TRY(saved);
     HOTCOUNT_TRY(cleaned);
     return trial;
 }
+
+namespace {
+
+/// Its data went with it. What is on SQLite or on a server of the user's is still there.
+Result<void> refuse_ended_database(const TrialSettings& settings, const std::string& database_url) {
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    const bool on_sql = strategy.workload == WorkloadKind::votes || is_views(strategy) ||
+                        strategy.store == StoreKind::sql;
+    if (!settings.managed_database || !database_url.empty() || !on_sql) return {};
+    return make_error(ErrorCode::config,
+                      fmt::format("audit impossible: the private database of this run of {} ended "
+                                  "with it; its verdict is in run.json",
+                                  strategy.name));
+}
+
+}  // namespace
 
 Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url,
                                  const std::string& database_url) {
@@ -239,11 +271,20 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     }
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
     if (nothing_was_sent(*ledger)) {
+        audit.audited = false;
         audit.conclusion = Conclusion::inconclusive;
         audit.reasons.emplace_back(
             "the run ended before its first write: there is nothing to audit");
         return audit;
     }
+    HOTCOUNT_TRY(refuse_ended_database(audit.settings, database_url));
+    std::unique_ptr<ManagedServer> redis;
+    if (audit.settings.managed_redis && redis_url.empty() && on_redis(audit.settings)) {
+        HOTCOUNT_TRY_ASSIGN(redis, start_on_dump(folder, audit.settings));
+        audit.settings.redis_url = redis->url();
+    }
+    // Its keys live as long as those of the run did.
+    audit.settings.keep = true;
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
                         reopen_target(audit.settings, folder));
     audit.contract = target->contract();
@@ -251,6 +292,19 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     if (!audit.result.passed()) {
         audit.conclusion = Conclusion::broken;
         audit.reasons.push_back(broken_reason(audit.result));
+    }
+    return audit;
+}
+
+FolderAudit not_audited(const fs::path& folder, const Error& why) {
+    FolderAudit audit;
+    audit.folder = folder;
+    audit.audited = false;
+    audit.conclusion = Conclusion::inconclusive;
+    audit.reasons.push_back(why.message);
+    if (const auto document = read_json(folder / kRunFile)) {
+        if (auto settings = trial_settings_of(*document)) audit.settings = std::move(*settings);
+        audit.state = document->value("state", "");
     }
     return audit;
 }

@@ -15,6 +15,7 @@
 #include "checkers/checker.hpp"
 #include "load/runner.hpp"
 #include "load/settings.hpp"
+#include "targets/managed_server.hpp"
 #include "targets/rebuilder.hpp"
 #include "targets/target.hpp"
 
@@ -39,6 +40,7 @@ struct TrialResult {
     std::uint64_t kills{0};   ///< Processes of callers that were killed in the load, ...
     std::uint64_t stalls{0};  ///< ... and how often one was stopped.
     Builds builds{};
+    std::uint64_t faults{0};  ///< What was done to the private Redis, from --fault or --outage.
     double set_up_s{0};
     double audit_s{0};
     Conclusion conclusion{Conclusion::passed};
@@ -55,6 +57,8 @@ struct TrialHooks {
     LoadObserver observe{};
     /// Puts another driver before the target's own. For tests of the audit.
     std::function<std::unique_ptr<Driver>(Driver&)> wrap{};
+    /// The Redis of --managed redis; null: none was started. It outlives the trial.
+    ManagedServer* redis{nullptr};
 };
 
 /// Runs in `folder`, which exists. `provenance` (command, versions, machine) goes into run.json,
@@ -67,6 +71,7 @@ struct FolderAudit {
     std::filesystem::path folder{};
     TrialSettings settings{};
     std::string state{};  ///< "running" if the run died before it wrote its results.
+    bool audited{true};   ///< False: nothing was compared with anything; `reasons` say why.
     Contract contract{};
     AuditResult result{};
     Conclusion conclusion{Conclusion::passed};
@@ -77,6 +82,9 @@ struct FolderAudit {
 Result<FolderAudit> audit_folder(const std::filesystem::path& folder,
                                  const std::string& redis_url = {},
                                  const std::string& database_url = {});
+
+/// A folder that audit_folder() failed for: what it says of its run, and why.
+FolderAudit not_audited(const std::filesystem::path& folder, const Error& why);
 
 /// The run folders at or right below `folder`, in order of their names.
 std::vector<std::filesystem::path> run_folders(const std::filesystem::path& folder);

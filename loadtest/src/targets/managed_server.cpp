@@ -12,13 +12,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <hotcount/redis.hpp>
 #include <hotcount/sql.hpp>
 #include <iterator>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -129,15 +132,19 @@ std::string url_of(ServerKind kind, const fs::path& folder) {
 }
 
 std::vector<std::string> server_words(ServerKind kind, const fs::path& program,
-                                      const fs::path& folder) {
+                                      const fs::path& folder, const ManagedOptions& options) {
     const std::string data = folder / kDataName;
     const std::string log = folder / kLogName;
     const std::string socket = socket_of(kind, folder);
     switch (kind) {
         case ServerKind::redis:
-            return {program, "--port",           "0",   "--unixsocket", socket, "--dir",
-                    folder,  "--save",           "",    "--appendonly", "no",   "--daemonize",
-                    "no",    "--unixsocketperm", "700", "--logfile",    log};
+            return {program, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
+                    "--logfile", log, "--daemonize", "no", "--dir",
+                    options.keep.empty() ? folder : options.keep, "--dbfilename", kRedisDump,
+                    "--pidfile", (options.keep.empty() ? folder : options.keep) / kRedisPid,
+                    // With a rule, however rare, it saves when it is terminated.
+                    "--save", options.keep.empty() ? "" : "86400 1000000000", "--appendonly",
+                    options.durable ? "yes" : "no", "--appendfsync", "always"};
         case ServerKind::postgres:
             // Its durability is PostgreSQL's own default. More connections than its 100, for
             // strategies with a transaction for each of many callers.
@@ -227,10 +234,15 @@ Result<fs::path> ManagedServer::find(ServerKind kind) {
                       fmt::format("{} is not installed (Debian's package: {})", name, package));
 }
 
-ManagedServer::ManagedServer(ServerKind kind, fs::path folder)
-    : kind_(kind), folder_(std::move(folder)), url_(url_of(kind, folder_)) {}
+ManagedServer::ManagedServer(ServerKind kind, fs::path folder, ManagedOptions options)
+    : kind_(kind),
+      folder_(std::move(folder)),
+      options_(std::move(options)),
+      url_(url_of(kind, folder_)) {}
 
 ManagedServer::~ManagedServer() {
+    // What an audit needs was saved by now: it need not be again.
+    if (!options_.keep.empty()) kill9();
     if (pid_ > 0) {
         // PostgreSQL takes SIGTERM for "when everybody has left".
         kill(pid_, kind_ == ServerKind::postgres ? SIGINT : SIGTERM);
@@ -247,6 +259,31 @@ ManagedServer::~ManagedServer() {
     }
     std::error_code ignored;
     fs::remove_all(folder_, ignored);
+    if (!options_.keep.empty()) fs::remove_all(options_.keep, ignored);
+}
+
+void ManagedServer::kill9() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    while (waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = 0;
+}
+
+Result<void> ManagedServer::restart() {
+    std::promise<Result<void>> launched;
+    auto result = launched.get_future();
+    starters_.emplace_back([&](const std::stop_token& ended) {
+        launched.set_value(launch(words_));
+        std::mutex mutex;
+        std::condition_variable_any wake;
+        std::unique_lock lock(mutex);
+        wake.wait(lock, ended, [] { return false; });
+    });
+    HOTCOUNT_TRY(result.get());
+    // A load that is interrupted is audited nevertheless, so that is no reason to give up.
+    const std::atomic<bool> never{false};
+    return wait_until_ready(never);
 }
 
 bool ManagedServer::ended() {
@@ -279,6 +316,7 @@ Result<void> ManagedServer::own_folder() {
 }
 
 Result<void> ManagedServer::launch(std::vector<std::string> words) {
+    const int at_our_death = options_.keep.empty() ? SIGKILL : SIGTERM;
     // All that allocates comes before the fork.
     std::vector<char*> arguments;
     arguments.reserve(words.size() + 1);
@@ -301,7 +339,7 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
             _exit(126);
         }
         // After the change of user, which resets it.
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_PDEATHSIG, at_our_death);
         if (getppid() != parent) _exit(127);  // It died before the line above.
         std::signal(SIGINT, SIG_DFL);
         std::signal(SIGTERM, SIG_DFL);
@@ -380,17 +418,38 @@ Result<void> ManagedServer::wait_until_ready(const std::atomic<bool>& interrupt)
         }
         std::this_thread::sleep_for(kLook);
     }
+    if (!options_.keep.empty()) save_when_terminated();
     return {};
 }
 
+/// Otherwise a Redis that cannot save, on a full disk, would outlive this program. Before 7.0 it does.
+void ManagedServer::save_when_terminated() const {
+    auto options = redis::parse_options(url_);
+    if (!options) return;
+    const auto client = redis::Client::make(std::move(*options));
+    constexpr std::string_view kSet[] = {"CONFIG", "SET", "shutdown-on-sigterm", "save force"};
+    if (client) (void)(*client)->execute(kSet);
+}
+
 Result<std::unique_ptr<ManagedServer>> ManagedServer::start(ServerKind kind,
-                                                            const std::atomic<bool>& interrupt) {
+                                                            const std::atomic<bool>& interrupt,
+                                                            const ManagedOptions& options) {
     HOTCOUNT_TRY_ASSIGN(const fs::path program, find(kind));
     HOTCOUNT_TRY_ASSIGN(fs::path folder, make_folder(kind));
-    std::unique_ptr<ManagedServer> server(new ManagedServer(kind, std::move(folder)));
+    std::unique_ptr<ManagedServer> server(new ManagedServer(kind, std::move(folder), options));
     HOTCOUNT_TRY(server->own_folder());
+    if (!options.dump.empty()) {
+        std::error_code failed;
+        fs::copy_file(options.dump, server->data_folder() / kRedisDump, failed);
+        if (failed) {
+            return make_error(
+                ErrorCode::config,
+                fmt::format("{} cannot be read: {}", options.dump.string(), failed.message()));
+        }
+    }
     HOTCOUNT_TRY(server->prepare(program, interrupt));
-    HOTCOUNT_TRY(server->launch(server_words(kind, program, server->folder_)));
+    server->words_ = server_words(kind, program, server->folder_, options);
+    HOTCOUNT_TRY(server->launch(server->words_));
     HOTCOUNT_TRY(server->wait_until_ready(interrupt));
     return server;
 }

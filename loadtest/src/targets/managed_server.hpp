@@ -1,12 +1,12 @@
 // A server of this program's own: in a temporary folder, on a unix socket; stopped by its pid.
 //
-//   redis     redis-server or valkey-server, without persistence
+//   redis     redis-server or valkey-server, without persistence unless ManagedOptions want it
 //   postgres  PostgreSQL as it comes: fsync, synchronous_commit and full_page_writes are on
 //   mariadb   MariaDB, innodb_flush_log_at_trx_commit=1, no binary log
 //
 // It has a process group of its own, so that a Ctrl-C at the terminal ends the load and not the
 // server, which the audit still has to ask. If this program dies first, also by kill -9, the kernel
-// kills the server.
+// kills the server; a Redis that is kept for an audit gets SIGTERM, saves what it has and ends.
 #pragma once
 
 #include <sys/types.h>
@@ -16,11 +16,23 @@
 #include <hotcount/result.hpp>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "load/settings.hpp"
 
 namespace hotcount::loadtest {
+
+/// Of a Redis; the databases have none.
+struct ManagedOptions {
+    /// An existing folder for its data. If this program dies, the server saves a dump there. Empty:
+    /// its temporary folder, and nothing is saved.
+    std::filesystem::path keep{};
+    /// Writes are on disk before they are answered (appendfsync always), so it may be killed.
+    bool durable{false};
+    /// What it starts with: another Redis's dump, which is only read.
+    std::filesystem::path dump{};
+};
 
 class ManagedServer {
   public:
@@ -29,32 +41,47 @@ class ManagedServer {
     /// Returns when the server answers, or an error with what it said. Call it from the thread that
     /// lives longest: the server ends with the thread that started it.
     static Result<std::unique_ptr<ManagedServer>> start(ServerKind kind,
-                                                        const std::atomic<bool>& interrupt);
+                                                        const std::atomic<bool>& interrupt,
+                                                        const ManagedOptions& options = {});
     ~ManagedServer();
     ManagedServer(const ManagedServer&) = delete;
     ManagedServer& operator=(const ManagedServer&) = delete;
 
     const std::string& url() const { return url_; }
     pid_t pid() const { return pid_; }
+    /// Where a Redis saves.
+    const std::filesystem::path& data_folder() const {
+        return options_.keep.empty() ? folder_ : options_.keep;
+    }
+
+    /// SIGKILL; returns when it has ended. One thread at a time calls this and restart().
+    void kill9();
+    /// After kill9(): starts it again, at the same URL, on what it left. Returns when it answers.
+    Result<void> restart();
 
   private:
-    ManagedServer(ServerKind kind, std::filesystem::path folder);
+    ManagedServer(ServerKind kind, std::filesystem::path folder, ManagedOptions options);
     Result<void> own_folder();
     Result<void> prepare(const std::filesystem::path& program, const std::atomic<bool>& interrupt);
     Result<void> write_bootstrap() const;
     Result<void> launch(std::vector<std::string> words);
     Result<void> wait_until_ready(const std::atomic<bool>& interrupt);
+    void save_when_terminated() const;
     bool answers() const;
     bool ended();
     std::string said() const;
 
     ServerKind kind_;
     std::filesystem::path folder_;
+    ManagedOptions options_;
     std::string url_;
-    uid_t user_{0};   ///< Whom it runs as; 0: as this process.
-    gid_t group_{0};  ///< The same.
-    pid_t pid_{0};    ///< 0: not running.
-    int status_{0};   ///< How it ended.
+    std::vector<std::string> words_{};  ///< What starts it.
+    uid_t user_{0};                     ///< Whom it runs as; 0: as this process.
+    gid_t group_{0};                    ///< The same.
+    pid_t pid_{0};                      ///< 0: not running.
+    int status_{0};                     ///< How it ended.
+    /// Those that restarted it: a server ends with the thread that started it.
+    std::vector<std::jthread> starters_{};
 };
 
 }  // namespace hotcount::loadtest

@@ -65,7 +65,7 @@ class SlotsTarget final : public Target {
     }
 
     Result<void> clean_up() override {
-        if (!file_.empty() || settings_.keep_keys) return {};
+        if (!file_.empty() || settings_.leaves_tables()) return {};
         const std::string& table = counter_->options().table;
         std::string script;
         for (const char* const suffix : {"", "_op"}) {

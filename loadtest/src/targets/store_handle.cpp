@@ -74,7 +74,10 @@ Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind s
         "{} at {}{}",
         valkey.empty() ? "Redis " + info_field(*info, "redis_version") : "Valkey " + valkey,
         settings.managed_redis ? "a unix socket" : address,
-        settings.managed_redis ? ", started for this run, without persistence" : "");
+        settings.managed_redis
+            ? fmt::format(", started for this run, {}",
+                          settings.kills_redis() ? "appendfsync always" : "without persistence")
+            : "");
     return handle;
 }
 

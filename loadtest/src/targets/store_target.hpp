@@ -14,9 +14,11 @@
 
 namespace hotcount::loadtest {
 
-/// Longer than any run: nothing expires in the middle of one by itself.
+/// Longer than any run: nothing expires in the middle of one by itself. A run that is kept can be
+/// audited for a month.
 inline Duration long_life(const TrialSettings& settings) {
-    return std::max<Duration>(std::chrono::hours{1}, 2 * (settings.warmup + settings.duration));
+    const std::chrono::hours least{settings.keep ? 30 * 24 : 1};
+    return std::max<Duration>(least, 2 * (settings.warmup + settings.duration));
 }
 
 /// Of four sorted sets one is never made, one dies during the load, and two outlive it.
@@ -26,9 +28,20 @@ inline bool outlives_load(std::uint64_t item) { return item % 4 >= 2; }
 class StoreTarget : public Target {
   public:
     std::string place() const override { return store_.place(); }
-    TargetStats stats() const override { return {0, store_.commands(), 0}; }
+    /// A server that starts anew counts from 0 again: then nothing is said of its commands.
+    TargetStats stats() const override {
+        return {0, settings_.kills_redis() ? 0 : store_.commands(), 0};
+    }
+    Result<void> begin() override {
+        begun_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        std::chrono::system_clock::now().time_since_epoch())
+                        .count();
+        return {};
+    }
+    /// Keys that expire are gone some day.
+    nlohmann::json evidence() const override { return {{"begun_ns", begun_ns_}}; }
     Result<void> clean_up() override {
-        if (settings_.keep_keys) return {};
+        if (settings_.leaves_keys()) return {};
         return store_.remove_keys();
     }
 
@@ -59,6 +72,9 @@ class StoreTarget : public Target {
     TrialSettings settings_;
     Strategy strategy_;
     StoreHandle store_;
+
+  private:
+    std::int64_t begun_ns_{0};  ///< On the wall clock.
 };
 
 /// Counters: counters_target.cpp.

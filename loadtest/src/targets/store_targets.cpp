@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "checkers/audit.hpp"
 #include "checkers/limiter_checker.hpp"
 #include "checkers/sets_checker.hpp"
+#include "load/run_folder.hpp"
 #include "store_target.hpp"
 
 namespace hotcount::loadtest {
@@ -59,11 +61,37 @@ class LimiterTarget final : public StoreTarget {
     Result<void> begin() override {
         // Once before and once after: the second one shows how far the two clocks moved.
         HOTCOUNT_TRY_ASSIGN(before_, clock_offset());
+        return StoreTarget::begin();
+    }
+    nlohmann::json evidence() const override {
+        nlohmann::json evidence = StoreTarget::evidence();
+        evidence["clock_before"] = {before_.ns, before_.error_ns};
+        if (after_) evidence["clock_after"] = {after_->ns, after_->error_ns};
+        return evidence;
+    }
+    Result<void> recall(const nlohmann::json& evidence) override {
+        const auto offset = [&](const char* name) {
+            const auto [ns, error_ns] =
+                evidence.at(name).get<std::pair<std::int64_t, std::int64_t>>();
+            return StoreHandle::Offset{ns, error_ns};
+        };
+        before_ = after_.emplace(offset("clock_before"));
+        if (evidence.contains("clock_after")) {
+            after_ = offset("clock_after");
+        } else {
+            // The run died before it looked again. A clock that is set right moves no faster.
+            constexpr std::int64_t kMostPpm = 500;
+            after_->error_ns +=
+                (settings_.warmup + settings_.duration).count() / 1'000'000 * kMostPpm;
+        }
         return {};
     }
 
     Result<AuditResult> audit(const Ledger& ledger) override {
-        HOTCOUNT_TRY_ASSIGN(const LimiterRules rules, rules_of(ledger));
+        if (!after_) {
+            HOTCOUNT_TRY_ASSIGN(after_, clock_offset());
+        }
+        const LimiterRules rules = rules_of(ledger);
         const WritesByItem writes(ledger, settings_.traffic.items);
         AuditResult result;
         writes.count_into(result);
@@ -133,7 +161,7 @@ class LimiterTarget final : public StoreTarget {
         return StoreHandle::Offset{wall.count() - steady_ns(), 0};
     }
 
-    Result<LimiterRules> rules_of(const Ledger& ledger) const {
+    LimiterRules rules_of(const Ledger& ledger) const {
         LimiterRules rules;
         const Rate& rate = settings_.limit;
         rules.windows = windows();
@@ -145,17 +173,17 @@ class LimiterTarget final : public StoreTarget {
         rules.may_over_admit = racy();
         rules.may_refuse = racy();
         if (!on_clock) return rules;
-        HOTCOUNT_TRY_ASSIGN(const StoreHandle::Offset after, clock_offset());
-        const std::int64_t moved = after.ns - before_.ns;
+        const std::int64_t moved = after_->ns - before_.ns;
         rules.clock_offset_ns = before_.ns + moved / 2 + ledger.started_ns();
         rules.clock_error_ns =
-            std::max(before_.error_ns, after.error_ns) + (moved < 0 ? -moved : moved);
+            std::max(before_.error_ns, after_->error_ns) + (moved < 0 ? -moved : moved);
         return rules;
     }
 
     LimiterDriver driver_;
     LimiterOptions options_;
     StoreHandle::Offset before_{0, 0};
+    std::optional<StoreHandle::Offset> after_{};
 };
 
 class SetsTarget final : public StoreTarget {
@@ -199,7 +227,26 @@ class SetsTarget final : public StoreTarget {
                 Duration{static_cast<std::int64_t>(share * static_cast<double>(load.count()))};
             HOTCOUNT_TRY(create(item, std::max<Duration>(life, milliseconds{1}), true));
         }
-        return {};
+        return StoreTarget::begin();
+    }
+    /// Of each set whether it was made, until when it lived and from when on it is gone.
+    nlohmann::json evidence() const override {
+        nlohmann::json evidence = StoreTarget::evidence();
+        nlohmann::json& lives = evidence["lives"] = nlohmann::json::array();
+        for (const SetLife& life : lives_) {
+            lives.push_back({life.made, life.lives_until_ns, life.dead_from_ns});
+        }
+        return evidence;
+    }
+    Result<void> recall(const nlohmann::json& evidence) override {
+        for (const auto& life : evidence.at("lives")) {
+            lives_.push_back({life.at(0).get<bool>(), life.at(1).get<std::int64_t>(),
+                              life.at(2).get<std::int64_t>()});
+        }
+        if (lives_.size() == settings_.traffic.items) return {};
+        return make_error(ErrorCode::config,
+                          fmt::format("{} tells of {} sets, and the run had {}", kTargetFile,
+                                      lives_.size(), settings_.traffic.items));
     }
 
     Result<AuditResult> audit(const Ledger& ledger) override {
@@ -331,8 +378,9 @@ Result<void> check_limit(const Rate& limit, const Strategy& strategy) {
     return {};
 }
 
-Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
-                                                  const Strategy& strategy) {
+namespace {
+
+Result<std::unique_ptr<Target>> target_on(const TrialSettings& settings, const Strategy& strategy) {
     HOTCOUNT_TRY_ASSIGN(StoreHandle store, StoreHandle::open(settings, strategy.store));
     switch (strategy.workload) {
         case WorkloadKind::limiter:
@@ -346,27 +394,51 @@ Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
     return make_counters_target(settings, strategy, std::move(store));
 }
 
+/// Whether the audit reads keys that outlive the load and expire some day.
+bool reads_mortal_keys(const TrialSettings& settings, const Strategy& strategy) {
+    if (strategy.workload == WorkloadKind::zset) return true;
+    const bool has_ttl = !strategy.way.empty() && strategy.way != "retry";
+    return strategy.workload == WorkloadKind::counters && has_ttl && settings.life == Duration{0};
+}
+
+std::int64_t wall_now_ns() {
+    return std::chrono::duration_cast<nanoseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
+                                                  const Strategy& strategy) {
+    return target_on(settings, strategy);
+}
+
 Result<std::unique_ptr<Target>> reopen_store_target(const TrialSettings& settings,
-                                                    const Strategy& strategy) {
-    const auto refuse = [&](std::string_view why) {
-        return make_error(ErrorCode::config, fmt::format("a run of {} cannot be audited again: {}; "
-                                                         "its own verdict is in run.json",
-                                                         strategy.name, why));
+                                                    const Strategy& strategy,
+                                                    const std::filesystem::path& folder) {
+    HOTCOUNT_TRY_ASSIGN(auto target, target_on(settings, strategy));
+    if (strategy.workload == WorkloadKind::counters && !reads_mortal_keys(settings, strategy)) {
+        return target;
+    }
+    const auto impossible = [&](const std::string& why) {
+        return make_error(ErrorCode::config, fmt::format("audit impossible: {}; the verdict of the "
+                                                         "run itself is in run.json",
+                                                         why));
     };
-    if (strategy.workload == WorkloadKind::votes) {
-        return refuse("its counts were in a cache that went with the run");
+    const auto evidence = read_json(folder / kTargetFile);
+    if (!evidence) return impossible(evidence.error().message);
+    try {
+        const auto begun_ns = evidence->at("begun_ns").get<std::int64_t>();
+        if (reads_mortal_keys(settings, strategy) &&
+            nanoseconds{wall_now_ns() - begun_ns} >= long_life(settings)) {
+            return impossible("its keys have expired since");
+        }
+        HOTCOUNT_TRY(target->recall(*evidence));
+    } catch (const nlohmann::json::exception& wrong) {
+        return impossible(fmt::format("{}: {}", (folder / kTargetFile).string(), wrong.what()));
     }
-    if (strategy.workload != WorkloadKind::counters) {
-        return refuse("its keys expired, or were taken away, with the run");
-    }
-    if (strategy.store == StoreKind::memory) {
-        return refuse("its counters were in the memory of the run itself and went with it");
-    }
-    if (settings.managed_redis) {
-        return refuse("the private server that it was started with has ended with it");
-    }
-    HOTCOUNT_TRY_ASSIGN(StoreHandle store, StoreHandle::open(settings, strategy.store));
-    return make_counters_target(settings, strategy, std::move(store));
+    return target;
 }
 
 }  // namespace hotcount::loadtest

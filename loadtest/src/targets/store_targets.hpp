@@ -1,6 +1,7 @@
 // Targets over a store, memory or Redis: counters, limiters and sorted sets.
 #pragma once
 
+#include <filesystem>
 #include <hotcount/result.hpp>
 #include <memory>
 
@@ -15,8 +16,9 @@ Result<void> check_limit(const Rate& limit, const Strategy& strategy);
 Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
                                                   const Strategy& strategy);
 
-/// Counters that a run left on a server; all else went with its run, and is refused by name.
+/// What a run left on a Redis. Refused, with the reason, if it cannot be what it left any more.
 Result<std::unique_ptr<Target>> reopen_store_target(const TrialSettings& settings,
-                                                    const Strategy& strategy);
+                                                    const Strategy& strategy,
+                                                    const std::filesystem::path& folder);
 
 }  // namespace hotcount::loadtest

@@ -9,6 +9,7 @@
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "checkers/checker.hpp"
@@ -40,6 +41,10 @@ class Target {
     virtual Result<void> begin() { return {}; }
     /// Brings all counts up to date, then compares everything with the ledger. Nobody may write.
     virtual Result<AuditResult> audit(const Ledger& ledger) = 0;
+    /// What an audit needs to know and does not find in the store; null: nothing. Asked after begin()
+    /// and after the audit, and given to a target that is opened again.
+    virtual nlohmann::json evidence() const { return nullptr; }
+    virtual Result<void> recall(const nlohmann::json& /*evidence*/) { return {}; }
     /// After the audit: takes away what the run left on a server, unless it is to be kept.
     virtual Result<void> clean_up() { return {}; }
 };

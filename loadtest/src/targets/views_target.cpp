@@ -78,8 +78,8 @@ class ViewsTarget final : public Target {
     }
 
     Result<void> clean_up() override {
-        HOTCOUNT_TRY(store_.remove_keys());
-        if (!file_.empty() || settings_.keep_keys) return {};
+        if (!settings_.leaves_keys()) HOTCOUNT_TRY(store_.remove_keys());
+        if (!file_.empty() || settings_.leaves_tables()) return {};
         std::string script;
         for (const char* const suffix : {"", "_cell", "_meta"}) {
             script += "DROP TABLE IF EXISTS " +

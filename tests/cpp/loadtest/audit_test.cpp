@@ -365,7 +365,7 @@ TEST_F(AuditTest, CountersAreHeldAgainstTheirAdds) {
     // A counter cannot be audited once its process has ended.
     const auto again = audit_folder(folder_.path());
     ASSERT_FALSE(again);
-    EXPECT_THAT(again.error().message, HasSubstr("memory of the run itself"));
+    EXPECT_THAT(again.error().message, HasSubstr("in its own memory"));
 }
 
 TEST_F(AuditTest, FindsEveryAddThatACounterDrops) {

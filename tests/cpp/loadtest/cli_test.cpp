@@ -203,8 +203,25 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
         HasSubstr("one of them"));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--processes", "2", "--stall", "5us"}),
                 HasSubstr("1ms or more"));
-    EXPECT_THAT(refuse({"run", "-s", "redis", "--redis", "redis://h", "--outage", "1s"}),
-                HasSubstr("--managed redis"));
+    for (const char* fault : {"--outage", "--fault"}) {
+        const char* spec = std::string_view{fault} == "--fault" ? "1s:redis.kill9+1s" : "1s";
+        EXPECT_THAT(refuse({"run", "-s", "redis", "--redis", "redis://h", fault, spec}),
+                    HasSubstr("--managed redis"));
+    }
+    const std::vector<std::string> managed = {"run", "-s", "redis", "--managed", "redis"};
+    const auto with = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> all = managed;
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    };
+    EXPECT_THAT(refuse(with({"--fault", "1s:redis.kill9+1s", "--outage", "1s"})),
+                HasSubstr("one of them"));
+    EXPECT_THAT(refuse(with({"--fault", "3s:redis.kill9+1s", "-d", "3s"})),
+                HasSubstr("lasts 3s only"));
+    EXPECT_EQ(accept(with({"--outage", "1s", "-d", "3s"})).trial.faults,
+              (std::vector{Fault{std::chrono::seconds{1}, FaultKind::redis_pause,
+                                 std::chrono::seconds{1}}}));
+    EXPECT_TRUE(accept(with({"--fault", "1s:redis.kill9+1s"})).trial.kills_redis());
     EXPECT_EQ(accept({"run", "-s", "slots/random", "--slots", "7", "--db", "sqlite:////tmp/x.db"})
                   .trial.slots,
               7);

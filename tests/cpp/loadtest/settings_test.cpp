@@ -80,6 +80,18 @@ TEST(ParseMix, TakesShares) {
     }
 }
 
+TEST(ParseFaults, AreReadInOrderOfTimeAndWrittenAsTheyWereRead) {
+    const auto faults = parse_faults("3s:redis.pause+500ms,1s:redis.kill9+1.5s");
+    ASSERT_TRUE(faults) << faults.error().message;
+    EXPECT_EQ(format_faults(*faults), "1s:redis.kill9+1.5s,3s:redis.pause+500ms");
+    EXPECT_EQ(parse_faults(format_faults(*faults)).value(), *faults);
+    for (const char* wrong :
+         {"", "1s", "redis.kill9", "1s:redis.kill9", "1s:redis.term+1s", "1s+redis.kill9:1s",
+          "x:redis.pause+1s", "1s:redis.pause+1us", "1s:redis.pause+2s,2s:redis.pause+1s"}) {
+        EXPECT_FALSE(parse_faults(wrong)) << wrong;
+    }
+}
+
 TEST(ParseNames, AWrongOneIsNamedWithTheRightOnes) {
     const auto strategy = parse_strategies("naive,quick", WorkloadKind::votes, false);
     ASSERT_FALSE(strategy);

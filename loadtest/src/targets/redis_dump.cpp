@@ -1,0 +1,99 @@
+#include "redis_dump.hpp"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <hotcount/redis.hpp>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "load/run_folder.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMark = "hotcount-load:run";
+constexpr Duration kSave = std::chrono::minutes{2};
+// What a server takes to save when its generator was killed.
+constexpr Duration kLastSave = std::chrono::seconds{30};
+constexpr Duration kLook = std::chrono::milliseconds{20};
+
+Result<redis::Reply> ask(const ManagedServer& redis, std::span<const std::string_view> words) {
+    HOTCOUNT_TRY_ASSIGN(redis::Options options, redis::parse_options(redis.url()));
+    HOTCOUNT_TRY_ASSIGN(const auto client, redis::Client::make(std::move(options)));
+    return client->execute(words, kSave);
+}
+
+Error impossible(const std::string& why) {
+    return make_error(ErrorCode::config, "audit impossible: " + why);
+}
+
+/// Whether the server of a killed run is still there, and so still saving.
+bool is_ending(const fs::path& folder) {
+    pid_t pid = 0;
+    return std::ifstream(folder / kRedisPid) >> pid && pid > 0 && kill(pid, 0) == 0;
+}
+
+/// Of a run that ended, its own; of one that was killed, what the server saved at last, which the
+/// trials of a comparison share.
+Result<fs::path> find_dump(const fs::path& folder) {
+    std::error_code ignored;
+    if (fs::exists(folder / kRedisFile, ignored)) return folder / kRedisFile;
+    for (const fs::path& left : {folder / kRedisFolder, folder.parent_path() / kRedisFolder}) {
+        const auto until = std::chrono::steady_clock::now() + kLastSave;
+        while (is_ending(left) && std::chrono::steady_clock::now() < until) {
+            std::this_thread::sleep_for(kLook);
+        }
+        if (fs::exists(left / kRedisDump, ignored)) return left / kRedisDump;
+    }
+    return impossible(fmt::format("what its private Redis held is not there: no {} in {}",
+                                  kRedisFile, folder.string()));
+}
+
+}  // namespace
+
+Result<void> mark_run(const ManagedServer& redis, const TrialSettings& settings) {
+    const std::string_view set[] = {"SET", kMark, settings.key_prefix};
+    HOTCOUNT_TRY(ask(redis, set));
+    return {};
+}
+
+Result<void> save_dump(const ManagedServer& redis, const fs::path& folder) {
+    constexpr std::string_view kWords[] = {"SAVE"};
+    HOTCOUNT_TRY(ask(redis, kWords));
+    std::error_code failed;
+    fs::rename(redis.data_folder() / kRedisDump, folder / kRedisFile, failed);
+    if (!failed) return {};
+    return make_error(ErrorCode::config,
+                      fmt::format("what the private Redis holds cannot be kept as {}: {}",
+                                  (folder / kRedisFile).string(), failed.message()));
+}
+
+Result<std::unique_ptr<ManagedServer>> start_on_dump(const fs::path& folder,
+                                                     const TrialSettings& settings) {
+    HOTCOUNT_TRY_ASSIGN(const fs::path dump, find_dump(folder));
+    const std::atomic<bool> never{false};
+    ManagedOptions options;
+    options.dump = dump;
+    auto started = ManagedServer::start(ServerKind::redis, never, options);
+    if (!started) {
+        return impossible(
+            fmt::format("no Redis starts on {}: {}", dump.string(), started.error().message));
+    }
+    const std::string_view get[] = {"GET", kMark};
+    HOTCOUNT_TRY_ASSIGN(const redis::Reply mark, ask(**started, get));
+    const auto* const name = std::get_if<std::string>(&mark.value);
+    if (name != nullptr && *name == settings.key_prefix) return started;
+    return impossible(fmt::format("{} is not of this run, whose keys begin with {}", dump.string(),
+                                  settings.key_prefix));
+}
+
+}  // namespace hotcount::loadtest

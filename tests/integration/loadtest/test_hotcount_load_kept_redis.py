@@ -1,0 +1,192 @@
+"""hotcount-load on a private Redis: what it held is in the run's folder, and an audit finds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.load_generator import SMALL, program, run, run_json
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As test_hotcount_load_redis has it: short enough for the path of a socket."""
+    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
+        monkeypatch.setenv("TMPDIR", name)
+        yield Path(name)
+
+
+def managed(strategies: str, folder: Path, *more: str, command: str = "run") -> list[str]:
+    arguments = [command, "-s", strategies, "--managed", "redis", "--out", str(folder)]
+    return [*arguments, *SMALL, *more]
+
+
+def audited(folder: Path) -> tuple[int, dict[str, Any]]:
+    code, document = run_json("audit", str(folder))
+    (found,) = document["runs"]
+    return code, found
+
+
+def test_each_trial_on_a_private_redis_is_audited_from_its_folder(
+    temporary: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "all"
+    names = "redis/ttl,redis/fixed_window,redis/list,redis/script,redis/cached,redis/views"
+    options = ["--rounds", "1", "-d", "100ms", "-w", "4"]
+    done = run(*managed(names, folder, *options, command="compare"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    code, document = run_json("audit", str(folder))
+    assert code == 0, document
+    assert {each["settings"]["strategy"] for each in document["runs"]} == set(names.split(","))
+    for each in document["runs"]:
+        first = json.loads(Path(each["folder"], "run.json").read_text())
+        assert each["audit"] == first["audit"], each
+        assert each["audit"]["acknowledged"] > 0
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.fixture
+def limited(temporary: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "limited"
+    done = run(*managed("redis/gcra", folder, "-d", "100ms"))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def cut(folder: Path) -> None:
+    os.truncate(folder / "redis.rdb", (folder / "redis.rdb").stat().st_size // 2)
+
+
+def empty(folder: Path) -> None:
+    os.truncate(folder / "redis.rdb", 0)
+
+
+def forget(folder: Path) -> None:
+    (folder / "redis.rdb").unlink()
+
+
+def forget_clocks(folder: Path) -> None:
+    (folder / "target.json").write_text("{}")
+
+
+def take_another(folder: Path) -> None:
+    run_file = folder / "run.json"
+    document = json.loads(run_file.read_text())
+    document["settings"]["key_prefix"] = "hotcount-load:another:"
+    run_file.write_text(json.dumps(document))
+
+
+def test_a_dump_that_is_damaged_or_missing_makes_an_audit_impossible(limited: Path) -> None:
+    for damage, why in (
+        (forget, "no redis.rdb"),
+        (empty, "no Redis starts on"),
+        (cut, "no Redis starts on"),
+        (take_another, "is not of this run"),
+        (forget_clocks, "begun_ns"),
+    ):
+        damaged = limited.with_name(damage.__name__)
+        shutil.copytree(limited, damaged)
+        damage(damaged)
+        again = run("audit", str(damaged))
+        assert again.returncode == 3, damage
+        assert "audit impossible" in again.stdout
+        assert why in again.stdout
+        assert "nothing lost" not in again.stdout
+    assert run("audit", str(limited)).returncode == 0
+
+
+def rewritten(folder: Path, rewrite: Callable[[Any], None]) -> None:
+    """Changes what the run's Redis held."""
+    with tempfile.TemporaryDirectory(prefix="hotcount-") as name:
+        shutil.copy(folder / "redis.rdb", Path(name) / "dump.rdb")
+        server = RedisServer(Path(name))
+        server.start()
+        try:
+            with server.redis() as redis:
+                rewrite(redis)
+                redis.execute("SAVE")
+            shutil.copy(Path(name) / "dump.rdb", folder / "redis.rdb")
+        finally:
+            server.stop()
+
+
+def test_an_audit_from_a_folder_finds_adds_that_are_missing_or_twice_in_its_dump(
+    temporary: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert run(*managed("redis/retry", folder, "-d", "100ms")).returncode == 0
+    assert audited(folder)[0] == 0
+
+    def change(redis: Any) -> None:
+        keys = sorted(redis.execute("KEYS", "hotcount-load:*count:*"))
+        redis.execute("DECRBY", keys[0], 2)
+        redis.execute("INCRBY", keys[1], 3)
+
+    rewritten(folder, change)
+    code, found = audited(folder)
+    assert code == 1
+    assert (found["audit"]["lost"], found["audit"]["double"]) == (2, 3)
+
+
+def test_an_audit_from_a_folder_finds_a_set_that_nobody_made(
+    temporary: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert run(*managed("redis/script", folder, "-d", "100ms")).returncode == 0
+    prefix = json.loads((folder / "run.json").read_text())["settings"]["key_prefix"]
+    rewritten(folder, lambda redis: redis.execute("ZADD", f"{prefix}item:4", 1, "user:1"))
+    code, found = audited(folder)
+    assert code == 1
+    assert found["audit"]["rogue_sets"] == 1
+
+
+@pytest.mark.parametrize("strategy", ["redis/script", "redis/write_behind"])
+def test_a_private_redis_saves_what_it_has_when_its_generator_is_killed(
+    temporary: Path, tmp_path: Path, strategy: str
+) -> None:
+    folder = tmp_path / "run"
+    # Stopped, it must first go on: the kernel sees to that.
+    arguments = managed(strategy, folder, "-d", "60s", "--fault", "300ms:redis.pause+30s")
+    generator = subprocess.Popen([program(), *arguments], stderr=subprocess.DEVNULL)
+    try:
+        generator.wait(0.6)
+    except subprocess.TimeoutExpired:
+        generator.kill()
+    assert generator.wait() == -signal.SIGKILL
+    code, found = audited(folder)
+    assert code == 0, found
+    assert found["state"] == "running"
+    assert found["audit"]["acknowledged"] > 0
+    assert found["audit"]["unknown"] > 0
+
+
+@pytest.mark.parametrize("strategy", ["redis/retry", "redis/write_behind"])
+def test_a_redis_that_is_killed_and_started_again_has_lost_and_doubled_nothing(
+    temporary: Path, tmp_path: Path, strategy: str
+) -> None:
+    folder = tmp_path / "run"
+    code, document = run_json(
+        *managed(strategy, folder, "--fault", "200ms:redis.kill9+200ms", "-d", "700ms")
+    )
+    assert code == 0, document["reasons"]
+    assert document["result"]["faults"] == 1
+    assert "appendfsync always" in document["place"]
+    audit = document["audit"]
+    assert (audit["lost"], audit["double"], audit["ghost"]) == (0, 0, 0)
+    assert audit["acknowledged"] > 0
+    if strategy == "redis/retry":
+        assert audit["queued"] > 0
+        assert audit["unknown"] == 0
+    assert audited(folder)[0] == 0
