@@ -36,7 +36,7 @@ class Answers(Generic[Added]):
 @result
 @dataclass(frozen=True, slots=True)
 class RetryQueue(Answers[int | Queued]):
-    """Where the adds of a counter wait while Redis does not answer: Counter(retry=RetryQueue(...)).
+    """Where the adds of a Counter or a PeriodCounter wait while Redis does not answer: its retry=.
 
     An add that returned a number or a Queued is counted exactly once, unless it expires. Redis
     remembers the number of each process's last add beside each key, so an add that is sent again is
@@ -50,7 +50,8 @@ class RetryQueue(Answers[int | Queued]):
     path: str | os.PathLike[str] | None = None
     """A file that keeps what waits when the program is killed; the next process that opens it adds
     it, to the store of its own counter, with the ttl and the max_age that they came with. One
-    process at a time owns it (path + ".lock"). A forked child does not, and its adds fail as not
+    process at a time owns it (path + ".lock"). A file that a PeriodCounter opened is refused by
+    releases whose PeriodCounter has no retry=. A forked child does not, and its adds fail as not
     applied while Redis is away: give each worker a path of its own. None: memory alone, and what
     waits is lost with the process."""
     max_items: int = 200_000

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Generic, Literal
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
 from hotcount._types import Key, ReadOnly, Seconds
+from hotcount.counter import Added, Answers, RetryQueue
+from hotcount.results import RetryStats
 from hotcount.stores import KeyValueStore
 
 Period = Literal["second", "minute", "hour", "day", "week", "month"]
 
 
 @attributes
-class PeriodCounterBase(Handle):
-    """The constructor and the options of the sync and the aio class."""
+class PeriodCounterBase(Handle, Generic[Added]):
+    """The constructor and the options of the sync and the aio class.
+
+    PeriodCounter[int] returns numbers; with retry= it is a PeriodCounter[int | Queued].
+    """
 
     __slots__ = ()
 
@@ -24,6 +29,7 @@ class PeriodCounterBase(Handle):
     tz: ReadOnly[str]
     keep: ReadOnly[int]
     prefix: ReadOnly[Key]
+    retry: ReadOnly[RetryQueue | None]
 
     @native
     def __init__(
@@ -34,6 +40,7 @@ class PeriodCounterBase(Handle):
         keep: int = 400,
         *,
         prefix: Key = "period",
+        retry: Answers[Added] | None = None,
     ) -> None:
         """Makes a counter; nothing is sent.
 
@@ -43,18 +50,29 @@ class PeriodCounterBase(Handle):
         different keep add to one number, the longest wins. prefix: put before every key,
         with a ':'; "": nothing.
 
-        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        retry: where adds wait while Redis does not answer. Such an add returns Queued, never a
+        number, and is counted in the period that it was made in, however late; where that period is
+        not kept any more by then it expires. Meanwhile the present is what the store's clock said
+        last, and the time since; this machine's clock where the process has not heard of it yet.
+        get and series give what the store has. Over Memory nothing ever waits.
+
+        ConfigError names an option with a bad value, a file that is damaged, of another version, no
+        journal or another process's; TypeError one of a wrong type.
         """
 
+    @native
+    def retry_stats(self) -> RetryStats:
+        """As Counter.retry_stats."""
 
-class PeriodCounter(Lifetime, PeriodCounterBase):
+
+class PeriodCounter(Lifetime, PeriodCounterBase[Added]):
     """A number per key and second, minute, hour, day, week or month, kept for a while.
 
     Works on Memory and Redis; keys and numbers as in Counter. A period is one of the calendar in
     the zone tz: a day in which its clock changes has 23 or 25 hours, the hour that it reads twice
     is two hours, and weeks begin on Monday. The present is the store's, whatever this machine's
-    clock says. A number and its expiry are set in one step. Nothing is replayed: an add whose
-    answer is lost is an OutcomeUnknownError. Safe from many threads and across fork.
+    clock says. A number and its expiry are set in one step. Without retry= nothing is replayed: an
+    add whose answer is lost is an OutcomeUnknownError. Safe from many threads and across fork.
 
     Stands under {store prefix}{prefix}:{period}:{tz}:{label}:{key}, a plain integer; the label is
     2026-11-21 for days and weeks (their first day), 2026-11 for months, and 2026-11-21T170000Z, the
@@ -76,12 +94,15 @@ class PeriodCounter(Lifetime, PeriodCounterBase):
         at: datetime | None = None,
         *,
         timeout: Seconds | None = None,
-    ) -> int:
+    ) -> Added:
         """Adds n (any int64, negative too) and returns the period's number after this add.
 
         at: an aware datetime, in any zone; None: the store's present. Where at's period is not kept
         any more, or begins more than 100 years ahead, or at is naive: ConfigError, nothing added.
         Other errors as in Counter.add. timeout: seconds, more than 0; None is the store's.
+
+        With retry= it is a Queued while Redis does not answer, as in Counter.add. Then at is not
+        checked: such an add expires, or is refused, when Redis answers (retry_stats()).
 
         >>> import hotcount
         >>> from datetime import datetime, timedelta, timezone

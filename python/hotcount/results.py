@@ -358,7 +358,7 @@ class SyncRound:
 @result
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """What Counter.add of a counter with retry= answers while Redis does not: the add waits.
+    """What add of a counter with retry= answers while Redis does not: the add waits.
 
     It is no number: the value after this add is not known before it is counted.
 
@@ -391,9 +391,11 @@ class RetryStats:
     replayed: int
     """Adds of the queue that are counted."""
     expired: int
-    """Counted nowhere: they waited longer than max_age, or their key's life was over."""
+    """Counted nowhere: they waited longer than max_age, or their key's life was over, or their
+    period was not kept any more."""
     refused: int
-    """Counted nowhere: their key holds no counter, or would leave signed 64 bits."""
+    """Counted nowhere: their key holds no counter, or would leave signed 64 bits, or their period
+    begins more than 100 years ahead."""
     dropped: int
     """Given up for others (when_full="drop_oldest"): counted nowhere, unless Redis had it and
     its answer was lost."""

@@ -374,3 +374,12 @@ def test_the_longest_keep_of_those_that_add_wins(counter_store: Store) -> None:
     assert first is not None and second is not None and third is not None  # noqa: PT018
     assert abs(second - first - 45 * 86400) < 5
     assert second - 5 < third <= second
+
+
+def test_a_series_has_the_period_that_begins_a_fraction_before_its_end(
+    daily: hotcount.PeriodCounter,
+) -> None:
+    day = next_year(3, 1)
+    assert daily.add("k", at=day) == 1
+    assert daily.series("k", day, day + timedelta(microseconds=1)) == [(day, 1)]
+    assert daily.series("k", day - DAY, day) == [(day - DAY, 0)]

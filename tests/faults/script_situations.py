@@ -155,6 +155,22 @@ SITUATIONS = [
             ("too late", ["2", "1", SOON, "1000"], []),
         ]
     ),
+    *(
+        Situation(
+            f"add_in_sequence/{name}, of a period", ["k", "w"], [SOON, "period", *element], before
+        )
+        for name, element, before in [
+            ("fresh", ["2", "1", f"0 {FAR} {FAR}", "present"], []),
+            ("there", ["2", "1", f"0 1 {FAR}", "at"], [["SET", "k", "3", "PXAT", FAR + "000"]]),
+            ("waits", ["2", "1", f"0 1 {FAR}", "waits"], [["SET", "k", "3", "PX", SOON]]),
+            ("immortal", ["2", "1", f"0 1 {FAR}", "waits"], [["SET", "k", "3"]]),
+            ("large", ["2", "1", f"0 1 {FAR}", "at"], [["SET", "k", LARGE, "PXAT", FAR + "000"]]),
+            ("elsewhere", ["2", "1", f"0 1 {FAR}", "present"], []),
+            ("gone", ["2", "1", "0 1 2", "at"], []),
+            ("too late", ["2", "1", "0 1 2", "waits"], []),
+            ("ahead", ["2", "1", f"{FAR}0 {FAR}0 {FAR}0", "at"], []),
+        ]
+    ),
     Situation("reset/absent", ["k"], []),
     Situation("reset/there", ["k"], [], [["SET", "k", "3", "PX", SOON]]),
     # -- cells of counts that are written behind

@@ -1,6 +1,6 @@
 """A program that adds through a retry queue with a file, and writes down what it was told.
 
-    python -m tests.support.retrying_program URL PATH LOG RATE THREADS [TTL]
+    python -m tests.support.retrying_program URL PATH LOG RATE THREADS [PERIOD]
 
 Each line of LOG is a thread and a number: the adds that this thread's calls returned for. It is
 written after the call, so a program that is killed may have counted one add more for each thread.
@@ -12,17 +12,22 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 import hotcount
 
 
 def main() -> None:
     url, path, log, rate, threads = sys.argv[1:6]
-    ttl = float(sys.argv[6]) if len(sys.argv) > 6 else None
+    period: Any = sys.argv[6] if len(sys.argv) > 6 else None
     store = hotcount.Redis(url, timeout=1)
     # Those of two outages: the first program may leave all of its adds to the second.
     queue = hotcount.RetryQueue(path=path, fsync="off", max_items=1_000_000)
-    counter = hotcount.Counter(store, ttl=ttl, retry=queue)
+    counter: hotcount.Counter[Any] | hotcount.PeriodCounter[Any]
+    if period:
+        counter = hotcount.PeriodCounter(store, period, keep=1000, retry=queue)
+    else:
+        counter = hotcount.Counter(store, retry=queue)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     print("ready", flush=True)
 

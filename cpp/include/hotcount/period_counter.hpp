@@ -174,6 +174,7 @@ class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
     const PeriodCounterOptions& options() const { return options_; }
 
   private:
+    friend class RetryingPeriodCounter;
     struct Place;
     Result<Place> place(std::string_view key, Instant at, std::string_view argument) const;
     std::string name(const Span& span, std::string_view key) const;

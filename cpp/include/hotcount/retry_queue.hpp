@@ -28,11 +28,17 @@
 // in memory, without numbers and windows. RACY: an add that was counted before its expiry failed, or
 // whose answer was lost, is counted again, perhaps in a later life of its key.
 //
+// RetryingPeriodCounter is the same for a PeriodCounter. An add belongs to the period that it was made
+// in, however late it is counted. If the number of that period is not kept any more when the queue
+// reaches the add, the add expires. {KEY}:window is not needed: the key has the period in its name, and
+// an expiry from the step that makes it.
+//
 // Safe from many threads. A forked child has a writer and a queue of its own, and no journal.
 #pragma once
 
 #include <cstdint>
 #include <hotcount/counter.hpp>
+#include <hotcount/period_counter.hpp>
 #include <span>
 #include <variant>
 
@@ -82,8 +88,10 @@ struct RetryStats {
     std::int64_t waiting{0};
     std::int64_t queued{0};    ///< Adds put into the queue, those found in the journal included.
     std::int64_t replayed{0};  ///< Adds of the queue that are counted.
-    std::int64_t expired{0};  ///< Counted nowhere: older than max_age, or their key's life is over.
-    std::int64_t refused{0};  ///< Counted nowhere: the key holds no counter, or would overflow.
+    std::int64_t expired{
+        0};  ///< Counted nowhere: older than max_age, or their key's life or period is over.
+    /// Counted nowhere: the key holds no counter or would overflow, or the period is too far ahead.
+    std::int64_t refused{0};
     /// WhenFull::drop_oldest: not sent any more. One that was sent and not answered before it was
     /// dropped may be counted.
     std::int64_t dropped{0};
@@ -142,6 +150,40 @@ class RetryingCounter {
                                 std::span<const std::int64_t> amounts, Deadline deadline);
 
     const std::unique_ptr<Held> held_;
+};
+
+class RetryingPeriodCounter {
+  public:
+    /// As RetryingCounter::make. A journal may have adds of both kinds of counters. A release that does
+    /// not know adds with a period refuses a journal that a period counter has opened.
+    static Result<std::shared_ptr<RetryingPeriodCounter>> make(
+        std::shared_ptr<redis::Client> client, PeriodCounterOptions options, RetryQueue queue);
+    RetryingPeriodCounter(const RetryingPeriodCounter&) = delete;
+    RetryingPeriodCounter& operator=(const RetryingPeriodCounter&) = delete;
+    ~RetryingPeriodCounter();
+
+    /// Adds n to the period that `at` is in, or puts the add into the queue; failures as in
+    /// RetryingCounter::add and PeriodCounter::add. Without `at` it is the store's present. While Redis
+    /// does not answer that is what its clock said last, and the time since; a process that has not
+    /// heard of it yet takes this machine's clock. An `at` is not checked while Redis does not answer:
+    /// a period that is not kept any more expires, one that is too far ahead is refused
+    /// (RetryStats).
+    Result<Added> add(std::string_view key, std::int64_t n = 1, std::optional<Instant> at = {},
+                      Timeout timeout = {});
+    /// The same, sent by a thread of the library, which calls `done`. The call's channel is not used.
+    void add_async(std::string_view key, std::int64_t n, std::optional<Instant> at,
+                   Completion<Added> done, AsyncCall call = {});
+
+    RetryStats stats() const;
+    const RetryQueue& queue() const;
+    /// As RetryingCounter::close.
+    std::size_t close(Timeout timeout = {});
+
+  private:
+    class Held;
+    explicit RetryingPeriodCounter(std::shared_ptr<Held> held);
+
+    const std::shared_ptr<Held> held_;
 };
 
 /// A bad option of the queue, or none.

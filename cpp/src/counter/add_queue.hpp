@@ -2,6 +2,7 @@
 // is kept to compare with.
 #pragma once
 
+#include <functional>
 #include <hotcount/redis.hpp>
 #include <hotcount/retry_queue.hpp>
 #include <memory>
@@ -33,6 +34,10 @@ class AddQueue {
     /// many adds wait.
     virtual std::size_t stop() = 0;
 };
+
+/// Begins an add and waits for its answer, by the deadline and the time that a disk takes.
+Result<Added> wait_for_added(std::string_view key, Deadline deadline,
+                             const std::function<void(Completion<Added>)>& begin);
 
 /// The queue of a method other than script. Defined in unsafe/, a room above this one.
 std::shared_ptr<AddQueue> make_unsafe_queue(std::shared_ptr<const RetrySettings> settings);

@@ -3,6 +3,7 @@
 #include <hotcount/period_counter.hpp>
 
 #include "backend.hpp"
+#include "period_place.hpp"
 
 namespace hotcount {
 namespace {
@@ -32,13 +33,6 @@ CounterOptions backend_options(const PeriodCounterOptions& options) {
 }
 
 }  // namespace
-
-// A period's key in full, and what the store needs to know of the period.
-struct PeriodCounter::Place {
-    std::string name;
-    std::string label;
-    PeriodWindow window;
-};
 
 Result<std::shared_ptr<PeriodCounter>> PeriodCounter::make(std::shared_ptr<memory::Store> store,
                                                            PeriodCounterOptions options) {

@@ -17,10 +17,20 @@ using redis::ReplyError;
 using retry::about;
 using retry::passes;
 using retry::passes_for;
+using retry::refused_period;
 using retry::steady_now;
 using retry::unknown;
 
 constexpr Duration kStopWait = std::chrono::seconds{2};
+
+// An add without a period has no other answer.
+Completion<AddAnswer> of_no_period(Completion<Added> done) {
+    return [done = std::move(done)](Result<AddAnswer> outcome) {
+        if (!outcome) return done(std::move(outcome).error());
+        if (const auto* const queued = std::get_if<Queued>(&*outcome)) return done(Added{*queued});
+        done(Added{std::get<std::int64_t>(*outcome)});
+    };
+}
 
 }  // namespace
 
@@ -34,8 +44,31 @@ Result<void> RetryEngine::start() {
 
 void RetryEngine::push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
                        const redis::Cancelled* cancelled) {
+    push(NewAdd{.key = std::move(key),
+                .n = n,
+                .deadline = deadline,
+                .done = of_no_period(std::move(done)),
+                .cancelled = cancelled});
+}
+
+// With the lock.
+UnsettledAdd RetryEngine::number(NewAdd add) {
+    ++under_way_;
+    return {.key = std::move(add.key),
+            .n = add.n,
+            .period = std::move(add.period),
+            .writer = writer_,
+            .sequence = next_sequence_++,
+            .ttl_ms = ttl_ms_,
+            .max_age = settings_->queue.max_age,
+            .deadline = add.deadline.time(),
+            .done = std::move(add.done),
+            .cancelled = add.cancelled};
+}
+
+void RetryEngine::push(NewAdd add) {
     if (auto started = start(); !started) {
-        return done(
+        return add.done(
             make_error(started.error().code, started.error().message + "; nothing was applied"));
     }
     std::optional<Error> refused;
@@ -49,24 +82,15 @@ void RetryEngine::push(std::string key, std::int64_t n, Deadline deadline, Compl
                 ErrorCode::capacity,
                 std::to_string(most) + " adds are under way (max_queue); nothing was applied");
         } else {
-            ++under_way_;
-            incoming_.push_back({.key = std::move(key),
-                                 .n = n,
-                                 .writer = writer_,
-                                 .sequence = next_sequence_++,
-                                 .ttl_ms = ttl_ms_,
-                                 .max_age = settings_->queue.max_age,
-                                 .deadline = deadline.time(),
-                                 .done = std::move(done),
-                                 .cancelled = cancelled});
+            incoming_.push_back(number(std::move(add)));
             changed_.notify_all();
             return;
         }
     }
-    done(std::move(*refused));
+    add.done(std::move(*refused));
 }
 
-void RetryEngine::answer(UnsettledAdd& add, Result<Added> outcome) {
+void RetryEngine::answer(UnsettledAdd& add, Result<AddAnswer> outcome) {
     const auto done = std::exchange(add.done, {});
     add.cancelled = nullptr;
     if (!done) return;
@@ -75,36 +99,43 @@ void RetryEngine::answer(UnsettledAdd& add, Result<Added> outcome) {
     --under_way_;
 }
 
+Instant RetryEngine::store_time() const {
+    using std::chrono::seconds;
+    const std::lock_guard lock(mutex_);
+    if (clock_.unix_ms == 0) return std::chrono::floor<seconds>(system_clock()->wall_now());
+    // Wrong by half of the trip that it was asked in at the most.
+    const auto since = std::chrono::floor<std::chrono::milliseconds>(steady_now() - clock_.asked);
+    return Instant{std::chrono::floor<seconds>(std::chrono::milliseconds{clock_.unix_ms} + since)};
+}
+
 // -- what callers send themselves -----------------------------------------------------------------
 
-std::optional<UnsettledAdd> RetryEngine::take_to_send(const std::string& key, std::int64_t n,
-                                                      Deadline deadline, ServerClock& clock) {
+std::optional<UnsettledAdd> RetryEngine::take_to_send(NewAdd& add, ServerClock& clock) {
     const std::lock_guard lock(mutex_);
     const bool idle = under_way_ == here_.size() && stats_.waiting == 0;
     if (!idle || closed_ || under_way_ >= settings_->client->options().max_queue) return {};
-    if (ttl_ms_ > 0 && steady_now() > clock_.good_until) return {};
-    if (!here_.insert(key).second) return {};
-    ++under_way_;
+    if ((ttl_ms_ > 0 || add.period) && steady_now() > clock_.good_until) return {};
+    if (!here_.insert(add.key).second) return {};
     clock = clock_;
-    return UnsettledAdd{.key = key,
-                        .n = n,
-                        .writer = writer_,
-                        .sequence = next_sequence_++,
-                        .ttl_ms = ttl_ms_,
-                        .max_age = settings_->queue.max_age,
-                        .deadline = deadline.time()};
+    return number(std::move(add));
 }
 
 void RetryEngine::add_waiting(std::string key, std::int64_t n, Deadline deadline,
                               Completion<Added> done) {
+    add_waiting(NewAdd{.key = std::move(key),
+                       .n = n,
+                       .deadline = deadline,
+                       .done = of_no_period(std::move(done))});
+}
+
+void RetryEngine::add_waiting(NewAdd new_add) {
     ServerClock clock;
-    auto taken = take_to_send(key, n, deadline, clock);
-    if (!taken) return push(std::move(key), n, deadline, std::move(done), nullptr);
-    taken->done = std::move(done);
+    auto taken = take_to_send(new_add, clock);
+    if (!taken) return push(std::move(new_add));
     Returned returned{.add = std::move(*taken)};
     UnsettledAdd& add = returned.add;
-    Call call{.timed = ttl_ms_ > 0, .keys = {}, .arguments = {}};
-    call.put(add, ttl_ms_, call.timed ? Call::until(clock, add.deadline) : "");
+    Call call{.mode = mode_of(add)};
+    call.put(add, ttl_ms_, call.under_way(add, clock));
     const SteadyTime most_time = settings_->client->deadline({}).time();
     std::optional<Result<Reply>> outcome;
     settings_->client->waiting().submit(
@@ -132,11 +163,14 @@ void RetryEngine::add_waiting(std::string key, std::int64_t n, Deadline deadline
         returned.late = true;
         return hand_over(std::move(returned));
     }
-    if (const auto value = redis::to_integer(reply)) return end_here(add, Added{*value});
+    if (const auto refused = word != nullptr ? refused_period(*word) : std::nullopt) {
+        return end_here(add, AddAnswer{*refused});
+    }
+    if (const auto value = redis::to_integer(reply)) return end_here(add, AddAnswer{*value});
     end_here(add, unknown(add.key, "the script got a strange reply"));
 }
 
-void RetryEngine::end_here(UnsettledAdd& add, Result<Added> outcome) {
+void RetryEngine::end_here(UnsettledAdd& add, Result<AddAnswer> outcome) {
     {
         const std::lock_guard lock(mutex_);
         here_.erase(add.key);

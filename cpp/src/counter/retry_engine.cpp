@@ -17,7 +17,29 @@ constexpr Duration kSyncEvery = std::chrono::seconds{1};
 // How long the thread drives the client between two looks at what came in.
 constexpr Duration kTurn = std::chrono::milliseconds{2};
 
+// Of an add that waits: it does not matter any more when its period ends.
+std::shared_ptr<const PeriodWindow> period_of(const JournaledAdd& add) {
+    if (!add.period) return nullptr;
+    const auto [begins, gone] = *add.period;
+    return std::make_shared<const PeriodWindow>(PeriodWindow{begins, begins, gone, false});
+}
+
 }  // namespace
+
+Result<std::shared_ptr<RetryEngine>> RetryEngine::open(
+    std::shared_ptr<const RetrySettings> settings, RetryJournal::Holds holds) {
+    std::vector<JournaledAdd> found;
+    std::unique_ptr<RetryJournal> journal;
+    const RetryQueue& queue = settings->queue;
+    if (!queue.path.empty()) {
+        HOTCOUNT_TRY_ASSIGN(journal, RetryJournal::open(queue.path, queue.fsync, holds, found));
+    }
+    const bool some_wait = !found.empty();
+    auto engine =
+        std::make_shared<RetryEngine>(std::move(settings), std::move(journal), std::move(found));
+    if (some_wait) HOTCOUNT_TRY(engine->start());
+    return engine;
+}
 
 RetryEngine::RetryEngine(std::shared_ptr<const RetrySettings> settings,
                          std::unique_ptr<RetryJournal> journal, std::vector<JournaledAdd> found)
@@ -38,6 +60,7 @@ RetryEngine::RetryEngine(std::shared_ptr<const RetrySettings> settings,
         waiting_.push_back(
             {.key = std::move(add.key),
              .n = add.n,
+             .period = period_of(add),
              .writer = add.writer,
              .sequence = add.sequence,
              .ttl_ms = add.ttl_ms,
@@ -198,6 +221,8 @@ JournaledAdd RetryEngine::to_journaled(const UnsettledAdd& add) const {
             add.server_ms > 0 || clock_.unix_ms == 0 ? add.server_ms : clock_.at(add.accepted),
         .max_age_ms = std::chrono::duration_cast<std::chrono::milliseconds>(add.max_age).count(),
         .ttl_ms = add.ttl_ms,
+        .period = add.period ? std::optional{JournaledPeriod{add.period->begins, add.period->gone}}
+                             : std::nullopt,
         .key = add.key};
 }
 
@@ -304,7 +329,7 @@ void RetryEngine::accept(std::vector<UnsettledAdd>& adds) {
     for (UnsettledAdd& add : adds) {
         add.waits = true;
         ++waiting_keys_[add.key];
-        answer(add, Added{Queued{static_cast<std::int64_t>(++waiting), durable}});
+        answer(add, AddAnswer{Queued{static_cast<std::int64_t>(++waiting), durable}});
     }
 }
 

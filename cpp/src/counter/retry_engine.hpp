@@ -25,14 +25,30 @@
 #include <vector>
 
 #include "add_queue.hpp"
+#include "backend.hpp"
 #include "retry_journal.hpp"
 
 namespace hotcount {
+
+/// A value, or that the add waits; of an add with a period also that the server's clock is elsewhere, and
+/// nothing was done.
+using AddAnswer = std::variant<std::int64_t, Queued, PeriodAnswer>;
+
+/// An add as its caller hands it in.
+struct NewAdd {
+    std::string key;
+    std::int64_t n{0};
+    std::shared_ptr<const PeriodWindow> period{};  ///< Null: the key is no period's.
+    Deadline deadline;
+    Completion<AddAnswer> done;
+    const redis::Cancelled* cancelled{nullptr};
+};
 
 /// An add that is not settled.
 struct UnsettledAdd {
     std::string key;
     std::int64_t n{0};
+    std::shared_ptr<const PeriodWindow> period{};
     std::uint64_t writer{0};
     std::uint64_t sequence{0};
     std::int64_t ttl_ms{0};
@@ -40,7 +56,7 @@ struct UnsettledAdd {
     SteadyTime accepted{};
     std::int64_t server_ms{0};  ///< Accepted, by Redis' clock; 0: `accepted` tells.
     SteadyTime deadline{};
-    Completion<Added> done{};  ///< Empty once the caller has an answer.
+    Completion<AddAnswer> done{};  ///< Empty once the caller has an answer.
     const redis::Cancelled* cancelled{nullptr};
     bool waits{false};  ///< It is in the queue, and in the journal if there is one.
     bool sent{false};   ///< It may be counted already.
@@ -48,6 +64,9 @@ struct UnsettledAdd {
 
 class RetryEngine final : public AddQueue, public std::enable_shared_from_this<RetryEngine> {
   public:
+    /// With the journal, if the queue has a path; the thread runs if something waits in it.
+    static Result<std::shared_ptr<RetryEngine>> open(std::shared_ptr<const RetrySettings> settings,
+                                                     RetryJournal::Holds holds);
     /// `journal`: null without one. `found`: what waits in it.
     RetryEngine(std::shared_ptr<const RetrySettings> settings,
                 std::unique_ptr<RetryJournal> journal, std::vector<JournaledAdd> found);
@@ -56,6 +75,11 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
                      Completion<Added> done) override;
     void push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
               const redis::Cancelled* cancelled) override;
+    /// As those of AddQueue.
+    void add_waiting(NewAdd add);
+    void push(NewAdd add);
+    /// The server's time; this machine's, if the server's is not known yet.
+    Instant store_time() const;
     /// Starts the thread, if it does not run; a capacity error if the system starts none.
     Result<void> start();
     RetryStats stats() const override;
@@ -66,6 +90,7 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
     static const redis::Script& script();
     struct Flight;
     struct Call;
+    enum class Mode : std::uint8_t { plain, ttl, period };
     using Adds = std::deque<UnsettledAdd>;
     using Keys = std::unordered_set<std::string, KeyedHash, std::equal_to<>>;
 
@@ -88,14 +113,16 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
     };
 
     void work();
-    std::optional<UnsettledAdd> take_to_send(const std::string& key, std::int64_t n,
-                                             Deadline deadline, ServerClock& clock);
-    void end_here(UnsettledAdd& add, Result<Added> outcome);
+    UnsettledAdd number(NewAdd add);
+    std::optional<UnsettledAdd> take_to_send(NewAdd& add, ServerClock& clock);
+    void end_here(UnsettledAdd& add, Result<AddAnswer> outcome);
     void hand_over(Returned returned);
     void take_in();
     void take_over(std::vector<Returned> returned);
     void land();
     void settle_replies(Flight& flight, const redis::ReplyArray& replies);
+    void settle_refused(UnsettledAdd& add, const PeriodAnswer& refused,
+                        std::vector<UnsettledAdd>& again);
     void take_back(Flight& flight, const Error& why);
     void look_at_deadlines();
     void launch();
@@ -114,12 +141,16 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
     Error to_error(const UnsettledAdd& add, const redis::ReplyError& refusal) const;
     void went_away();
     void publish();
-    void answer(UnsettledAdd& add, Result<Added> outcome);
+    void answer(UnsettledAdd& add, Result<AddAnswer> outcome);
     std::size_t waiting_count() const;
     JournaledAdd to_journaled(const UnsettledAdd& add) const;
     void distrust_clock();
-    /// A journal may have adds of a counter with another ttl: theirs is what was promised.
-    bool expires(const UnsettledAdd& add) const { return ttl_ms_ > 0 || add.ttl_ms > 0; }
+    /// What the script does for it. A journal may have adds of another counter, with another ttl or
+    /// with periods: theirs is what was promised.
+    Mode mode_of(const UnsettledAdd& add) const {
+        if (add.period) return Mode::period;
+        return ttl_ms_ > 0 || add.ttl_ms > 0 ? Mode::ttl : Mode::plain;
+    }
 
     const std::shared_ptr<const RetrySettings> settings_;
     const std::uint64_t writer_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <charconv>
 #include <hotcount/detail/base/codec.hpp>
 #include <string>
 #include <vector>
@@ -42,6 +43,19 @@ inline bool passes_for(const Error& error) {
     return passes(error.code) && error.server_code != "OOM";
 }
 
+// What the script says of an add to a period that it did not make, because of the server's clock.
+inline std::optional<PeriodAnswer> refused_period(std::string_view word) {
+    using Kind = PeriodAnswer::Kind;
+    constexpr std::string_view kElsewhere{"elsewhere "};
+    if (word == "gone") return PeriodAnswer{Kind::gone, 0, {}};
+    if (word == "ahead") return PeriodAnswer{Kind::ahead, 0, {}};
+    if (!word.starts_with(kElsewhere)) return {};
+    std::int64_t now = 0;
+    const std::string_view digits = word.substr(kElsewhere.size());
+    std::from_chars(digits.data(), digits.data() + digits.size(), now);
+    return PeriodAnswer{Kind::elsewhere, 0, Instant{std::chrono::seconds{now}}};
+}
+
 inline Error about(const UnsettledAdd& add, Error error) {
     error.about(&ErrorFacts::key, add.key);
     return error;
@@ -62,24 +76,39 @@ struct RetryEngine::Flight {
 
 // What one script call says of its adds.
 struct RetryEngine::Call {
-    bool timed;
-    std::vector<std::string> keys;
-    std::vector<std::string> arguments;
+    Mode mode;
+    std::vector<std::string> keys{};
+    std::vector<std::string> arguments{};
+
+    std::size_t keys_each() const { return mode == Mode::ttl ? 3 : 2; }
 
     // `accepted` as the script has it.
     void put(const UnsettledAdd& add, std::int64_t ttl_ms, std::string accepted) {
         keys.push_back(add.key);
         keys.push_back(key_beside(add.key, "retry." + retry::hex(add.writer)).value());
-        if (timed) keys.push_back(key_beside(add.key, "window").value());
+        if (mode == Mode::ttl) keys.push_back(key_beside(add.key, "window").value());
         arguments.push_back(std::to_string(add.n));
         arguments.push_back(std::to_string(add.sequence));
-        arguments.push_back(timed ? std::to_string(add.ttl_ms > 0 ? add.ttl_ms : ttl_ms) : "");
+        arguments.push_back(life(add, ttl_ms));
         arguments.push_back(std::move(accepted));
     }
 
-    // An add under way is accepted until its caller's deadline.
-    static std::string until(const ServerClock& clock, SteadyTime deadline) {
-        return "-" + std::to_string(clock.at(deadline) + 2 * clock.half_trip_ms);
+    // What the script needs to know of when the key ends.
+    std::string life(const UnsettledAdd& add, std::int64_t ttl_ms) const {
+        if (mode == Mode::plain) return "";
+        if (mode == Mode::ttl) return std::to_string(add.ttl_ms > 0 ? add.ttl_ms : ttl_ms);
+        const auto unix_time = [](Instant at) {
+            return std::to_string(at.time_since_epoch().count());
+        };
+        return unix_time(add.period->begins) + " " + unix_time(add.period->ends) + " " +
+               unix_time(add.period->gone);
+    }
+
+    // Of an add under way: with a ttl it is accepted until its caller's deadline.
+    std::string under_way(const UnsettledAdd& add, const ServerClock& clock) const {
+        if (mode == Mode::plain) return "";
+        if (mode == Mode::period) return add.period->present ? "present" : "at";
+        return "-" + std::to_string(clock.at(add.deadline) + 2 * clock.half_trip_ms);
     }
 
     redis::Request request(Duration max_age, std::size_t adds) const {
@@ -87,7 +116,8 @@ struct RetryEngine::Call {
             std::chrono::ceil<std::chrono::milliseconds>(max_age + retry::kSlack).count());
         const std::vector<std::string_view> key_views(keys.begin(), keys.end());
         const std::vector<std::string_view> argument_views(arguments.begin(), arguments.end());
-        const std::string_view shared[] = {keep, timed ? "1" : ""};
+        constexpr std::string_view kModes[]{"", "1", "period"};
+        const std::string_view shared[] = {keep, kModes[static_cast<std::size_t>(mode)]};
         return redis::Request::run_many(script(), adds, key_views, shared, argument_views);
     }
 };

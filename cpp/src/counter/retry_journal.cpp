@@ -19,14 +19,17 @@ namespace hotcount {
 namespace {
 
 constexpr std::string_view kMagic{"hotcount retries"};
+// Without and with adds in periods.
 constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersionOfPeriods = 3;
 constexpr std::size_t kHeader = 24;
 constexpr std::size_t kFrameHead = 8;
 // Longest body: adds are appended in portions of at most this, so a length beyond it is no length.
 constexpr std::size_t kMostBody = std::size_t{1} << 20;
 constexpr std::size_t kAddBytes = 58;
+constexpr std::size_t kAddInPeriodBytes = 66;
 constexpr std::size_t kSettledBytes = 16;
-enum Kind : char { kAdds = 1, kSettled = 2 };
+enum Kind : char { kAdds = 1, kSettled = 2, kAddsInPeriods = 3 };
 // The file is written anew when it is larger than this and at least half of its adds are settled.
 constexpr std::uint64_t kCompactFrom = std::uint64_t{1} << 20;
 
@@ -46,9 +49,9 @@ Number get(std::string_view bytes, std::size_t at) {
     return static_cast<Number>(number);
 }
 
-std::string header() {
+std::string header(std::uint32_t version) {
     std::string bytes{kMagic};
-    put(bytes, kVersion);
+    put(bytes, version);
     put(bytes, crc32c(bytes));
     return bytes;
 }
@@ -59,11 +62,14 @@ void put_frame(std::string& bytes, std::string_view body) {
     bytes += body;
 }
 
+std::int64_t unix_seconds(Instant at) { return at.time_since_epoch().count(); }
+
 std::string frames_of(std::span<const JournaledAdd> adds) {
     std::string bytes;
     std::string body;
+    const auto kind = [&](std::size_t i) { return adds[i].period ? kAddsInPeriods : kAdds; };
     for (std::size_t i = 0; i < adds.size(); ++i) {
-        if (body.empty()) body += static_cast<char>(kAdds);
+        if (body.empty()) body += static_cast<char>(kind(i));
         const JournaledAdd& add = adds[i];
         put(body, add.writer);
         put(body, add.sequence);
@@ -71,44 +77,60 @@ std::string frames_of(std::span<const JournaledAdd> adds) {
         put(body, add.accepted_us);
         put(body, add.server_ms);
         put(body, add.max_age_ms);
-        put(body, add.ttl_ms);
+        if (add.period) {
+            put(body, unix_seconds(add.period->begins));
+            put(body, unix_seconds(add.period->gone));
+        } else {
+            put(body, add.ttl_ms);
+        }
         put(body, static_cast<std::uint16_t>(add.key.size()));
         body += add.key;
-        if (i + 1 == adds.size() || body.size() > kMostBody / 2) {
+        if (i + 1 == adds.size() || kind(i + 1) != kind(i) || body.size() > kMostBody / 2) {
             put_frame(bytes, std::exchange(body, {}));
         }
     }
     return bytes;
 }
 
+Instant instant(std::int64_t seconds) { return Instant{std::chrono::seconds{seconds}}; }
+
 std::optional<std::vector<JournaledAdd>> adds_of(std::string_view body) {
+    const bool in_periods = body.front() == kAddsInPeriods;
+    const std::size_t fixed = in_periods ? kAddInPeriodBytes : kAddBytes;
     std::vector<JournaledAdd> adds;
     for (std::size_t at = 1; at < body.size();) {
-        if (body.size() - at < kAddBytes) return std::nullopt;
-        const std::size_t length = get<std::uint16_t>(body, at + kAddBytes - 2);
-        if (body.size() - at - kAddBytes < length) return std::nullopt;
+        if (body.size() - at < fixed) return std::nullopt;
+        const std::size_t length = get<std::uint16_t>(body, at + fixed - 2);
+        if (body.size() - at - fixed < length) return std::nullopt;
+        const auto last = get<std::int64_t>(body, at + 48);
+        std::optional<JournaledPeriod> period;
+        if (in_periods) period = {instant(last), instant(get<std::int64_t>(body, at + 56))};
         adds.push_back({.writer = get<std::uint64_t>(body, at),
                         .sequence = get<std::uint64_t>(body, at + 8),
                         .n = get<std::int64_t>(body, at + 16),
                         .accepted_us = get<std::int64_t>(body, at + 24),
                         .server_ms = get<std::int64_t>(body, at + 32),
                         .max_age_ms = get<std::int64_t>(body, at + 40),
-                        .ttl_ms = get<std::int64_t>(body, at + 48),
-                        .key = std::string{body.substr(at + kAddBytes, length)}});
-        at += kAddBytes + length;
+                        .ttl_ms = in_periods ? 0 : last,
+                        .period = period,
+                        .key = std::string{body.substr(at + fixed, length)}});
+        at += fixed + length;
     }
     return adds;
 }
 
 // The body of the frame at `at`, or none if there is no whole and good one.
-std::optional<std::string_view> frame_at(std::string_view bytes, std::size_t at) {
+std::optional<std::string_view> frame_at(std::string_view bytes, std::size_t at,
+                                         std::uint32_t version) {
     if (bytes.size() - at < kFrameHead) return std::nullopt;
     const std::size_t length = get<std::uint32_t>(bytes, at);
     if (length == 0 || length > kMostBody || bytes.size() - at - kFrameHead < length) {
         return std::nullopt;
     }
     const char kind = bytes[at + kFrameHead];
-    if (kind != kAdds && kind != kSettled) return std::nullopt;
+    const bool known = kind == kAdds || kind == kSettled ||
+                       (kind == kAddsInPeriods && version == kVersionOfPeriods);
+    if (!known) return std::nullopt;
     const std::string_view body = bytes.substr(at + kFrameHead, length);
     if (crc32c(body) != get<std::uint32_t>(bytes, at + 4)) return std::nullopt;
     return body;
@@ -194,12 +216,14 @@ Error RetryJournal::damaged(std::uint64_t offset) const {
 }
 
 Result<std::unique_ptr<RetryJournal>> RetryJournal::open(const std::string& path, Fsync fsync,
+                                                         Holds holds,
                                                          std::vector<JournaledAdd>& waiting) {
     std::error_code why;
     auto resolved = std::filesystem::absolute(path, why);
     if (!why) resolved = std::filesystem::weakly_canonical(resolved, why);
     if (why) return bad_option("path", path + ": " + why.message(), path);
-    std::unique_ptr<RetryJournal> journal{new RetryJournal(resolved.string(), fsync)};
+    const std::uint32_t wanted = holds == Holds::adds ? kVersion : kVersionOfPeriods;
+    std::unique_ptr<RetryJournal> journal{new RetryJournal(resolved.string(), fsync, wanted)};
     journal->start_watching_forks();
     HOTCOUNT_TRY(journal->take());
     HOTCOUNT_TRY(journal->load(waiting));
@@ -258,10 +282,11 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
     const auto read = read_all(file_);
     if (!read) return failed("read", errno);
     const std::string_view bytes = *read;
-    const std::string first = header();
+    const std::string first = header(version_);
     if (bytes.size() < kHeader) {
         // Its creation was cut off, if it is the beginning of a header.
-        if (first.compare(0, bytes.size(), bytes) != 0) {
+        if (header(kVersion).compare(0, bytes.size(), bytes) != 0 &&
+            header(kVersionOfPeriods).compare(0, bytes.size(), bytes) != 0) {
             return bad_option("path", path_ + " is no journal of a RetryQueue", path_);
         }
         if (!write_all(file_, first, 0)) return failed("write", errno);
@@ -279,10 +304,12 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
                               "checksum",
                           path_);
     }
-    if (const auto version = get<std::uint32_t>(bytes, kMagic.size()); version != kVersion) {
+    const auto version = get<std::uint32_t>(bytes, kMagic.size());
+    if (version != kVersion && version != kVersionOfPeriods) {
         return bad_option("path",
                           path_ + " is a journal of version " + std::to_string(version) +
-                              "; this release reads version " + std::to_string(kVersion),
+                              "; this release reads versions " + std::to_string(kVersion) +
+                              " and " + std::to_string(kVersionOfPeriods),
                           path_);
     }
     // By writer and sequence, in the order of the file.
@@ -290,15 +317,15 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
     std::vector<std::optional<JournaledAdd>> found;
     std::size_t at = kHeader;
     while (at < bytes.size()) {
-        const auto body = frame_at(bytes, at);
+        const auto body = frame_at(bytes, at, version);
         if (!body) {
             for (std::size_t next = at + 1; next + kFrameHead < bytes.size(); ++next) {
-                if (frame_at(bytes, next)) return damaged(at);
+                if (frame_at(bytes, next, version)) return damaged(at);
             }
             if (::ftruncate(file_, static_cast<off_t>(at)) != 0) return failed("truncate", errno);
             break;
         }
-        if (body->front() == kAdds) {
+        if (body->front() != kSettled) {
             auto adds = adds_of(*body);
             if (!adds) return damaged(at);
             for (JournaledAdd& add : *adds) {
@@ -329,6 +356,8 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
                      });
     live_ = waiting.size();
     written_ = found.size();
+    if (version < version_) return write_new(waiting);
+    version_ = version;
     return {};
 }
 
@@ -415,7 +444,7 @@ Result<void> RetryJournal::write_new(std::span<const JournaledAdd> adds) {
     const std::string beside = path_ + ".new";
     int fresh = ::open(beside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fresh < 0) return failed("open " + beside, errno);
-    const std::string bytes = header() + frames_of(adds);
+    const std::string bytes = header(version_) + frames_of(adds);
     if (!write_all(fresh, bytes, 0) || ::fdatasync(fresh) != 0 ||
         ::flock(fresh, LOCK_EX | LOCK_NB) != 0 || ::rename(beside.c_str(), path_.c_str()) != 0) {
         const int why = errno;

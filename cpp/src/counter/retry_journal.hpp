@@ -3,11 +3,15 @@
 //
 //   header   "hotcount retries" (16 bytes), version (4), crc32c of the 20 bytes before (4)
 //   frame    length of the body (4), crc32c of the body (4), body
-//   body     kind (1): 1 = adds, 2 = settled; then its items
+//   body     kind (1): 1 = adds, 2 = settled, 3 = adds in periods; then its items
 //   add      writer (8), sequence (8), amount (8), accepted in unix microseconds (8), the same in
 //            milliseconds of Redis' clock or 0 (8), max_age and ttl or 0 in milliseconds (8 and 8),
 //            length of the key (2), the key in full
+//   add in a period   the same with, in place of the ttl, when its period begins and when its number is
+//            not kept any more, in unix seconds (8 and 8)
 //   settled  writer (8), sequence (8)
+// Version 2 has no adds in periods. A journal that may get some is made version 3, which a release that
+// knows 2 alone refuses; one of version 2 stays that until then, so that both releases read it.
 // Numbers are little-endian. One append is one frame: it is there as a whole or not at all.
 //
 // A frame at the end that is incomplete or does not fit its checksum is the rest of a write that was
@@ -22,9 +26,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <hotcount/detail/base/fork.hpp>
+#include <hotcount/period_counter.hpp>
 #include <hotcount/retry_queue.hpp>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +42,12 @@ namespace hotcount {
 /// CRC-32C (Castagnoli).
 std::uint32_t crc32c(std::string_view bytes);
 
+struct JournaledPeriod {
+    Instant begins;
+    Instant gone;  ///< From when on its number is not kept.
+    bool operator==(const JournaledPeriod&) const = default;
+};
+
 struct JournaledAdd {
     std::uint64_t writer;
     std::uint64_t sequence;
@@ -42,7 +55,8 @@ struct JournaledAdd {
     std::int64_t accepted_us;  ///< Unix time by this machine's clock.
     std::int64_t server_ms;    ///< Unix time by Redis' clock; 0 if nobody knew it.
     std::int64_t max_age_ms;   ///< Of its queue: Redis remembers its writer for little longer.
-    std::int64_t ttl_ms;       ///< 0: the key does not expire.
+    std::int64_t ttl_ms;       ///< 0: the key does not expire, or is a period's.
+    std::optional<JournaledPeriod> period{};
     std::string key;
     bool operator==(const JournaledAdd&) const = default;
 };
@@ -54,10 +68,14 @@ struct AddId {
 
 class RetryJournal final : public ForkAware {
   public:
+    /// What will be appended.
+    enum class Holds : std::uint8_t { adds, adds_in_periods };
+
     /// Opens or creates the file and takes it. `waiting` gets what was not settled: the writers as they
     /// stand in the file, the adds of each by sequence. Adds may stand there in another order, because
     /// a caller with a short deadline is answered before one who came earlier.
     static Result<std::unique_ptr<RetryJournal>> open(const std::string& path, Fsync fsync,
+                                                      Holds holds,
                                                       std::vector<JournaledAdd>& waiting);
     ~RetryJournal();
 
@@ -76,7 +94,8 @@ class RetryJournal final : public ForkAware {
     void after_fork(bool in_child) override;
 
   private:
-    RetryJournal(std::string path, Fsync fsync) : path_(std::move(path)), fsync_(fsync) {}
+    RetryJournal(std::string path, Fsync fsync, std::uint32_t version)
+        : path_(std::move(path)), fsync_(fsync), version_(version) {}
     Result<void> take();
     Result<void> lock(int file, std::string_view name);
     Result<void> load(std::vector<JournaledAdd>& waiting);
@@ -88,6 +107,7 @@ class RetryJournal final : public ForkAware {
 
     const std::string path_;
     const Fsync fsync_;
+    std::uint32_t version_;
     std::mutex mutex_;  // Held during each call, so that a fork waits for it.
     int file_{-1};
     int lock_{-1};

@@ -19,6 +19,7 @@ using redis::Request;
 using retry::about;
 using retry::passes;
 using retry::passes_for;
+using retry::refused_period;
 using retry::steady_now;
 using retry::unknown;
 
@@ -69,8 +70,8 @@ void RetryEngine::launch() {
     // In turns, so that a long queue holds up nobody.
     const bool replay = may_replay && (direct_.empty() || !direct_next_);
     direct_next_ = replay;
-    const bool timed = expires((replay ? waiting_ : direct_).front());
-    if (timed && steady_now() > clock_.good_until) return ask_for_time();
+    const Mode mode = mode_of((replay ? waiting_ : direct_).front());
+    if (mode != Mode::plain && steady_now() > clock_.good_until) return ask_for_time();
     send(replay ? waiting_ : direct_, replay);
     if (!flight_ && may_replay && !direct_.empty()) send(replay ? direct_ : waiting_, !replay);
     blocked_ = !flight_ && (!direct_.empty() || may_replay);
@@ -96,8 +97,8 @@ std::int64_t RetryEngine::ServerClock::at(SteadyTime time) const {
 
 void RetryEngine::send(Adds& from, bool replay) {
     const SteadyTime now = steady_now();
-    Call call{.timed = expires(from.front()), .keys = {}, .arguments = {}};
-    const std::size_t most = singly_ > 0 ? 1 : kMostKeys / (call.timed ? 3 : 2);
+    Call call{.mode = mode_of(from.front())};
+    const std::size_t most = singly_ > 0 ? 1 : kMostKeys / call.keys_each();
     auto flight = std::make_shared<Flight>();
     flight->replay = replay;
     // One caller's long timeout does not hold up the others: the store's is the most.
@@ -105,7 +106,7 @@ void RetryEngine::send(Adds& from, bool replay) {
     SteadyTime deadline = replay ? most_time : SteadyTime::min();
     std::vector<UnsettledAdd> busy;
     while (!from.empty() && flight->adds.size() < most) {
-        if (expires(from.front()) != call.timed) break;
+        if (mode_of(from.front()) != call.mode) break;
         UnsettledAdd add = std::move(from.front());
         from.pop_front();
         if (busy_.contains(add.key)) {
@@ -124,11 +125,13 @@ void RetryEngine::send(Adds& from, bool replay) {
                 continue;
             }
             deadline = std::min(std::max(deadline, add.deadline), most_time);
-            if (call.timed) accepted = Call::until(clock_, add.deadline);
+            accepted = call.under_way(add, clock_);
         } else if (now - add.accepted > add.max_age) {
             accepted = "old";
-        } else if (call.timed) {
+        } else if (call.mode == Mode::ttl) {
             accepted = std::to_string(add.server_ms > 0 ? add.server_ms : clock_.at(add.accepted));
+        } else if (call.mode == Mode::period) {
+            accepted = "waits";
         }
         call.put(add, ttl_ms_, std::move(accepted));
         flight->adds.push_back(std::move(add));
@@ -209,7 +212,10 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
             continue;
         }
         const auto* const word = std::get_if<std::string>(&replies[i].value);
-        if (word != nullptr && *word == "late") {
+        const auto refused = word != nullptr ? refused_period(*word) : std::nullopt;
+        if (refused) {
+            settle_refused(add, *refused, again);
+        } else if (word != nullptr && *word == "late") {
             distrust_clock();  // The clocks differ by more than was known.
             again.push_back(std::move(add));
         } else if (word != nullptr && *word == "expired") {
@@ -219,7 +225,7 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
         } else if (add.waits) {
             settled(add, &RetryStats::replayed);
         } else if (const auto value = redis::to_integer(replies[i])) {
-            answer(add, Added{*value});
+            answer(add, AddAnswer{*value});
         } else {
             answer(add, unknown(add.key, "the script got a strange reply"));
         }
@@ -238,6 +244,15 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
                    std::make_move_iterator(first.end()));
     for (UnsettledAdd& add : unanswered) queue.push_back(std::move(add));
     enqueue(std::move(queue), true);
+}
+
+// Nothing was done. Its caller decides, if nobody told him that it waits.
+void RetryEngine::settle_refused(UnsettledAdd& add, const PeriodAnswer& refused,
+                                 std::vector<UnsettledAdd>& again) {
+    using Kind = PeriodAnswer::Kind;
+    if (!add.waits) return answer(add, AddAnswer{refused});
+    if (refused.kind == Kind::elsewhere) return again.push_back(std::move(add));
+    settled(add, refused.kind == Kind::gone ? &RetryStats::expired : &RetryStats::refused);
 }
 
 // A call that failed as a whole.

@@ -152,6 +152,23 @@ Result<void> check_retry_queue(const RetryQueue& queue) {
     return {};
 }
 
+Result<Added> wait_for_added(std::string_view key, Deadline deadline,
+                             const std::function<void(Completion<Added>)>& begin) {
+    struct Call {
+        Event settled;
+        std::optional<Result<Added>> outcome;
+    };
+    const auto call = std::make_shared<Call>();
+    begin([call](Result<Added> outcome) {
+        call->outcome.emplace(std::move(outcome));
+        call->settled.set();
+    });
+    if (call->settled.wait(Deadline::at(deadline.time() + kDisk))) {
+        return std::move(*call->outcome);
+    }
+    return left_too_early().about(&ErrorFacts::key, std::string{key});
+}
+
 // One engine for each process.
 struct RetryingCounter::Held {
     std::shared_ptr<const RetrySettings> settings;
@@ -171,18 +188,11 @@ Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
     if (!is_safe && !queue.path.empty()) {
         return bad_option("path", "is for method 'script': the queues of the others are in memory");
     }
-    std::vector<JournaledAdd> found;
-    std::unique_ptr<RetryJournal> journal;
-    if (!queue.path.empty()) {
-        HOTCOUNT_TRY_ASSIGN(journal, RetryJournal::open(queue.path, queue.fsync, found));
-    }
-    const bool some_wait = !found.empty();
     auto settings = std::make_shared<const RetrySettings>(
         RetrySettings{std::move(client), std::move(options), std::move(queue)});
     std::shared_ptr<RetryEngine> first;
     if (is_safe) {
-        first = std::make_shared<RetryEngine>(settings, std::move(journal), std::move(found));
-        if (some_wait) HOTCOUNT_TRY(first->start());
+        HOTCOUNT_TRY_ASSIGN(first, RetryEngine::open(settings, RetryJournal::Holds::adds));
     }
     // The first is this process's; a forked child makes its own, without the journal.
     const auto make_engine = [settings, is_safe, first = std::move(first)]() mutable {
@@ -224,20 +234,10 @@ void RetryingCounter::add_async(std::string_view key, std::int64_t n, Completion
 
 Result<Added> RetryingCounter::add(std::string_view key, std::int64_t n, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(std::string name, name_of(key));
-    struct Call {
-        Event settled;
-        std::optional<Result<Added>> outcome;
-    };
-    const auto call = std::make_shared<Call>();
     const Deadline deadline = held_->settings->client->deadline(timeout);
-    held_->engine.get()->add_waiting(std::move(name), n, deadline, [call](Result<Added> outcome) {
-        call->outcome.emplace(std::move(outcome));
-        call->settled.set();
+    return wait_for_added(key, deadline, [&](Completion<Added> done) {
+        held_->engine.get()->add_waiting(std::move(name), n, deadline, std::move(done));
     });
-    if (call->settled.wait(Deadline::at(deadline.time() + kDisk))) {
-        return std::move(*call->outcome);
-    }
-    return left_too_early().about(&ErrorFacts::key, std::string{key});
 }
 
 // What is begun with go_on().

@@ -7,10 +7,11 @@ from datetime import datetime
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Key, Seconds
+from hotcount.counter import Added
 from hotcount.period_counter import PeriodCounterBase
 
 
-class PeriodCounter(AsyncLifetime, PeriodCounterBase):
+class PeriodCounter(AsyncLifetime, PeriodCounterBase[Added]):
     """hotcount.PeriodCounter for event loops: each method returns what is awaited for its outcome.
 
     Calls start, travel and are cancelled as those of aio.Counter.
@@ -34,7 +35,7 @@ class PeriodCounter(AsyncLifetime, PeriodCounterBase):
         at: datetime | None = None,
         *,
         timeout: Seconds | None = None,
-    ) -> int:
+    ) -> Added:
         """As hotcount.PeriodCounter.add, to be awaited."""
 
     @native

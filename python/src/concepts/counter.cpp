@@ -1,8 +1,8 @@
 // hotcount.Counter and hotcount.aio.Counter: declared in hotcount/counter.py and
 // hotcount/aio/counter.py.
+#include <algorithm>
 #include <array>
 #include <hotcount/counter.hpp>
-#include <hotcount/retry_queue.hpp>
 #include <utility>
 #include <variant>
 
@@ -12,25 +12,12 @@
 #include "native/options.hpp"
 #include "native/result.hpp"
 #include "native/rows.hpp"
+#include "retry_queue.hpp"
 
 namespace hotcount::python {
 namespace {
 
 ResultClass try_add_class{"TryAdd", std::array{"applied", "value"}};
-
-/// A str, bytes or os.PathLike; None is an empty one.
-struct FilePath {
-    std::string text;
-};
-
-/// RetryQueue as Python has it.
-struct QueueRow {
-    FilePath path;
-    std::size_t max_items;
-    Duration max_age;
-    WhenFull when_full;
-    Fsync fsync;
-};
 
 /// One element of an AddedBatch: an int, or a Queued.
 struct AddedRow {
@@ -82,69 +69,6 @@ struct To<Compensation> {
 };
 
 template <>
-struct From<FilePath> {
-    static FilePath read(const Argument& argument) {
-        if (argument.value == Py_None) return {};
-        const auto path = py::reinterpret_steal<py::object>(PyOS_FSPath(argument.value));
-        if (!path) {
-            PyErr_Clear();
-            raise_wrong_type(argument.name, "str or os.PathLike", argument.value);
-        }
-        FilePath read{std::string{to_bytes(path.ptr(), argument.name)}};
-        if (read.text.empty()) raise(bad_option(argument.name, "is empty; None for no file"));
-        return read;
-    }
-};
-template <>
-struct From<WhenFull> {
-    static WhenFull read(const Argument& argument) {
-        return static_cast<WhenFull>(
-            to_choice(argument.value, argument.name, {"raise", "drop_oldest"}));
-    }
-};
-template <>
-struct From<Fsync> {
-    static Fsync read(const Argument& argument) {
-        return static_cast<Fsync>(
-            to_choice(argument.value, argument.name, {"always", "interval", "off"}));
-    }
-};
-template <>
-struct To<FilePath> {
-    static py::object make(const FilePath& path) {
-        return path.text.empty() ? py::object(py::none()) : To<std::string_view>::make(path.text);
-    }
-};
-template <>
-struct To<WhenFull> {
-    static py::object make(WhenFull when_full) {
-        return To<std::string_view>::make(to_string(when_full));
-    }
-};
-template <>
-struct To<Fsync> {
-    static py::object make(Fsync fsync) { return To<std::string_view>::make(to_string(fsync)); }
-};
-
-template <>
-inline ResultRow<&QueueRow::path, &QueueRow::max_items, &QueueRow::max_age, &QueueRow::when_full,
-                 &QueueRow::fsync>
-    kResultRow<QueueRow>{"RetryQueue", {"path", "max_items", "max_age", "when_full", "fsync"}};
-
-template <>
-inline ResultRow<&Queued::waiting, &Queued::durable> kResultRow<Queued>{"Queued",
-                                                                        {"waiting", "durable"}};
-
-template <>
-inline ResultRow<&RetryStats::waiting, &RetryStats::queued, &RetryStats::replayed,
-                 &RetryStats::expired, &RetryStats::refused, &RetryStats::dropped,
-                 &RetryStats::outages, &RetryStats::oldest_age, &RetryStats::journal_bytes,
-                 &RetryStats::is_away>
-    kResultRow<RetryStats>{"RetryStats",
-                           {"waiting", "queued", "replayed", "expired", "refused", "dropped",
-                            "outages", "oldest_age", "journal_bytes", "is_away"}};
-
-template <>
 struct To<TryAdd> {
     static py::object make(const TryAdd& value) {
         return try_add_class.make(value.applied, value.value);
@@ -185,16 +109,13 @@ constexpr std::array kOptions{
 
 class BoundCounter : public Bound<Counter> {
   public:
-    BoundCounter(std::shared_ptr<Counter> counter, std::shared_ptr<RetryingCounter> with_queue,
-                 std::optional<QueueRow> queue_row, StoreReference reference)
+    BoundCounter(std::shared_ptr<Counter> counter, BoundQueue<RetryingCounter> with_queue,
+                 StoreReference reference)
         : Bound(std::move(counter), std::move(reference), &kTag<BoundCounter>),
-          retrying(std::move(with_queue)),
-          queue(std::move(queue_row)) {}
+          queue(std::move(with_queue)) {}
 
     std::string shown_options() const override {
-        std::string shown = python::shown_options<CounterOptions, kOptions>(core->options());
-        if (queue) shown += ", retry=" + std::string(py::repr(To<QueueRow>::make(*queue)));
-        return shown;
+        return python::shown_options<CounterOptions, kOptions>(core->options()) + queue.shown();
     }
 
     py::object to_batch(BatchResult<std::int64_t> result, const Refusals& refusals,
@@ -210,69 +131,23 @@ class BoundCounter : public Bound<Counter> {
         }
         py::dict errors;
         auto rows = gather(std::get<1>(std::move(many.answers)), refusals, errors);
-        if (retrying) {
-            for (const AddedRow& row : rows) {
-                if (row.waiting == 0) continue;
-                log_outage();
-                break;
-            }
-            if (!rows.empty() && rows.back().waiting == 0) log_return();
+        if (queue.core && !rows.empty()) {
+            const bool some_wait = std::any_of(rows.begin(), rows.end(),
+                                               [](const AddedRow& row) { return row.waiting > 0; });
+            if (some_wait) queue.log_outage(store);
+            if (rows.back().waiting == 0) queue.log_return(store);
         }
         return finish(std::make_shared<AddedBatch>(std::move(rows), std::move(errors)), on_errors);
     }
 
-    py::object to_python(Added added) {
-        if (const auto* const queued = std::get_if<Queued>(&added)) {
-            log_outage();
-            return To<Queued>::make(*queued);
-        }
-        log_return();
-        return To<std::int64_t>::make(std::get<std::int64_t>(added));
-    }
+    py::object to_python(const Added& added) { return queue.to_python(added, store); }
 
     /// What has a queue ends in the queue's thread.
-    bool ends_elsewhere() const { return retrying != nullptr; }
+    bool ends_elsewhere() const { return queue.core != nullptr; }
 
-    void close() override {
-        std::size_t left = 0;
-        if (retrying && !std::exchange(queue_closed_, true)) {
-            // While Redis is away, or the store is closed, nothing comes of waiting.
-            const bool in_vain = store.closed() || retrying->stats().is_away;
-            const Timeout timeout = in_vain ? Timeout{std::chrono::milliseconds{1}} : std::nullopt;
-            left = without_gil([&] { return retrying->close(timeout); });
-        }
-        store.close();
-        if (left == 0) return;
-        const std::string text = std::to_string(left) + " adds still wait: " +
-                                 (queue->path.text.empty() ? "they are lost"
-                                                           : "they stay in " + queue->path.text +
-                                                                 " for the next process");
-        if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
-    }
+    void close() override { queue.close(store); }
 
-    const std::shared_ptr<RetryingCounter> retrying;
-    const std::optional<QueueRow> queue;
-
-  private:
-    /// An outage is logged when it is first noticed, and once more when nothing waits any more.
-    void log_outage() {
-        if (std::exchange(away_logged_, true)) return;
-        log("warning", server() + " does not answer: adds wait in the retry queue");
-    }
-    void log_return() {
-        if (!away_logged_ || retrying->stats().waiting > 0) return;
-        away_logged_ = false;
-        const RetryStats stats = retrying->stats();
-        log("info", server() + " answers: no add waits any more. Since the counter was made " +
-                        std::to_string(stats.replayed) + " of the queue were counted, " +
-                        std::to_string(stats.expired) + " expired, " +
-                        std::to_string(stats.refused) + " were refused, " +
-                        std::to_string(stats.dropped) + " dropped");
-    }
-    std::string server() const { return store.backend<redis::Client>()->options().address(); }
-
-    bool away_logged_{false};  // Guarded by the GIL, as the next.
-    bool queue_closed_{false};
+    BoundQueue<RetryingCounter> queue;
 };
 
 /// The queue of the counter of a call, or nothing: no parameter of Python.
@@ -288,7 +163,7 @@ struct From<QueueOfCounter> {
     static constexpr std::size_t kTakes = 0;
     template <class Self>
     static QueueOfCounter read(const Argument*, Self& self) {
-        return {self.retrying.get(), self.queue.has_value()};
+        return {self.queue.core.get(), self.queue.row.has_value()};
     }
 };
 
@@ -297,28 +172,22 @@ namespace {
 std::shared_ptr<BoundBase> make_counter(const std::string& title, py::handle where,
                                         const CounterOptions& options,
                                         const std::optional<QueueRow>& queue) {
-    RetryQueue given;
-    if (queue) {
-        given = {.path = queue->path.text,
-                 .max_items = queue->max_items,
-                 .max_age = queue->max_age,
-                 .when_full = queue->when_full,
-                 .fsync = queue->fsync};
-        if (auto fits = check_retry_queue(given); !fits) raise(fits.error());
-    }
+    const std::optional<RetryQueue> given = to_core(queue);
     StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
     if (store.kind() == StoreKind::memory) {
         auto counter = unwrap(Counter::make(store.backend<memory::Store>(), options));
-        return std::make_shared<BoundCounter>(std::move(counter), nullptr, queue, std::move(store));
+        return std::make_shared<BoundCounter>(
+            std::move(counter), BoundQueue<RetryingCounter>{nullptr, queue}, std::move(store));
     }
     const auto client = store.backend<redis::Client>();
     auto counter = unwrap(Counter::make(client, options));
     std::shared_ptr<RetryingCounter> retrying;
-    if (queue) {
+    if (given) {
         retrying =
-            unwrap(without_gil([&] { return RetryingCounter::make(client, options, given); }));
+            unwrap(without_gil([&] { return RetryingCounter::make(client, options, *given); }));
     }
-    return std::make_shared<BoundCounter>(std::move(counter), std::move(retrying), queue,
+    return std::make_shared<BoundCounter>(std::move(counter),
+                                          BoundQueue<RetryingCounter>{std::move(retrying), queue},
                                           std::move(store));
 }
 
@@ -415,31 +284,12 @@ struct BoundOf<Counter> {
     using type = BoundCounter;
 };
 
-namespace {
-
-RetryStats retry_stats_of(BoundCounter& self) {
-    if (self.retrying) return self.retrying->stats();
-    if (!self.queue) raise(make_error(ErrorCode::config, "the counter has no retry queue"));
-    return {};  // Nothing ever waits for Memory.
-}
-py::object retry_stats(py::handle, BoundCounter& self) {
-    return To<RetryStats>::make(retry_stats_of(self));
-}
-
-}  // namespace
-
 void bind_counter() {
     constructor<&make_counter, StoreArgument, Options<CounterOptions, kOptions>,
                 std::optional<QueueRow>>("CounterBase.__init__",
                                          "store " + names_of<kOptions>() + "retry");
     attributes<BoundCounter, kOptions>("CounterBase", "ttl");
-    add_getter({"CounterBase", "retry",
-                [](BoundBase& bound) -> py::object {
-                    const auto& queue = static_cast<BoundCounter&>(bound).queue;
-                    return queue ? To<QueueRow>::make(*queue) : py::object(py::none());
-                },
-                &kTag<BoundCounter>});
-    object_method<&retry_stats, BoundCounter>("CounterBase.retry_stats", "");
+    declare_queue<BoundCounter>("CounterBase", "CounterBase.retry_stats");
 
     declare_rows<AddedRow>("AddedBatch", column<&AddedRow::value>("value"),
                            column<&AddedRow::waiting>("waiting"),

@@ -6,12 +6,19 @@
 #include "native/bind.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
+#include "retry_queue.hpp"
 #include "values/time_zone.hpp"
 
 namespace hotcount::python {
 namespace {
 
 using Zone = std::shared_ptr<const TimeZone>;
+
+/// Of a series: what begins within the second of an end that has a fraction begins before it.
+struct SeriesEnd {
+    Instant at;
+    operator Instant() const { return at; }
+};
 
 /// Of a series, which reads many numbers.
 struct SeriesStart {
@@ -26,7 +33,7 @@ struct SeriesStart {
 template <>
 struct From<Instant> {
     static Instant read(const Argument& argument) {
-        return to_instant(argument.value, argument.name);
+        return std::chrono::floor<std::chrono::seconds>(to_time(argument.value, argument.name));
     }
 };
 
@@ -34,6 +41,13 @@ template <>
 struct From<SeriesStart> {
     static constexpr bool kReleasesGil = true;
     static SeriesStart read(const Argument& argument) { return {From<Instant>::read(argument)}; }
+};
+
+template <>
+struct From<SeriesEnd> {
+    static SeriesEnd read(const Argument& argument) {
+        return {std::chrono::ceil<std::chrono::seconds>(to_time(argument.value, argument.name))};
+    }
 };
 
 template <>
@@ -75,13 +89,25 @@ constexpr std::array kOptions{
 
 class BoundPeriodCounter : public Bound<PeriodCounter> {
   public:
-    BoundPeriodCounter(std::shared_ptr<PeriodCounter> counter, StoreReference reference)
+    BoundPeriodCounter(std::shared_ptr<PeriodCounter> counter,
+                       BoundQueue<RetryingPeriodCounter> with_queue, StoreReference reference)
         : Bound(std::move(counter), std::move(reference), &kTag<BoundPeriodCounter>),
+          queue(std::move(with_queue)),
           zone_(std::string{core->options().zone->name()}) {}
 
     std::string shown_options() const override {
-        return python::shown_options<PeriodCounterOptions, kOptions>(core->options());
+        return python::shown_options<PeriodCounterOptions, kOptions>(core->options()) +
+               queue.shown();
     }
+
+    py::object to_python(const Added& added) { return queue.to_python(added, store); }
+
+    /// What has a queue ends in the queue's thread.
+    bool ends_elsewhere() const { return queue.core != nullptr; }
+
+    void close() override { queue.close(store); }
+
+    BoundQueue<RetryingPeriodCounter> queue;
 
     py::object to_python(const std::vector<PeriodCount>& counts) const {
         py::list rows(counts.size());
@@ -96,12 +122,65 @@ class BoundPeriodCounter : public Bound<PeriodCounter> {
 };
 
 std::shared_ptr<BoundBase> make_period_counter(const std::string& title, py::handle where,
-                                               const PeriodCounterOptions& options) {
+                                               const PeriodCounterOptions& options,
+                                               const std::optional<QueueRow>& queue) {
+    using Queue = BoundQueue<RetryingPeriodCounter>;
+    const std::optional<RetryQueue> given = to_core(queue);
     StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
-    auto counter = store.kind() == StoreKind::memory
-                       ? unwrap(PeriodCounter::make(store.backend<memory::Store>(), options))
-                       : unwrap(PeriodCounter::make(store.backend<redis::Client>(), options));
-    return std::make_shared<BoundPeriodCounter>(std::move(counter), std::move(store));
+    if (store.kind() == StoreKind::memory) {
+        auto counter = unwrap(PeriodCounter::make(store.backend<memory::Store>(), options));
+        return std::make_shared<BoundPeriodCounter>(std::move(counter), Queue{nullptr, queue},
+                                                    std::move(store));
+    }
+    const auto client = store.backend<redis::Client>();
+    auto counter = unwrap(PeriodCounter::make(client, options));
+    std::shared_ptr<RetryingPeriodCounter> retrying;
+    if (given) {
+        retrying = unwrap(
+            without_gil([&] { return RetryingPeriodCounter::make(client, options, *given); }));
+    }
+    return std::make_shared<BoundPeriodCounter>(
+        std::move(counter), Queue{std::move(retrying), queue}, std::move(store));
+}
+
+/// The queue of the counter of a call, or nothing: no parameter of Python.
+struct QueueOfPeriods {
+    RetryingPeriodCounter* retrying;
+};
+
+}  // namespace
+
+template <>
+struct From<QueueOfPeriods> {
+    static constexpr std::size_t kTakes = 0;
+    template <class Self>
+    static QueueOfPeriods read(const Argument*, Self& self) {
+        return {self.queue.core.get()};
+    }
+};
+
+namespace {
+
+using At = std::optional<Instant>;
+
+Result<Added> add(PeriodCounter& counter, const QueueOfPeriods& queue, std::string_view key,
+                  std::int64_t n, const At& at, Timeout timeout) {
+    if (queue.retrying != nullptr) return queue.retrying->add(key, n, at, timeout);
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t value, counter.add(key, n, at, timeout));
+    return Added{value};
+}
+void add_async(PeriodCounter& counter, const QueueOfPeriods& queue, std::string_view key,
+               std::int64_t n, const At& at, Completion<Added> done, AsyncCall call) {
+    if (queue.retrying != nullptr) {
+        return queue.retrying->add_async(key, n, at, std::move(done), call);
+    }
+    counter.add_async(
+        key, n, at,
+        [done = std::move(done)](Result<std::int64_t> value) {
+            if (!value) return done(std::move(value).error());
+            done(Added{*value});
+        },
+        call);
 }
 
 }  // namespace
@@ -112,17 +191,18 @@ struct BoundOf<PeriodCounter> {
 };
 
 void bind_period_counter() {
-    constructor<&make_period_counter, StoreArgument, Options<PeriodCounterOptions, kOptions>>(
-        "PeriodCounterBase.__init__", "store " + names_of<kOptions>());
+    constructor<&make_period_counter, StoreArgument, Options<PeriodCounterOptions, kOptions>,
+                std::optional<QueueRow>>("PeriodCounterBase.__init__",
+                                         "store " + names_of<kOptions>() + "retry");
     attributes<BoundPeriodCounter, kOptions>("PeriodCounterBase");
+    declare_queue<BoundPeriodCounter>("PeriodCounterBase", "PeriodCounterBase.retry_stats");
 
     using Key = std::string_view;
-    using At = std::optional<Instant>;
-    method<&PeriodCounter::add, &PeriodCounter::add_async, Key, Amount, At, Timeout>(
-        "PeriodCounter.add", "key n at timeout");
+    method<&add, &add_async, QueueOfPeriods, Key, Amount, At, Timeout>("PeriodCounter.add",
+                                                                       "key n at timeout");
     method<&PeriodCounter::get, &PeriodCounter::get_async, Key, At, Timeout>("PeriodCounter.get",
                                                                              "key at timeout");
-    method<&PeriodCounter::series, &PeriodCounter::series_async, Key, SeriesStart, Instant,
+    method<&PeriodCounter::series, &PeriodCounter::series_async, Key, SeriesStart, SeriesEnd,
            Timeout>("PeriodCounter.series", "key start end timeout");
 }
 

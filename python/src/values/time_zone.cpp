@@ -94,7 +94,7 @@ seconds PythonZone::offset(Instant at) const {
     return ask(at);
 }
 
-Instant to_instant(py::handle value, const Where& where) {
+Time to_time(py::handle value, const Where& where) {
     import_datetime();
     PyObject* const at = value.ptr();
     if (!PyDateTime_Check(at)) {
@@ -113,8 +113,7 @@ Instant to_instant(py::handle value, const Where& where) {
                       std::chrono::minutes{PyDateTime_DATE_GET_MINUTE(at)} +
                       seconds{PyDateTime_DATE_GET_SECOND(at)} +
                       microseconds{PyDateTime_DATE_GET_MICROSECOND(at)};
-    return std::chrono::floor<seconds>(std::chrono::sys_days{date} + time -
-                                       to_microseconds(offset));
+    return std::chrono::sys_days{date} + time - to_microseconds(offset);
 }
 
 }  // namespace hotcount::python

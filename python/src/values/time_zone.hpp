@@ -49,7 +49,9 @@ class PythonZone final : public TimeZone {
     mutable Kept quarters_{std::chrono::minutes{15}};
 };
 
-/// An aware datetime, down to its second. Naive: a config error; another type: a TypeError.
-Instant to_instant(py::handle value, const Where& where);
+using Time = std::chrono::sys_time<std::chrono::microseconds>;
+
+/// An aware datetime. Naive: a config error; another type: a TypeError.
+Time to_time(py::handle value, const Where& where);
 
 }  // namespace hotcount::python

@@ -72,7 +72,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Rate.parse": ("text",),
     "Rate.parse_many": ("text",),
     "Decision.headers": ("style",),
-    "PeriodCounter": ("store", "period", "tz", "keep", "*", "prefix"),
+    "PeriodCounter": ("store", "period", "tz", "keep", "*", "prefix", "retry"),
     "PeriodCounter.add": ("key", "n", "at", "*", TIMEOUT),
     "PeriodCounter.get": ("key", "at", "*", TIMEOUT),
     "PeriodCounter.series": ("key", "start", "end", "*", TIMEOUT),

@@ -1,14 +1,21 @@
 -- Adds to counters, once for each sequence number of a writer. Combinable: call i has its keys and
 -- ARGV[4i - 1 .. 4i + 2].
--- KEYS for each call the counter, what is remembered of its writer, and with ARGV[2] the counter's
+-- KEYS for each call the counter, what is remembered of its writer, and with a TTL the counter's
 -- window; all in one slot
--- ARGV[1] how long a writer is remembered, in milliseconds   ARGV[2] '1' if the counters expire
--- ARGV[3..] for each call the amount, the sequence number, the TTL in milliseconds or '', and when it
--- was accepted: unix milliseconds of this server, with a '-' for a call that is under way and accepted
--- until then; '' if the counter does not expire; 'old' for one that is not to be counted any more
+-- ARGV[1] how long a writer is remembered, in milliseconds
+-- ARGV[2] '1' if the counters have a TTL, 'period' if each is the number of a period, else ''
+-- ARGV[3..] for each call the amount, the sequence number, when the counter ends, and when it was
+-- accepted: 'old' for a call that is not to be counted any more; else
+--   without a TTL   '' and ''
+--   with a TTL      the TTL in milliseconds, and unix milliseconds of this server, with a '-' for a call
+--                   that is under way and accepted until then
+--   of a period     'begin end gone' in unix seconds (gone: the number is not kept any more), and
+--                   'present' for a call under way whose period the present must be in, 'at' for
+--                   another one under way, 'waits' for one that was accepted before
 -- RETURNS for each call the value after its add (a string of digits when Lua would round it),
 -- 'counted' when that was done before, 'expired' when it is counted nowhere, 'late' when a call was
--- under way for too long and nothing was done, or its error
+-- under way for too long and nothing was done, or its error; of a period also 'elsewhere TIME' when the
+-- present is in another one, 'gone' and 'ahead' (by more than 100 years): nothing was done
 -- WHY a script: to remember and to add in two steps counts twice, or not at all, when the second is
 -- lost.
 -- A writer sends the adds of one key in order, so a number that is not above the last was counted.
@@ -16,10 +23,12 @@
 -- The window is 'begin end end_of_the_one_before' in unix milliseconds. An add belongs to the window
 -- that stood when it was accepted. If none stood, one began then, and what came since is in it.
 local call, exact = redis.pcall, 2 ^ 53
-local keep, expires = ARGV[1], ARGV[2] == '1'
+local keep, expires, has_period = ARGV[1], ARGV[2] == '1', ARGV[2] == 'period'
 local each = expires and 3 or 2
 -- What PTTL and TIME may differ by while a script runs, in milliseconds.
 local SLACK = 100
+-- 100 years in seconds: how far ahead a period may begin.
+local MOST_AHEAD = 36525 * 86400
 local now
 
 local function failed(reply) return type(reply) == 'table' and reply.err end
@@ -124,6 +133,37 @@ local function prepare(key, window, amount, ttl, accepted)
     end
 end
 
+-- The same for the number of a period. What is there without an expiry, or with one that is too early (of
+-- a counter that keeps less), gets that of this period, before it is added to.
+local function prepare_in_period(key, amount, period, accepted)
+    local clock, refused = time()
+    if not clock then return refused end
+    local begins, ends, gone = period:match('^(-?%d+) (-?%d+) (-?%d+)$')
+    begins, ends, gone = tonumber(begins), tonumber(ends), tonumber(gone)
+    local seconds = math.floor(now / 1000)
+    if accepted == 'present' and (seconds < begins or seconds >= ends) then
+        return 'elsewhere ' .. whole(seconds)
+    end
+    if seconds >= gone then return accepted == 'waits' and 'expired' or 'gone' end
+    if begins - seconds > MOST_AHEAD then return 'ahead' end
+    local left = call('PTTL', key)
+    if failed(left) then return left end
+    local at = whole(gone * 1000)
+    local ends_anew = left ~= -2 and left < gone * 1000 - now
+    if ends_anew and denied('PEXPIREAT', key, at) then return denied('PEXPIREAT', key, at) end
+    return function()
+        if left == -2 then
+            local wrote = call('SET', key, amount, 'PXAT', at)
+            return failed(wrote) and wrote or amount
+        end
+        if ends_anew then
+            local set = call('PEXPIREAT', key, at)
+            if failed(set) then return set end
+        end
+        return increase(key, amount)
+    end
+end
+
 -- The error that an add would end with after its number or its window had been written.
 local function refusal(key, amount)
     if denied('INCRBY', key, amount) then return denied('INCRBY', key, amount) end
@@ -133,19 +173,22 @@ local function refusal(key, amount)
     if not value:find('^%-?%d+$') then return {err = 'ERR value is not an integer or out of range'} end
 end
 
-local function add(key, writer, window, amount, sequence, ttl, accepted)
+local function add(key, writer, window, amount, sequence, life, accepted)
     local last = call('GET', writer)
     if failed(last) then return last end
     if last and tonumber(sequence) <= (tonumber(last) or 0) then return 'counted' end
-    if (expires or not last) and accepted ~= 'old' then
+    if (expires or has_period or not last) and accepted ~= 'old' then
         local refused = refusal(key, amount)
         if refused then return refused end
     end
     local make
     if expires and accepted ~= 'old' then
-        make = prepare(key, window, amount, tonumber(ttl), accepted)
-        if failed(make) or make == 'late' then return make end
+        make = prepare(key, window, amount, tonumber(life), accepted)
+    elseif has_period and accepted ~= 'old' then
+        make = prepare_in_period(key, amount, life, accepted)
     end
+    -- An error, or a word for which nothing is done.
+    if failed(make) or (type(make) == 'string' and make ~= 'expired') then return make end
     local wrote = call('SET', writer, sequence, 'PX', keep)
     if failed(wrote) then return wrote end
     if accepted == 'old' or make == 'expired' then return 'expired' end

@@ -1,0 +1,17 @@
+// Where an add of a PeriodCounter goes.
+#pragma once
+
+#include <string>
+
+#include "backend.hpp"
+
+namespace hotcount {
+
+// A period's key in full, and what the store needs to know of the period.
+struct PeriodCounter::Place {
+    std::string name;
+    std::string label;
+    PeriodWindow window;
+};
+
+}  // namespace hotcount

@@ -1,0 +1,142 @@
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/fork.hpp>
+#include <utility>
+
+#include "period_place.hpp"
+#include "retry_engine.hpp"
+
+namespace hotcount {
+
+// What calls that are not answered yet keep alive.
+class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
+  public:
+    Held(std::shared_ptr<const RetrySettings> settings, std::shared_ptr<PeriodCounter> periods,
+         std::shared_ptr<RetryEngine> engine)
+        : settings_(std::move(settings)),
+          periods_(std::move(periods)),
+          engine_([settings = settings_, first = std::move(engine)]() mutable {
+              // The first is this process's; a forked child makes its own, without the journal.
+              auto held = std::exchange(first, nullptr);
+              if (!held) {
+                  held =
+                      std::make_shared<RetryEngine>(settings, nullptr, std::vector<JournaledAdd>{});
+              }
+              return std::make_unique<std::shared_ptr<RetryEngine>>(std::move(held));
+          }) {}
+
+    RetryEngine& engine() { return *engine_.get(); }
+    const RetrySettings& settings() const { return *settings_; }
+    Deadline deadline(Timeout timeout) const { return settings_->client->deadline(timeout); }
+
+    struct Call {
+        std::string key;
+        std::int64_t n;
+        std::optional<Instant> at;
+        Deadline deadline;
+        const redis::Cancelled* cancelled;
+        Completion<Added> done;
+    };
+
+    // A caller that waits may send the add itself.
+    void start(Call call, bool waits) {
+        const Instant at = call.at ? *call.at : engine().store_time();
+        go_to(at, std::move(call), waits);
+    }
+
+  private:
+    // The period that `at` is in: the key is fixed when the add is handed in, so one that waits is
+    // counted there.
+    void go_to(Instant at, Call call, bool waits) {
+        auto place = periods_->place(call.key, at, call.at ? "at" : "the store's time");
+        if (!place) return call.done(std::move(place).error());
+        if (auto fits = key_beside(place->name, "retry"); !fits) return call.done(fits.error());
+        place->window.present = !call.at;
+        NewAdd add{.key = std::move(place->name),
+                   .n = call.n,
+                   .period = std::make_shared<const PeriodWindow>(place->window),
+                   .deadline = call.deadline,
+                   .done = {},
+                   .cancelled = call.cancelled};
+        add.done = [self = shared_from_this(), label = std::move(place->label),
+                    call = std::move(call)](Result<AddAnswer> outcome) mutable {
+            self->settle(std::move(call), label, std::move(outcome));
+        };
+        if (waits) {
+            engine().add_waiting(std::move(add));
+        } else {
+            engine().push(std::move(add));
+        }
+    }
+
+    void settle(Call call, const std::string& label, Result<AddAnswer> outcome) {
+        using Kind = PeriodAnswer::Kind;
+        if (!outcome) return call.done(std::move(outcome).error());
+        if (const auto* const value = std::get_if<std::int64_t>(&*outcome)) {
+            return call.done(Added{*value});
+        }
+        if (const auto* const queued = std::get_if<Queued>(&*outcome)) {
+            return call.done(Added{*queued});
+        }
+        const PeriodAnswer refused = std::get<PeriodAnswer>(*outcome);
+        // This may be the queue's thread, which must not wait.
+        if (refused.kind == Kind::elsewhere) {
+            return go_to(refused.store_time, std::move(call), false);
+        }
+        call.done(periods_->not_added(refused.kind == Kind::gone, label));
+    }
+
+    const std::shared_ptr<const RetrySettings> settings_;
+    const std::shared_ptr<PeriodCounter> periods_;
+    ForkLocal<std::shared_ptr<RetryEngine>> engine_;
+};
+
+RetryingPeriodCounter::RetryingPeriodCounter(std::shared_ptr<Held> held) : held_(std::move(held)) {}
+
+RetryingPeriodCounter::~RetryingPeriodCounter() { (void)held_->engine().stop(); }
+
+Result<std::shared_ptr<RetryingPeriodCounter>> RetryingPeriodCounter::make(
+    std::shared_ptr<redis::Client> client, PeriodCounterOptions options, RetryQueue queue) {
+    HOTCOUNT_TRY_ASSIGN(auto periods, PeriodCounter::make(client, std::move(options)));
+    HOTCOUNT_TRY(check_retry_queue(queue));
+    auto settings = std::make_shared<const RetrySettings>(
+        RetrySettings{std::move(client), {}, std::move(queue)});
+    HOTCOUNT_TRY_ASSIGN(auto engine,
+                        RetryEngine::open(settings, RetryJournal::Holds::adds_in_periods));
+    return std::shared_ptr<RetryingPeriodCounter>(new RetryingPeriodCounter(
+        std::make_shared<Held>(std::move(settings), std::move(periods), std::move(engine))));
+}
+
+const RetryQueue& RetryingPeriodCounter::queue() const { return held_->settings().queue; }
+RetryStats RetryingPeriodCounter::stats() const { return held_->engine().stats(); }
+
+std::size_t RetryingPeriodCounter::close(Timeout timeout) {
+    return held_->engine().drain(held_->deadline(timeout));
+}
+
+void RetryingPeriodCounter::add_async(std::string_view key, std::int64_t n,
+                                      std::optional<Instant> at, Completion<Added> done,
+                                      AsyncCall call) {
+    held_->start({.key = std::string{key},
+                  .n = n,
+                  .at = at,
+                  .deadline = held_->deadline(call.timeout),
+                  .cancelled = call.cancelled,
+                  .done = std::move(done)},
+                 false);
+}
+
+Result<Added> RetryingPeriodCounter::add(std::string_view key, std::int64_t n,
+                                         std::optional<Instant> at, Timeout timeout) {
+    const Deadline deadline = held_->deadline(timeout);
+    return wait_for_added(key, deadline, [&](Completion<Added> done) {
+        held_->start({.key = std::string{key},
+                      .n = n,
+                      .at = at,
+                      .deadline = deadline,
+                      .cancelled = nullptr,
+                      .done = std::move(done)},
+                     true);
+    });
+}
+
+}  // namespace hotcount
