@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hotcount
+import psycopg
 import pytest
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
-from tests.support.servers import RedisServer
+from tests.support.servers import PostgresDatabase, RedisServer
 
 pytestmark = pytest.mark.server
 
@@ -319,3 +320,27 @@ def test_cells_that_sql_has_make_room_faster_than_new_keys_come(
     eventually(lambda: views.stats()["unapplied_cells"] == 0, 15)
     views.add("page:more", ack="local")
     assert views.stats()["cells"] < 30_000
+
+
+def test_a_database_that_stands_still_keeps_no_local_add_from_redis(
+    postgres_database: PostgresDatabase, own_redis: RedisServer
+) -> None:
+    database = hotcount.Database(postgres_database.url, timeout=60)
+    views = counter(database, own_redis)
+    # Another process, as far as Redis is concerned: its database is empty.
+    other = counter(MEMORY, own_redis)
+    views.add("k0", ack="local")
+    with psycopg.connect(postgres_database.url) as admin:
+        names = admin.execute(
+            "SELECT string_agg(tablename, ',') FROM pg_tables"
+            " WHERE tablename LIKE 'hotcount_views%'"
+        ).fetchone()
+        assert names is not None
+        admin.execute(f"LOCK TABLE {names[0]} IN ACCESS EXCLUSIVE MODE")
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        eventually(lambda: admin.execute(waits).fetchone() != (0,), 20)
+        for done in range(2, 5):
+            views.add("k0", ack="local")
+            eventually(lambda done=done: int(other.get("k0")) == done, 20)  # type: ignore[misc]
+            assert admin.execute(waits).fetchone() != (0,)
+        admin.rollback()

@@ -70,9 +70,14 @@ void ViewWriter::renew_writer() {
 }
 
 Result<void> ViewWriter::start() {
-    if (running_) return {};
-    HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->work(); }));
-    running_ = true;
+    if (!flushes_) {
+        HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->flush_often(); }));
+        flushes_ = true;
+    }
+    if (!asks_) {
+        HOTCOUNT_TRY(spawn_thread([self = shared_from_this()] { self->ask_often(); }));
+        asks_ = true;
+    }
     return {};
 }
 
@@ -420,39 +425,41 @@ Result<bool> ViewWriter::ask_page(std::size_t size, Deadline deadline) {
     return done > asked.size() / 2;
 }
 
-// -- the thread -----------------------------------------------------------------------------------
+// -- the threads ----------------------------------------------------------------------------------
 
-void ViewWriter::work() {
-    const Duration every = settings_->options.flush_interval;
-    SteadyTime next_flush = steady_now() + every;
-    SteadyTime next_ask = steady_now() + kAskEvery;
+// Waits until there is something to do and `every` has passed; false: the thread must end.
+bool ViewWriter::rests(std::unique_lock<std::mutex>& lock, Duration every) {
+    SteadyTime next = steady_now() + every;
+    if (unapplied_.empty()) {
+        changed_.wait(lock, [this] { return stop_ || !unapplied_.empty(); });
+        next = std::max(next, steady_now() + every);
+    }
+    return !changed_.wait_until(lock, next, [this] { return stop_; });
+}
+
+// What fails is tried again in the next turn: the cells stay.
+void ViewWriter::flush_often() {
     std::unique_lock lock(mutex_);
-    while (!stop_) {
-        if (unapplied_.empty()) {
-            changed_.wait(lock, [this] { return stop_ || !unapplied_.empty(); });
-            next_flush = std::max(next_flush, steady_now() + every);
-        }
-        if (changed_.wait_until(lock, std::min(next_flush, next_ask), [this] { return stop_; })) {
-            break;
-        }
+    while (rests(lock, settings_->options.flush_interval)) {
         lock.unlock();
-        // What fails is tried again in the next turn: the cells stay.
-        if (steady_now() >= next_flush) {
-            auto done = flush_now(settings_->client->deadline({}));
-            next_flush = steady_now() + every;
-            const std::lock_guard again(mutex_);
-            stats_.flush_error = done ? "" : done.error().message;
-        }
-        if (steady_now() >= next_ask) {
-            const Deadline deadline = settings_->database->deadline({});
-            keeps_rows_ =
-                keeps_rows_ || settings_->tables.keep(*settings_->database, deadline).ok();
-            (void)ask_applied(deadline);
-            next_ask = steady_now() + kAskEvery;
-        }
+        const auto done = flush_now(settings_->client->deadline({}));
+        lock.lock();
+        stats_.flush_error = done ? "" : done.error().message;
+    }
+    flushes_ = false;
+    changed_.notify_all();
+}
+
+void ViewWriter::ask_often() {
+    std::unique_lock lock(mutex_);
+    while (rests(lock, kAskEvery)) {
+        lock.unlock();
+        const Deadline deadline = settings_->database->deadline({});
+        keeps_rows_ = keeps_rows_ || settings_->tables.keep(*settings_->database, deadline).ok();
+        (void)ask_applied(deadline);
         lock.lock();
     }
-    running_ = false;
+    asks_ = false;
     changed_.notify_all();
 }
 
@@ -469,7 +476,7 @@ std::int64_t ViewWriter::close(Deadline deadline) {
     std::unique_lock lock(mutex_);
     stop_ = true;
     changed_.notify_all();
-    changed_.wait_for(lock, kStopWait, [this] { return !running_; });
+    changed_.wait_for(lock, kStopWait, [this] { return !flushes_ && !asks_; });
     lock.unlock();
     return stats().at_risk;
 }

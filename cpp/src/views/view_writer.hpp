@@ -2,8 +2,9 @@
 //
 //   begin() ... end()   an add: its cell grows at begin(), and at end() it is known where the add is
 //   flush()             sends what Redis lacks; finds out first whether Redis has lost what it had
-//   the thread          flushes every flush_interval, and asks SQL once a second which cells it has,
-//                       those first that have waited the longest
+//   two threads         one flushes every flush_interval; the other asks SQL once a second which cells
+//                       it has, those first that have waited the longest, so that a database that
+//                       stands still keeps nothing from Redis
 //
 // A cell belongs to a writer's id, and to a key. The same two never begin anew: when a cell is
 // dropped, cells that are made later get another id. An id is for a seventh of the horizon; a cell
@@ -66,7 +67,7 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     /// What this process has counted for a key, without adds that are not acknowledged.
     std::vector<ViewCell> own_cells(std::string_view key) const;
     FlushReport flush(Deadline deadline);
-    /// Ends the thread after a last flush; later adds are refused. How many adds are lost.
+    /// Ends the threads after a last flush; later adds are refused. How many adds are lost.
     std::int64_t close(Deadline deadline);
     WriteBehindStats stats() const;
 
@@ -75,7 +76,9 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     struct Sent;
 
     Result<void> start();
-    void work();
+    void flush_often();
+    void ask_often();
+    bool rests(std::unique_lock<std::mutex>& lock, Duration every);
     Result<CellPointer> cell_of(std::string_view key, const CellSum& amount);
     Result<void> make_room();
     void renew_writer();
@@ -99,7 +102,7 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     std::array<std::string, ViewCells::kShards> identities_;
     std::uint64_t reconnects_{0};
 
-    bool keeps_rows_{false};  // The thread's alone.
+    bool keeps_rows_{false};  // Of the thread that asks SQL alone.
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
@@ -115,7 +118,8 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     std::uint64_t next_number_{1};
     std::uint64_t epoch_{1};  // One more after each loss.
     WriteBehindStats stats_;
-    bool running_{false};
+    bool flushes_{false};  // The thread runs, as the next.
+    bool asks_{false};
     bool closed_{false};
     bool stop_{false};
 };
