@@ -1,14 +1,16 @@
-"""The decorator of limiters: a hit before each call of a function."""
+"""The decorator of limiters, a hit before each call of a function, and for how long they wait."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from hotcount._types import LimiterKey, Seconds
-from hotcount.errors import LimitExceeded
+from hotcount.errors import ConfigError, LimitExceeded
 
 if TYPE_CHECKING:
     from hotcount.limiter import LimiterBase
@@ -18,21 +20,33 @@ F = TypeVar("F", bound=Callable[..., Any])
 # A value, or a function that makes it from a call's arguments.
 KeyOf = Union[LimiterKey, Callable[..., Any]]
 CostOf = Union[int, Callable[..., Any]]
+# With what Limiter.hit takes for rate=, and None.
+RateOf = Any
 
 
 def decorate(
-    limiter: LimiterBase, function: F, key: KeyOf, cost: CostOf, timeout: Seconds | None
+    limiter: LimiterBase,
+    function: F,
+    key: KeyOf,
+    cost: CostOf,
+    rate: RateOf,
+    timeout: Seconds | None,
 ) -> F:
     """The function with a hit before each call; what LimiterBase.limit says of it."""
     # Each class has both: they are two faces of one object, and a call needs the face that does
     # not block its caller, whichever of them decorates.
     from hotcount.aio.limiter import Limiter as Awaited
     from hotcount.limiter import Limiter as Waiting
+    from hotcount.limiter import Rate
 
     _require_function(function)
     is_async = _is_async(function)
-    key_of, cost_of = _Chooser("key", key, function), _Chooser("cost", cost, function)
-    for chooser in (key_of, cost_of):
+    choosers = (
+        _Chooser("key", key, function, (str, bytes, tuple)),
+        _Chooser("cost", cost, function, (int,)),
+        _Chooser("rate", rate, function, (str, Rate, tuple, type(None))),
+    )
+    for chooser in choosers:
         if chooser.is_async and not is_async:
             raise TypeError(f"{chooser.name} is async, and {_name(function)}() is not")
     wrapper: Callable[..., Any]
@@ -41,11 +55,12 @@ def decorate(
 
         @functools.wraps(function)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            chosen = [chooser.choose(args, kwargs) for chooser in (key_of, cost_of)]
-            for index, chooser in enumerate((key_of, cost_of)):
+            chosen = [chooser.choose(args, kwargs) for chooser in choosers]
+            for index, chooser in enumerate(choosers):
                 if chooser.is_async:
                     chosen[index] = await chosen[index]
-            hit = Awaited.hit(cast(Awaited, limiter), chosen[0], chosen[1], timeout=timeout)
+            key, cost, rate = chosen
+            hit = Awaited.hit(cast(Awaited, limiter), key, cost, rate=rate, timeout=timeout)
             _require_allowed(await hit)
             return await function(*args, **kwargs)
 
@@ -54,8 +69,8 @@ def decorate(
 
         @functools.wraps(function)
         def waiting(*args: Any, **kwargs: Any) -> Any:
-            chosen = [chooser.choose(args, kwargs) for chooser in (key_of, cost_of)]
-            hit = Waiting.hit(cast(Waiting, limiter), chosen[0], chosen[1], timeout=timeout)
+            key, cost, rate = (chooser.choose(args, kwargs) for chooser in choosers)
+            hit = Waiting.hit(cast(Waiting, limiter), key, cost, rate=rate, timeout=timeout)
             _require_allowed(hit)
             return function(*args, **kwargs)
 
@@ -94,17 +109,16 @@ def _require_function(function: Any) -> None:
 
 
 class _Chooser:
-    """What makes the key or the cost of a call: a value, or a function of the call's arguments."""
+    """What makes a key, cost or rate of a call: a value, or a function of the call's arguments."""
 
-    def __init__(self, name: str, chosen: Any, function: Any) -> None:
+    def __init__(self, name: str, chosen: Any, function: Any, fits: tuple[type, ...]) -> None:
         self.name = name
         self.is_async = False
         self._chosen = chosen
         self._names: tuple[str, ...] | None = None
         if not callable(chosen):
-            fits = (str, bytes, tuple) if name == "key" else (int,)
             if not isinstance(chosen, fits) or isinstance(chosen, bool):
-                kinds = " or ".join(kind.__name__ for kind in fits)
+                kinds = " or ".join(kind.__name__ for kind in fits if kind is not type(None))
                 raise TypeError(
                     f"{name} must be {kinds}, or a function of the call's arguments, "
                     f"not {type(chosen).__name__}"
@@ -153,3 +167,29 @@ class _Chooser:
         bound.apply_defaults()
         assert self._names is not None
         return self._chosen(**{name: bound.arguments[name] for name in self._names})
+
+
+class Patience:
+    """For how long an acquire waits."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self, timeout: Seconds | None) -> None:
+        self._ends: float | None = None
+        if timeout is None:
+            return
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            kind = type(seconds).__name__
+            raise TypeError(f"timeout must be float seconds, timedelta or None, not {kind}")
+        if not seconds >= 0:
+            raise ConfigError(f"timeout is {seconds}; it takes 0 seconds or more")
+        self._ends = time.monotonic() + seconds
+
+    def pause(self, decision: Decision) -> float | None:
+        """How long to sleep before the next hit; None: this decision is the answer."""
+        if decision.allowed or decision.retry_after is None:
+            return None
+        if self._ends is not None and time.monotonic() + decision.retry_after > self._ends:
+            return None
+        return decision.retry_after

@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Literal
+from typing import Literal, Union
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
-from hotcount._limit import CostOf, F, KeyOf, decorate
+from hotcount._limit import CostOf, F, KeyOf, Patience, RateOf, decorate
 from hotcount._native import attributes, native, result
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Decisions
-from hotcount.errors import ConfigError
 from hotcount.results import Decision
 from hotcount.stores import AnyStore
 
@@ -79,30 +77,8 @@ class Rate:
         """
 
 
-class Patience:
-    """For how long an acquire waits."""
-
-    __slots__ = ("_ends",)
-
-    def __init__(self, timeout: Seconds | None) -> None:
-        self._ends: float | None = None
-        if timeout is None:
-            return
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-            kind = type(seconds).__name__
-            raise TypeError(f"timeout must be float seconds, timedelta or None, not {kind}")
-        if not seconds >= 0:
-            raise ConfigError(f"timeout is {seconds}; it takes 0 seconds or more")
-        self._ends = time.monotonic() + seconds
-
-    def pause(self, decision: Decision) -> float | None:
-        """How long to sleep before the next hit; None: this decision is the answer."""
-        if decision.allowed or decision.retry_after is None:
-            return None
-        if self._ends is not None and time.monotonic() + decision.retry_after > self._ends:
-            return None
-        return decision.retry_after
+# What rate= takes: '100/minute', a Rate, or several: '10/second; 1000/hour' or a tuple.
+Rates = Union[str, Rate, tuple[Union[str, Rate], ...]]
 
 
 @attributes
@@ -121,6 +97,7 @@ class LimiterBase(Handle):
     table: ReadOnly[str]
     on_error: ReadOnly[OnError]
     deny_cache: ReadOnly[int]
+    op_keep: ReadOnly[float]
     # Those that have the same can take hits in one step; None: with no other.
     _joins: ReadOnly[int | None]
 
@@ -128,7 +105,7 @@ class LimiterBase(Handle):
     def __init__(
         self,
         store: AnyStore,
-        rate: str | Rate | tuple[str | Rate, ...],
+        rate: Rates,
         *,
         algorithm: Algorithm = "gcra",
         name: str | None = None,
@@ -138,6 +115,7 @@ class LimiterBase(Handle):
         table: str = "hotcount_limit",
         on_error: OnError = "raise",
         deny_cache: int = 0,
+        op_keep: Seconds = 86400.0,
     ) -> None:
         """Makes a limiter; nothing is sent.
 
@@ -161,25 +139,31 @@ class LimiterBase(Handle):
         then denied without asking, until retry_after has passed since the denied one was sent.
         remaining is as it was then. reset(), refund() and block() in this process are seen at once;
         what other processes do is not. Not with charge_denied. A Database takes neither on_error
-        nor deny_cache.
+        nor deny_cache. op_keep: seconds that hit remembers an op_id, 1 or more.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
 
     def limit(
-        self, *, key: KeyOf, cost: CostOf = 1, timeout: Seconds | None = None
+        self,
+        *,
+        key: KeyOf,
+        cost: CostOf = 1,
+        rate: RateOf = None,
+        timeout: Seconds | None = None,
     ) -> Callable[[F], F]:
         """Decorates a function: each call is a hit, and a refused one raises LimitExceeded.
 
-        key, cost: a value, or a function of the call's arguments. It may ask for some of them by
-        the names that the decorated function gives them, defaults included; with ``*args`` and
+        key, cost, rate: a value, or a function of the call's arguments. It may ask for some of them
+        by the names that the decorated function gives them, defaults included; with ``*args`` and
         ``**kwargs`` it is called as that function is. timeout: seconds, of the hit; None is the
         store's.
 
         The function may be a method (below @staticmethod and @classmethod), plain or async. An
-        async one never blocks its loop, and its key and cost may be async too; a plain one waits
-        for the hit. That is so with the sync and the aio class. Generators are a TypeError, and
-        so is a key or cost that asks for what the function does not have. Raises as hit does.
+        async one never blocks its loop, and its key, cost and rate may be async too; a plain one
+        waits for the hit. That is so with the sync and the aio class. Generators are a TypeError,
+        and so is a key, cost or rate that asks for what the function does not have. Raises as hit
+        does.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "2/minute", name="mail")
@@ -199,13 +183,18 @@ class LimiterBase(Handle):
         _ = self.name
 
         def decorator(function: F) -> F:
-            return decorate(self, function, key, cost, timeout)
+            return decorate(self, function, key, cost, rate, timeout)
 
         return decorator
 
 
 class Limiter(Lifetime, LimiterBase):
     """At most so many hits in so long, per key, for all processes together.
+
+    Calls take rate= for rates that callers bring, such as those of their plans: text, a Rate, or
+    several, in place of the limiter's own. A key has a state of its own at each rate, so what was
+    hit, refunded, blocked or reset at one is not at another. An object keeps up to 500 rates
+    ready. A bad one is a ConfigError that quotes it.
 
     Works on Memory, Redis and SQL databases, on the store's clock. A hit is one round trip to
     Redis, and in a database a transaction that it shares with concurrent hits; create_table() makes
@@ -272,14 +261,22 @@ class Limiter(Lifetime, LimiterBase):
         key: LimiterKey,
         cost: int = 1,
         *,
+        rate: Rates | None = None,
         who: Key | None = None,
+        op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
         """Takes cost, 1 or more, if the limit allows it.
 
         In one step: concurrent callers never take the same last one. A cost above the limit is
-        denied, with retry_after None. who, for 'list' and 'racy_list': the caller to remember, 1
-        to 1,000 bytes; the key if None. timeout: seconds, more than 0; None is the store's.
+        denied, with retry_after None. rate: instead of the limiter's own; see Limiter. who, for
+        'list' and 'racy_list': the caller to remember, 1 to 1,000 bytes; the key if None. op_id, 1
+        to 1,000 bytes: the hit is taken once; a repeat for the key within op_keep returns the first
+        decision, a refusal too, as it was then, and takes nothing, also after reset(). So after any
+        error, OutcomeUnknownError included, the call may be repeated. To hit anew, as after
+        retry_after, take a new one. A UUIDv7 (new_op_id()) that is older than op_keep is a
+        ConfigError. op_id is for Memory and Redis and for the algorithms of refund; it always asks
+        the store. timeout: seconds, more than 0; None is the store's.
 
         WrongTypeError: the key holds something else; nothing was taken. DeadlineError,
         UnavailableError: nothing was taken. OutcomeUnknownError: it may have been taken.
@@ -292,6 +289,10 @@ class Limiter(Lifetime, LimiterBase):
         >>> denied = limiter.hit(("user", "1"))
         >>> denied.allowed, denied.reason
         (False, 'limited')
+        >>> [limiter.hit("user:2", rate="9/minute").remaining, limiter.hit("user:2").remaining]
+        [8, 4]
+        >>> [limiter.hit("user:3", op_id="order:7").remaining for _ in range(2)]
+        [4, 4]
         """
 
     @native
@@ -300,6 +301,7 @@ class Limiter(Lifetime, LimiterBase):
         keys: LimiterKeys,
         cost: Numbers = 1,
         *,
+        rate: Rates | None = None,
         errors: OnErrors = "raise",
         timeout: Seconds | None = None,
     ) -> Decisions:
@@ -319,7 +321,14 @@ class Limiter(Lifetime, LimiterBase):
         """
 
     @native
-    def at_most(self, key: LimiterKey, n: int, *, timeout: Seconds | None = None) -> int:
+    def at_most(
+        self,
+        key: LimiterKey,
+        n: int,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> int:
         """Takes as much of n, 1 or more, as the limit allows, and returns how much that is: 0 to n.
 
         In one step. With shadow it returns n. The unsafe algorithms are a ConfigError. 'list'
@@ -332,13 +341,20 @@ class Limiter(Lifetime, LimiterBase):
         """
 
     @native
-    def refund(self, key: LimiterKey, n: int, *, timeout: Seconds | None = None) -> int:
+    def refund(
+        self,
+        key: LimiterKey,
+        n: int,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> int:
         """Gives back n, 1 or more, that were taken and not used; returns what remains then.
 
         Never beyond a full limit, and to a key that has expired nothing. The newest hits are given
-        back. For gcra, the buckets, fixed_window, sliding_window and sliding_log; another
-        algorithm is a ConfigError. Raises as hit does; OutcomeUnknownError: it may have been given
-        back, and once more would be once too often.
+        back. rate: that at which they were taken. For gcra, the buckets, fixed_window,
+        sliding_window and sliding_log; another algorithm is a ConfigError. Raises as hit does;
+        OutcomeUnknownError: it may have been given back, and once more would be once too often.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "5/minute")
@@ -347,7 +363,14 @@ class Limiter(Lifetime, LimiterBase):
         """
 
     @native
-    def block(self, key: LimiterKey, seconds: Seconds, *, timeout: Seconds | None = None) -> None:
+    def block(
+        self,
+        key: LimiterKey,
+        seconds: Seconds,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
         """Refuses all hits of the key for so many seconds, whatever its limits say.
 
         seconds: more than 0, 366 days at most; on the store's clock. Refused hits have reason
@@ -363,7 +386,14 @@ class Limiter(Lifetime, LimiterBase):
         (False, 'blocked')
         """
 
-    def acquire(self, key: LimiterKey, cost: int = 1, timeout: Seconds | None = None) -> Decision:
+    def acquire(
+        self,
+        key: LimiterKey,
+        cost: int = 1,
+        timeout: Seconds | None = None,
+        *,
+        rate: Rates | None = None,
+    ) -> Decision:
         """Hits, and as long as it is refused sleeps for retry_after and hits again.
 
         timeout: for how many seconds, 0 or more; None waits for ever. Returns the refusal, at once,
@@ -379,7 +409,7 @@ class Limiter(Lifetime, LimiterBase):
         """
         patience = Patience(timeout)
         while True:
-            decision = self.hit(key, cost)
+            decision = self.hit(key, cost, rate=rate)
             pause = patience.pause(decision)
             if pause is None:
                 return decision
@@ -388,7 +418,14 @@ class Limiter(Lifetime, LimiterBase):
     wait = acquire
 
     @native
-    def test(self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None) -> Decision:
+    def test(
+        self,
+        key: LimiterKey,
+        cost: int = 1,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
         """What hit would answer, with what remains as it stands. It takes nothing.
 
         Raises as hit does, but for OutcomeUnknownError: there is nothing to be unknown.
@@ -400,7 +437,9 @@ class Limiter(Lifetime, LimiterBase):
         """
 
     @native
-    def peek(self, key: LimiterKey, *, timeout: Seconds | None = None) -> Decision:
+    def peek(
+        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
+    ) -> Decision:
         """test() with a cost of 1.
 
         >>> import hotcount
@@ -409,7 +448,9 @@ class Limiter(Lifetime, LimiterBase):
         """
 
     @native
-    def reset(self, key: LimiterKey, *, timeout: Seconds | None = None) -> None:
+    def reset(
+        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
+    ) -> None:
         """Forgets the key: it is as if it had never been hit.
 
         OutcomeUnknownError: it may have been forgotten; do it again. Other errors as in hit.
@@ -421,7 +462,9 @@ class Limiter(Lifetime, LimiterBase):
         """
 
     @native
-    def entries(self, key: LimiterKey, *, timeout: Seconds | None = None) -> list[str]:
+    def entries(
+        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
+    ) -> list[str]:
         """For 'list' and 'racy_list': who was admitted in the key's window, in order.
 
         Bytes that are no UTF-8 come back as surrogates, as os.fsdecode does. ConfigError with

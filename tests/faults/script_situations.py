@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.scripts import JOINT
+from tests.support.scripts import JOINT, ONCE
 
 # counter/lua/add_once.lua is "add_once", zset/lua/upsert.lua is "zset_upsert".
 SCRIPTS = {
@@ -13,6 +13,7 @@ SCRIPTS = {
     for path in (Path(__file__).parents[2] / "cpp/src").glob("*/lua/*.lua")
 }
 SCRIPTS["limiter_hit_all"] = JOINT
+SCRIPTS["limiter_hit_once"] = ONCE
 # Kept word for word, to compare with: its hole is what tests/races/test_limiter_holes.py forces.
 QUOTED = {"unsafe_incr_expire"}
 LARGE = str(2**60)
@@ -206,6 +207,28 @@ SITUATIONS = [
     Situation("limiter_gcra/fresh", ["k"], [*GCRA, "1"]),
     Situation("limiter_gcra/there", ["k"], [*GCRA, "1"], [["SET", "k", "1 1", "PX", SOON]]),
     Situation("limiter_gcra/denied", ["k"], [*GCRA, "6"], [["SET", "k", f"{FAR}000000 9"]]),
+    Situation("limiter_hit_once/fresh", ["k", "o"], [SOON, "", *GCRA, "1"]),
+    Situation("limiter_hit_once/dated", ["k", "o"], [SOON, "now", *GCRA, "1"]),
+    Situation("limiter_hit_once/old", ["k", "o"], [SOON, "7", *GCRA, "1"]),
+    Situation("limiter_hit_once/denied", ["k", "o"], [SOON, "", *GCRA, "6"]),
+    Situation(
+        "limiter_hit_once/there",
+        ["k", "o"],
+        [SOON, "", *GCRA, "1"],
+        [["SET", "k", "1 1", "PX", SOON]],
+    ),
+    Situation(
+        "limiter_hit_once/denied there",
+        ["k", "o"],
+        [SOON, "", *GCRA, "6"],
+        [["SET", "k", f"{FAR}000000 9"]],
+    ),
+    Situation(
+        "limiter_hit_once/known",
+        ["k", "o"],
+        [SOON, "", *GCRA, "1"],
+        [["SET", "o", "1 4 0 1", "PX", SOON]],
+    ),
     Situation("limiter_fixed_window/fresh", ["k"], [*WINDOW, "1"]),
     Situation(
         "limiter_fixed_window/there", ["k"], [*WINDOW, "1"], [["SET", "k", "0 1", "PX", SOON]]

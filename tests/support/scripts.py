@@ -8,13 +8,17 @@ SOURCES = Path(__file__).parents[2] / "cpp/src"
 LIMITERS = SOURCES / "limiter/lua"
 FRAME = LIMITERS / "frame/hit_keys.lua"
 JOINT = LIMITERS / "frame/hit_all.lua"
+ONCE = LIMITERS / "frame/hit_once.lua"
 STEPS = ("gcra", "fixed_window", "sliding_window")
 # token_bucket and leaky_bucket are gcra under other names.
 SAME = {"token_bucket": "gcra", "leaky_bucket": "gcra"}
 
 
 def script_text(path: Path) -> str:
-    """A file's text; after an algorithm's step() the frame for it, before hit_all all steps."""
+    """A file's text; after an algorithm's step() the frame for it, before hit_all all steps.
+
+    Before hit_once the script of gcra.
+    """
     text = path.read_text()
     if path == JOINT:
         steps = [
@@ -22,6 +26,9 @@ def script_text(path: Path) -> str:
             for name in STEPS
         ]
         return "local steps = {}\n" + "".join(steps) + text
+    if path == ONCE:
+        hit = limiter_script("gcra")
+        return f"local function hit(KEYS, ARGV)\n{hit}\nend\n{text}"
     return text + FRAME.read_text() if "local function step(" in text else text
 
 

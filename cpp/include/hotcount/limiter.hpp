@@ -31,6 +31,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/completion.hpp>
 #include <hotcount/memory.hpp>
@@ -175,7 +176,7 @@ struct AlgorithmInfo {
     std::string_view promise_from_first{};
     bool takes_charge_denied{false};
     bool takes_several_rates{false};
-    bool takes_refunds{false};  ///< And blocks.
+    bool takes_refunds{false};  ///< And blocks, and op_ids.
     bool remembers_callers{false};
     bool is_unsafe{false};
 };
@@ -235,6 +236,8 @@ struct LimiterOptions {
     /// is asked about. What this process does to a key otherwise (reset, refund, block) is seen at
     /// once, what others do is not. Not with charge_denied nor for the unsafe algorithms.
     std::int64_t deny_cache{0};
+    /// How long hit_once() remembers an op_id, 1 second or more.
+    Duration op_keep{std::chrono::hours{24}};
 };
 
 /// That a store went away, or came back.
@@ -250,6 +253,9 @@ Result<std::string> limiter_schema(sql::Dialect dialect, const LimiterOptions& o
 
 class JointCall;
 class LimiterBackend;
+/// Makes the backend of a limiter at other rates, with what such limiters share.
+using LimiterBackendMaker =
+    std::function<Result<std::unique_ptr<LimiterBackend>>(const LimiterOptions&)>;
 
 class Limiter {
   public:
@@ -261,7 +267,8 @@ class Limiter {
     /// error.
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<sql::Database> database,
                                                  LimiterOptions options);
-    Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options);  // Use make().
+    Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options,
+            std::shared_ptr<const LimiterBackendMaker> maker);  // Use make().
     ~Limiter();
 
     /// Creates the database's table where it is missing; idempotent. Other stores need none.
@@ -271,6 +278,13 @@ class Limiter {
     /// caller to remember, the key itself when empty.
     Result<Decision> hit(std::string_view key, std::int64_t cost = 1, std::string_view who = {},
                          Timeout timeout = {});
+    /// The same, once per op_id (1 to 1,000 bytes) and key: a repeat within op_keep returns the first
+    /// decision, a refusal too, as it was then, and takes nothing; after reset() also. So it may be
+    /// called again after any error. A UUIDv7 (new_op_id()) that is older than op_keep, or further
+    /// ahead of the store's clock, is refused with a config error. Asks the store always. For Memory
+    /// and Redis, and the algorithms of refund(): a config error else.
+    Result<Decision> hit_once(std::string_view key, std::int64_t cost, std::string_view op_id,
+                              Timeout timeout = {});
     /// Element by element in order, so that equal keys are decided one after another. One failure
     /// does not stop the others. Over Redis one script per 256 keys, but with list and the unsafe
     /// ones one hit after another. Over a database one transaction per 1,000 keys.
@@ -297,6 +311,11 @@ class Limiter {
     /// the cost is above the limit, or once the next hit would come later than `patience`; none waits
     /// for ever. Each hit has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::int64_t cost = 1, Timeout patience = {});
+    /// This limiter at other rates, for rates that callers bring: their plan's, their own. All of one
+    /// database share transactions, those of one limiter the denials that it remembers. A key has a
+    /// state of its own at each rate, blocks and op_ids too. It costs 1 or 2 microseconds: keep those
+    /// that come again. A config error as in make().
+    Result<std::shared_ptr<Limiter>> with_rates(std::vector<Rate> rates) const;
     /// Forgets the key: it is as if it had never been hit.
     Result<void> reset(std::string_view key, Timeout timeout = {});
     /// list and racy_list only: who was admitted in the key's window, in order.
@@ -310,6 +329,8 @@ class Limiter {
     void create_table_async(Completion<void> done, AsyncCall call = {});
     void hit_async(std::string_view key, std::int64_t cost, std::string_view who,
                    Completion<Decision> done, AsyncCall call = {});
+    void hit_once_async(std::string_view key, std::int64_t cost, std::string_view op_id,
+                        Completion<Decision> done, AsyncCall call = {});
     void hit_many_async(std::span<const std::string_view> keys, std::span<const std::int64_t> costs,
                         Completion<std::vector<Result<Decision>>> done, AsyncCall call = {});
     void at_most_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
@@ -352,6 +373,9 @@ class Limiter {
     Result<std::int64_t> check_block(Duration duration) const;
     Result<void> check_entries() const;
     Result<void> check_async() const;
+    Result<void> check_once(std::int64_t cost, std::string_view op_id) const;
+    static Result<std::shared_ptr<Limiter>> make_with(LimiterBackendMaker maker,
+                                                      LimiterOptions options);
     Batch check(std::span<const std::string_view> keys, std::span<const std::int64_t> costs) const;
     void decide_async(std::string_view key, std::int64_t cost, bool take, std::string_view who,
                       Completion<Decision> done, const AsyncCall& call);
@@ -362,6 +386,7 @@ class Limiter {
     std::int64_t limit_;
     std::string prefix_;
     std::unique_ptr<LimiterBackend> backend_;
+    std::shared_ptr<const LimiterBackendMaker> maker_;
 };
 
 /// One of the hits of hit_all().

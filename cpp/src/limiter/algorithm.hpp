@@ -76,6 +76,14 @@ void apply_change(const Law& law, typename Law::State& state, Change change) {
 class LimiterBackend;
 struct OutageAnswers;
 
+/// By what a hit is told from a repeat of it.
+struct OnceOnly {
+    std::string_view op_id;
+    std::chrono::milliseconds keep;  ///< For how long it is remembered.
+};
+Error hit_op_id_too_old(std::string_view op_id);
+Error hit_op_id_ahead(std::string_view op_id);
+
 /// One of the hits that are taken all or none.
 struct JointHit {
     LimiterBackend* backend;
@@ -110,6 +118,10 @@ class LimiterBackend {
         }
         return outcomes;
     }
+    /// decide() with Take::all, once per op_id, as Limiter::hit_once() has it. What stands here
+    /// refuses: databases remember none.
+    virtual void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
+                          const AsyncCall& call, Completion<Outcome> done);
     virtual Result<void> reset(const std::string& key, Timeout timeout) = 0;
     virtual Result<std::vector<std::string>> entries(const std::string&, Timeout) {
         return std::vector<std::string>{};

@@ -129,6 +129,14 @@ class MemoryLimiterBackend : public LimiterBackend {
     }
 
   protected:
+    // The store's time, not the limiter's own: limiters of one name share their states.
+    std::int64_t law_now() const {
+        return to_us(store_->now().time_since_epoch()) + to_us(store_->epoch());
+    }
+    static std::int64_t to_us(Duration duration) {
+        return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+    }
+
     // A hit that a full store could not keep, as `when_full` says. An idle key would have admitted it:
     // a cost above the limit does not come here.
     Result<Outcome> or_untracked(Result<Outcome> outcome, std::int64_t cost) {
@@ -150,7 +158,14 @@ struct MarkedState {
     std::int64_t blocked_until{0};
 };
 
-/// What hit_all() needs of a law in memory.
+/// Where a hit of this op_id is remembered, beside a limiter's key.
+Result<std::string> op_key(const std::string& key, std::string_view op_id);
+/// What stands there in memory.
+struct RememberedHit {
+    Outcome outcome{};
+};
+
+/// What hit_all() and hit_once() need of a law in memory.
 class JointInMemory : public MemoryLimiterBackend {
   public:
     using MemoryLimiterBackend::MemoryLimiterBackend;
@@ -158,6 +173,8 @@ class JointInMemory : public MemoryLimiterBackend {
     const void* joins() const override { return store_.get(); }
     void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
                       Completion<std::vector<Outcome>> done) override;
+    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once, const AsyncCall&,
+                  Completion<Outcome> done) override;
 
   protected:
     // Under the key's lock. Null: the key is absent.
@@ -165,6 +182,10 @@ class JointInMemory : public MemoryLimiterBackend {
                                  std::int64_t cost) const = 0;
     virtual Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
                                       std::int64_t cost, Take take) const = 0;
+
+  private:
+    template <class Places>
+    Result<Outcome> take_once(Places& places, const std::string& key, std::int64_t cost);
 };
 
 /// Runs the law under the key's lock.
@@ -200,13 +221,6 @@ class SteppedInMemory final : public JointInMemory {
     }
 
   private:
-    // The store's time, not the limiter's own: limiters of one name share their states.
-    std::int64_t law_now() const {
-        return to_us(store_->now().time_since_epoch()) + to_us(store_->epoch());
-    }
-    static std::int64_t to_us(Duration duration) {
-        return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-    }
     // From the whole microsecond that was decided on, as the outcome says.
     void expire(memory::Entry& entry, std::int64_t at) const {
         entry.expires_at = SteadyTime{std::chrono::microseconds{at - to_us(store_->epoch())}};
@@ -359,13 +373,17 @@ Error about_limit(const std::string& key, const Error& error);
 
 /// The text of a script: that of a law's step(), and the frame that hits keys by it.
 std::string framed(std::string_view step);
+/// That of a script whose calls are counted once for each op_id.
+std::string once_only(std::string_view script);
 
 /// Runs a law's script, whose calls combine: hits that wait together travel as one call of it.
 /// `step_name`: in hit_all.lua; empty when it is not in there.
 /// ARGV: the server's clock, what to take, whether denied hits are charged, three numbers for
 /// each rate, costs.
+/// `once`: the same as once_only() has it.
 std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
-                                                    const redis::Script& script, std::int64_t limit,
+                                                    const redis::Script& script,
+                                                    const redis::Script& once, std::int64_t limit,
                                                     bool charge_denied,
                                                     std::span<const std::int64_t> numbers,
                                                     std::string_view step_name);
@@ -420,6 +438,8 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
                               const LimiterOptions& options) -> Result<Backend> {
         static const std::string kText = Law::script();
         static const redis::Script kScript{kText, redis::Script::Kind::combinable, is_outcome};
+        static const std::string kOnceText = once_only(kText);
+        static const redis::Script kOnce{kOnceText, redis::Script::Kind::single, is_outcome};
         std::vector<std::int64_t> numbers;
         std::int64_t most = 0;
         for (const Rate& rate : options.rates) {
@@ -429,8 +449,8 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
         }
         std::string_view step_name;
         if constexpr (requires { Law::kStepName; }) step_name = Law::kStepName;
-        return make_script_backend(std::move(client), kScript, most, options.charge_denied, numbers,
-                                   step_name);
+        return make_script_backend(std::move(client), kScript, kOnce, most, options.charge_denied,
+                                   numbers, step_name);
     };
     algorithm.stored = [](const LimiterOptions& options) -> Result<std::unique_ptr<StoredLaw>> {
         if constexpr (requires { Law::kMostStored; }) {

@@ -19,6 +19,8 @@ struct Denial {
     SteadyTime reset;
 };
 
+}  // namespace
+
 class DenyCache {
   public:
     explicit DenyCache(std::size_t size)
@@ -100,6 +102,8 @@ class DenyCache {
     const std::size_t size_;
     ForkLocal<Denials> denials_;
 };
+
+namespace {
 
 // All of the process: a key that one limiter resets another may remember.
 class AllCaches final : ForkAware {
@@ -204,6 +208,11 @@ class DenyCacheBackend final : public LimiterBackend {
                        Completion<std::vector<std::string>> done) override {
         backend_->entries_async(key, call, std::move(done));
     }
+    // The repeat of one that was admitted is admitted, whatever was denied since.
+    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
+                  const AsyncCall& call, Completion<Outcome> done) override {
+        backend_->hit_once(key, cost, once, call, std::move(done));
+    }
     std::optional<OutageEvent> next_outage_event() override {
         return backend_->next_outage_event();
     }
@@ -261,11 +270,16 @@ class DenyCacheBackend final : public LimiterBackend {
 
 }  // namespace
 
-std::unique_ptr<LimiterBackend> with_deny_cache(std::unique_ptr<LimiterBackend> backend,
-                                                const LimiterOptions& options) {
-    if (options.deny_cache == 0) return backend;
+std::shared_ptr<DenyCache> make_deny_cache(const LimiterOptions& options) {
+    if (options.deny_cache == 0) return nullptr;
     auto cache = std::make_shared<DenyCache>(static_cast<std::size_t>(options.deny_cache));
     all_caches().add(cache);
+    return cache;
+}
+
+std::unique_ptr<LimiterBackend> with_deny_cache(std::unique_ptr<LimiterBackend> backend,
+                                                std::shared_ptr<DenyCache> cache) {
+    if (cache == nullptr) return backend;
     return std::make_unique<DenyCacheBackend>(std::move(backend), std::move(cache));
 }
 

@@ -13,10 +13,14 @@
 
 namespace hotcount {
 
-/// The same backend, or one that answers a hit from the cache if the same hit was denied and its
-/// retry_after has not passed since it was sent.
+class DenyCache;
+
+/// As large as the options say; null if they ask for none.
+std::shared_ptr<DenyCache> make_deny_cache(const LimiterOptions& options);
+/// A backend that answers a hit from the cache if the same hit was denied and its retry_after has not
+/// passed since it was sent. Without a cache the same backend.
 std::unique_ptr<LimiterBackend> with_deny_cache(std::unique_ptr<LimiterBackend> backend,
-                                                const LimiterOptions& options);
+                                                std::shared_ptr<DenyCache> cache);
 
 /// Forgets what all caches of this process know of a key: its state is about to change otherwise than
 /// by hits and time, or has just changed so. Costs one load if there are no caches.

@@ -2,7 +2,6 @@
 #include <array>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
-#include <thread>
 
 #include "algorithm.hpp"
 #include "limiter/deny_cache.hpp"
@@ -76,6 +75,9 @@ Result<void> check_limiter_options(const LimiterOptions& options) {
     if (options.deny_cache > 0 && options.charge_denied) {
         return bad_option("deny_cache",
                           "is not for charge_denied: a hit that is not sent costs nothing");
+    }
+    if (options.op_keep < std::chrono::seconds{1}) {
+        return bad_option("op_keep", "must be 1 second or more");
     }
     if (options.charge_denied && !takes_charge(algorithm)) {
         return bad_option("charge_denied", "is for " + names_of(takes_charge) + ", not for " +
@@ -162,29 +164,53 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<memory::Store> st
                                                LimiterOptions options) {
     HOTCOUNT_TRY(check_limiter_options(options));
     HOTCOUNT_TRY(check_no_table(options));
-    HOTCOUNT_TRY_ASSIGN(auto backend,
-                        find_algorithm(options.algorithm).over_memory(std::move(store), options));
-    return std::make_shared<Limiter>(std::move(backend), std::move(options));
+    return make_with(
+        [store = std::move(store)](const LimiterOptions& chosen) {
+            return find_algorithm(chosen.algorithm).over_memory(store, chosen);
+        },
+        std::move(options));
 }
 
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<redis::Client> client,
                                                LimiterOptions options) {
     HOTCOUNT_TRY(check_limiter_options(options));
     HOTCOUNT_TRY(check_no_table(options));
-    HOTCOUNT_TRY_ASSIGN(auto backend,
-                        find_algorithm(options.algorithm).over_redis(client, options));
-    HOTCOUNT_TRY_ASSIGN(backend, with_outage_policy(std::move(backend), client, options));
-    backend = with_deny_cache(std::move(backend), options);
-    return std::make_shared<Limiter>(std::move(backend), std::move(options));
+    auto cache = make_deny_cache(options);
+    return make_with(
+        [client = std::move(client), cache = std::move(cache)](
+            const LimiterOptions& chosen) -> Result<std::unique_ptr<LimiterBackend>> {
+            HOTCOUNT_TRY_ASSIGN(auto backend,
+                                find_algorithm(chosen.algorithm).over_redis(client, chosen));
+            HOTCOUNT_TRY_ASSIGN(backend, with_outage_policy(std::move(backend), client, chosen));
+            return with_deny_cache(std::move(backend), cache);
+        },
+        std::move(options));
 }
 
-Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options)
+Result<std::shared_ptr<Limiter>> Limiter::make_with(LimiterBackendMaker maker,
+                                                    LimiterOptions options) {
+    HOTCOUNT_TRY_ASSIGN(auto backend, maker(options));
+    return std::make_shared<Limiter>(std::move(backend), std::move(options),
+                                     std::make_shared<const LimiterBackendMaker>(std::move(maker)));
+}
+
+Result<std::shared_ptr<Limiter>> Limiter::with_rates(std::vector<Rate> rates) const {
+    LimiterOptions options = options_;
+    options.rates = std::move(rates);
+    HOTCOUNT_TRY(check_limiter_options(options));
+    HOTCOUNT_TRY_ASSIGN(auto backend, (*maker_)(options));
+    return std::make_shared<Limiter>(std::move(backend), std::move(options), maker_);
+}
+
+Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options,
+                 std::shared_ptr<const LimiterBackendMaker> maker)
     : options_(std::move(options)),
       info_(info(options_.algorithm)),
       rates_(std::make_shared<const std::vector<Rate>>(options_.rates)),
       limit_(least_burst(options_)),
       prefix_(key_prefix(options_)),
-      backend_(std::move(backend)) {}
+      backend_(std::move(backend)),
+      maker_(std::move(maker)) {}
 Limiter::~Limiter() = default;
 
 Result<std::string> Limiter::full(std::string_view key) const {
@@ -301,17 +327,6 @@ Result<void> Limiter::block(std::string_view key, Duration duration, Timeout tim
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     HOTCOUNT_TRY(backend_->decide(name, us, Take::block, {}, timeout));
     return {};
-}
-
-Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeout patience) {
-    const auto start = std::chrono::steady_clock::now();
-    while (true) {
-        HOTCOUNT_TRY_ASSIGN(const Decision decision, hit(key, cost));
-        if (decision.allowed || !decision.retry_after) return decision;
-        const Duration waited = std::chrono::steady_clock::now() - start;
-        if (patience && waited + *decision.retry_after > *patience) return decision;
-        std::this_thread::sleep_for(*decision.retry_after);
-    }
 }
 
 // A batch's good elements as a backend takes them, and the errors of the others in their places.

@@ -237,6 +237,24 @@ class PolicyBackend final : public LimiterBackend {
                                  done(decide_together(hits));
                              });
     }
+    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
+                  const AsyncCall& call, Completion<Outcome> done) override {
+        const std::uint64_t phase = answers_->outage->phase();
+        // A probe is not waited for, although the call is.
+        const bool waits = call.channel == &answers_->client->waiting();
+        redis::Channel& asked = channel(waits ? AsyncCall{} : call);
+        if (auto instead = answers_->decide_if_away(phase, asked, key, cost, Take::all, {})) {
+            return done(std::move(*instead));
+        }
+        store_->hit_once(key, cost, once, call,
+                         [answers = answers_, phase, key, cost,
+                          done = std::move(done)](Result<Outcome> outcome) {
+                             if (outcome || !answers->takes_over(phase, outcome.error())) {
+                                 return done(std::move(outcome));
+                             }
+                             done(answers->decide(key, cost, Take::all, {}));
+                         });
+    }
 
     // What sets or shows a state is no decision: no policy can answer it.
     Result<void> reset(const std::string& key, Timeout timeout) override {

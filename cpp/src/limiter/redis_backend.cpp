@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <hotcount/detail/base/codec.hpp>
+#include <hotcount/op_id.hpp>
 
 #include "backends.hpp"
 #include "hotcount_embedded/limiter/lua.hpp"
@@ -15,6 +16,12 @@ bool is_outcome(const redis::Reply& reply, std::size_t) {
 
 std::string framed(std::string_view step) {
     return std::string{step} + std::string{lua::limiter::kHitKeysLua};
+}
+
+std::string once_only(std::string_view script) {
+    // Its KEYS and ARGV are then the function's.
+    return "local function hit(KEYS, ARGV)\n" + std::string{script} + "\nend\n" +
+           std::string{lua::limiter::kHitOnceLua};
 }
 
 Error about_limit(const std::string& key, const Error& error) {
@@ -93,9 +100,12 @@ namespace {
 class ScriptBackend final : public RedisLimiterBackend {
   public:
     ScriptBackend(std::shared_ptr<redis::Client> client, const redis::Script& script,
-                  std::int64_t limit, bool charge_denied, std::span<const std::int64_t> numbers,
-                  std::string_view step_name)
-        : RedisLimiterBackend(std::move(client), limit), script_(script), step_name_(step_name) {
+                  const redis::Script& once, std::int64_t limit, bool charge_denied,
+                  std::span<const std::int64_t> numbers, std::string_view step_name)
+        : RedisLimiterBackend(std::move(client), limit),
+          script_(script),
+          once_(once),
+          step_name_(step_name) {
         shared_ = {"", "1", charge_denied ? "1" : "0"};
         for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
         client_->prepare(script_);
@@ -155,6 +165,33 @@ class ScriptBackend final : public RedisLimiterBackend {
             call.cancelled);
     }
 
+    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
+                  const AsyncCall& call, Completion<Outcome> done) override {
+        const auto beside = op_key(key, once.op_id);
+        if (!beside) return done(beside.error());
+        const std::string_view keys[] = {key, *beside};
+        const std::string keep = std::to_string(once.keep.count());
+        const auto since_epoch = made_at(once.op_id);
+        const std::string made = since_epoch ? std::to_string(since_epoch->count()) : "";
+        const std::string price = to_price(cost);
+        std::vector<std::string_view> arguments{keep, made};
+        arguments.insert(arguments.end(), shared_.begin(), shared_.end());
+        arguments.push_back(price);
+        submit(redis::Request::run(once_, keys, {}, arguments, redis::Repeat::counted_once), call,
+               [server = server(), key, op_id = std::string{once.op_id},
+                done = std::move(done)](const Result<redis::Reply>& reply) {
+                   if (reply) {
+                       const auto* const numbers = std::get_if<redis::ReplyArray>(&reply->value);
+                       const auto first = numbers == nullptr || numbers->empty()
+                                              ? std::nullopt
+                                              : redis::to_integer(numbers->front());
+                       if (first == kOld) return done(hit_op_id_too_old(op_id));
+                       if (first == kAhead) return done(hit_op_id_ahead(op_id));
+                   }
+                   done(to_outcome(server, reply, key));
+               });
+    }
+
     const void* joins() const override { return step_name_.empty() ? nullptr : client_.get(); }
 
     void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
@@ -190,6 +227,9 @@ class ScriptBackend final : public RedisLimiterBackend {
   private:
     // Where the rates' numbers stand in shared_.
     static constexpr std::ptrdiff_t kNumbers = 3;
+    // In the place of an answer of hit_once.lua.
+    static constexpr std::int64_t kOld = -2;
+    static constexpr std::int64_t kAhead = -3;
 
     static const redis::Script& joint_script() {
         static const std::string kText = [] {
@@ -210,6 +250,7 @@ class ScriptBackend final : public RedisLimiterBackend {
     }
 
     const redis::Script& script_;
+    const redis::Script& once_;
     const std::string_view step_name_;
     std::vector<std::string> shared_;
 };
@@ -217,12 +258,13 @@ class ScriptBackend final : public RedisLimiterBackend {
 }  // namespace
 
 std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
-                                                    const redis::Script& script, std::int64_t limit,
+                                                    const redis::Script& script,
+                                                    const redis::Script& once, std::int64_t limit,
                                                     bool charge_denied,
                                                     std::span<const std::int64_t> numbers,
                                                     std::string_view step_name) {
-    return std::make_unique<ScriptBackend>(std::move(client), script, limit, charge_denied, numbers,
-                                           step_name);
+    return std::make_unique<ScriptBackend>(std::move(client), script, once, limit, charge_denied,
+                                           numbers, step_name);
 }
 
 }  // namespace hotcount

@@ -7,7 +7,7 @@
 // it. Calls that only look read one row and lock nothing. Rows that have expired are removed by the
 // transactions that insert others: two for one.
 //
-// Thread-safe. The calls of one backend share transactions; a forked child begins anew.
+// Thread-safe. The calls of one limiter, at whatever rates, share transactions.
 #include <array>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/waiting_calls.hpp>
@@ -25,7 +25,6 @@ namespace {
 struct LimitStore {
     std::shared_ptr<sql::Database> database;
     std::shared_ptr<const LimitTable> table;
-    std::shared_ptr<const StoredLaw> law;
 
     Result<void> create_table(Deadline deadline) const {
         return sql::transact(*database, deadline, [&](sql::Connection& connection) -> Result<void> {
@@ -34,7 +33,8 @@ struct LimitStore {
     }
 
     // What a hit would be answered; without a lock, from what is committed.
-    Result<Outcome> look(const std::string& key, std::int64_t cost, Deadline deadline) const {
+    Result<Outcome> look(const StoredLaw& law, const std::string& key, std::int64_t cost,
+                         Deadline deadline) const {
         std::string text;
         std::int64_t now = 0;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -55,29 +55,37 @@ struct LimitStore {
         HOTCOUNT_TRY(alone ? sql::read_statement(*database, deadline, read)
                            : sql::read_snapshot(*database, deadline, read));
         if (table->one_writer()) now = wall_us();
-        const auto state = law->open(text);
+        const auto state = law.open(text);
         if (!state) return no_limit_state(key);
         return state->hit(now, cost, Take::nothing);
     }
 };
 
-class SqlLimiterBackend final : public LimiterBackend {
-  public:
-    SqlLimiterBackend(std::shared_ptr<sql::Database> database, std::shared_ptr<const StoredLaw> law,
-                      const LimiterOptions& options)
-        : store_(std::make_shared<const LimitStore>(LimitStore{
-              database, std::make_shared<const LimitTable>(options.table, database->dialect()),
-              std::move(law)})),
-          commit_([store = store_] {
-              return std::make_unique<sql::GroupCommit>(
-                  store->database, std::make_shared<HitWriter>(store->table, store->law),
-                  sql::GroupCommitOptions{});
+// What the limiters of one make(), at whatever rates, have in common. A forked child begins anew.
+struct LimitCalls {
+    LimitCalls(const std::shared_ptr<sql::Database>& database, const std::string& table)
+        : store(std::make_shared<const LimitStore>(LimitStore{
+              database, std::make_shared<const LimitTable>(table, database->dialect())})),
+          commit([store = store] {
+              return std::make_unique<sql::GroupCommit>(store->database,
+                                                        std::make_shared<HitWriter>(store->table),
+                                                        sql::GroupCommitOptions{});
           }),
-          elsewhere_([store = store_] {
+          elsewhere([store = store] {
               const sql::GroupCommitOptions defaults;
               return std::make_unique<WaitingCalls>(store->database->name(), defaults.workers,
                                                     defaults.max_queue);
           }) {}
+
+    const std::shared_ptr<const LimitStore> store;
+    ForkLocal<sql::GroupCommit> commit;
+    ForkLocal<WaitingCalls> elsewhere;
+};
+
+class SqlLimiterBackend final : public LimiterBackend {
+  public:
+    SqlLimiterBackend(std::shared_ptr<LimitCalls> calls, std::shared_ptr<const StoredLaw> law)
+        : calls_(std::move(calls)), store_(calls_->store), law_(std::move(law)) {}
 
     std::string_view store_prefix() const override { return {}; }
     std::string store_name() const override { return store_->database->name(); }
@@ -95,9 +103,9 @@ class SqlLimiterBackend final : public LimiterBackend {
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
                            Timeout timeout) override {
         cost = price(cost, take);
-        if (only_looks(cost, take)) return store_->look(key, cost, deadline(timeout));
-        const auto hit = std::make_shared<QueuedHit>(key, cost, take);
-        HOTCOUNT_TRY(commit_.get().submit(hit, deadline(timeout)));
+        if (only_looks(cost, take)) return store_->look(*law_, key, cost, deadline(timeout));
+        const auto hit = std::make_shared<QueuedHit>(key, law_, cost, take);
+        HOTCOUNT_TRY(calls_->commit.get().submit(hit, deadline(timeout)));
         return hit->outcome;
     }
 
@@ -106,11 +114,11 @@ class SqlLimiterBackend final : public LimiterBackend {
                                            std::span<const std::string_view>,
                                            Timeout timeout) override {
         const Hits hits = queued(keys, costs);
-        return outcomes(hits, commit_.get().submit_all(hits, deadline(timeout)));
+        return outcomes(hits, calls_->commit.get().submit_all(hits, deadline(timeout)));
     }
 
     Result<void> reset(const std::string& key, Timeout timeout) override {
-        return commit_.get().submit(reset_of(key), deadline(timeout));
+        return calls_->commit.get().submit(reset_of(key), deadline(timeout));
     }
 
     // -- calls that are not -----------------------------------------------------------------------
@@ -125,22 +133,22 @@ class SqlLimiterBackend final : public LimiterBackend {
         cost = price(cost, take);
         if (only_looks(cost, take)) {
             return elsewhere(call, std::move(done),
-                             [key, cost](const LimitStore& store, Deadline by) {
-                                 return store.look(key, cost, by);
+                             [law = law_, key, cost](const LimitStore& store, Deadline by) {
+                                 return store.look(*law, key, cost, by);
                              });
         }
-        auto hit = std::make_shared<QueuedHit>(key, cost, take);
-        commit_.get().submit_async(hit, deadline(call.timeout),
-                                   [hit, done = std::move(done)](Result<void> written) {
-                                       done(outcome(*hit, std::move(written)));
-                                   });
+        auto hit = std::make_shared<QueuedHit>(key, law_, cost, take);
+        calls_->commit.get().submit_async(hit, deadline(call.timeout),
+                                          [hit, done = std::move(done)](Result<void> written) {
+                                              done(outcome(*hit, std::move(written)));
+                                          });
     }
 
     void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
                          std::span<const std::string_view>, const AsyncCall& call,
                          Completion<std::vector<Result<Outcome>>> done) override {
         Hits hits = queued(keys, costs);
-        commit_.get().submit_all_async(
+        calls_->commit.get().submit_all_async(
             hits, deadline(call.timeout),
             [hits, done = std::move(done)](std::vector<Result<void>> written) {
                 done(outcomes(hits, std::move(written)));
@@ -149,7 +157,7 @@ class SqlLimiterBackend final : public LimiterBackend {
 
     void reset_async(const std::string& key, const AsyncCall& call,
                      Completion<void> done) override {
-        commit_.get().submit_async(reset_of(key), deadline(call.timeout), std::move(done));
+        calls_->commit.get().submit_async(reset_of(key), deadline(call.timeout), std::move(done));
     }
 
   private:
@@ -158,14 +166,14 @@ class SqlLimiterBackend final : public LimiterBackend {
     Deadline deadline(Timeout timeout) const { return store_->database->deadline(timeout); }
 
     std::int64_t price(std::int64_t cost, Take take) const {
-        return take == Take::what_fits ? std::min(cost, store_->law->limit()) : cost;
+        return take == Take::what_fits ? std::min(cost, law_->limit()) : cost;
     }
     // What can only be denied must not leave an absent key behind.
     bool only_looks(std::int64_t cost, Take take) const {
-        return take == Take::nothing || (take != Take::block && cost > store_->law->limit());
+        return take == Take::nothing || (take != Take::block && cost > law_->limit());
     }
-    static std::shared_ptr<QueuedHit> reset_of(const std::string& key) {
-        return std::make_shared<QueuedHit>(key);
+    std::shared_ptr<QueuedHit> reset_of(const std::string& key) const {
+        return std::make_shared<QueuedHit>(key, law_);
     }
 
     // In order, those that only look too.
@@ -174,7 +182,7 @@ class SqlLimiterBackend final : public LimiterBackend {
         hits.reserve(keys.size());
         for (std::size_t i = 0; i < keys.size(); ++i) {
             const Take take = only_looks(costs[i], Take::all) ? Take::nothing : Take::all;
-            hits.push_back(std::make_shared<QueuedHit>(keys[i], costs[i], take));
+            hits.push_back(std::make_shared<QueuedHit>(keys[i], law_, costs[i], take));
         }
         return hits;
     }
@@ -195,14 +203,14 @@ class SqlLimiterBackend final : public LimiterBackend {
     template <class T, class Work>
     void elsewhere(const AsyncCall& call, Completion<T> done, Work work) {
         const Deadline by = deadline(call.timeout);
-        elsewhere_.get().run<T>(
+        calls_->elsewhere.get().run<T>(
             by, call.cancelled, std::move(done),
             [store = store_, work = std::move(work), by] { return work(*store, by); });
     }
 
+    const std::shared_ptr<LimitCalls> calls_;
     const std::shared_ptr<const LimitStore> store_;
-    ForkLocal<sql::GroupCommit> commit_;
-    ForkLocal<WaitingCalls> elsewhere_;
+    const std::shared_ptr<const StoredLaw> law_;
 };
 
 // Its index has a longer name.
@@ -239,9 +247,14 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> da
                                            ", which is not for databases; they take " +
                                            stored_names());
     }
-    HOTCOUNT_TRY_ASSIGN(auto law, algorithm.stored(options));
-    return std::make_shared<Limiter>(
-        std::make_unique<SqlLimiterBackend>(std::move(database), std::move(law), options),
+    auto calls = std::make_shared<LimitCalls>(database, options.table);
+    return make_with(
+        [calls = std::move(calls)](
+            const LimiterOptions& chosen) -> Result<std::unique_ptr<LimiterBackend>> {
+            HOTCOUNT_TRY_ASSIGN(auto law, find_algorithm(chosen.algorithm).stored(chosen));
+            return std::unique_ptr<LimiterBackend>{
+                std::make_unique<SqlLimiterBackend>(calls, std::move(law))};
+        },
         std::move(options));
 }
 

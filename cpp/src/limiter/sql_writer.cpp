@@ -90,9 +90,9 @@ void HitWriter::decide(std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
     for (const auto& write : batch) {
         auto& hit = static_cast<QueuedHit&>(*write);
         Row& row = rows.find(hit.key)->second;
-        if (!row.key) row.key = law_->open(row.text.value_or(""));
+        if (!row.key) row.key = hit.law->open(row.text.value_or(""));
         // A reset also forgets what is no state.
-        if (!row.key && hit.resets) row.key = law_->open("");
+        if (!row.key && hit.resets) row.key = hit.law->open("");
         if (!row.key) {
             hit.error = no_limit_state(hit.key);
         } else if (hit.resets) {

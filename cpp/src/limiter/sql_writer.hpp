@@ -20,15 +20,21 @@ namespace hotcount {
 
 /// A hit, a block or a refund, as LimiterBackend::decide() has them.
 struct QueuedHit final : sql::QueuedWrite {
-    QueuedHit(std::string of_key, std::int64_t with_cost, Take to_take)
-        : key(std::move(of_key)), cost(with_cost), take(to_take) {}
+    QueuedHit(std::string of_key, std::shared_ptr<const StoredLaw> by_law, std::int64_t with_cost,
+              Take to_take)
+        : key(std::move(of_key)), law(std::move(by_law)), cost(with_cost), take(to_take) {}
     /// A reset.
-    explicit QueuedHit(std::string of_key)
-        : key(std::move(of_key)), cost(0), take(Take::nothing), resets(true) {}
+    QueuedHit(std::string of_key, std::shared_ptr<const StoredLaw> by_law)
+        : key(std::move(of_key)),
+          law(std::move(by_law)),
+          cost(0),
+          take(Take::nothing),
+          resets(true) {}
     /// Whether there must be a row: what only looks or gives back makes none.
     bool needs_row() const { return take != Take::nothing && cost > 0; }
 
     const std::string key;
+    const std::shared_ptr<const StoredLaw> law;  // The same for all hits of a key.
     const std::int64_t cost;
     const Take take;
     const bool resets{false};
@@ -37,8 +43,7 @@ struct QueuedHit final : sql::QueuedWrite {
 
 class HitWriter final : public sql::BatchWriter {
   public:
-    HitWriter(std::shared_ptr<const LimitTable> table, std::shared_ptr<const StoredLaw> law)
-        : table_(std::move(table)), law_(std::move(law)) {}
+    explicit HitWriter(std::shared_ptr<const LimitTable> table) : table_(std::move(table)) {}
 
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
@@ -63,7 +68,6 @@ class HitWriter final : public sql::BatchWriter {
                                 std::size_t most) const;
 
     const std::shared_ptr<const LimitTable> table_;
-    const std::shared_ptr<const StoredLaw> law_;
     std::size_t inserted_{0};  // By the batch that is being written.
 };
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotcount._lifetime import AsyncLifetime
+from hotcount._limit import Patience
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
 from hotcount.batches import Decisions
-from hotcount.limiter import LimiterBase, Patience
+from hotcount.limiter import LimiterBase, Rates
 from hotcount.results import Decision
 
 
@@ -50,7 +51,9 @@ class Limiter(AsyncLifetime, LimiterBase):
         key: LimiterKey,
         cost: int = 1,
         *,
+        rate: Rates | None = None,
         who: Key | None = None,
+        op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
         """As hotcount.Limiter.hit, to be awaited.
@@ -64,20 +67,35 @@ class Limiter(AsyncLifetime, LimiterBase):
         keys: LimiterKeys,
         cost: Numbers = 1,
         *,
+        rate: Rates | None = None,
         errors: OnErrors = "raise",
         timeout: Seconds | None = None,
     ) -> Decisions:
         """As hotcount.Limiter.hit_many, to be awaited."""
 
     @native
-    async def at_most(self, key: LimiterKey, n: int, *, timeout: Seconds | None = None) -> int:
+    async def at_most(
+        self,
+        key: LimiterKey,
+        n: int,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> int:
         """As hotcount.Limiter.at_most, to be awaited.
 
         Cancelled before it is sent, nothing is taken; later, it may have been.
         """
 
     @native
-    async def refund(self, key: LimiterKey, n: int, *, timeout: Seconds | None = None) -> int:
+    async def refund(
+        self,
+        key: LimiterKey,
+        n: int,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> int:
         """As hotcount.Limiter.refund, to be awaited.
 
         Cancelled before it is sent, nothing is given back; later, it may have been.
@@ -85,12 +103,22 @@ class Limiter(AsyncLifetime, LimiterBase):
 
     @native
     async def block(
-        self, key: LimiterKey, seconds: Seconds, *, timeout: Seconds | None = None
+        self,
+        key: LimiterKey,
+        seconds: Seconds,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
     ) -> None:
         """As hotcount.Limiter.block, to be awaited."""
 
     async def acquire(
-        self, key: LimiterKey, cost: int = 1, timeout: Seconds | None = None
+        self,
+        key: LimiterKey,
+        cost: int = 1,
+        timeout: Seconds | None = None,
+        *,
+        rate: Rates | None = None,
     ) -> Decision:
         """As hotcount.Limiter.acquire, to be awaited: it sleeps without its loop.
 
@@ -101,7 +129,7 @@ class Limiter(AsyncLifetime, LimiterBase):
 
         patience = Patience(timeout)
         while True:
-            decision = await self.hit(key, cost)
+            decision = await self.hit(key, cost, rate=rate)
             pause = patience.pause(decision)
             if pause is None:
                 return decision
@@ -111,18 +139,29 @@ class Limiter(AsyncLifetime, LimiterBase):
 
     @native
     async def test(
-        self, key: LimiterKey, cost: int = 1, *, timeout: Seconds | None = None
+        self,
+        key: LimiterKey,
+        cost: int = 1,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
     ) -> Decision:
         """As hotcount.Limiter.test, to be awaited."""
 
     @native
-    async def peek(self, key: LimiterKey, *, timeout: Seconds | None = None) -> Decision:
+    async def peek(
+        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
+    ) -> Decision:
         """As hotcount.Limiter.peek, to be awaited."""
 
     @native
-    async def reset(self, key: LimiterKey, *, timeout: Seconds | None = None) -> None:
+    async def reset(
+        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
+    ) -> None:
         """As hotcount.Limiter.reset, to be awaited."""
 
     @native
-    async def entries(self, key: LimiterKey, *, timeout: Seconds | None = None) -> list[str]:
+    async def entries(
+        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
+    ) -> list[str]:
         """As hotcount.Limiter.entries, to be awaited."""

@@ -216,6 +216,10 @@ template <class T>
 struct IsBatch : std::bool_constant<kTraits<T>.is_batch> {};
 template <class T>
 struct IsOnErrors : std::is_same<T, OnErrors> {};
+template <class T>
+    struct IsInstead : std::bool_constant < requires(const T& held) {
+    From<T>::instead(held);
+} > {};
 
 /// Calls the core and waits.
 template <auto Now, class Each, class Concept>
@@ -316,9 +320,11 @@ struct Method {
         return guarded([&]() -> py::object {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
-            Self& self = function.self<Self>(values, given);
-            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, self);
-            self.check_open();
+            Self& named = function.self<Self>(values, given);
+            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, named);
+            named.check_open();
+            const auto instead = find_instead(held);
+            Self& self = instead ? static_cast<Self&>(*instead) : named;
             const auto& core = self.held();
             const auto convert = converter(self, held);
             if (!Each::kReleasesGil && self.in_memory) return answer(run(*core, held), convert);
@@ -331,9 +337,11 @@ struct Method {
         return guarded([&]() -> py::object {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
-            Self& self = function.self<Self>(values, given);
-            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, self);
-            self.check_open();
+            Self& named = function.self<Self>(values, given);
+            Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, named);
+            named.check_open();
+            const auto instead = find_instead(held);
+            Self& self = instead ? static_cast<Self&>(*instead) : named;
             const auto& core = self.held();
             const auto convert = converter(self, held);
             // Memory answers at once, in less time than a turn of the loop takes.
@@ -348,7 +356,7 @@ struct Method {
                 }
             }
             // The last reference to the object may be the call's, and that to what a store holds.
-            Owner owner = BoundObject::of(values[0])->bound;
+            Owner owner = instead ? instead : BoundObject::of(values[0])->bound;
             if constexpr (!std::is_reference_v<decltype(self.held())>) {
                 owner = std::make_shared<const std::pair<Owner, Owner>>(std::move(owner), core);
             }
@@ -366,6 +374,16 @@ struct Method {
             return self.ends_elsewhere();
         } else {
             return Self::kEndsElsewhere;
+        }
+    }
+
+    /// What is called in the place of the object; null: the object itself.
+    static std::shared_ptr<BoundBase> find_instead([[maybe_unused]] const Held& held) {
+        constexpr std::size_t kInstead = Each::template find<IsInstead>();
+        if constexpr (kInstead < sizeof...(P)) {
+            return From<typename Each::template Type<kInstead>>::instead(std::get<kInstead>(held));
+        } else {
+            return nullptr;
         }
     }
 

@@ -13,6 +13,7 @@
 //   kIsBatch   it is a batch: the GIL is released, and errors are told by index
 //   kReleasesGil   a call with it takes long in memory too, so that the GIL is released there
 //   read(argument, self)   what it reads depends on the object of the call, as ids of votes do
+//   instead(held)   a shared_ptr to the object that is called in the place of the call's; null: that
 //   pass(held) what of it the core's function gets, a tuple of references: default itself
 //   check(first, name)   what must hold of the declared defaults: default that they can be read
 #pragma once

@@ -43,6 +43,31 @@ TEST_P(MemoryLimiter, ThreadsTogetherAreAdmittedTheLimit) {
     EXPECT_EQ(admitted, 1000);
 }
 
+TEST_P(MemoryLimiter, OtherRatesAreOtherStates) {
+    const auto limiter = make();
+    const auto plan = *limiter->with_rates({*Rate::parse("4/minute")});
+    EXPECT_EQ(plan->hit("k", 3)->remaining, 1);
+    EXPECT_EQ(limiter->hit("k")->remaining, 9);
+    EXPECT_EQ((*plan->with_rates(limiter->options().rates))->hit("k")->remaining, 8);
+    EXPECT_TRUE(failed_with(limiter->with_rates({}), ErrorCode::config));
+}
+
+TEST_P(MemoryLimiter, AnOpIdIsTakenOnce) {
+    const auto limiter = make();
+    if (!info(GetParam()).takes_refunds) {
+        EXPECT_TRUE(failed_with(limiter->hit_once("k", 1, "a"), ErrorCode::config));
+        return;
+    }
+    EXPECT_EQ(limiter->hit_once("k", 4, "a")->remaining, 6);
+    EXPECT_EQ(limiter->hit_once("k", 4, "a")->remaining, 6);
+    EXPECT_EQ(limiter->hit_once("k", 4, "b")->remaining, 2);
+    EXPECT_EQ(limiter->peek("k")->remaining, 2);
+    EXPECT_TRUE(failed_with(limiter->hit_once("k", 0, "c"), ErrorCode::config));
+    EXPECT_TRUE(failed_with(limiter->hit_once("k", 1, ""), ErrorCode::config));
+    clock_->advance(25h);
+    EXPECT_EQ(limiter->hit_once("k", 1, "a")->remaining, 9);
+}
+
 TEST_P(MemoryLimiter, CallsThatDoNotWaitAnswerAsThoseThatDo) {
     const auto limiter = make();
     std::vector<Result<Decision>> decisions;

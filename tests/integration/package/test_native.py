@@ -345,14 +345,18 @@ def test_another_name_or_number_of_parameters_is_an_import_error() -> None:
         def hit(self, *keys: str) -> None:
             """."""
 
-    assert "(name, timeout) where C++ has (key, timeout)" in refused(lambda: native(Limiter.peek))
-    assert "(key) where C++ has (key, timeout)" in refused(lambda: native(Limiter.reset))
+    assert "(name, timeout) where C++ has (key, rate, timeout)" in refused(
+        lambda: native(Limiter.peek)
+    )
+    assert "(key) where C++ has (key, rate, timeout)" in refused(lambda: native(Limiter.reset))
     assert "(*keys) where C++ has (key, cost" in refused(lambda: native(Limiter.hit))
 
 
 def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> None:
     class Limiter:
-        def hit(self, key: str, cost: str = "1", *, who: None = None, timeout: None = None) -> None:
+        def test(
+            self, key: str, cost: str = "1", *, rate: None = None, timeout: None = None
+        ) -> None:
             """."""
 
     class LimiterBase:
@@ -369,10 +373,11 @@ def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> No
             table: str = "hotcount_limit",
             on_error: Any = "raise",
             deny_cache: int = 0,
+            op_keep: float = 86400.0,
         ) -> None:
             """."""
 
-    assert "Limiter.hit declares a default" in refused(lambda: native(Limiter.hit))
+    assert "Limiter.test declares a default" in refused(lambda: native(Limiter.test))
     told = refused(lambda: native(LimiterBase.__init__))
     assert "algorithm='list' where C++ has 'gcra'" in told
 

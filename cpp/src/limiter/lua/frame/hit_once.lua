@@ -1,0 +1,39 @@
+-- Hits a key once for each op_id. Before this text stands a limiter's script, as the function hit() of
+-- its KEYS and ARGV.
+-- KEYS[1] the state   KEYS[2] the decision that is remembered of the op_id, in the state's slot
+-- ARGV[1] how long it is remembered, in milliseconds   ARGV[2] when the op_id was made, in unix
+-- milliseconds, or '' where it does not say   ARGV[3..] what the script takes for one key
+-- RETURNS what the script returns for a key, now or when the op_id came first. -2 or -3 in the first
+-- place when nothing was taken, because an op_id that is not remembered was made too long ago for that to
+-- mean that it is new, or too far in the future to be remembered until then
+-- WHY a script: record and hit in two steps take twice, or not at all, when the second is lost.
+-- SET is asked for before the hit, and for want of memory a server refuses only the first write: so what
+-- was taken is remembered.
+local known = redis.call('GET', KEYS[2])
+if known then
+    local answer = {}
+    for number in string.gmatch(known, '%-?%d+') do answer[#answer + 1] = number + 0 end
+    return answer
+end
+local keep = ARGV[1] + 0
+if ARGV[2] ~= '' then
+    local time = redis.call('TIME')
+    local ahead = ARGV[2] - time[1] * 1000 - math.floor(time[2] / 1000)
+    if ahead <= -keep then return {-2, 0, 0, 0} end
+    if ahead > keep then return {-3, 0, 0, 0} end
+    keep = keep + math.max(ahead, 0)
+end
+local life = string.format('%d', keep)
+local ask = redis.acl_check_cmd
+if ask and not ask('SET', KEYS[2], '', 'PX', life) then
+    return {err = "NOPERM this user may not run 'SET' on what remembers the op_id; nothing was done"}
+end
+local words = {}
+for index = 3, #ARGV do words[#words + 1] = ARGV[index] end
+local answer = hit({KEYS[1]}, words)[1]
+if answer.err then return answer end
+local text = {}
+-- %d: Lua would print a large number with fewer digits.
+for index, number in ipairs(answer) do text[index] = string.format('%d', number) end
+redis.call('SET', KEYS[2], table.concat(text, ' '), 'PX', life)
+return answer

@@ -1,0 +1,312 @@
+// What hotcount.Limiter and hotcount.aio.Limiter hold, and how a decision becomes Python's.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <hotcount/detail/base/hash.hpp>
+#include <hotcount/limiter.hpp>
+#include <limits>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "concepts/limiter_rates.hpp"
+#include "native/native_calls.hpp"
+#include "native/options.hpp"
+#include "native/result.hpp"
+#include "native/rows.hpp"
+
+namespace hotcount::python {
+
+inline ResultClass decision_class{
+    "Decision", std::array{"allowed", "limit", "remaining", "retry_after", "reset_after", "reason",
+                           "policy", "period", "violated", "quota"}};
+
+/// A decision as a batch holds it: with the columns, and with what its headers need.
+struct DecisionRow {
+    bool allowed{false};
+    std::int64_t limit{0};
+    std::int64_t remaining{0};
+    std::optional<double> retry_after{};
+    double reset_after{0};
+    std::string reason{};
+    std::string policy{};
+    double period{0};
+    std::vector<std::string> violated{};
+    std::int64_t quota{0};
+    double retry_column{retry_after.value_or(std::numeric_limits<double>::quiet_NaN())};
+};
+using Decisions = RowBatch<DecisionRow>;
+
+inline std::optional<double> seconds_of(const std::optional<Duration>& duration) {
+    if (!duration) return std::nullopt;
+    return to_seconds(*duration);
+}
+
+template <>
+struct To<DecisionRow> {
+    static py::object make(const DecisionRow& row) {
+        return decision_class.make(row.allowed, row.limit, row.remaining, row.retry_after,
+                                   row.reset_after, row.reason, row.policy, row.period,
+                                   row.violated, row.quota);
+    }
+};
+template <>
+struct From<DecisionRow> {
+    static DecisionRow read(const Argument& argument) {
+        if (!decision_class.is(argument.value)) {
+            raise_wrong_type(argument.name, "Decision", argument.value);
+        }
+        const py::handle object = argument.value;
+        const auto number = [&](std::size_t index) {
+            const py::handle value = decision_class.get<py::handle>(object, index);
+            const double read = PyFloat_AsDouble(value.ptr());
+            if (read == -1 && PyErr_Occurred() != nullptr) {
+                if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
+                PyErr_Clear();
+                raise_wrong_type(decision_class.field_name(index), "float seconds", value);
+            }
+            return read;
+        };
+        DecisionRow row{.allowed = decision_class.get<bool>(object, 0),
+                        .limit = decision_class.get<std::int64_t>(object, 1),
+                        .remaining = decision_class.get<std::int64_t>(object, 2),
+                        .retry_after = std::nullopt,
+                        .reset_after = number(4),
+                        .reason = decision_class.get<std::string>(object, 5),
+                        .policy = decision_class.get<std::string>(object, 6),
+                        .period = number(7)};
+        const auto violated = decision_class.get<py::handle>(object, 8);
+        if (PyTuple_Check(violated.ptr()) == 0) {
+            raise_wrong_type(decision_class.field_name(8), "tuple of str", violated);
+        }
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(violated.ptr()); ++i) {
+            const std::string name =
+                Where{decision_class.field_name(8), static_cast<std::size_t>(i)}.str();
+            row.violated.push_back(to_text(PyTuple_GET_ITEM(violated.ptr(), i), name.c_str()));
+        }
+        const auto quota = decision_class.get<py::handle>(object, 9);
+        row.quota = quota.is_none() ? row.limit : decision_class.get<std::int64_t>(object, 9);
+        if (!decision_class.get<py::handle>(object, 3).is_none()) {
+            row.retry_after = row.retry_column = number(3);
+        }
+        return row;
+    }
+};
+
+inline constexpr std::array kLimiterOptions{
+    OptionRow<LimiterOptions>{"rate", RateOption::read, RateOption::get, Shown::as_text},
+    option<&LimiterOptions::algorithm>("algorithm", Shown::always),
+    option_or_none<&LimiterOptions::name>("name"),
+    option<&LimiterOptions::align>("align"),
+    option<&LimiterOptions::charge_denied>("charge_denied"),
+    option<&LimiterOptions::shadow>("shadow"),
+    option<&LimiterOptions::table>("table"),
+    option<&LimiterOptions::on_error>("on_error"),
+    option<&LimiterOptions::deny_cache>("deny_cache"),
+    option<&LimiterOptions::op_keep>("op_keep"),
+};
+
+class BoundLimiter final : public Bound<Limiter> {
+  public:
+    BoundLimiter(std::shared_ptr<Limiter> limiter, StoreReference reference)
+        : Bound(std::move(limiter), std::move(reference), &kTag<BoundLimiter>),
+          policy_(To<std::string>::make(core->options().name)) {
+        for (const Rate& rate : core->options().rates) {
+            known_.push_back({To<std::int64_t>::make(rate.burst), To<Duration>::make(rate.period),
+                              To<std::string>::make(rate.str()),
+                              To<std::int64_t>::make(rate.limit)});
+        }
+    }
+
+    /// This limiter at the rates of a call. As many as 1,000 are kept, by the text that said them.
+    std::shared_ptr<BoundLimiter> at(const Argument& argument) {
+        const auto text = [&]() -> std::string_view {
+            if (PyUnicode_Check(argument.value) == 0) return {};
+            const std::string_view said = to_bytes(argument.value, argument.name);
+            return said.size() <= kLongestText ? said : std::string_view{};
+        }();
+        if (!text.empty()) {
+            if (const auto found = at_rates_.find(text); found != at_rates_.end()) {
+                return found->second;
+            }
+        }
+        LimiterOptions options;
+        RateOption::read(options, argument);
+        std::string canonical;
+        for (const Rate& rate : options.rates) canonical += rate.str() + ";";
+        std::shared_ptr<BoundLimiter> limiter;
+        if (const auto found = at_rates_.find(canonical); found != at_rates_.end()) {
+            limiter = found->second;
+        } else {
+            limiter = std::make_shared<BoundLimiter>(
+                unwrap(core->with_rates(std::move(options.rates))), store);
+            limiter->warned_ = warned_;
+        }
+        if (at_rates_.size() + 2 > kMostKept) at_rates_.clear();
+        at_rates_.emplace(std::move(canonical), limiter);
+        if (!text.empty()) at_rates_.emplace(text, limiter);
+        return limiter;
+    }
+
+    std::string shown_options() const override {
+        return python::shown_options<LimiterOptions, kLimiterOptions>(core->options());
+    }
+
+    py::object to_python(const Decision& decision) {
+        tell_outage();
+        warn_if_untracked(decision);
+        const KnownRate& rate = known_[decision.rate];
+        return decision_class.make(decision.allowed, rate.limit, decision.remaining,
+                                   decision.retry_after, decision.reset_after,
+                                   name_of(decision.reason), policy_, rate.period,
+                                   violated_by(decision), rate.quota);
+    }
+
+    // What at_most took.
+    py::object to_python(std::int64_t taken) {
+        tell_outage();
+        return To<std::int64_t>::make(taken);
+    }
+
+    py::object to_python(const JointDecision& joint) {
+        tell_outage();
+        const LimiterOptions& options = joint.limiter->options();
+        const Decision& decision = joint.decision;
+        const Rate& rate = options.rates[decision.rate];
+        return decision_class.make(decision.allowed, decision.limit, decision.remaining,
+                                   decision.retry_after, decision.reset_after,
+                                   name_of(decision.reason), options.name, Duration{rate.period},
+                                   joint.violated, rate.limit);
+    }
+
+    // A list: that of a `list` limiter, and as it was before results were tuples.
+    py::object to_python(const std::vector<std::string>& callers) {
+        py::list entries;
+        for (const std::string& who : callers) {
+            // As file names are: bytes that are no UTF-8 come back as they went in.
+            auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+                who.data(), static_cast<Py_ssize_t>(who.size()), "surrogateescape"));
+            if (!text) throw py::error_already_set();
+            entries.append(text);
+        }
+        return entries;
+    }
+
+    py::object to_batch(const std::vector<Result<Decision>>& decisions, const Refusals& refusals,
+                        OnErrors on_errors) {
+        tell_outage();
+        std::vector<Result<DecisionRow>> results;
+        results.reserve(decisions.size());
+        for (const auto& decision : decisions) {
+            if (decision) warn_if_untracked(*decision);
+            results.push_back(decision ? Result<DecisionRow>{to_row(*decision)} : decision.error());
+        }
+        py::dict errors;
+        auto rows = gather(std::move(results), refusals, errors);
+        return finish(std::make_shared<Decisions>(std::move(rows), std::move(errors)), on_errors);
+    }
+
+  private:
+    DecisionRow to_row(const Decision& decision) const {
+        DecisionRow row{.allowed = decision.allowed,
+                        .limit = decision.limit,
+                        .remaining = decision.remaining,
+                        .retry_after = seconds_of(decision.retry_after),
+                        .reset_after = to_seconds(decision.reset_after),
+                        .reason = std::string{to_string(decision.reason)},
+                        .policy = core->options().name,
+                        .period = to_seconds(core->options().rates[decision.rate].period),
+                        .quota = core->options().rates[decision.rate].limit};
+        for (std::size_t i = 0; i < known_.size(); ++i) {
+            if ((decision.violated >> i & 1U) == 0) continue;
+            row.violated.push_back(core->options().rates[i].str());
+        }
+        if (row.retry_after) row.retry_column = *row.retry_after;
+        return row;
+    }
+
+    /// The rates that refused, as text.
+    py::object violated_by(const Decision& decision) const {
+        static PyObject* const kNone = PyTuple_New(0);
+        if (decision.violated == 0) return py::reinterpret_borrow<py::object>(kNone);
+        py::list texts;
+        for (std::size_t i = 0; i < known_.size(); ++i) {
+            if ((decision.violated >> i & 1U) != 0) texts.append(known_[i].text);
+        }
+        return py::tuple(texts);
+    }
+
+    // The reasons' names, made once.
+    static py::handle name_of(Reason reason) {
+        static std::array<PyObject*, static_cast<std::size_t>(Reason::local) + 1> names{};
+        PyObject*& name = names[static_cast<std::size_t>(reason)];
+        if (name == nullptr) name = To<std::string_view>::make(to_string(reason)).release().ptr();
+        return name;
+    }
+
+    /// Logs an outage, and its end, once in this process.
+    void tell_outage() {
+        if (core->options().on_error == OutagePolicy::raise) return;
+        const auto event = core->next_outage_event();
+        if (!event) return;
+        if (event->is_away) {
+            log("warning", event->server + " is away: on_error='" +
+                               std::string{to_string(core->options().on_error)} +
+                               "' answers for limiters. " + event->why);
+        } else {
+            const auto ms = std::chrono::ceil<std::chrono::milliseconds>(event->duration);
+            log("info", event->server + " answers limiters again, after " +
+                            std::to_string(ms.count()) + " ms");
+        }
+    }
+
+    /// Warns with the first hit that was admitted without being counted.
+    void warn_if_untracked(const Decision& decision) {
+        if (decision.reason != Reason::untracked || *warned_) return;
+        *warned_ = true;
+        const std::string text = store.name() +
+                                 " is full: new keys are admitted and not limited. Raise max_keys, "
+                                 "or refuse them with when_full='refuse'";
+        if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+    }
+
+    // What is the same in many decisions.
+    struct KnownRate {
+        py::object limit;
+        py::object period;
+        py::object text;
+        py::object quota;
+    };
+    py::object policy_;
+    std::vector<KnownRate> known_{};
+    std::shared_ptr<bool> warned_{std::make_shared<bool>(false)};
+    static constexpr std::size_t kMostKept = 1000;
+    static constexpr std::size_t kLongestText = 200;
+    // Callers choose the texts.
+    std::unordered_map<std::string, std::shared_ptr<BoundLimiter>, KeyedHash, std::equal_to<>>
+        at_rates_{};
+};
+
+template <>
+struct BoundOf<Limiter> {
+    using type = BoundLimiter;
+};
+
+/// rate= of a call: the limiter at these rates. None: the one that is called.
+struct AtRates {
+    std::shared_ptr<BoundLimiter> limiter;
+};
+template <>
+struct From<AtRates> {
+    static AtRates read(const Argument& argument, BoundLimiter& called) {
+        if (argument.value == Py_None) return {};
+        called.check_open();
+        return {called.at(argument)};
+    }
+    static std::tuple<> pass(const AtRates&) { return {}; }
+    static const std::shared_ptr<BoundLimiter>& instead(const AtRates& at) { return at.limiter; }
+};
+
+}  // namespace hotcount::python

@@ -1,0 +1,166 @@
+"""A hit with an op_id is taken once, however often and by whomever it is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any, Union
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.limiters import IDS, OPTIONS, UNSAFE
+from tests.support.together import together
+
+Store = Union[hotcount.Memory, hotcount.Redis]
+TEN = "10/300 days"
+
+
+@pytest.fixture(
+    params=[each for each in OPTIONS if each["algorithm"] != "list"], ids=IDS[:-2] + IDS[-1:]
+)
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+def made_at(seconds: float) -> str:
+    """A UUIDv7 that says it was made then, in unix time."""
+    value = int(seconds * 1000) << 80 | 7 << 76 | 2 << 62 | uuid.uuid4().int & (2**62 - 1)
+    return str(uuid.UUID(int=value))
+
+
+def test_a_repeat_answers_the_same_and_takes_nothing(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    first = limiter.hit("k", 4, op_id="a")
+    assert (first.allowed, first.remaining) == (True, 6)
+    assert limiter.hit("k", 3).remaining == 3
+    assert limiter.hit("k", 4, op_id=b"a") == first, "a str and its bytes are one op_id"
+    refused = limiter.hit("k", 4, op_id="b")
+    assert not refused.allowed
+    limiter.reset("k")
+    assert limiter.hit("k", 4, op_id="b") == refused, "a refusal is remembered, after reset too"
+    assert limiter.hit("k", 4, op_id="a") == first
+    assert limiter.peek("k").remaining == 10
+    never = limiter.hit("k", 11, op_id="c")
+    assert never.reason == "cost_above_limit"
+    assert limiter.hit("k", 11, op_id="c") == never
+
+
+def test_op_ids_belong_to_a_key_at_a_rate(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN)
+    for key in ("k", "other", "{k}", ("k",), "%25k"):
+        assert limiter.hit(key, op_id="a").remaining == 9
+        assert limiter.hit(key, op_id="a").remaining == 9
+        assert limiter.hit(key, op_id="a", rate="5/300 days").remaining == 4
+        assert limiter.peek(key).remaining == 9
+
+
+def test_several_rates_are_remembered_together(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, "4/300 days; 6/360 days")
+    first = limiter.hit("k", 4, op_id="a")
+    refused = limiter.hit("k", 1, op_id="b")
+    assert refused.violated == ("4/300 days",)
+    assert (limiter.hit("k", 4, op_id="a"), limiter.hit("k", op_id="b")) == (first, refused)
+
+
+def test_one_op_id_of_many_threads_is_taken_once(
+    counter_store: Store, options: dict[str, Any]
+) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    assert len(set(together(lambda _: limiter.hit("k", 3, op_id="same")))) == 1
+    assert limiter.peek("k").remaining == 7
+
+
+def test_threads_and_tasks_that_repeat_never_over_admit(counter_store: Store) -> None:
+    limit = "40/300 days"
+    limiter = hotcount.Limiter(counter_store, limit)
+    ids = [hotcount.new_op_id() for _ in range(60)]
+
+    def work(index: int) -> set[str]:
+        mine = ids[index:] + ids[:index]
+        if index % 2:
+            return {op_id for op_id in mine if limiter.hit("k", op_id=op_id)}
+
+        async def tasks() -> set[str]:
+            shared = aio.Limiter(counter_store, limit)
+            hits = await asyncio.gather(*(shared.hit("k", op_id=op_id) for op_id in mine))
+            return {op_id for op_id, hit in zip(mine, hits, strict=True) if hit}
+
+        return asyncio.run(tasks())
+
+    admitted = together(work, 16)
+    assert all(each == admitted[0] for each in admitted), "all were told the same"
+    assert len(admitted[0]) == 40
+
+
+def test_an_op_id_that_is_too_old_or_ahead_takes_nothing(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, op_keep=60)
+    for seconds, words in ((-120, "longer than op_keep ago"), (120, "further ahead")):
+        with pytest.raises(hotcount.ConfigError, match=words):
+            limiter.hit("k", op_id=made_at(time.time() + seconds))
+    assert limiter.peek("k").remaining == 10
+    near = made_at(time.time() + 30)
+    assert limiter.hit("k", op_id=near) == limiter.hit("k", op_id=near)
+    assert limiter.op_keep == 60
+
+
+def test_an_op_id_is_forgotten_after_op_keep(counter_store: Store) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN, op_keep=1)
+    assert limiter.hit("k", op_id="a").remaining == 9
+    deadline = time.monotonic() + 20
+    while limiter.hit("k", op_id="a").remaining == 9:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert limiter.peek("k").remaining == 8
+
+
+def test_what_is_remembered_has_an_expiry(counter_store: Store) -> None:
+    if isinstance(counter_store, hotcount.Memory):
+        assert hotcount.Limiter(counter_store, TEN).hit("k", op_id="a")
+        return
+    limiter = hotcount.Limiter(counter_store, TEN, op_keep=50, name="expiry")
+    for key in ("k", "{tag}k"):
+        limiter.hit(key, op_id=b"\0 {}\xff")
+    keys = [key for key in counter_store.execute("KEYS", "*") if b"op." in key and b"expiry" in key]
+    assert len(keys) == 2
+    for key in keys:
+        assert 0 < counter_store.execute("PTTL", key) <= 50_000
+
+
+def test_a_full_memory_store_remembers_no_op_id() -> None:
+    store = hotcount.Memory(max_keys=2)
+    limiter = hotcount.Limiter(store, TEN)
+    assert limiter.hit("k", op_id="a").reason == "allowed"
+    with pytest.warns(RuntimeWarning, match="full"):
+        assert limiter.hit("k", op_id="b").reason == "untracked"
+    assert limiter.hit("k", op_id="a").remaining == 9
+    refusing = hotcount.Limiter(hotcount.Memory(max_keys=1, when_full="refuse"), TEN)
+    with pytest.raises(hotcount.CapacityError):
+        refusing.hit("k", op_id="a")
+    assert refusing.hit("other"), "what was begun is taken back"
+
+
+@pytest.mark.parametrize("op_id", ["", b"", "x" * 1001])
+def test_an_op_id_of_no_or_too_many_bytes_is_refused(counter_store: Store, op_id: Any) -> None:
+    limiter = hotcount.Limiter(counter_store, TEN)
+    with pytest.raises(hotcount.ConfigError, match="op_id takes 1 to 1000 bytes"):
+        limiter.hit("k", op_id=op_id)
+    assert limiter.hit("k", op_id="x" * 1000)
+
+
+def test_who_remembers_no_op_id_says_so(database: hotcount.Database) -> None:
+    limiter = hotcount.Limiter(database, TEN)
+    with pytest.raises(hotcount.ConfigError, match="op_id is for Memory and Redis"):
+        limiter.hit("k", op_id="a")
+    for algorithm in ("list", *UNSAFE):
+        options: dict[str, Any] = {"algorithm": algorithm}
+        with pytest.raises(hotcount.ConfigError, match=f"op_id is for .*not for {algorithm}"):
+            hotcount.Limiter("memory://", "5/s", **options).hit("k", op_id="a")
+    with pytest.raises(hotcount.ConfigError, match="op_keep must be 1 second or more"):
+        hotcount.Limiter("memory://", TEN, op_keep=0.5)
+    with pytest.raises(TypeError, match="op_id must be"):
+        hotcount.Limiter("memory://", TEN).hit("k", op_id=7)  # type: ignore[arg-type]
