@@ -13,16 +13,8 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.faults.script_situations import (
-    BAD_DATA,
-    BY_NAME,
-    QUOTED,
-    SCRIPTS,
-    SITUATIONS,
-    SOON,
-    Situation,
-    cached,
-)
+from tests.faults.script_situations import BAD_DATA, BY_NAME, HEAL_FIRST, SITUATIONS
+from tests.faults.situation import QUOTED, SCRIPTS, SOON, Situation, cached
 from tests.support.scripts import script_text
 from tests.support.servers import RedisServer, free_port
 
@@ -223,7 +215,7 @@ def test_a_server_without_memory_changes_nothing_or_all(bench: Bench, name: str)
     if errors:
         assert_nothing_happened(before, after, "without memory")
     else:
-        assert set(after) <= set(before), "a key was made"
+        assert set(after) <= set(before) or name in HEAL_FIRST, "a key was made"
 
 
 @pytest.mark.parametrize("setting", ["replica-read-only", "min-replicas-to-write"])
