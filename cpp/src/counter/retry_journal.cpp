@@ -92,7 +92,7 @@ std::string frames_of(std::span<const JournaledAdd> adds) {
     return bytes;
 }
 
-Instant instant(std::int64_t seconds) { return Instant{std::chrono::seconds{seconds}}; }
+Instant instant(std::int64_t unix_seconds) { return Instant{std::chrono::seconds{unix_seconds}}; }
 
 std::optional<std::vector<JournaledAdd>> adds_of(std::string_view body) {
     const bool in_periods = body.front() == kAddsInPeriods;

@@ -10,16 +10,6 @@
 #include <utility>
 
 namespace hotcount {
-namespace {
-
-struct Denial {
-    std::int64_t cost;
-    Outcome outcome;
-    SteadyTime until;  // Of the call's sending: the server's decision was later.
-    SteadyTime reset;
-};
-
-}  // namespace
 
 class DenyCache {
   public:
@@ -80,6 +70,12 @@ class DenyCache {
     }
 
   private:
+    struct Denial {
+        std::int64_t cost;
+        Outcome outcome;
+        SteadyTime until;  // Of the call's sending: the server's decision was later.
+        SteadyTime reset;
+    };
     struct Denials {
         std::mutex mutex;
         std::uint64_t forgets{0};
