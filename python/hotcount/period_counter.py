@@ -62,7 +62,7 @@ class PeriodCounterBase(Handle, Generic[Added]):
 
     @native
     def retry_stats(self) -> RetryStats:
-        """As Counter.retry_stats."""
+        """How many adds wait, and what became of others, as Counter.retry_stats()."""
 
 
 class PeriodCounter(Lifetime, PeriodCounterBase[Added]):
