@@ -140,8 +140,8 @@ class LiveSets(Lifetime, LiveSetsBase):
     ) -> Upserts:
         """Upserts many, in order: rows of (key, member, score[, version]), or columns.
 
-        batch: elements in one round trip, 1 to 300; with 'script' each batch is one step, and two
-        are on their way at a time. Other clients of the server wait while it runs one: about 0.3 ms
+        batch: elements in one round trip, 1 to 300; with 'script' each batch is one step, one
+        after the other. Other clients of the server wait while it runs one: about 0.3 ms
         for 128 elements, 0.6 ms for 250. A failed element, such as a key of another type, does not
         stop the others. errors='raise': BatchError with .result and .errors once all are settled;
         'return': they are in the batch's .errors, by index. A wrong type is a TypeError, and a

@@ -155,7 +155,7 @@ class LiveSets {
     /// config error with any method but script, and needs a set made by create().
     Result<Upsert> upsert(std::string_view key, std::string_view member, double score,
                           std::optional<std::int64_t> version = {}, Timeout timeout = {});
-    /// In order, `batch` (1 to kMaxBatch) in one go, and with script two batches on their way; one
+    /// In order, `batch` (1 to kMaxBatch) in one go, one batch after the other; one
     /// failure does not stop the others. Each batch is one step with script; the whole is not. Other
     /// clients of the server wait while it runs a batch: about 0.3 ms for 128, 0.6 ms for 250. Fails as a whole, with nothing sent, for a
     /// bad batch size and for versions that the method does not have.

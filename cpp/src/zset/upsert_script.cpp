@@ -22,9 +22,9 @@ using Upserts = LiveSetsBackend::Upserts;
 // What upsert.lua answers for an element whose set is being built, if the build's keys are not named.
 constexpr std::int64_t kIsBeingBuilt = 6;
 
-// Batches of one list that are on their way. With two the server has the next one when it has done
-// one; a third would only wait there, before other clients' calls.
-constexpr std::size_t kOnTheWay = 2;
+// Batches of one list that are on their way. With two, another client's 99th percentile beside batches
+// of 128 was 1.9 ms instead of 0.6, and on loopback no more was written.
+constexpr std::size_t kOnTheWay = 1;
 
 // Which keys beside the set an upsert names, as each makes the script dearer: none if the user may not
 // touch them, else the companion and with a version the marker; while the set is built, all.

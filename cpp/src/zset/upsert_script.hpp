@@ -33,8 +33,7 @@ using Limits = std::shared_ptr<const UpsertLimits>;
 void upsert_by_script(const Sender& send, Limits limits, LiveSetsBackend::Element element,
                       Completion<Upsert> done);
 
-/// Two batches are on their way at a time, so that the next one's encoding and its way to the server
-/// take no time. What is written last to a member stands last, also where elements of a batch have
+/// One batch is on its way at a time, so that calls of others pass in between. What is written last to a member stands last, also where elements of a batch have
 /// to go again.
 void upsert_by_script(const Sender& send, Limits limits,
                       std::vector<LiveSetsBackend::Element> elements, std::size_t batch,

@@ -88,7 +88,7 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
     ) -> Upserts:
         """As hotcount.LiveSets.upsert_many, to be awaited.
 
-        Two batches are on their way at a time; cancelled, those that wait behind are not sent.
+        Each batch is sent when the one before is answered; cancelled, those behind are not sent.
         """
 
     @native
