@@ -96,11 +96,6 @@ class Client {
 
     /// The shared connection as a channel that waits: submit() calls `done` before it returns.
     virtual Channel& waiting() = 0;
-    /// Calls `start` with the shared connection as a channel on which this thread may have several
-    /// calls on their way: submit() sends what can be sent and returns. Then waits for them all, in
-    /// order, and calls their `done`, which may submit more. Only this thread may use the channel, and
-    /// only until pipeline() returns.
-    virtual void pipeline(const std::function<void(Channel&)>& start) = 0;
     /// The shared connection as a channel that does not wait. `done` is called by whoever calls
     /// run_once(), by a thread that waits for a call of its own and works for all, or by the client's
     /// background thread, which works when nobody has called run_once() for 50 ms. When

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <deque>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
@@ -61,35 +60,6 @@ class WaitingChannel final : public Channel {
 
   private:
     ForkLocal<PerProcess>& process_;
-};
-
-class PipelineChannel final : public Channel {
-  public:
-    explicit PipelineChannel(SharedConnection& connection) : connection_(connection) {}
-
-    void submit(Request request, Deadline deadline, Completion<Reply> done,
-                const Cancelled*) override {
-        if (const auto refused = not_shared(request)) return done(*refused);
-        auto begun = connection_.begin(std::move(request), deadline);
-        if (!begun) return done(std::move(begun).error());
-        calls_.push_back({std::move(*begun), deadline, std::move(done)});
-    }
-    void wait() {
-        while (!calls_.empty()) {
-            const Call call = std::move(calls_.front());
-            calls_.pop_front();
-            call.done(connection_.end(call.operation, call.deadline));
-        }
-    }
-
-  private:
-    struct Call {
-        OperationPtr operation;
-        Deadline deadline;
-        Completion<Reply> done;
-    };
-    SharedConnection& connection_;
-    std::deque<Call> calls_;
 };
 
 class UnwaitedChannel final : public Channel {
@@ -196,11 +166,6 @@ class RespClient final : public Client {
     }
 
     Channel& waiting() override { return waiting_; }
-    void pipeline(const std::function<void(Channel&)>& start) override {
-        PipelineChannel channel{connection()};
-        start(channel);
-        channel.wait();
-    }
     Channel& without_waiting() override { return unwaited_; }
 
     std::size_t run_once(Timeout timeout) override {

@@ -22,23 +22,9 @@ Result<Reply> SharedConnection::execute(Request request, Deadline deadline) {
     const auto operation = std::make_shared<Operation>(std::move(request), deadline);
     Lock lock(mutex_);
     HOTCOUNT_TRY(enqueue(lock, operation, deadline));
-    return await_and_leave(lock, operation, deadline);
-}
-
-Result<OperationPtr> SharedConnection::begin(Request request, Deadline deadline) {
-    auto operation = std::make_shared<Operation>(std::move(request), deadline);
-    Lock lock(mutex_);
-    HOTCOUNT_TRY(enqueue(lock, operation, deadline));
-    if (roles_.next(work()) == ConnectionRoles::Next::write) {
-        write(lock, Goal{operation.get(), completed_}, deadline);
-    }
-    leave(lock);
-    return operation;
-}
-
-Result<Reply> SharedConnection::end(const OperationPtr& operation, Deadline deadline) {
-    Lock lock(mutex_);
-    return await_and_leave(lock, operation, deadline);
+    auto outcome = await(lock, operation, deadline);
+    if (lock.owns_lock()) leave(lock);
+    return outcome;
 }
 
 void SharedConnection::submit(const OperationPtr& operation) {
@@ -75,13 +61,6 @@ Result<void> SharedConnection::enqueue(Lock& lock, const OperationPtr& operation
     operation->join(gathering_, places_++);
     multiplexer_.push(operation);
     return {};
-}
-
-Result<Reply> SharedConnection::await_and_leave(Lock& lock, const OperationPtr& operation,
-                                                Deadline deadline) {
-    auto outcome = await(lock, operation, deadline);
-    if (lock.owns_lock()) leave(lock);
-    return outcome;
 }
 
 // Returns without the lock if nothing is left to do under it.

@@ -35,10 +35,6 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
 
     /// Returns the reply, or the error that says what is known, by the deadline.
     Result<Reply> execute(Request request, Deadline deadline);
-    /// execute() in two parts, for a caller with several calls on their way: begin() sends what can be
-    /// sent at once. Another thread may get the reply, but only end() sees to it that somebody does.
-    Result<OperationPtr> begin(Request request, Deadline deadline);
-    Result<Reply> end(const OperationPtr& operation, Deadline deadline);
     /// Queues the call and returns. The thread that drives the connection calls its completion.
     void submit(const OperationPtr& operation);
     /// Sends and receives until a call that nobody waits for has ended; returns how many have.
@@ -77,7 +73,6 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     };
 
     Result<void> enqueue(Lock& lock, const OperationPtr& operation, Deadline deadline);
-    Result<Reply> await_and_leave(Lock& lock, const OperationPtr& operation, Deadline deadline);
     Result<Reply> await(Lock& lock, const OperationPtr& operation, Deadline deadline);
     bool reached(const Goal& goal) const;
     ConnectionRoles::Work work() const {

@@ -83,10 +83,7 @@ class RedisSets final : public LiveSetsBackend {
             return steps_->upsert(elements, batch, client_->deadline(timeout));
         }
         return *wait<Upserts>([&](Completion<Upserts> done) {
-            client_->pipeline([&](redis::Channel& channel) {
-                upsert_async(std::move(elements), batch, {&channel, timeout, nullptr},
-                             std::move(done));
-            });
+            upsert_async(std::move(elements), batch, waiting(timeout), std::move(done));
         });
     }
     void upsert_async(std::vector<Element> elements, std::size_t batch, const AsyncCall& call,

@@ -33,8 +33,7 @@ using Limits = std::shared_ptr<const UpsertLimits>;
 void upsert_by_script(const Sender& send, Limits limits, LiveSetsBackend::Element element,
                       Completion<Upsert> done);
 
-/// One batch is on its way at a time, so that calls of others pass in between. What is written last to a member stands last, also where elements of a batch have
-/// to go again.
+/// What goes again is done before the next batch is sent: the last upsert of a member stands.
 void upsert_by_script(const Sender& send, Limits limits,
                       std::vector<LiveSetsBackend::Element> elements, std::size_t batch,
                       Completion<LiveSetsBackend::Upserts> done);
