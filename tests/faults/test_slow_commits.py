@@ -81,8 +81,7 @@ class MariaDbSide:
             cursor.execute("BACKUP STAGE END")
 
     def someone_waits_for_a_row(self) -> bool:
-        waiting = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-        return self._server.execute(waiting) == [(1,)]
+        return self._server.row_waits() == 1
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])

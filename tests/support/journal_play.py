@@ -218,11 +218,7 @@ class MariaDbPlay(Play):
         return self.server.connect(self.name, init_command=level, **options)
 
     def waiting(self) -> int:
-        # Not INNODB_TRX: whoever asks it more often than ten times a second gets old answers.
-        return self.number(
-            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS"
-            " WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
-        )
+        return self.server.row_waits()
 
     def take_moving(self, session: Session) -> None:
         session.run("SELECT value FROM vote_meta WHERE name IN ('folded_at', 'schema') FOR UPDATE")

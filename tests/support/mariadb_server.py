@@ -121,6 +121,15 @@ class MariaDbServer(ServerProcess):
             session.commit()
             return list(cursor.fetchall())
 
+    def row_waits(self) -> int:
+        """How many statements of this server wait for a row that another transaction holds."""
+        # Not INNODB_TRX: whoever asks it more often than ten times a second gets old answers.
+        ((waits,),) = self.execute(
+            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS"
+            " WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
+        )
+        return int(waits)
+
     def sessions(self, database: str) -> list[int]:
         """The numbers of the sessions that use a database."""
         rows = self.execute(

@@ -163,18 +163,10 @@ def test_a_row_that_stays_locked_costs_the_deadline_and_nothing_more(
             votes.cast(1, 7, timeout=0.3)
         assert 0.3 <= time.monotonic() - started < 0.3 + ALLOWANCE
         # The session that waited is gone, and with it the locks that it held while it did.
-        eventually(lambda: not waiting(mariadb_server, mariadb_database), 3)
+        eventually(lambda: mariadb_server.row_waits() == 0, 3)
         assert votes.cast(2, 7, timeout=5).changed
     assert votes.cast(1, 7).changed
     assert int(votes.count(1)) == 1
-
-
-def waiting(server: MariaDbServer, database: str) -> list[Any]:
-    return server.execute(
-        "SELECT trx_id FROM information_schema.innodb_trx JOIN information_schema.processlist "
-        "ON id = trx_mysql_thread_id WHERE trx_state = 'LOCK WAIT' AND db = %s",
-        (database,),
-    )
 
 
 def test_a_lock_let_go_in_time_costs_only_the_wait(
@@ -184,7 +176,7 @@ def test_a_lock_let_go_in_time_costs_only_the_wait(
     with row_locked(mariadb_server, mariadb_database) as session:
         voter = threading.Thread(target=votes.cast, args=(1, 7))
         voter.start()
-        eventually(lambda: len(waiting(mariadb_server, mariadb_database)) == 1)
+        eventually(lambda: mariadb_server.row_waits() == 1)
         session.rollback()
         voter.join()
     assert int(votes.count(1)) == 1
@@ -208,7 +200,7 @@ def test_a_session_killed_in_mid_transaction_is_unavailable_and_applied_nothing(
     with row_locked(mariadb_server, mariadb_database) as session:
         voter = threading.Thread(target=cast)
         voter.start()
-        eventually(lambda: len(waiting(mariadb_server, mariadb_database)) == 1)
+        eventually(lambda: mariadb_server.row_waits() == 1)
         for number in mariadb_server.sessions(mariadb_database):
             if number != session.thread_id():
                 mariadb_server.execute(f"KILL {number}")

@@ -68,13 +68,7 @@ class Tables:
             session.rollback()
 
     def is_waited_for(self) -> bool:
-        waiting = self.server.execute(
-            "SELECT trx_id FROM information_schema.innodb_trx JOIN "
-            "information_schema.processlist ON id = trx_mysql_thread_id "
-            "WHERE trx_state = 'LOCK WAIT' AND db = %s",
-            (self.database,),
-        )
-        return waiting != []
+        return self.server.row_waits() > 0
 
 
 @pytest.fixture

@@ -117,28 +117,31 @@ Result<void> PostgresConnection::committed(Deadline deadline, bool cancelled) {
     return {};
 }
 
-// Commits once more, something that no table shows, and nobody cancels that: a standby that has the
-// later commit has the earlier one.
+// Commits once more, something that no table shows, and asks for no cancel of that: a standby that
+// has the later commit has the earlier one.
 Result<void> PostgresConnection::await_standbys(Deadline deadline) {
-    static const Statement kNothing{"SELECT pg_logical_emit_message(true, 'hotcount', '')"};
-    static const Statement kNothingIfUnheard{
-        "SELECT CASE WHEN " + std::string{kHidesWarnings} +
-        " THEN pg_logical_emit_message(true, 'hotcount', '') END"};
     commit_is_open_ = false;
     broken_ = false;
     if (committed_ == nullptr) {
         committed_ = std::move(answer_);
         heard_warning_ = replicas_unsure_;
-        // Not prepared: it is rare.
-        const Statement& nothing = heard_warning_ ? kNothing : kNothingIfUnheard;
-        if (!queue(nothing, {}, Expected::Kind::question) || !queue_sync()) {
-            return lost_connection(true);
-        }
+        if (!queue_nothing()) return lost_connection(true);
     }
-    bool answered = settle(deadline.time(), &deadline);
-    // If there is nothing to wait for, it is answered at once.
-    if (!answered && !lost_ && !heard_warning_) {
-        answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+    bool answered = false;
+    bool ended_early = false;
+    for (int again = 0;; ++again) {
+        answered = settle(deadline.time(), &deadline);
+        // If there is nothing to wait for, it is answered at once.
+        if (!answered && !lost_ && !heard_warning_) {
+            answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
+        }
+        ended_early = replicas_unsure_ ||
+                      (refusal_ != nullptr && refused().condition == SqlCondition::query_canceled);
+        if (!answered || !ended_early || again == kMaxAgain || deadline.passed()) break;
+        // The server sends a session two signals for one cancel, and on a busy machine the second
+        // may come only now. Which of both waits a cancel has ended is not to be told.
+        heard_warning_ = heard_warning_ || replicas_unsure_;
+        if (!queue_nothing()) break;
     }
     if (!answered && !lost_) {
         commit_is_open_ = true;
@@ -147,12 +150,7 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     }
     answer_ = std::move(committed_);
     if (lost_) return lost_connection(true);
-    bool confirmed = !replicas_unsure_;
-    if (refusal_ != nullptr) {
-        // If the cancel has hit this statement, it has not hit the first commit.
-        confirmed = !heard_warning_ && refused().condition == SqlCondition::query_canceled;
-    }
-    if (!confirmed) {
+    if (ended_early || refusal_ != nullptr) {
         broken_ = true;
         return replicas_unsure();
     }
@@ -160,6 +158,17 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     broken_ = cancelled_;
     options_.shared->transactions.fetch_add(1, std::memory_order_relaxed);
     return {};
+}
+
+// A commit of nothing; if no warning was heard, only where the session's settings hide it. Not
+// prepared: it is rare.
+bool PostgresConnection::queue_nothing() {
+    static const Statement kNothing{"SELECT pg_logical_emit_message(true, 'hotcount', '')"};
+    static const Statement kNothingIfUnheard{
+        "SELECT CASE WHEN " + std::string{kHidesWarnings} +
+        " THEN pg_logical_emit_message(true, 'hotcount', '') END"};
+    return queue(heard_warning_ ? kNothing : kNothingIfUnheard, {}, Expected::Kind::question) &&
+           queue_sync();
 }
 
 Error PostgresConnection::replicas_unsure() {
