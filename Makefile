@@ -71,6 +71,7 @@ test: build
 
 # An empty -m takes back the "not long" of pyproject.toml.
 test-all: build
+	@scripts/setup browser
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 	scripts/pytests $(JOBS) -m "" $(PYTEST_ARGS)
 

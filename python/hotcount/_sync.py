@@ -27,7 +27,7 @@ def _save_once(worker: hotcount.SyncWorker, timeout: float) -> bool:
             return True
 
 
-def _stopped_by_signals() -> threading.Event:
+def stopped_by_signals() -> threading.Event:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -82,7 +82,7 @@ def save_counts(
     if options.once:
         settled = _save_once(worker, options.timeout)
     else:
-        stop = _stopped_by_signals()
+        stop = stopped_by_signals()
         _say("saving until interrupted")
         worker.run(_Refusals(worker, stop))  # type: ignore[arg-type]
     return settled, worker.stats()
@@ -94,7 +94,7 @@ def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[boo
         report = votes.flush(timeout=options.timeout)
         return report.pending == 0, {"rounds": 1, "failed": 0, "folded": report.acked}
     rounds = failed = folded = pending = 0
-    stop = _stopped_by_signals()
+    stop = stopped_by_signals()
     _say("folding counts until interrupted")
     while True:
         began = time.monotonic()

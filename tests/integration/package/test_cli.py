@@ -45,11 +45,11 @@ def test_demo_as_json_says_what_was_counted() -> None:
 
 
 def test_a_wrong_count_is_reported_and_fails() -> None:
-    from hotcount import cli
+    from hotcount import _demo
 
-    wrong = cli.outcome("what", 5, 1.0, count=5, rows=4)
+    wrong = _demo.outcome("what", 5, 1.0, count=5, rows=4)
     assert (wrong.ok, wrong.check) == (False, "rows says 4")
-    assert cli.outcome("what", 5, 1.0, count=5, rows=5).ok
+    assert _demo.outcome("what", 5, 1.0, count=5, rows=5).ok
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
