@@ -47,6 +47,7 @@ from hotcount._core import (  # isort: skip
 )
 from hotcount._native import require_all_declared
 from hotcount.batches import AddedBatch, Casts, Column, Counts, Decisions, Int64Batch, Upserts
+from hotcount.concurrency_limit import ConcurrencyLimit, Place
 from hotcount.counter import Counter, RetryQueue
 from hotcount.functions import build_info, new_op_id
 from hotcount.joint_hits import hit_all
@@ -85,6 +86,7 @@ __all__ = [
     "Casts",
     "ClosedError",
     "Column",
+    "ConcurrencyLimit",
     "ConfigError",
     "Contract",
     "Count",
@@ -109,6 +111,7 @@ __all__ = [
     "OutcomeUnknownError",
     "PeriodCounter",
     "PermissionDeniedError",
+    "Place",
     "Queued",
     "Rate",
     "Rebuild",

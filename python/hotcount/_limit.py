@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import random
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -193,3 +194,26 @@ class Patience:
         if self._ends is not None and time.monotonic() + decision.retry_after > self._ends:
             return None
         return decision.retry_after
+
+
+class PlacePatience(Patience):
+    """For how long an acquire of a place waits: a place may be given back at any time."""
+
+    __slots__ = ("_pause",)
+
+    def __init__(self, timeout: Seconds | None) -> None:
+        super().__init__(timeout)
+        self._pause = 0.005
+
+    def pause(self, decision: Decision) -> float | None:
+        """How long to sleep before asking again; None: this decision is the answer."""
+        if decision.allowed:
+            return None
+        # A lease may end sooner; and waiters that began together do not all ask together.
+        assert decision.retry_after is not None
+        pause = min(self._pause * random.uniform(0.8, 1), decision.retry_after)
+        self._pause = min(2 * self._pause, 0.1)
+        if self._ends is None:
+            return pause
+        left = self._ends - time.monotonic()
+        return min(pause, left) if left > 0 else None

@@ -47,6 +47,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::bind_period_counter();
     hotcount::python::bind_slotted_counter();
     hotcount::python::bind_limiter();
+    hotcount::python::bind_concurrency_limit();
     hotcount::python::bind_votes();
     hotcount::python::bind_write_behind_counter();
     hotcount::python::bind_sync_worker();

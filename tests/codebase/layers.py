@@ -67,6 +67,7 @@ PUBLIC_HEADERS = {
     "slotted_counter": "counter",
     "retry_queue": "counter",
     "limiter": "limiter",
+    "concurrency_limit": "limiter",
     "live_sets": "zset",
     "votes": "votes",
     "write_behind_counter": "views",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.faults.situation import LARGE, SOON, Situation, cached, hash_of, log_of, set_of
+from tests.faults.concurrency_situations import CONCURRENCY
+from tests.faults.situation import FAR, LARGE, SOON, Situation, cached, hash_of, log_of, set_of
 
 # A stream of waiting votes, of which the consumers "me" and "dead" have one each.
 VOTE = ["i", "1", "u", "7", "v", "1"]
@@ -19,7 +20,6 @@ EMPTY_BUILD = hash_of("h", "", "t 0 1")
 TOLD = hash_of("c", "", "0 t")
 OPS = ["k", "o0", "o1"]
 FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
-FAR = str(4102444800)  # 2100
 GCRA = ["", "1", "0", "5", "600000000", "1"]
 WINDOW = ["", "1", "0", "5", "60000000", "0"]
 SLIDING = ["", "1", "0", "5", "60000000", "1"]
@@ -29,6 +29,7 @@ LOG = ["1000000000000", "1", "0", "5", "60000000", "0", "9", "600000000", "0"]
 # A hit at one rate, and one at two.
 JOINT_HITS = ["", "gcra", "0", "1", "1", *GCRA[3:]]
 JOINT_HITS += ["fixed_window", "0", "1", "2", *WINDOW[3:], *WINDOW[3:]]
+
 
 SITUATIONS = [
     # -- counters
@@ -174,6 +175,7 @@ SITUATIONS = [
         [SOON, "", *GCRA, "1"],
         [["SET", "o", "1 4 0 1", "PX", SOON]],
     ),
+    *CONCURRENCY,
     Situation("limiter_fixed_window/fresh", ["k"], [*WINDOW, "1"]),
     Situation(
         "limiter_fixed_window/there", ["k"], [*WINDOW, "1"], [["SET", "k", "0 1", "PX", SOON]]

@@ -18,6 +18,7 @@ SCRIPTS["limiter_hit_once"] = ONCE
 QUOTED = {"unsafe_incr_expire"}
 LARGE = str(2**60)
 SOON = "600000"
+FAR = str(4102444800)  # 2100
 
 
 @dataclass

@@ -3,6 +3,7 @@
 
 #include <hotcount/build_info.hpp>
 #include <hotcount/clock.hpp>
+#include <hotcount/concurrency_limit.hpp>
 #include <hotcount/counter.hpp>
 #include <hotcount/error.hpp>
 #include <hotcount/limiter.hpp>

@@ -217,6 +217,8 @@ inline constexpr std::array kLimiterAlgorithms{
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
 
+/// A part of keys and the policy in headers, as LimiterOptions::name has it.
+Result<void> check_limiter_name(std::string_view name);
 /// Everything but the rates' numbers, which the algorithm checks, and the table.
 Result<void> check_limiter_options(const LimiterOptions& options);
 /// A window's rate is within its bounds and has no burst.

@@ -19,7 +19,11 @@ std::string names_of(bool (*has)(const AlgorithmInfo&)) {
     return names;
 }
 
-Result<void> check_name(std::string_view name) {
+bool remembers_callers(const AlgorithmInfo& algorithm) { return algorithm.remembers_callers; }
+
+}  // namespace
+
+Result<void> check_limiter_name(std::string_view name) {
     const auto fits = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
     if (!name.empty() && name.size() <= 100 && std::all_of(name.begin(), name.end(), fits)) {
         return {};
@@ -31,12 +35,8 @@ Result<void> check_name(std::string_view name) {
                       printable(name));
 }
 
-bool remembers_callers(const AlgorithmInfo& algorithm) { return algorithm.remembers_callers; }
-
-}  // namespace
-
 Result<void> check_limiter_options(const LimiterOptions& options) {
-    HOTCOUNT_TRY(check_name(options.name));
+    HOTCOUNT_TRY(check_limiter_name(options.name));
     const AlgorithmInfo& algorithm = info(options.algorithm);
     const auto takes_align = [](const AlgorithmInfo& one) {
         return !one.promise_from_first.empty();

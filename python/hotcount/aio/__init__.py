@@ -24,6 +24,7 @@ wrong with an argument is raised by the call, everything else where it is awaite
 
 from __future__ import annotations
 
+from hotcount.aio.concurrency_limit import ConcurrencyLimit, Place
 from hotcount.aio.counter import Counter
 from hotcount.aio.joint_hits import hit_all
 from hotcount.aio.limiter import Limiter
@@ -42,12 +43,14 @@ from hotcount.aio.votes import Votes
 from hotcount.aio.write_behind_counter import WriteBehindCounter
 
 __all__ = [
+    "ConcurrencyLimit",
     "Counter",
     "Database",
     "Limiter",
     "LiveSets",
     "Memory",
     "PeriodCounter",
+    "Place",
     "Rebuild",
     "Redis",
     "SlottedCounter",

@@ -16,6 +16,7 @@ void bind_slotted_counter();
 void bind_live_sets();
 void bind_rebuild();
 void bind_limiter();
+void bind_concurrency_limit();
 void bind_sync_worker();
 void bind_votes();
 void bind_write_behind_counter();

@@ -68,6 +68,8 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Limiter.peek": ("key", "*", "rate", TIMEOUT),
     "Limiter.reset": ("key", "*", "rate", TIMEOUT),
     "Limiter.entries": ("key", "*", "rate", TIMEOUT),
+    "ConcurrencyLimit": ("store", "limit", "lease", "*", "name"),
+    "ConcurrencyLimit.acquire": ("key", TIMEOUT),
     "Rate": ("limit", "period", "burst"),
     "Rate.parse": ("text",),
     "Rate.parse_many": ("text",),
@@ -230,7 +232,7 @@ def test_no_public_method_is_missing_above() -> None:
     names: tuple[str, ...]
     names = ("Memory", "Redis", "Database", "Counter", "PeriodCounter", "SlottedCounter", "Votes")
     names = (*names, "WriteBehindCounter")
-    for name in (*names, "Limiter", "LiveSets", "Rebuild"):
+    for name in (*names, "Limiter", "ConcurrencyLimit", "LiveSets", "Rebuild"):
         for method in vars(find(name)):
             if not method.startswith("_") and callable(getattr(find(name), method)):
                 found.add(f"{name}.{method}")

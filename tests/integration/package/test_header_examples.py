@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build/release"
 HEADERS = ROOT / "cpp/include/hotcount"
 CONCEPTS = [
+    "concurrency_limit",
     "counter",
     "limiter",
     "live_sets",

@@ -1,0 +1,152 @@
+#include <hotcount/concurrency_limit.hpp>
+
+#include <algorithm>
+#include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/random.hpp>
+#include <optional>
+#include <thread>
+
+#include "limiter/concurrency_backend.hpp"
+
+namespace hotcount {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// How often a waiter asks: a place is taken up within the longer pause after it was given back, and
+// a waiter costs a server 10 calls a second.
+constexpr milliseconds kFirstPause{5};
+constexpr milliseconds kLongestPause{100};
+
+Result<void> check_options(const ConcurrencyOptions& options) {
+    HOTCOUNT_TRY(check_limiter_name(options.name));
+    if (options.limit < 1 || options.limit > ConcurrencyOptions::kMaxLimit) {
+        return bad_value("limit", options.limit,
+                         "it takes 1 to " + std::to_string(ConcurrencyOptions::kMaxLimit));
+    }
+    if (options.lease < milliseconds{1} || options.lease > Rate::kMaxPeriod) {
+        return bad_option("lease", "takes 0.001 seconds to 366 days");
+    }
+    return {};
+}
+
+template <class Backed>
+Result<std::shared_ptr<ConcurrencyLimit>> make_limit(std::shared_ptr<Backed> store,
+                                                     ConcurrencyOptions options) {
+    HOTCOUNT_TRY(check_options(options));
+    auto backend = concurrency_over(std::move(store), options);
+    return std::make_shared<ConcurrencyLimit>(std::move(backend), std::move(options));
+}
+
+// What a decision says of a limit: N in each lease.
+Rate rate_of(const ConcurrencyOptions& options) {
+    return {options.limit, std::chrono::ceil<microseconds>(options.lease), options.limit};
+}
+
+// The outcome of a call that has ended when it returns.
+template <class T, class Call>
+Result<T> waited(const Call& call) {
+    std::optional<Result<T>> outcome;
+    call([&](Result<T> found) { outcome.emplace(std::move(found)); });
+    return std::move(*outcome);
+}
+
+}  // namespace
+
+Error no_holders(std::string_view key) {
+    return make_error(ErrorCode::wrong_type,
+                      "the key " + printable(key) + " holds no places of a ConcurrencyLimit")
+        .about(&ErrorFacts::key, std::string{key});
+}
+
+Result<std::shared_ptr<ConcurrencyLimit>> ConcurrencyLimit::make(
+    std::shared_ptr<memory::Store> store, ConcurrencyOptions options) {
+    return make_limit(std::move(store), std::move(options));
+}
+
+Result<std::shared_ptr<ConcurrencyLimit>> ConcurrencyLimit::make(
+    std::shared_ptr<redis::Client> client, ConcurrencyOptions options) {
+    return make_limit(std::move(client), std::move(options));
+}
+
+ConcurrencyLimit::ConcurrencyLimit(std::unique_ptr<ConcurrencyBackend> backend,
+                                   ConcurrencyOptions options)
+    : options_(std::move(options)),
+      prefix_("concurrency:" + escape_part(options_.name)),
+      backend_(std::move(backend)) {}
+ConcurrencyLimit::~ConcurrencyLimit() = default;
+
+Result<std::string> ConcurrencyLimit::full(std::string_view key, std::string_view holder) const {
+    // What encode_plain() adds does not count.
+    HOTCOUNT_TRY(check_key(key.starts_with("%25") ? key.substr(2) : key));
+    if (holder.empty() || holder.size() > kMaxKeyBytes) {
+        return bad_option("holder", "takes 1 to 1000 bytes");
+    }
+    return full_key(backend_->store_prefix(), prefix_, key);
+}
+
+Result<Decision> ConcurrencyLimit::try_acquire(std::string_view key, std::string_view holder,
+                                               Timeout timeout) {
+    return waited<Decision>([&](Completion<Decision> done) {
+        try_acquire_async(key, holder, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<Decision> ConcurrencyLimit::acquire(std::string_view key, std::string_view holder,
+                                           Timeout patience) {
+    const auto start = std::chrono::steady_clock::now();
+    for (Duration pause = kFirstPause;; pause = std::min<Duration>(2 * pause, kLongestPause)) {
+        HOTCOUNT_TRY_ASSIGN(const Decision decision, try_acquire(key, holder));
+        if (decision.allowed) return decision;
+        Duration next = std::min(pause, *decision.retry_after);
+        if (patience) {
+            const Duration left = *patience - (std::chrono::steady_clock::now() - start);
+            if (left <= Duration{0}) return decision;
+            next = std::min(next, left);
+        }
+        std::this_thread::sleep_for(next);
+    }
+}
+
+Result<bool> ConcurrencyLimit::renew(std::string_view key, std::string_view holder,
+                                     Timeout timeout) {
+    return waited<bool>([&](Completion<bool> done) {
+        renew_async(key, holder, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<bool> ConcurrencyLimit::release(std::string_view key, std::string_view holder,
+                                       Timeout timeout) {
+    return waited<bool>([&](Completion<bool> done) {
+        release_async(key, holder, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+void ConcurrencyLimit::try_acquire_async(std::string_view key, std::string_view holder,
+                                         Completion<Decision> done, AsyncCall call) {
+    const auto name = full(key, holder);
+    if (!name) return done(name.error());
+    backend_->acquire(*name, holder, call,
+                      [rate = rate_of(options_), done = std::move(done)](Result<Outcome> found) {
+                          if (!found) return done(std::move(found).error());
+                          done(to_decision(*found, {&rate, 1}, false));
+                      });
+}
+
+void ConcurrencyLimit::renew_async(std::string_view key, std::string_view holder,
+                                   Completion<bool> done, AsyncCall call) {
+    const auto name = full(key, holder);
+    if (!name) return done(name.error());
+    backend_->renew(*name, holder, call, std::move(done));
+}
+
+void ConcurrencyLimit::release_async(std::string_view key, std::string_view holder,
+                                     Completion<bool> done, AsyncCall call) {
+    const auto name = full(key, holder);
+    if (!name) return done(name.error());
+    backend_->release(*name, holder, call, std::move(done));
+}
+
+}  // namespace hotcount

@@ -1,0 +1,37 @@
+-- Takes a place of a key for a holder, or says that all are held. One that holds a place already keeps
+-- it, and its lease begins anew.
+-- KEYS[1] the holders: a sorted set of their ids by when their leases end, in microseconds since the
+-- epoch
+-- ARGV[1] how many may hold a place   ARGV[2] the lease in microseconds   ARGV[3] the holder's id
+-- RETURNS {1 or, where all are held, 0, how many hold one now, until the first of their leases ends or,
+-- where a place was taken, 0, until the last does}; times in microseconds
+-- WHY a script: a count before the place is taken lets two holders both take the last one.
+-- It reads before the first write, so that what a user may not read is refused before it is too late.
+local call, format, ceil, max = redis.call, string.format, math.ceil, math.max
+local key, id = KEYS[1], ARGV[3]
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local score = call('ZSCORE', key, id)
+local holds = score and score + 0 > now
+local held = call('ZCOUNT', key, format('(%d', now), '+inf')
+local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2]
+
+if not holds and held >= ARGV[1] + 0 then
+    local live = call('ZRANGEBYSCORE', key, format('(%d', now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+    if call('PTTL', key) == -1 then
+        call('PEXPIRE', key, format('%d', ceil((last - now) / 1000)))
+    end
+    return {0, held, live[2] - now, last - now}
+end
+
+local ends = now + ARGV[2]
+last = max(last and last + 0 or 0, ends)
+local ask = redis.acl_check_cmd
+if ask and not (ask('PEXPIRE', key, '1') and ask('ZREMRANGEBYSCORE', key, '0', '1')) then
+    return {err = 'NOPERM this user may not give the key an expiry or remove from it; nothing was done'}
+end
+-- The first write: for want of memory or of rights a server refuses it, and no later one.
+call('ZADD', key, format('%d', ends), id)
+call('ZREMRANGEBYSCORE', key, '-inf', format('%d', now))
+call('PEXPIRE', key, format('%d', ceil((last - now) / 1000)))
+return {1, holds and held or held + 1, 0, last - now}

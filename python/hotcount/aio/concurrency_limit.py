@@ -1,0 +1,168 @@
+"""aio.ConcurrencyLimit: hotcount.ConcurrencyLimit for event loops."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from hotcount._lifetime import AsyncLifetime
+from hotcount._limit import PlacePatience
+from hotcount._native import native
+from hotcount._types import LimiterKey, Seconds
+from hotcount.concurrency_limit import ConcurrencyLimitBase, PlaceBase, may_be_taken
+from hotcount.errors import HotcountError, OutcomeUnknownError
+from hotcount.functions import new_op_id
+from hotcount.results import Decision
+
+
+class Place(PlaceBase):
+    """hotcount.Place for event loops: `async with`, and methods to be awaited."""
+
+    __slots__ = ("_limit",)
+
+    def __init__(
+        self, limit: ConcurrencyLimit, key: LimiterKey, holder: str, decision: Decision
+    ) -> None:
+        """Use aio.ConcurrencyLimit.acquire(), which makes one."""
+        super().__init__(key, holder, decision)
+        self._limit = limit
+
+    async def renew(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Place.renew, to be awaited."""
+        if self._is_untracked():
+            return
+        if not (
+            self._is_ours() and await self._limit._renew(self.key, self._holder, timeout=timeout)
+        ):
+            raise self._lost()
+
+    async def release(self, *, timeout: Seconds | None = None) -> bool:
+        """As hotcount.Place.release, to be awaited. Cancelled, the place is given back all the
+        same."""
+        if not self._is_ours():
+            return False
+        try:
+            held = await self._limit._release(self.key, self._holder, timeout=timeout)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                # What was cancelled may not have been sent. This one nobody waits for.
+                _ = self._limit._release(self.key, self._holder, timeout=timeout)
+                self._given_back = True
+            raise
+        self._given_back = True
+        return held
+
+    async def __aenter__(self) -> Place:
+        """This place. LimitExceeded where none was taken."""
+        self._require_taken()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """release(); where that fails, the lease ends by itself, and what the block did stands."""
+        with suppress(HotcountError):
+            try:
+                await self.release()
+            except OutcomeUnknownError:
+                await self.release()
+
+
+class Acquiring:
+    """What aio.ConcurrencyLimit.acquire returns: to be awaited for a Place, or for `async with`."""
+
+    __slots__ = ("_key", "_limit", "_place", "_timeout")
+
+    def __init__(self, limit: ConcurrencyLimit, key: LimiterKey, timeout: Seconds | None) -> None:
+        """Use aio.ConcurrencyLimit.acquire(), which makes one."""
+        self._limit = limit
+        self._key = key
+        self._timeout = timeout
+        self._place: Place | None = None
+
+    def __await__(self) -> Generator[Any, None, Place]:
+        """The place, or the refusal."""
+        return self._limit._wait_for_place(self._key, self._timeout).__await__()
+
+    async def __aenter__(self) -> Place:
+        """The place. LimitExceeded where none was taken."""
+        self._place = await self
+        return await self._place.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """As that of the place."""
+        assert self._place is not None
+        await self._place.__aexit__(kind, error, traceback)
+
+
+class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
+    """hotcount.ConcurrencyLimit for event loops: `async with limit.acquire(key)`.
+
+    A waiter sleeps without its loop. A task that is cancelled while it waits, or while its place is
+    taken or given back, leaves no place behind.
+
+    >>> import asyncio
+    >>> from hotcount import aio
+    >>> exports = aio.ConcurrencyLimit("memory://", 1, lease=60)
+    >>> async def main() -> bool:
+    ...     async with exports.acquire("user:1"):
+    ...         return bool(await exports.acquire("user:1", timeout=0))
+    >>> asyncio.run(main())
+    False
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Acquiring:
+        """As hotcount.ConcurrencyLimit.acquire, to be awaited, or for `async with`.
+
+        It starts when it is awaited.
+        """
+        _ = self.name  # An object whose __init__ never ran is refused here.
+        return Acquiring(self, key, timeout)
+
+    async def _wait_for_place(self, key: LimiterKey, timeout: Seconds | None) -> Place:
+        import asyncio  # Here, because nothing else of the package imports it.
+
+        _ = self.name  # An object whose __init__ never ran is refused here.
+        patience = PlacePatience(timeout)
+        holder = new_op_id()
+        while True:
+            try:
+                decision = await self._acquire(key, holder)
+            except BaseException as error:
+                if may_be_taken(error):
+                    # It follows the other one; nobody waits for it.
+                    with suppress(HotcountError):
+                        _ = self._release(key, holder)
+                raise
+            pause = patience.pause(decision)
+            if pause is None:
+                return Place(self, key, holder, decision)
+            await asyncio.sleep(pause)
+
+    @native
+    async def _acquire(
+        self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None
+    ) -> Decision:
+        """Takes a place for this holder, or answers that all are held."""
+
+    @native
+    async def _renew(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:
+        """Whether the holder's lease has begun anew."""
+
+    @native
+    async def _release(
+        self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None
+    ) -> bool:
+        """Whether the holder gave back what it held."""

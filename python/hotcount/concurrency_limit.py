@@ -1,0 +1,237 @@
+"""ConcurrencyLimit: at most so many holders of a key at once, for all processes together."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from types import TracebackType
+
+from hotcount._core import Handle
+from hotcount._lifetime import Lifetime
+from hotcount._limit import PlacePatience
+from hotcount._native import attributes, native
+from hotcount._types import LimiterKey, ReadOnly, Seconds
+from hotcount.errors import HotcountError, LeaseLostError, LimitExceeded, OutcomeUnknownError
+from hotcount.functions import new_op_id
+from hotcount.results import Decision
+from hotcount.stores import AnyStore
+
+
+@attributes
+class ConcurrencyLimitBase(Handle):
+    """The constructor and the options of the sync and the aio class."""
+
+    __slots__ = ()
+
+    limit: ReadOnly[int]
+    lease: ReadOnly[float]
+    name: ReadOnly[str]
+
+    @native
+    def __init__(
+        self,
+        store: AnyStore,
+        limit: int,
+        lease: Seconds = 30.0,
+        *,
+        name: str | None = None,
+    ) -> None:
+        """Makes a limit; nothing is sent.
+
+        store: a Memory or a Redis (sync or aio), or its URL; a database is a ConfigError. limit:
+        how many may hold a key at once, 1 to 10,000. lease: seconds that a place is held which is
+        neither renewed nor given back, 0.001 to 366 days. name: part of the keys, 1 to 100
+        printable ASCII characters without quotes and backslashes; None is 'default'. Limits of one
+        name share their places, whatever their limit and lease are.
+
+        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        """
+
+
+class PlaceBase:
+    """What the places of the sync and the aio class have in common."""
+
+    __slots__ = ("_given_back", "_holder", "_process", "decision", "key")
+
+    key: LimiterKey
+    decision: Decision
+
+    def __init__(self, key: LimiterKey, holder: str, decision: Decision) -> None:
+        """Use acquire(), which makes one."""
+        self.key = key
+        self.decision = decision
+        self._holder = holder
+        self._given_back = False
+        self._process = os.getpid()
+
+    def __bool__(self) -> bool:
+        """Whether a place was taken."""
+        return self.decision.allowed
+
+    def __repr__(self) -> str:
+        """The key, and whether the place was taken."""
+        return f"<{type(self).__name__} of {self.key!r}: {self.decision.reason}>"
+
+    def _require_taken(self) -> None:
+        if not self.decision.allowed:
+            raise LimitExceeded(self.decision)
+
+    def _is_ours(self) -> bool:
+        """Whether the store has it, for this process: a forked child must not give back its
+        parent's place, and an untracked one stands nowhere."""
+        counted = self.decision.allowed and self.decision.reason != "untracked"
+        return counted and not self._given_back and os.getpid() == self._process
+
+    def _is_untracked(self) -> bool:
+        return self.decision.reason == "untracked" and not self._given_back
+
+    def _lost(self) -> LeaseLostError:
+        return LeaseLostError(
+            f"the place of {self.key!r} is no longer held: its lease has ended, or it was given "
+            "back. Stop what it was taken for"
+        )
+
+
+class Place(PlaceBase):
+    """A place that ConcurrencyLimit.acquire took, or a refusal. True where it was taken.
+
+    `with` gives it back at the end of the block; LimitExceeded is raised in place of the block
+    where it is a refusal. key and decision are attributes: decision.retry_after of a refusal is
+    when the first lease ends. A forked child cannot use its parent's place: release() does
+    nothing there.
+    """
+
+    __slots__ = ("_limit",)
+
+    def __init__(
+        self, limit: ConcurrencyLimit, key: LimiterKey, holder: str, decision: Decision
+    ) -> None:
+        """Use ConcurrencyLimit.acquire(), which makes one."""
+        super().__init__(key, holder, decision)
+        self._limit = limit
+
+    def renew(self, *, timeout: Seconds | None = None) -> None:
+        """The lease begins anew: for work that takes longer than it.
+
+        timeout: seconds, more than 0; None is the store's. LeaseLostError: the lease has ended, the
+        place was given back, or a forked child asks; others may hold the place, so stop. Other
+        errors as in acquire; then the old lease goes on, or the new one.
+
+        >>> import hotcount
+        >>> with hotcount.ConcurrencyLimit("memory://", 1, lease=60).acquire("export") as place:
+        ...     place.renew()
+        """
+        if self._is_untracked():
+            return
+        if not (self._is_ours() and self._limit._renew(self.key, self._holder, timeout=timeout)):
+            raise self._lost()
+
+    def release(self, *, timeout: Seconds | None = None) -> bool:
+        """Gives the place back. False: the lease had ended before, or there was nothing to give.
+
+        Only this place: one whose lease has ended frees nobody else's. After an error the place is
+        free at the latest when its lease ends, and the call may be repeated; a repeat after
+        OutcomeUnknownError is False where the first has given it back.
+
+        timeout: seconds, more than 0; None is the store's.
+
+        >>> import hotcount
+        >>> place = hotcount.ConcurrencyLimit("memory://", 1).acquire("export")
+        >>> place.release(), place.release()
+        (True, False)
+        """
+        if not self._is_ours():
+            return False
+        held = self._limit._release(self.key, self._holder, timeout=timeout)
+        self._given_back = True
+        return held
+
+    def __enter__(self) -> Place:
+        """This place. LimitExceeded where none was taken."""
+        self._require_taken()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """release(); where that fails, the lease ends by itself, and what the block did stands."""
+        with suppress(HotcountError):
+            try:
+                self.release()
+            except OutcomeUnknownError:
+                self.release()
+
+
+class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
+    """At most so many holders of a key at once, for all processes together.
+
+    Works on Memory and Redis, on the store's clock; a place is taken in one step, over Redis in one
+    round trip. The place of a holder that died is free when its lease ends. A holder that works for
+    longer than the lease must renew() its place, at a third of the lease or so; one whose lease has
+    ended is told so when it asks, and until then one more may be at work. Over Redis a failover
+    may forget places that were taken just before. Keys are as those of Limiter. Safe from many
+    threads and across fork.
+
+    >>> import hotcount
+    >>> exports = hotcount.ConcurrencyLimit("memory://", 2, lease=60)
+    >>> with exports.acquire("user:1") as first, exports.acquire("user:1"):
+    ...     print(first.decision.remaining, bool(exports.acquire("user:1", timeout=0)))
+    1 False
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Place:
+        """Takes a place, and waits for one where all are held.
+
+        timeout: seconds to wait, 0 or more; None waits for ever. When it has passed, the answer is
+        a Place that is false, with the refusal in its decision; `with` raises LimitExceeded then.
+        A waiter asks again after 5 ms at first and 100 ms at most; waiters are not a queue. Each
+        question has the store's timeout.
+
+        DeadlineError, UnavailableError: nothing was taken. OutcomeUnknownError: the place may be
+        held until its lease ends; it was tried once to give it back. WrongTypeError: the key
+        holds something else. ConfigError and TypeError name a bad argument; nothing was sent.
+
+        >>> import hotcount
+        >>> exports = hotcount.ConcurrencyLimit("memory://", 1, lease=60)
+        >>> place = exports.acquire(("user", "1"))
+        >>> second = exports.acquire(("user", "1"), timeout=0.01)
+        >>> bool(place), bool(second), second.decision.reason
+        (True, False, 'limited')
+        """
+        patience = PlacePatience(timeout)
+        holder = new_op_id()
+        while True:
+            try:
+                decision = self._acquire(key, holder)
+            except BaseException as error:
+                if may_be_taken(error):
+                    with suppress(HotcountError):
+                        self._release(key, holder)
+                raise
+            pause = patience.pause(decision)
+            if pause is None:
+                return Place(self, key, holder, decision)
+            time.sleep(pause)
+
+    @native
+    def _acquire(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> Decision:
+        """Takes a place for this holder, or answers that all are held."""
+
+    @native
+    def _renew(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:
+        """Whether the holder's lease has begun anew."""
+
+    @native
+    def _release(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:
+        """Whether the holder gave back what it held."""
+
+
+def may_be_taken(error: BaseException) -> bool:
+    """Whether a call that raised this may have taken a place: unknown, interrupted, cancelled."""
+    return isinstance(error, OutcomeUnknownError) or not isinstance(error, Exception)

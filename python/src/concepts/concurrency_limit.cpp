@@ -1,0 +1,78 @@
+// hotcount.ConcurrencyLimit and hotcount.aio.ConcurrencyLimit: declared in
+// hotcount/concurrency_limit.py and hotcount/aio/concurrency_limit.py.
+#include <hotcount/concurrency_limit.hpp>
+
+#include <array>
+
+#include "concepts/bound_limiter.hpp"
+#include "concepts/limiter_key.hpp"
+#include "native/bind.hpp"
+#include "native/native_calls.hpp"
+#include "native/options.hpp"
+
+namespace hotcount::python {
+namespace {
+
+using O = ConcurrencyOptions;
+
+constexpr std::array kOptions{
+    option<&O::limit>("limit", Shown::always),
+    option<&O::lease>("lease"),
+    option_or_none<&O::name>("name"),
+};
+
+class BoundConcurrencyLimit final : public Bound<ConcurrencyLimit> {
+  public:
+    BoundConcurrencyLimit(std::shared_ptr<ConcurrencyLimit> limit, StoreReference reference)
+        : Bound(std::move(limit), std::move(reference), &kTag<BoundConcurrencyLimit>) {}
+
+    std::string shown_options() const override {
+        return python::shown_options<O, kOptions>(core->options());
+    }
+
+    py::object to_python(const Decision& decision) const {
+        const O& options = core->options();
+        std::vector<std::string> violated;
+        if (!decision.allowed) violated.push_back(options.name);
+        return decision_class.make(decision.allowed, decision.limit, decision.remaining,
+                                   decision.retry_after, decision.reset_after,
+                                   to_string(decision.reason), options.name, options.lease,
+                                   violated, options.limit);
+    }
+    py::object to_python(bool held) const { return py::bool_(held); }
+};
+
+std::shared_ptr<BoundBase> make_concurrency_limit(const std::string& title, py::handle where,
+                                                  const O& options) {
+    StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
+    const auto make = [&](auto opened) {
+        return std::make_shared<BoundConcurrencyLimit>(
+            unwrap(ConcurrencyLimit::make(std::move(opened), options)), std::move(store));
+    };
+    if (store.kind() == StoreKind::memory) return make(store.backend<memory::Store>());
+    return make(store.backend<redis::Client>());
+}
+
+}  // namespace
+
+template <>
+struct BoundOf<ConcurrencyLimit> {
+    using type = BoundConcurrencyLimit;
+};
+
+void bind_concurrency_limit() {
+    constructor<&make_concurrency_limit, StoreArgument, Options<O, kOptions>>(
+        "ConcurrencyLimitBase.__init__", "store " + names_of<kOptions>());
+    attributes<BoundConcurrencyLimit, kOptions>("ConcurrencyLimitBase");
+
+    using C = ConcurrencyLimit;
+    using Holder = std::string_view;
+    method<&C::try_acquire, &C::try_acquire_async, LimiterKey, Holder, Timeout>(
+        "ConcurrencyLimit._acquire", "key holder timeout");
+    method<&C::renew, &C::renew_async, LimiterKey, Holder, Timeout>("ConcurrencyLimit._renew",
+                                                                    "key holder timeout");
+    method<&C::release, &C::release_async, LimiterKey, Holder, Timeout>("ConcurrencyLimit._release",
+                                                                        "key holder timeout");
+}
+
+}  // namespace hotcount::python
