@@ -448,11 +448,17 @@ SITUATIONS = [
         [*TAKE[:-1], "-1"],
         [*STREAM, ["XGROUP", "CREATECONSUMER", "s", "workers", "idle"]],
     ),
+    Situation(
+        "votes_stream_give_back/own",
+        ["s"],
+        ["workers", "me", "30000"],
+        [*TAKEN, ["XREADGROUP", "GROUP", "workers", "me", "STREAMS", "s", ">"]],
+    ),
     Situation("votes_stream_settle/written", ["s", "r"], ["workers", "9", "1", "5-1"], TAKEN),
     Situation(
         "votes_stream_settle/refused",
         ["s", "r"],
-        ["workers", "9", "1", "5-1", "1", "u", "7", "1", "no such item"],
+        ["workers", "9", "1", "5-1", "5-1", "1", "u", "7", "1", "no such item"],
         [*TAKEN, ["XADD", "r", "1-1", *VOTE, "e", "no such item"]],
     ),
 ]

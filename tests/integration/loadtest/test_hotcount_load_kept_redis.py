@@ -172,11 +172,7 @@ def test_a_private_redis_saves_what_it_has_when_its_generator_is_killed(
     assert found["audit"]["unknown"] > 0
 
 
-# A worker whose page's reply went with the server leaves that page to others, who wait for 30 s.
-LATE = pytest.param("redis/write_behind", marks=pytest.mark.long)
-
-
-@pytest.mark.parametrize("strategy", ["redis/retry", LATE])
+@pytest.mark.parametrize("strategy", ["redis/retry", "redis/write_behind"])
 def test_a_redis_that_is_killed_and_started_again_has_lost_and_doubled_nothing(
     temporary: Path, tmp_path: Path, strategy: str
 ) -> None:

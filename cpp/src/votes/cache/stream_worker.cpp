@@ -18,6 +18,8 @@ namespace {
 // A page is written by then, or not at all. Much less than VoteStream::kTakeOver, after which another
 // worker writes it: one that was stopped for long does not bring back what was removed meanwhile.
 constexpr Duration kPageTime = std::chrono::seconds{10};
+// Of a round's time, and at the end of run(), for giving back what was not written.
+constexpr Duration kGiveBackTime = std::chrono::milliseconds{250};
 // While SQL is away, how soon it is asked again for the streams' name.
 constexpr Duration kAskAgain = std::chrono::seconds{1};
 
@@ -40,7 +42,10 @@ class StreamWorker final : public SyncWorker {
             return make_error(ErrorCode::deadline,
                               "another round was under way; nothing was applied");
         }
-        auto round = whole_round(deadline);
+        const Duration left = deadline.remaining();
+        auto round =
+            whole_round(Deadline::after(left - std::min<Duration>(left / 4, kGiveBackTime)));
+        give_back(deadline);
         const std::lock_guard lock(mutex_);
         if (!round) {
             ++stats_.failed;
@@ -57,7 +62,11 @@ class StreamWorker final : public SyncWorker {
 
     Result<void> run(const std::function<bool(Duration)>& stop) override {
         // A round that a paused server holds up must not keep whoever stops the worker waiting.
-        return run_rounds(*this, waiting_->options.interval, stop, kPageTime);
+        auto ended = run_rounds(*this, waiting_->options.interval, stop, kPageTime);
+        // Redis may have been away when the last round tried to.
+        const std::unique_lock one_at_a_time(round_mutex_, kGiveBackTime);
+        if (one_at_a_time) give_back(Deadline::after(kGiveBackTime));
+        return ended;
     }
 
     Stats stats() const override {
@@ -108,11 +117,26 @@ class StreamWorker final : public SyncWorker {
         return round.done;
     }
 
+    // What a round has taken and not written is for whoever comes first: this worker may be at its end.
+    // A page whose reply did not come is among it. Under round_mutex_.
+    void give_back(Deadline deadline) {
+        // Such a write may still be under way: others wait for kTakeOver.
+        if (waiting_->now() < unsure_until_.load()) return;
+        for (std::size_t shard = 0; shard < VoteStream::kShards; ++shard) {
+            Left& left = left_[shard];
+            if (!left.some || deadline.passed()) continue;
+            left.some =
+                !waiting_->stream.give_back(left.space, shard, consumer_.get(), deadline).ok();
+        }
+    }
+
     // A thread has a shard for itself: votes of this worker that it finds are of an earlier round.
     void drain_shards(Round& round) {
         while (true) {
             const std::size_t shard = round.next_shard.fetch_add(1);
             if (shard >= VoteStream::kShards) return;
+            // As long as it is not known better: what is taken may be without a reply.
+            left_[shard] = Left{round.streams.space, true};
             auto drained = drain(round, shard);
             if (drained) continue;
             const std::lock_guard lock(round.mutex);
@@ -122,8 +146,13 @@ class StreamWorker final : public SyncWorker {
 
     Result<void> drain(Round& round, std::size_t shard) {
         std::string after = "0";
-        while (!round.deadline.passed()) {
+        bool all_seen = false;
+        bool all_written = true;
+        while (!all_seen && !round.deadline.passed()) {
             const SteadyTime seen = waiting_->now();
+            // From before it is taken: the reply may come long after others have taken the page over.
+            const Deadline written_by =
+                Deadline::after(std::min<Duration>(kPageTime, round.deadline.remaining()));
             auto taken = waiting_->stream.take(round.streams.space, shard, consumer_.get(), after,
                                                round.deadline);
             if (!taken && taken.error().server_code == "NOGROUP") {
@@ -131,20 +160,26 @@ class StreamWorker final : public SyncWorker {
                 continue;
             }
             if (!taken) return std::move(taken).error();
-            if (taken->entries.empty()) return {};
+            if (taken->entries.empty()) {
+                all_seen = true;
+                break;
+            }
             // What cannot be written now is not taken again in this round.
             if (taken->source != TakenFrom::fresh) after = taken->entries.back().id;
-            HOTCOUNT_TRY(write(round, shard, taken->entries));
+            HOTCOUNT_TRY_ASSIGN(const bool written,
+                                write(round, shard, taken->entries, written_by));
+            all_written = all_written && written;
             const bool full =
                 taken->entries.size() >= std::min(waiting_->options.page, VoteStream::kMostTaken);
-            if (taken->source == TakenFrom::fresh && !full) return {};
+            all_seen = taken->source == TakenFrom::fresh && !full;
         }
+        left_[shard].some = !all_seen || !all_written;
         return {};
     }
 
-    Result<void> write(Round& round, std::size_t shard, std::span<const WaitingVote> entries) {
-        const Deadline deadline =
-            Deadline::after(std::min<Duration>(kPageTime, round.deadline.remaining()));
+    // Whether all of them are out of the stream.
+    Result<bool> write(Round& round, std::size_t shard, std::span<const WaitingVote> entries,
+                       Deadline deadline) {
         std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
         std::vector<const WaitingVote*> written;
         std::vector<std::string> settled;
@@ -168,7 +203,8 @@ class StreamWorker final : public SyncWorker {
             HOTCOUNT_TRY(waiting_->stream.move_on(round.streams.space, shard, newest, deadline));
             HOTCOUNT_TRY_ASSIGN(const bool reserved,
                                 waiting_->marks.reserve(round.streams, newest, deadline));
-            if (!reserved) return {};
+            // A group writes what it is given, however late.
+            if (!reserved || deadline.passed()) return false;
             const auto results = waiting_->commit.get().submit_all(writes, deadline);
             for (std::size_t i = 0; i < results.size(); ++i) {
                 const WaitingVote& entry = *written[i];
@@ -183,6 +219,9 @@ class StreamWorker final : public SyncWorker {
                 } else {
                     failed = results[i].error();
                 }
+                if (!results[i] && results[i].error().code == ErrorCode::outcome_unknown) {
+                    unsure_until_ = waiting_->now() + VoteStream::kTakeOver;
+                }
             }
         }
         // Only now: whoever dies before leaves votes that are written twice, which changes nothing.
@@ -195,7 +234,7 @@ class StreamWorker final : public SyncWorker {
         round.done.refused += part.refused;
         for (Suspect& suspect : suspects) round.suspects.push_back(std::move(suspect));
         if (failed) return *std::move(failed);
-        return {};
+        return settled.size() == entries.size();
     }
 
     // Of this vote alone, whatever the state of the database: it has no such item, or its count is full.
@@ -221,6 +260,13 @@ class StreamWorker final : public SyncWorker {
     // Of this process: what another one has is not ours, whatever was made before the fork.
     ForkLocal<std::string> consumer_{[] { return std::make_unique<std::string>(random_name()); }};
     std::timed_mutex round_mutex_;
+    // What this worker may have of each stream, by shard. A round's threads have a shard each.
+    struct Left {
+        std::string space{};
+        bool some{false};
+    };
+    std::array<Left, VoteStream::kShards> left_{};
+    std::atomic<SteadyTime> unsure_until_{SteadyTime{}};
     mutable std::mutex mutex_;
     Stats stats_{};
 };

@@ -48,6 +48,11 @@ std::int64_t number_of(std::int64_t version) {
     return version - version_of(milliseconds_of(version), 0);
 }
 
+std::string take_over_ms() {
+    return std::to_string(
+        std::chrono::duration_cast<std::chrono::milliseconds>(VoteStream::kTakeOver).count());
+}
+
 std::string id_of(std::int64_t version) {
     return std::to_string(milliseconds_of(version)) + "-" + std::to_string(number_of(version));
 }
@@ -162,12 +167,11 @@ Result<VoteStream::Page> VoteStream::take(std::string_view space, std::size_t sh
                                           Deadline deadline) {
     static const redis::Script kScript{lua::votes::kStreamTakeLua, redis::Script::Kind::single,
                                        redis::is_array};
-    const auto take_over = std::chrono::duration_cast<std::chrono::milliseconds>(kTakeOver).count();
     HOTCOUNT_TRY_ASSIGN(
         const Reply reply,
         run(kScript, {key(space, shard)},
             {std::string{kGroup}, consumer, std::to_string(std::min(options_.page, kMostTaken)),
-             std::to_string(take_over), after, std::string{kForgetConsumer}},
+             take_over_ms(), after, std::string{kForgetConsumer}},
             deadline));
     const auto& parts = std::get<ReplyArray>(reply.value);
     const auto source = parts.size() == 2 ? redis::to_integer(parts[0]) : std::nullopt;
@@ -183,6 +187,15 @@ Result<VoteStream::Page> VoteStream::take(std::string_view space, std::size_t sh
     return page;
 }
 
+Result<void> VoteStream::give_back(std::string_view space, std::size_t shard,
+                                   const std::string& consumer, Deadline deadline) {
+    static const redis::Script kScript{lua::votes::kStreamGiveBackLua, redis::Script::Kind::single,
+                                       redis::is_integer};
+    HOTCOUNT_TRY(run(kScript, {key(space, shard)}, {std::string{kGroup}, consumer, take_over_ms()},
+                     deadline));
+    return {};
+}
+
 Result<void> VoteStream::settle(std::string_view space, std::size_t shard,
                                 std::span<const std::string> ids, std::span<const Refused> refused,
                                 Deadline deadline) {
@@ -193,6 +206,7 @@ Result<void> VoteStream::settle(std::string_view space, std::size_t shard,
                                        std::to_string(ids.size())};
     arguments.insert(arguments.end(), ids.begin(), ids.end());
     for (const auto& [entry, why] : refused) {
+        arguments.push_back(entry->id);
         arguments.insert(arguments.end(), entry->fields.begin(), entry->fields.end());
         arguments.push_back(why);
     }

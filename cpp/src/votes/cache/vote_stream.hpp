@@ -68,6 +68,10 @@ class VoteStream {
     /// are none, those that another consumer has had for kTakeOver; else new ones.
     Result<Page> take(std::string_view space, std::size_t shard, const std::string& consumer,
                       const std::string& after, Deadline deadline);
+    /// Leaves what the worker has of it to others, who take it over at once. Only if no write of
+    /// these votes is still under way.
+    Result<void> give_back(std::string_view space, std::size_t shard, const std::string& consumer,
+                           Deadline deadline);
     static constexpr Duration kTakeOver = std::chrono::seconds{30};
     static constexpr std::size_t kMostTaken = 5'000;
 

@@ -1,17 +1,19 @@
 -- Takes votes out that are in SQL, or that SQL refuses for good.
 -- KEYS[1] the stream   KEYS[2] the stream of refused votes
 -- ARGV[1] group   ARGV[2] most refused votes that are kept   ARGV[3] number of ids   then the ids, and
---         per refused vote five: item, 'u' or 'o', user or op_id, value, error
+--         per refused vote six: its id, item, 'u' or 'o', user or op_id, value, error
 -- RETURNS how many were taken out
 -- WHY a script: a vote that is acknowledged and not deleted would wait for ever, and a refused one is
--- kept before it is deleted.
+-- kept before it is deleted, unless another worker has set it aside.
 local key, group, ids = KEYS[1], ARGV[1], tonumber(ARGV[3])
 -- Refused here, they have done nothing yet; nothing has the id 0-0.
 redis.call('XDEL', key, '0-0')
 redis.call('XACK', key, group, '0-0')
-for at = 4 + ids, #ARGV, 5 do
-    redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[2], '*', 'i', ARGV[at], ARGV[at + 1], ARGV[at + 2],
-               'v', ARGV[at + 3], 'e', ARGV[at + 4])
+for at = 4 + ids, #ARGV, 6 do
+    if #redis.call('XRANGE', key, ARGV[at], ARGV[at]) > 0 then
+        redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[2], '*', 'i', ARGV[at + 1], ARGV[at + 2],
+                   ARGV[at + 3], 'v', ARGV[at + 4], 'e', ARGV[at + 5])
+    end
 end
 local taken = 0
 -- Lua passes some thousand arguments at most.

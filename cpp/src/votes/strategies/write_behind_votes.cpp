@@ -5,6 +5,7 @@
 // Calls that delete votes, or that read one and write it, wait until what was cast before them is in
 // SQL. Otherwise a vote that waits would come back, or be overlooked.
 #include <algorithm>
+#include <array>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
@@ -141,25 +142,25 @@ class WriteBehindVotes final : public SqlVotes {
 
     Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row,
                                      Timeout timeout) override {
-        HOTCOUNT_TRY(write_waiting(database().deadline(timeout)));
+        HOTCOUNT_TRY(write_waiting(item, database().deadline(timeout)));
         return SqlVotes::remove_item(item, delete_row, timeout);
     }
     Result<Erased> erase_user(const sql::Id& user, Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
-        HOTCOUNT_TRY(write_waiting(deadline));
+        HOTCOUNT_TRY(write_waiting(all_shards(), deadline));
         HOTCOUNT_TRY_ASSIGN(Erased erased, SqlVotes::erase_user(user, timeout));
         HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(database().deadline(timeout)));
         HOTCOUNT_TRY(waiting_->stream.forget_refused(space, user, database().deadline(timeout)));
         return erased;
     }
     Result<std::int64_t> prune(std::int64_t before, Timeout timeout) override {
-        HOTCOUNT_TRY(write_waiting(database().deadline(timeout)));
+        HOTCOUNT_TRY(write_waiting(all_shards(), database().deadline(timeout)));
         return SqlVotes::prune(before, timeout);
     }
 
     Result<FlushReport> flush(Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
-        HOTCOUNT_TRY_ASSIGN(const Drained drained, drain(deadline));
+        HOTCOUNT_TRY_ASSIGN(const Drained drained, drain(all_shards(), deadline));
         if (drained.left > 0) {
             return FlushReport{drained.before - drained.left, drained.left, drained.at_risk};
         }
@@ -225,7 +226,7 @@ class WriteBehindVotes final : public SqlVotes {
 
   private:
     Result<Cast> write_toggled(const Ballot& ballot, Deadline deadline) override {
-        HOTCOUNT_TRY(write_waiting(deadline));
+        HOTCOUNT_TRY(write_waiting(ballot.item, deadline));
         return SqlVotes::write_toggled(ballot, deadline);
     }
 
@@ -407,28 +408,31 @@ class WriteBehindVotes final : public SqlVotes {
         std::int64_t left{0};     // Of them, at the deadline.
         std::int64_t at_risk{0};  // All that waited at the last look.
     };
-    // Writes what was cast before, or waits for workers that have taken it.
-    Result<Drained> drain(Deadline deadline) {
+    // Writes what was cast before, or waits for workers that have taken it. What other streams have
+    // keeps nobody waiting.
+    Result<Drained> drain(std::span<const std::size_t> shards, Deadline deadline) {
         HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(deadline));
-        HOTCOUNT_TRY_ASSIGN(const auto begun,
-                            waiting_->stream.states(space, all_shards(), deadline));
+        HOTCOUNT_TRY_ASSIGN(const auto begun, waiting_->stream.states(space, shards, deadline));
         Drained drained{all_votes(begun), all_votes(begun), all_votes(begun)};
         // Rounds end before it: there is time for a last look.
         const Duration left = deadline.remaining();
         const Deadline rounds = Deadline::after(left - std::min<Duration>(left / 4, kLastLook));
         while (drained.left > 0 && !rounds.passed()) {
             auto round = drainer_->run_once(rounds.remaining());
-            if (!round && !rounds.passed()) return std::move(round).error();
-            HOTCOUNT_TRY_ASSIGN(const auto now,
-                                waiting_->stream.states(space, all_shards(), deadline));
+            HOTCOUNT_TRY_ASSIGN(const auto now, waiting_->stream.states(space, shards, deadline));
             drained.left = std::min(waiting_until(now, begun), drained.before);
             drained.at_risk = all_votes(now);
+            if (!round && drained.left > 0 && !rounds.passed()) return std::move(round).error();
             if (drained.left > 0) sleep_or_interrupt(std::chrono::milliseconds{2});
         }
         return drained;
     }
-    Result<void> write_waiting(Deadline deadline) {
-        HOTCOUNT_TRY_ASSIGN(const Drained drained, drain(deadline));
+    Result<void> write_waiting(const sql::Id& item, Deadline deadline) {
+        const std::array shard{VoteStream::shard_of(item)};
+        return write_waiting(shard, deadline);
+    }
+    Result<void> write_waiting(std::span<const std::size_t> shards, Deadline deadline) {
+        HOTCOUNT_TRY_ASSIGN(const Drained drained, drain(shards, deadline));
         if (drained.left == 0) return {};
         return make_error(
             ErrorCode::deadline,
