@@ -4,7 +4,7 @@ takes `limit_store` on every store.
 
 import pytest
 
-from tests.support.votes_strategies import strategy, votes
+from tests.support.votes_strategies import WAYS, strategy, votes
 
 __all__ = ["strategy", "votes"]
 
@@ -13,10 +13,17 @@ DATABASES = ("sqlite-file", "sqlite-memory", "postgresql", "mariadb")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What limiters over databases leave out, and what takes long there."""
+    """What limiters over databases and a strategy of votes leave out, and what takes long there."""
     left = []
     for item in items:
         chosen = getattr(item, "callspec", None)
+        way = WAYS.get(chosen.params.get("strategy", "")) if chosen is not None else None
+        if chosen is not None and way is not None and not way.cast_writes:
+            if item.get_closest_marker("cast_writes") is not None:
+                continue
+            # Its votes are written by what writes batched's, which meets every database.
+            if chosen.params.get("database") not in ("sqlite-file", None):
+                item.add_marker(pytest.mark.long)
         if chosen is not None and chosen.params.get("limit_store") in DATABASES:
             algorithm = chosen.params.get("algorithm", "gcra")
             algorithm = chosen.params.get("options", {}).get("algorithm", algorithm)

@@ -159,6 +159,7 @@ def test_toggle_casts_and_retracts_in_turn(votes: hotcount.Votes) -> None:
     assert is_consistent(votes)
 
 
+@pytest.mark.cast_writes
 def test_a_toggle_is_applied_to_a_vote_with_a_version(votes: hotcount.Votes) -> None:
     votes.cast(1, 7, version=5)
     assert votes.toggle(1, 7).value == 0

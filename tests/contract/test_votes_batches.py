@@ -13,6 +13,7 @@ from tests.support.together import together
 from tests.support.votes_strategies import is_consistent
 
 
+@pytest.mark.cast_writes
 def test_cast_many_answers_each_vote_in_order(votes: hotcount.Votes) -> None:
     casts = votes.cast_many([1, 2, 1, 1], [7, 7, 8, 7], [1, 1, 2, 5])
     assert casts == [
@@ -29,12 +30,14 @@ def test_cast_many_answers_each_vote_in_order(votes: hotcount.Votes) -> None:
 def test_cast_many_takes_columns_of_numpy(votes: hotcount.Votes) -> None:
     items = np.array([1, 2, 1], dtype=np.int64)
     users = np.arange(3)
-    assert np.asarray(votes.cast_many(items, users).changed).all()
+    casts = votes.cast_many(items, users)
+    assert (np.asarray(casts.changed) | np.asarray(casts.pending)).all()
     assert list(votes.count_many(np.array([1, 2])).value) == [2, 1]
     votes.cast_many(items, users, np.array([3, 3, 3]))
     assert list(votes.count_many((1, 2)).value) == [6, 3]
 
 
+@pytest.mark.cast_writes
 def test_batches_from_many_threads_count_every_vote_once(votes: hotcount.Votes) -> None:
     items = [1 + k % 3 for k in range(30)]
     # Neighbours overlap: half of each batch is cast by another thread too.
@@ -45,6 +48,7 @@ def test_batches_from_many_threads_count_every_vote_once(votes: hotcount.Votes) 
     assert is_consistent(votes)
 
 
+@pytest.mark.cast_writes
 def test_one_bad_vote_is_reported_and_the_others_are_counted(votes: hotcount.Votes) -> None:
     with pytest.raises(hotcount.BatchError) as caught:
         votes.cast_many([1, 99, 2, 2**63, 3, 1], [7] * 6, [1, 1, 1, 1, 2**63, 4])
@@ -66,6 +70,7 @@ def test_one_bad_vote_is_reported_and_the_others_are_counted(votes: hotcount.Vot
     assert is_consistent(votes)
 
 
+@pytest.mark.cast_writes
 def test_errors_return_gives_the_batch_without_raising(votes: hotcount.Votes) -> None:
     casts = votes.cast_many([1, 99], [7, 7], errors="return")
     assert list(casts.changed) == [True, False]

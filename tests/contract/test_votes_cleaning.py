@@ -51,6 +51,7 @@ def test_a_removed_item_counts_nothing_and_the_others_what_they_did(
     assert votes.remove_item(1) == 0
 
 
+@pytest.mark.cast_writes
 def test_an_item_made_again_begins_at_0(database: hotcount.Database, strategy: str) -> None:
     votes = make_votes(database, strategy)
     votes.add_items([1, 2])
@@ -194,6 +195,7 @@ def test_a_user_who_votes_while_being_erased_is_counted_as_the_votes_say(
 # -- prune ------------------------------------------------------------------
 
 
+@pytest.mark.cast_writes
 def test_prune_deletes_retracted_votes_of_lower_versions_and_changes_no_count(
     votes: hotcount.Votes,
 ) -> None:

@@ -38,6 +38,7 @@ def play(votes: hotcount.Votes) -> None:
     assert [int(count) for count in votes.count_many([1, 2])] == [4, 1]
 
 
+@pytest.mark.cast_writes
 def test_every_column_may_have_a_name_of_its_own(
     database: hotcount.Database, strategy: str
 ) -> None:
