@@ -144,6 +144,14 @@ class WriteBehindCounter {
 
     virtual void add_async(std::string_view key, std::int64_t n, Ack ack, Completion<void> done,
                            AsyncCall call = {}) = 0;
+    virtual void add_many_async(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
+                                Ack ack, Completion<std::vector<Result<void>>> done,
+                                AsyncCall call = {}) = 0;
+    /// Made by a thread of the library that waits, of which there are commit.workers. The error, of
+    /// all, is that none was free by the deadline, or that too many calls wait.
+    virtual void get_many_async(std::span<const std::string_view> keys,
+                                Completion<std::vector<Result<Count>>> done,
+                                AsyncCall call = {}) = 0;
     /// Calls that wait, made by a thread of the library, as Votes::run_async().
     virtual void run_async(Deadline deadline, std::function<void(WriteBehindCounter&)> work,
                            std::function<void(Error)> refuse) = 0;

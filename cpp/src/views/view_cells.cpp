@@ -145,9 +145,13 @@ void ViewCells::publish(const ViewCell& cell, redis::Channel& channel, Deadline 
         });
 }
 
-void ViewCells::publish_all(std::span<const ViewCell> cells, Deadline deadline,
-                            const std::function<void(std::size_t, Result<void>)>& settle) const {
-    if (cells.empty()) return;
+void ViewCells::publish_all(std::span<const ViewCell> cells, redis::Channel& channel,
+                            Deadline deadline,
+                            std::function<void(std::size_t, Result<void>)> settle,
+                            std::function<void()> done) const {
+    if (cells.empty()) return done();
+    std::vector<std::string> names;
+    names.reserve(cells.size());
     redis::ScriptBatch batch{.script = publish_script(),
                              .calls = cells.size(),
                              .keys = {},
@@ -161,13 +165,14 @@ void ViewCells::publish_all(std::span<const ViewCell> cells, Deadline deadline,
              {each.key, each.writer, std::to_string(each.sum.up), std::to_string(each.sum.down)}) {
             batch.arguments.push_back(word);
         }
+        names.push_back(each.key);
     }
     redis::submit_script_batch(
-        client_->waiting(), client_->options().address(), std::move(batch), deadline,
-        [&](std::size_t i, Result<Reply> reply) {
-            settle(i, reply ? Result<void>{} : Result<void>{of_key(cells[i].key, reply.error())});
+        channel, client_->options().address(), std::move(batch), deadline,
+        [names = std::move(names), settle = std::move(settle)](std::size_t i, Result<Reply> reply) {
+            settle(i, reply ? Result<void>{} : Result<void>{of_key(names[i], reply.error())});
         },
-        [] {});
+        std::move(done));
 }
 
 Result<std::int64_t> ViewCells::retire(std::span<const ViewCell> cells, Deadline deadline) const {

@@ -53,9 +53,10 @@ class ViewCells {
     /// One cell; may travel with those of other callers.
     void publish(const ViewCell& cell, redis::Channel& channel, Deadline deadline,
                  Completion<void> done) const;
-    /// Many; settle(index, outcome) for each before it returns.
-    void publish_all(std::span<const ViewCell> cells, Deadline deadline,
-                     const std::function<void(std::size_t, Result<void>)>& settle) const;
+    /// Many; settle(index, outcome) for each, then done().
+    void publish_all(std::span<const ViewCell> cells, redis::Channel& channel, Deadline deadline,
+                     std::function<void(std::size_t, Result<void>)> settle,
+                     std::function<void()> done) const;
     /// Takes those out that are still as given; returns how many. An empty writer: only looks whether
     /// the key has no cell any more.
     Result<std::int64_t> retire(std::span<const ViewCell> cells, Deadline deadline) const;

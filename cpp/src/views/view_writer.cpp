@@ -341,8 +341,8 @@ Result<void> ViewWriter::publish_dirty(Deadline deadline) {
         if (sent.cells.empty()) break;
         std::vector<Result<void>> outcomes(sent.cells.size());
         settings_->cells.publish_all(
-            sent.values, deadline,
-            [&](std::size_t i, Result<void> outcome) { outcomes[i] = std::move(outcome); });
+            sent.values, settings_->client->waiting(), deadline,
+            [&](std::size_t i, Result<void> outcome) { outcomes[i] = std::move(outcome); }, [] {});
         const std::lock_guard lock(mutex_);
         for (std::size_t i = 0; i < outcomes.size(); ++i) {
             Cell& cell = *sent.cells[i];

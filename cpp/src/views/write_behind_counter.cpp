@@ -122,42 +122,37 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
     std::vector<Result<void>> add_many(
         std::span<const std::pair<std::string_view, std::int64_t>> amounts, Ack ack,
         Timeout timeout) override {
-        std::vector<Result<void>> results(amounts.size());
-        const auto writer = writer_.get();
-        const std::vector<Sum> sums = sum_up(amounts, results);
-        std::vector<ViewWriter::Open> open;
-        std::vector<const Sum*> opened;
-        const auto settle = [&](const Sum& sum, const Result<void>& outcome) {
-            for (const std::size_t place : sum.places) results[place] = outcome;
-        };
-        for (const Sum& sum : sums) {
-            if (sum.n == 0) continue;  // They cancel out.
-            auto begun = writer->begin(sum.key, sum.n, ack);
-            if (!begun) {
-                settle(sum, std::move(begun).error());
-            } else if (ack != Ack::local) {
-                open.push_back(std::move(*begun));
-                opened.push_back(&sum);
-            }
-        }
-        const auto end = [&](std::size_t i, Result<void> outcome) {
-            settle(*opened[i], writer->end(open[i], std::move(outcome)));
-        };
+        Batch batch = begin(amounts, ack);
         if (ack == Ack::sql) {
-            std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
-            writes.reserve(open.size());
-            for (const auto& each : open) {
-                writes.push_back(std::make_shared<QueuedCell>(each.value));
-            }
-            auto written = commit_.get().submit_all(writes, settings_->database->deadline(timeout));
-            for (std::size_t i = 0; i < open.size(); ++i) end(i, std::move(written[i]));
+            batch.end_all(
+                commit_.get().submit_all(batch.writes(), settings_->database->deadline(timeout)));
         } else {
-            std::vector<ViewCell> cells;
-            cells.reserve(open.size());
-            for (const auto& each : open) cells.push_back(each.value);
-            settings_->cells.publish_all(cells, settings_->client->deadline(timeout), end);
+            settings_->cells.publish_all(
+                batch.cells, settings_->client->waiting(), settings_->client->deadline(timeout),
+                [&](std::size_t i, Result<void> outcome) { batch.end(i, std::move(outcome)); },
+                [] {});
         }
-        return results;
+        return std::move(batch.results);
+    }
+
+    void add_many_async(std::span<const std::pair<std::string_view, std::int64_t>> amounts, Ack ack,
+                        Completion<std::vector<Result<void>>> done, AsyncCall call) override {
+        const auto batch = std::make_shared<Batch>(begin(amounts, ack));
+        if (batch->cells.empty()) return done(std::move(batch->results));
+        if (ack == Ack::sql) {
+            return commit_.get().submit_all_async(
+                batch->writes(), settings_->database->deadline(call.timeout),
+                [batch, done = std::move(done)](std::vector<Result<void>> written) {
+                    batch->end_all(std::move(written));
+                    done(std::move(batch->results));
+                });
+        }
+        redis::Channel& channel =
+            call.channel != nullptr ? *call.channel : settings_->client->without_waiting();
+        settings_->cells.publish_all(
+            batch->cells, channel, settings_->client->deadline(call.timeout),
+            [batch](std::size_t i, Result<void> outcome) { batch->end(i, std::move(outcome)); },
+            [batch, done = std::move(done)] { done(std::move(batch->results)); });
     }
 
     // This process, then Redis, then SQL: what moves on meanwhile is found where it went.
@@ -193,6 +188,18 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
             count = found ? (*found)[next++] : Result<Count>{found.error()};
         }
         return counts;
+    }
+
+    void get_many_async(std::span<const std::string_view> keys,
+                        Completion<std::vector<Result<Count>>> done, AsyncCall call) override {
+        const Deadline deadline = settings_->database->deadline(call.timeout);
+        elsewhere_.get().run<std::vector<Result<Count>>>(
+            deadline, call.cancelled, std::move(done),
+            [self = shared_from_this(), kept = std::vector<std::string>(keys.begin(), keys.end()),
+             deadline] {
+                const std::vector<std::string_view> names(kept.begin(), kept.end());
+                return Result{self->get_many(names, deadline.remaining())};
+            });
     }
 
     Result<FlushReport> flush(Timeout timeout) override {
@@ -251,6 +258,47 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
         std::int64_t n{0};
         std::vector<std::size_t> places;
     };
+
+    // A batch's adds between begin() and end(), and the results of all.
+    struct Batch {
+        std::shared_ptr<ViewWriter> writer;
+        std::vector<Result<void>> results;
+        std::vector<ViewWriter::Open> open{};
+        std::vector<std::vector<std::size_t>> places{};  // Of the results of each one's amounts.
+        std::vector<ViewCell> cells{};                   // To be sent.
+
+        void settle(std::span<const std::size_t> its_places, const Result<void>& outcome) {
+            for (const std::size_t place : its_places) results[place] = outcome;
+        }
+        void end(std::size_t i, Result<void> outcome) {
+            settle(places[i], writer->end(open[i], std::move(outcome)));
+        }
+        void end_all(std::vector<Result<void>> outcomes) {
+            for (std::size_t i = 0; i < outcomes.size(); ++i) end(i, std::move(outcomes[i]));
+        }
+        std::vector<std::shared_ptr<sql::QueuedWrite>> writes() const {
+            std::vector<std::shared_ptr<sql::QueuedWrite>> all;
+            all.reserve(cells.size());
+            for (const ViewCell& each : cells) all.push_back(std::make_shared<QueuedCell>(each));
+            return all;
+        }
+    };
+
+    Batch begin(std::span<const std::pair<std::string_view, std::int64_t>> amounts, Ack ack) {
+        Batch batch{writer_.get(), std::vector<Result<void>>(amounts.size())};
+        for (Sum& sum : sum_up(amounts, batch.results)) {
+            if (sum.n == 0) continue;  // They cancel out.
+            auto begun = batch.writer->begin(sum.key, sum.n, ack);
+            if (!begun) {
+                batch.settle(sum.places, std::move(begun).error());
+            } else if (ack != Ack::local) {
+                batch.cells.push_back(begun->value);
+                batch.open.push_back(std::move(*begun));
+                batch.places.push_back(std::move(sum.places));
+            }
+        }
+        return batch;
+    }
 
     // Of those that may be added and are not 0; the others have their results.
     std::vector<Sum> sum_up(std::span<const std::pair<std::string_view, std::int64_t>> amounts,

@@ -15,8 +15,8 @@ class WriteBehindCounter(AsyncLifetime, WriteBehindCounterBase):
 
     A call starts when it is made, not when it is awaited. Cancelling what waits for an add does not
     withdraw it. Adds travel over the loop's own connection to Redis, those of one turn together;
-    add_many(), get(), get_many() and flush() are made by threads of the library. schema(),
-    contract(), stats() and sync_worker() are not awaited; the worker is hotcount's, for a thread.
+    get(), get_many() and flush() are made by threads of the library. schema(), contract(), stats()
+    and sync_worker() are not awaited; the worker is hotcount's, for a thread.
 
     >>> import asyncio
     >>> from hotcount import aio

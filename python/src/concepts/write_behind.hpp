@@ -39,6 +39,11 @@ class BoundViews final : public Bound<WriteBehindCounter> {
     bool ends_elsewhere() const { return true; }
 
   private:
+    /// The acknowledged adds that are lost with it.
+    std::int64_t close_core();
+    /// False: a filter has made an error of the warning.
+    static bool warn_of(std::int64_t lost);
+
     StoreReference cache_;
 };
 

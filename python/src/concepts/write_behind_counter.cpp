@@ -40,21 +40,31 @@ std::string BoundViews::shown_options() const {
            python::shown_options<O, kViewOptions>(core->options());
 }
 
-// The last flush waits for Redis, and what it waits for may need the GIL.
+// The last flush waits for Redis, and what it waits for may need the GIL. Also where a store was closed
+// before: what was local is lost then, and its owner is told.
+std::int64_t BoundViews::close_core() {
+    return without_gil([&] { return core->close(); });
+}
+
 BoundViews::~BoundViews() {
-    if (PyGILState_Check() == 0 || closed()) return;
-    without_gil([&] { return core->close(); });
+    if (PyGILState_Check() == 0) return;
+    const std::int64_t lost = close_core();
+    // An object may go while an exception is on its way.
+    const py::error_scope kept;
+    if (lost > 0 && !warn_of(lost)) PyErr_WriteUnraisable(nullptr);
+}
+
+bool BoundViews::warn_of(std::int64_t lost) {
+    const std::string text =
+        std::to_string(lost) + " adds were not sent before the counter was closed: they are lost";
+    return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) == 0;
 }
 
 void BoundViews::close() {
-    // Also where a store was closed first: what was local is lost then, and its owner is told.
-    const std::int64_t lost = without_gil([&] { return core->close(); });
+    const std::int64_t lost = close_core();
     store.close();
     cache_.close();
-    if (lost == 0) return;
-    const std::string text =
-        std::to_string(lost) + " adds were not sent before the counter was closed: they are lost";
-    if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+    if (lost > 0 && !warn_of(lost)) throw py::error_already_set();
 }
 
 py::object BoundViews::to_batch(std::vector<Result<std::int64_t>> amounts, const Refusals& refusals,
@@ -115,13 +125,17 @@ void get_view_async(BoundViews& self, std::string_view key, Completion<CountRow>
 // What a batch of adds answers: the amounts of those that were added.
 using Amounts = std::vector<Result<std::int64_t>>;
 
-template <class Name>
-Amounts add_views(WriteBehindCounter& counter, const std::vector<Name>& keys,
-                  const std::vector<std::int64_t>& amounts, Ack ack, Timeout timeout) {
-    std::vector<std::pair<std::string_view, std::int64_t>> pairs;
+using Pairs = std::vector<std::pair<std::string_view, std::int64_t>>;
+
+Pairs pairs_of(const std::vector<std::string_view>& keys,
+               const std::vector<std::int64_t>& amounts) {
+    Pairs pairs;
     pairs.reserve(keys.size());
     for (std::size_t i = 0; i < keys.size(); ++i) pairs.emplace_back(keys[i], amounts[i]);
-    auto settled = counter.add_many(pairs, ack, timeout);
+    return pairs;
+}
+
+Amounts amounts_of(const std::vector<std::int64_t>& amounts, std::vector<Result<void>> settled) {
     Amounts added;
     added.reserve(settled.size());
     for (std::size_t i = 0; i < settled.size(); ++i) {
@@ -130,34 +144,21 @@ Amounts add_views(WriteBehindCounter& counter, const std::vector<Name>& keys,
     }
     return added;
 }
-void add_views_async(BoundViews& self, const std::vector<std::string_view>& keys,
+
+Amounts add_views(WriteBehindCounter& counter, const std::vector<std::string_view>& keys,
+                  const std::vector<std::int64_t>& amounts, Ack ack, Timeout timeout) {
+    return amounts_of(amounts, counter.add_many(pairs_of(keys, amounts), ack, timeout));
+}
+void add_views_async(WriteBehindCounter& counter, const std::vector<std::string_view>& keys,
                      const std::vector<std::int64_t>& amounts, Ack ack, Completion<Amounts> done,
                      AsyncCall call) {
-    const Deadline deadline = self.deadline(call.timeout);
-    self.core->run_async(
-        deadline,
-        [keys = std::vector<std::string>(keys.begin(), keys.end()), amounts, ack, deadline,
-         done](WriteBehindCounter& counter) {
-            done(add_views(counter, keys, amounts, ack, deadline.remaining()));
+    counter.add_many_async(
+        pairs_of(keys, amounts), ack,
+        [amounts, done = std::move(done)](Result<std::vector<Result<void>>>&& settled) {
+            if (!settled) return done(std::move(settled).error());
+            done(amounts_of(amounts, std::move(*settled)));
         },
-        [done](Error error) { done(std::move(error)); });
-}
-
-std::vector<Result<Count>> get_views(WriteBehindCounter& counter,
-                                     const std::vector<std::string_view>& keys, Timeout timeout) {
-    return counter.get_many(keys, timeout);
-}
-void get_views_async(BoundViews& self, const std::vector<std::string_view>& keys,
-                     Completion<std::vector<Result<Count>>> done, AsyncCall call) {
-    const Deadline deadline = self.deadline(call.timeout);
-    self.core->run_async(
-        deadline,
-        [keys = std::vector<std::string>(keys.begin(), keys.end()), deadline,
-         done](WriteBehindCounter& counter) {
-            const std::vector<std::string_view> names(keys.begin(), keys.end());
-            done(counter.get_many(names, deadline.remaining()));
-        },
-        [done](Error error) { done(std::move(error)); });
+        call);
 }
 
 py::object view_stats(py::handle, BoundViews& self) {
@@ -200,11 +201,11 @@ void bind_write_behind_counter() {
     method<&W::create_tables, InThread{}, Timeout>("WriteBehindCounter.create_tables", "timeout");
     method<&W::add, &W::add_async, Key, Amount, Ack, Timeout>("WriteBehindCounter.add",
                                                               "key n ack timeout");
-    method<&add_views<Key>, &add_views_async, KeysAndAmounts, Ack, OnErrors, Timeout>(
+    method<&add_views, &add_views_async, KeysAndAmounts, Ack, OnErrors, Timeout>(
         "WriteBehindCounter.add_many", "keys n ack errors timeout");
     method<&get_view, &get_view_async, Key, Timeout>("WriteBehindCounter.get", "key timeout");
-    method<&get_views, &get_views_async, Keys, OnErrors, Timeout>("WriteBehindCounter.get_many",
-                                                                  "keys errors timeout");
+    method<&W::get_many, &W::get_many_async, Keys, OnErrors, Timeout>("WriteBehindCounter.get_many",
+                                                                      "keys errors timeout");
     method<&W::flush, InThread{}, Timeout>("WriteBehindCounter.flush", "timeout");
 }
 
