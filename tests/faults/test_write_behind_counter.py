@@ -15,6 +15,7 @@ import pytest
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
+from tests.support.redis_pair import RedisPair
 from tests.support.servers import PostgresDatabase, RedisServer
 
 pytestmark = pytest.mark.server
@@ -344,3 +345,56 @@ def test_a_database_that_stands_still_keeps_no_local_add_from_redis(
             eventually(lambda done=done: int(other.get("k0")) == done, 20)  # type: ignore[misc]
             assert admin.execute(waits).fetchone() != (0,)
         admin.rollback()
+
+
+def test_what_a_promoted_replica_lacks_is_sent_again_by_processes_that_live(
+    tmp_path: Path,
+) -> None:
+    pair = RedisPair(tmp_path)
+    try:
+        views = counter(MEMORY, pair.proxy.url)
+        at_replica = hotcount.WriteBehindCounter(MEMORY, pair.replica.url)
+        at_replica.create_tables()
+        for key in KEYS:
+            views.add(key)
+        eventually(lambda: sum_of(at_replica) == 10, 20)
+        pair.promote()
+        for key in KEYS:
+            views.add(key)
+            views.add(key, ack="local")
+        views.flush()
+        assert sum_of(at_replica) == 10
+        pair.fail_over()
+        eventually(lambda: sum_of(at_replica) == 30, 20)
+        assert settled(views) == 30
+    finally:
+        pair.stop()
+
+
+LEAVES = """
+import hotcount, sys
+views = hotcount.WriteBehindCounter(sys.argv[1], sys.argv[2], flush_interval=60)
+views.create_tables()
+for _ in range(7):
+    views.add("k0", ack="local")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("how", ["there", "away"])
+def test_a_program_that_ends_sends_its_local_adds_or_says_that_they_are_lost(
+    own_redis: RedisServer, database_path: Path, how: str
+) -> None:
+    command = [sys.executable, "-c", LEAVES, f"sqlite:///{database_path}", own_redis.url]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        if how == "away":
+            own_redis.stop()
+        _, said = program.communicate("\n")
+    lost = "7 adds were not sent before the counter was closed: they are lost"
+    assert (program.returncode, lost in said) == (0, how == "away"), said
+    if how == "there":
+        assert settled(counter(f"sqlite:///{database_path}", own_redis)) == 7

@@ -1,0 +1,31 @@
+"""What gunicorn serves in test_prefork_views.py: page views, counted as applications do.
+
+/add?ack=... adds one, and says which process did.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import hotcount
+from flask import Flask, request
+
+app = Flask(__name__)
+views = hotcount.WriteBehindCounter(
+    os.environ["HOTCOUNT_TEST_DATABASE"],
+    hotcount.Redis(os.environ["HOTCOUNT_TEST_CACHE"], timeout=20),
+    flush_interval=float(os.environ["HOTCOUNT_TEST_INTERVAL"]),
+)
+
+
+@app.get("/")
+def nothing() -> dict[str, Any]:
+    return {}
+
+
+@app.get("/add")
+def add() -> dict[str, Any]:
+    ack: Any = request.args["ack"]
+    views.add(ack, ack=ack)
+    return {"pid": os.getpid()}
