@@ -172,7 +172,9 @@ def test_a_private_redis_saves_what_it_has_when_its_generator_is_killed(
     assert found["audit"]["unknown"] > 0
 
 
-@pytest.mark.parametrize("strategy", ["redis/retry", "redis/write_behind"])
+@pytest.mark.parametrize(
+    "strategy", ["redis/retry", pytest.param("redis/write_behind", marks=pytest.mark.long)]
+)
 def test_a_redis_that_is_killed_and_started_again_has_lost_and_doubled_nothing(
     temporary: Path, tmp_path: Path, strategy: str
 ) -> None:
