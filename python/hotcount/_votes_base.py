@@ -106,12 +106,12 @@ class VotesBase(Handle):
         For 'write_behind', whose cache is a Redis: a vote is acknowledged when it waits there, in
         one of 16 streams, and a worker (sync_worker(), `hotcount sync`) writes it to the database.
         max_pending: most votes that wait in one stream, 1 to 500,000, about 80 bytes each; one more
-        is a CapacityError. So 16 times as many may wait and be at risk, by default 1.6 million, and
-        votes for one item meet the bound at 100,000. toggle and remove_item first write what waits
-        in the item's stream, erase_user and prune what waits in all. A vote that the database
-        refuses with an error that might be about all votes, as a trigger's, is set aside only once
-        others were written; until then these calls fail with its error. page, the votes that a worker writes at once, at most 5,000; interval
-        and workers as above; max_age, the seconds that it trusts what it knows of the tables.
+        is a CapacityError. So by default 1.6 million may wait and be at risk in all, and 100,000 of
+        one item. page, the votes that a worker writes at once, at most 5,000; interval and workers
+        as above; max_age, the seconds that it trusts what it knows of the tables. toggle and
+        remove_item first write what waits in the item's stream, erase_user and prune what waits in
+        all. A vote that the database refuses with an error that might be about all votes, as a
+        trigger's, is set aside once others are written; until then these calls fail with its error.
         contract() says what Redis may lose.
 
         max_batch: most votes in one transaction of 'batched', 'cached' and of a worker of
