@@ -68,7 +68,7 @@ class Bench:
         return self.admin.execute("DUMP", key)
 
     def stream(self, key: bytes) -> object:
-        """All but when its consumers were last seen."""
+        """All but when exactly its consumers were last seen."""
 
         def about(words: list[Any]) -> dict[bytes, Any]:
             return dict(zip(words[::2], words[1::2], strict=True))
@@ -79,7 +79,9 @@ class Bench:
             pending = self.admin.execute("XPENDING", key, name, "-", "+", 100)
             consumers = self.admin.execute("XINFO", "CONSUMERS", key, name)
             names = sorted(str(about(each)[b"name"]) for each in consumers)
-            groups.append((name, [each[:2] for each in pending], names))
+            # Given back is what a consumer has had for long.
+            had = [(entry, owner, idle > 10_000) for entry, owner, idle, _ in pending]
+            groups.append((name, had, names))
         last = about(self.admin.execute("XINFO", "STREAM", key))[b"last-generated-id"]
         return repr((last, groups, self.admin.execute("XRANGE", key, "-", "+")))
 
