@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.redis_pair import RedisPair
-from tests.support.servers import PostgresDatabase, RedisServer
+from tests.support.servers import PostgresDatabase, PostgresServer, RedisServer, calls_of
 
 pytestmark = pytest.mark.server
 
@@ -398,3 +399,49 @@ def test_a_program_that_ends_sends_its_local_adds_or_says_that_they_are_lost(
     assert (program.returncode, lost in said) == (0, how == "away"), said
     if how == "there":
         assert settled(counter(f"sqlite:///{database_path}", own_redis)) == 7
+
+
+def test_a_second_round_of_a_worker_waits_for_the_first_until_its_deadline(
+    own_redis: RedisServer, database_path: Path
+) -> None:
+    views = counter(hotcount.Database(f"sqlite:///{database_path}", timeout=60), own_redis)
+    views.add("k0")
+    worker = views.sync_worker()
+    admin = own_redis.redis()
+    holder = sqlite3.connect(database_path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    done: list[int] = []
+    first = threading.Thread(target=lambda: done.append(worker.run_once(timeout=60).saved))
+    first.start()
+    eventually(lambda: calls_of(admin, "sscan") > 0)
+    with pytest.raises(hotcount.DeadlineError, match="another round"):
+        worker.run_once(timeout=0.1)
+    holder.rollback()
+    first.join()
+    holder.close()
+    assert done == [1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stands_still", ["redis", "postgresql"])
+def test_a_worker_whose_server_stands_still_ends_in_10_s_when_it_is_stopped(
+    own_redis: RedisServer, own_postgres: PostgresServer, stands_still: str
+) -> None:
+    database = hotcount.Database(own_postgres.create_database().url, timeout=60)
+    views = counter(database, own_redis)
+    views.add("k0")
+    server = own_redis if stands_still == "redis" else own_postgres
+    answers = iter([False] * 2)  # Stopped as soon as it has begun its first page.
+    stop = threading.Event()
+    stop.is_set = lambda: next(answers, True)  # type: ignore[method-assign]
+    running = threading.Thread(target=views.sync_worker().run, args=[stop])
+    server.send_signal(signal.SIGSTOP)
+    try:
+        running.start()
+        running.join(20)
+        ended = not running.is_alive()
+    finally:
+        server.send_signal(signal.SIGCONT)
+    running.join()
+    assert ended
+    assert settled(views) == 1

@@ -258,7 +258,7 @@ def survive(
     acknowledged = storm.ledger.acknowledgements
     updates = int(
         postgres.psql(
-            "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relname = 'item'",
+            "SELECT n_tup_upd FROM pg_stat_user_tables WHERE relid = 'item'::regclass",
             schema=database.schema,
         )
     )

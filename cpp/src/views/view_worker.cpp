@@ -10,10 +10,16 @@ namespace hotcount {
 namespace {
 
 constexpr Duration kRound = std::chrono::seconds{60};
+// Of a round, for one page: a server that stands still keeps nobody waiting longer who stops run().
+constexpr Duration kPage = std::chrono::seconds{10};
 // Rows of old writers are looked for so often by one worker, and so many transactions delete them in
 // one round: what is left waits for the next round, as the adds of others must not.
 constexpr Duration kForgetEvery = std::chrono::hours{1};
 constexpr int kPurgesPerRound = 20;
+
+Deadline page_of(Deadline round) {
+    return Deadline::after(std::min<Duration>(kPage, round.remaining()));
+}
 
 // Of a server that is away, or of one key: other keys and later rounds are none the worse.
 bool passes(ErrorCode code) {
@@ -22,13 +28,42 @@ bool passes(ErrorCode code) {
 }
 
 class ViewWorker final : public SyncWorker {
+    using Stop = std::function<bool(Duration)>;
+
   public:
     explicit ViewWorker(std::shared_ptr<ViewSettings> settings) : settings_(std::move(settings)) {}
 
     Result<SyncRound> run_once(Timeout timeout) override {
+        return one_round(timeout, [](Duration) { return false; });
+    }
+
+    Result<void> run(const Stop& stop) override {
+        bool stopped = false;
+        // Whoever stops says so once.
+        const Stop stops = [&](Duration pause) { return stopped = stopped || stop(pause); };
+        while (!stops(Duration{0})) {
+            const auto round = one_round({}, stops);
+            if (!round && !passes(round.error().code)) return round.error();
+            if (stops(settings_->options.interval)) break;
+        }
+        return {};
+    }
+
+    Stats stats() const override {
+        const std::lock_guard lock(mutex_);
+        return stats_;
+    }
+
+  private:
+    // One that is stopped ends after a page.
+    Result<SyncRound> one_round(Timeout timeout, const Stop& stop) {
         const Deadline deadline = Deadline::after(timeout.value_or(kRound));
-        const std::lock_guard one_at_a_time(round_mutex_);
-        auto round = whole_round(deadline);
+        const std::unique_lock one_at_a_time(round_mutex_, deadline.time());
+        if (!one_at_a_time) {
+            return make_error(ErrorCode::deadline,
+                              "another round was under way; nothing was applied");
+        }
+        auto round = whole_round(deadline, stop);
         const std::lock_guard lock(mutex_);
         if (!round) {
             ++stats_.failed;
@@ -44,23 +79,9 @@ class ViewWorker final : public SyncWorker {
         return round;
     }
 
-    Result<void> run(const std::function<bool(Duration)>& stop) override {
-        while (!stop(Duration{0})) {
-            const auto round = run_once({});
-            if (!round && !passes(round.error().code)) return round.error();
-            if (stop(settings_->options.interval)) break;
-        }
-        return {};
-    }
-
-    Stats stats() const override {
-        const std::lock_guard lock(mutex_);
-        return stats_;
-    }
-
-  private:
     // What a round has come upon.
     struct Found {
+        const Stop& stop;
         SyncRound round{};
         std::optional<Error> refused{};  // The last error that was one key's or one shard's alone.
         bool all{true};                  // Whether it has seen all cells.
@@ -68,9 +89,9 @@ class ViewWorker final : public SyncWorker {
         std::int64_t oldest{std::numeric_limits<std::int64_t>::max()};
     };
 
-    Result<SyncRound> whole_round(Deadline deadline) {
-        Found found;
-        for (std::size_t shard = 0; shard < ViewCells::kShards; ++shard) {
+    Result<SyncRound> whole_round(Deadline deadline, const Stop& stop) {
+        Found found{stop};
+        for (std::size_t shard = 0; shard < ViewCells::kShards && !stop(Duration{0}); ++shard) {
             auto done = whole_shard(shard, deadline, found);
             if (done) continue;
             // Others have another index.
@@ -79,7 +100,9 @@ class ViewWorker final : public SyncWorker {
             found.all = false;
         }
         // What is still in Redis must not become too old by what this worker does.
-        if (found.all) HOTCOUNT_TRY(forget_old_writers(deadline, found.oldest));
+        if (found.all && !stop(Duration{0})) {
+            HOTCOUNT_TRY(forget_old_writers(deadline, found.oldest, stop));
+        }
         if (found.refused) return std::move(*found.refused);
         return found.round;
     }
@@ -89,14 +112,14 @@ class ViewWorker final : public SyncWorker {
         const std::size_t most = settings_->options.page;
         std::string cursor = "0";
         do {
-            HOTCOUNT_TRY_ASSIGN(const ViewCells::Page page,
-                                redis.scan(shard, cursor, most, deadline));
+            const Deadline until = page_of(deadline);
+            HOTCOUNT_TRY_ASSIGN(const ViewCells::Page page, redis.scan(shard, cursor, most, until));
             cursor = page.next;
             // A scan may name a key twice.
             const std::set<std::string> unique(page.keys.begin(), page.keys.end());
             const std::vector<std::string> keys(unique.begin(), unique.end());
             std::optional<Error> bad;
-            HOTCOUNT_TRY_ASSIGN(std::vector<ViewCell> cells, redis.read(keys, deadline, &bad));
+            HOTCOUNT_TRY_ASSIGN(std::vector<ViewCell> cells, redis.read(keys, until, &bad));
             if (bad) {
                 found.refused = std::move(bad);
                 found.all = false;
@@ -106,14 +129,15 @@ class ViewWorker final : public SyncWorker {
             const auto empty = [](const ViewCell& each) { return each.writer.empty(); };
             std::copy_if(cells.begin(), cells.end(), std::back_inserter(gone), empty);
             std::erase_if(cells, empty);
-            HOTCOUNT_TRY(redis.retire(gone, deadline));
+            HOTCOUNT_TRY(redis.retire(gone, until));
             std::span<const ViewCell> left{cells};
             while (!left.empty()) {
                 const auto part = left.first(std::min(left.size(), most));
                 left = left.subspan(part.size());
                 HOTCOUNT_TRY(settle(part, deadline, found));
             }
-        } while (cursor != "0");
+        } while (cursor != "0" && !found.stop(Duration{0}));
+        found.all = found.all && cursor == "0";
         return {};
     }
 
@@ -122,7 +146,8 @@ class ViewWorker final : public SyncWorker {
     Result<void> settle(std::span<const ViewCell> cells, Deadline deadline, Found& found) {
         SyncRound& round = found.round;
         round.scanned += static_cast<std::int64_t>(cells.size());
-        auto old = apply(cells, deadline);
+        const Deadline until = page_of(deadline);
+        auto old = apply(cells, until);
         if (!old && cells.front().key != cells.back().key &&
             (sql::may_be_one_writes_fault(old.error()) ||
              old.error().code == ErrorCode::overflow)) {
@@ -155,7 +180,7 @@ class ViewWorker final : public SyncWorker {
             if (!old) found.oldest = std::min(found.oldest, second_of(cells[i].writer));
         }
         round.saved += static_cast<std::int64_t>(done.size());
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t retired, settings_->cells.retire(done, deadline));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t retired, settings_->cells.retire(done, until));
         round.deleted += retired;
         return {};
     }
@@ -166,18 +191,19 @@ class ViewWorker final : public SyncWorker {
         });
     }
 
-    Result<void> forget_old_writers(Deadline deadline, std::int64_t before) {
+    Result<void> forget_old_writers(Deadline deadline, std::int64_t before, const Stop& stop) {
         const SteadyTime now = std::chrono::steady_clock::now();
         if (now < next_forget_) return {};
         sql::Database& database = *settings_->database;
-        HOTCOUNT_TRY(sql::transact(database, deadline, [&](sql::Connection& connection) {
+        HOTCOUNT_TRY(sql::transact(database, page_of(deadline), [&](sql::Connection& connection) {
             return settings_->tables.forget(connection, before);
         }));
-        for (int i = 0; i < kPurgesPerRound; ++i) {
-            HOTCOUNT_TRY_ASSIGN(const std::size_t purged,
-                                sql::transact(database, deadline, [&](sql::Connection& connection) {
-                                    return settings_->tables.purge(connection);
-                                }));
+        for (int i = 0; i < kPurgesPerRound && !stop(Duration{0}); ++i) {
+            HOTCOUNT_TRY_ASSIGN(
+                const std::size_t purged,
+                sql::transact(database, page_of(deadline), [&](sql::Connection& connection) {
+                    return settings_->tables.purge(connection);
+                }));
             if (purged > 0) continue;
             next_forget_ = now + kForgetEvery;
             break;
@@ -186,7 +212,7 @@ class ViewWorker final : public SyncWorker {
     }
 
     const std::shared_ptr<ViewSettings> settings_;
-    std::mutex round_mutex_;  // One round at a time; taken before the other.
+    std::timed_mutex round_mutex_;  // One round at a time; taken before the other.
     SteadyTime next_forget_{};
     mutable std::mutex mutex_;
     Stats stats_{};
