@@ -438,7 +438,7 @@ class WriteBehindVotes final : public SqlVotes {
             ErrorCode::deadline,
             std::to_string(drained.left) +
                 " votes that were cast before are still on their way to SQL: a worker "
-                "has them (one that ended loses them to others after 30 s); nothing "
+                "has them (one that was killed leaves them to others after 30 s); nothing "
                 "was applied");
     }
 
