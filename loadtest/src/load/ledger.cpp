@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "run_folder.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
@@ -21,10 +23,10 @@ std::size_t bytes_for(std::uint64_t records) {
 }
 
 Error system_error(const std::filesystem::path& path, std::string_view what, int error) {
-    const ErrorCode code =
-        error == EACCES || error == EPERM || error == EROFS     ? ErrorCode::permission_denied
-        : error == ENOSPC || error == EDQUOT || error == ENOMEM ? ErrorCode::capacity
-                                                                : ErrorCode::config;
+    const ErrorCode code = error == EACCES || error == EPERM || error == EROFS
+                               ? ErrorCode::permission_denied
+                           : is_full(error) || error == ENOMEM ? ErrorCode::capacity
+                                                               : ErrorCode::config;
     return make_error(code,
                       fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
 }

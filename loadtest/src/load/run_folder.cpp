@@ -1,7 +1,9 @@
 #include "run_folder.hpp"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -15,19 +17,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What write_json() writes before it gets its name, and the room for it: several times what a run's
+// settings and figures take.
+constexpr const char* kFresh = ".new";
+constexpr off_t kMostJson = 128 * 1024;
+
 Error folder_error(const fs::path& path, std::string_view what, const std::string& why) {
     return make_error(ErrorCode::config, fmt::format("cannot {} {}: {}", what, path.string(), why));
+}
+
+Error folder_error(const fs::path& path, std::string_view what, int error) {
+    Error failed = folder_error(path, what, std::strerror(error));
+    if (is_full(error)) failed.code = ErrorCode::capacity;
+    return failed;
 }
 
 }  // namespace
 
 Result<RunFolder> RunFolder::make(const std::optional<fs::path>& named) {
     if (!named) {
-        std::string pattern = (temporary_parent() / "hotcount-load-XXXXXX").string();
-        if (mkdtemp(pattern.data()) == nullptr) {
-            return folder_error(pattern, "make", std::strerror(errno));
-        }
-        return RunFolder(pattern, true);
+        HOTCOUNT_TRY_ASSIGN(auto own, OwnedFolder::make(temporary_parent(), "hotcount-load-"));
+        return RunFolder(std::move(own));
     }
     std::error_code failed;
     const fs::path path = fs::absolute(*named, failed);
@@ -41,39 +51,51 @@ Result<RunFolder> RunFolder::make(const std::optional<fs::path>& named) {
                                       "not exist yet",
                                       path.string()));
     }
-    return RunFolder(path, false);
+    return RunFolder(path);
 }
 
-RunFolder::RunFolder(RunFolder&& other) noexcept
-    : path_(std::move(other.path_)), temporary_(std::exchange(other.temporary_, false)) {}
-
-RunFolder::~RunFolder() {
-    std::error_code ignored;
-    if (temporary_) fs::remove_all(path_, ignored);
+Result<void> reserve_json(const fs::path& path) {
+    const fs::path fresh = path.string() + kFresh;
+    const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) return folder_error(fresh, "write", errno);
+    const int failed = posix_fallocate(file, 0, kMostJson);
+    close(file);
+    // Where that is not known, the room is taken as it is written.
+    if (failed != 0 && failed != EOPNOTSUPP) return folder_error(fresh, "write", failed);
+    return {};
 }
 
 Result<void> write_json(const fs::path& path, const nlohmann::json& content) {
-    fs::path fresh = path;
-    fresh += ".new";
-    {
-        std::ofstream file(fresh);
-        file << content.dump(2) << '\n';
-        file.flush();
-        if (!file) return folder_error(fresh, "write", std::strerror(errno));
+    const fs::path fresh = path.string() + kFresh;
+    const std::string text = content.dump(2) + '\n';
+    // Not truncated before it is written: it may be what reserve_json() made.
+    const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) return folder_error(fresh, "write", errno);
+    std::size_t written = 0;
+    while (written < text.size()) {
+        const ssize_t more = ::write(file, text.data() + written, text.size() - written);
+        if (more < 0 && errno == EINTR) continue;
+        if (more <= 0) break;
+        written += static_cast<std::size_t>(more);
     }
-    std::error_code failed;
-    fs::rename(fresh, path, failed);
-    if (failed) return folder_error(path, "write", failed.message());
+    const bool whole =
+        written == text.size() && ftruncate(file, static_cast<off_t>(text.size())) == 0;
+    const int why = errno;
+    close(file);
+    if (!whole) return folder_error(fresh, "write", why);
+    if (rename(fresh.c_str(), path.c_str()) != 0) return folder_error(path, "write", errno);
     return {};
 }
 
 Result<nlohmann::json> read_json(const fs::path& path) {
     std::ifstream file(path);
-    if (!file) return folder_error(path, "read", std::strerror(errno));
+    if (!file) return folder_error(path, "read", errno);
     nlohmann::json content = nlohmann::json::parse(file, nullptr, false);
     if (content.is_discarded()) return folder_error(path, "read", "it is not JSON");
     return content;
 }
+
+bool is_full(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
 fs::path temporary_parent() {
     if (const char* chosen = std::getenv("TMPDIR"); chosen != nullptr && *chosen != '\0') {

@@ -1,7 +1,8 @@
 // The folder of a run: what an audit needs to find later.
 //
-//   run.json       every setting, versions, the machine; written before the load begins, and again
-//                  with the results when it ended
+//   run.json       every setting, versions, the machine; written before the load begins, again with
+//                  the figures when it ended, and with the verdict after the audit
+//   run.json.new   until then: the room for it, so that a disk that fills takes no result away
 //   ledger.bin     see ledger.hpp
 //   votes.sqlite3  the database, unless --db named another
 //   target.json    what the target knew and the store does not say: clocks, when sets lived
@@ -16,6 +17,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+
+#include "owned_folder.hpp"
 
 namespace hotcount::loadtest {
 
@@ -30,28 +34,31 @@ inline constexpr const char* kRedisFolder = "redis";
 inline constexpr const char* kRedisDump = "dump.rdb";
 inline constexpr const char* kRedisPid = "redis.pid";
 
-/// Owns the folder: a temporary one goes when this object does.
+/// A temporary one goes when this object does, or after a kill with the next one that is made.
 class RunFolder {
   public:
     /// Makes the folder named, which must not exist or be empty; or a temporary one.
     static Result<RunFolder> make(const std::optional<std::filesystem::path>& named);
-    RunFolder(RunFolder&& other) noexcept;
-    RunFolder& operator=(RunFolder&&) = delete;
-    ~RunFolder();
 
     const std::filesystem::path& path() const { return path_; }
-    bool temporary() const { return temporary_; }
+    bool temporary() const { return own_.has_value(); }
 
   private:
-    RunFolder(std::filesystem::path path, bool temporary)
-        : path_(std::move(path)), temporary_(temporary) {}
+    explicit RunFolder(std::filesystem::path named) : path_(std::move(named)) {}
+    explicit RunFolder(OwnedFolder own) : path_(own.path()), own_(std::move(own)) {}
     std::filesystem::path path_;
-    bool temporary_;
+    std::optional<OwnedFolder> own_{};
 };
 
+/// Takes the room that the next write_json() of this file needs, as a file beside it, whose name ends
+/// in .new: a disk that fills meanwhile does not keep it from being written.
+Result<void> reserve_json(const std::filesystem::path& path);
 /// Replaces the file in one step: a reader, or a kill, finds the old content or the new.
 Result<void> write_json(const std::filesystem::path& path, const nlohmann::json& content);
 Result<nlohmann::json> read_json(const std::filesystem::path& path);
+
+/// Whether the system's error says that there is no room, on the disk or in what a process may write.
+bool is_full(int error);
 
 /// Where a temporary folder goes: $TMPDIR, else the system's. If that is in memory:
 /// /var/tmp, because a commit to memory costs no fsync and a comparison there would show nothing.

@@ -71,17 +71,20 @@ bool others_may_enter(fs::path folder) {
 }
 
 /// A unix socket's path has 108 bytes: what TMPDIR names may be longer.
-Result<fs::path> make_folder(ServerKind kind) {
-    const std::string name = fmt::format("hotcount-{}-XXXXXX", to_string(kind));
+Result<OwnedFolder> make_folder(ServerKind kind) {
+    const std::string prefix = fmt::format("hotcount-{}-", to_string(kind));
+    std::string why = "their paths are too long for a socket, or its user may not enter them";
     for (const fs::path& parent : {temporary_parent(), fs::path{"/tmp"}}) {
-        std::string pattern = (parent / name).string();
-        if (socket_of(kind, pattern).string().size() >= sizeof(sockaddr_un::sun_path)) continue;
+        const fs::path longest = parent / (prefix + "XXXXXX");
+        if (socket_of(kind, longest).string().size() >= sizeof(sockaddr_un::sun_path)) continue;
         if (kind == ServerKind::postgres && geteuid() == 0 && !others_may_enter(parent)) continue;
-        if (mkdtemp(pattern.data()) != nullptr) return fs::path{pattern};
+        auto folder = OwnedFolder::make(parent, prefix);
+        if (folder) return folder;
+        why = folder.error().message;
     }
     return make_error(ErrorCode::config,
                       fmt::format("no temporary folder for a private server in {} or /tmp: {}",
-                                  temporary_parent().string(), std::strerror(errno)));
+                                  temporary_parent().string(), why));
 }
 
 bool is_program(const fs::path& path) {
@@ -234,9 +237,10 @@ Result<fs::path> ManagedServer::find(ServerKind kind) {
                       fmt::format("{} is not installed (Debian's package: {})", name, package));
 }
 
-ManagedServer::ManagedServer(ServerKind kind, fs::path folder, ManagedOptions options)
+ManagedServer::ManagedServer(ServerKind kind, OwnedFolder folder, ManagedOptions options)
     : kind_(kind),
-      folder_(std::move(folder)),
+      own_(std::move(folder)),
+      folder_(own_.path()),
       options_(std::move(options)),
       url_(url_of(kind, folder_)) {}
 
@@ -258,7 +262,6 @@ ManagedServer::~ManagedServer() {
         }
     }
     std::error_code ignored;
-    fs::remove_all(folder_, ignored);
     if (!options_.keep.empty()) fs::remove_all(options_.keep, ignored);
 }
 
@@ -435,7 +438,7 @@ Result<std::unique_ptr<ManagedServer>> ManagedServer::start(ServerKind kind,
                                                             const std::atomic<bool>& interrupt,
                                                             const ManagedOptions& options) {
     HOTCOUNT_TRY_ASSIGN(const fs::path program, find(kind));
-    HOTCOUNT_TRY_ASSIGN(fs::path folder, make_folder(kind));
+    HOTCOUNT_TRY_ASSIGN(OwnedFolder folder, make_folder(kind));
     std::unique_ptr<ManagedServer> server(new ManagedServer(kind, std::move(folder), options));
     HOTCOUNT_TRY(server->own_folder());
     if (!options.dump.empty()) {

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "load/owned_folder.hpp"
 #include "load/settings.hpp"
 
 namespace hotcount::loadtest {
@@ -60,7 +61,7 @@ class ManagedServer {
     Result<void> restart();
 
   private:
-    ManagedServer(ServerKind kind, std::filesystem::path folder, ManagedOptions options);
+    ManagedServer(ServerKind kind, OwnedFolder folder, ManagedOptions options);
     Result<void> own_folder();
     Result<void> prepare(const std::filesystem::path& program, const std::atomic<bool>& interrupt);
     Result<void> write_bootstrap() const;
@@ -72,6 +73,7 @@ class ManagedServer {
     std::string said() const;
 
     ServerKind kind_;
+    OwnedFolder own_;
     std::filesystem::path folder_;
     ManagedOptions options_;
     std::string url_;
