@@ -119,6 +119,11 @@ Result<void> read_load(const Given& given, bool canonical, TrialSettings& trial)
     if (trial.timeout <= Duration{0}) {
         return make_error(ErrorCode::config, "--timeout is 0; it takes more");
     }
+    // Where callers or a server are killed on purpose, calls fail.
+    const bool breaks = !trial.faults.empty() || given.contains("outage") ||
+                        trial.kill_every > Duration{0} || trial.stall > Duration{0};
+    if (breaks) trial.max_errors = 1;
+    HOTCOUNT_TRY(read(given, "max-errors", parse_share, trial.max_errors));
     HOTCOUNT_TRY(read(given, "max-ops", parse_count, trial.max_operations));
     HOTCOUNT_TRY(check_range<std::uint64_t>("max-ops", trial.max_operations, 1, kMostOperations));
     if (trial.arrival != Arrival::closed) {

@@ -44,7 +44,7 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             mortal = mortal || (counter && !slotted && !views && !strategy.way.empty() &&
                                 strategy.way != "retry");
             slots = slots || slotted;
-            on_sql = on_sql || strategy.workload == WorkloadKind::votes || slotted || views;
+            on_sql = on_sql || is_on_sql(strategy);
             // A retry queue is in the memory of its process.
             if (strategy.way == "seed_cached" && !manages(settings, ServerKind::redis)) {
                 return make_error(

@@ -114,6 +114,10 @@ constexpr std::array kOptions = {
            true},
     Option{"timeout", "--timeout", "Time limit of each call [5s, the library's own]", true, true,
            true},
+    Option{"max-errors", "--max-errors",
+           "Share of the calls that may fail or stay unanswered; above it the run is inconclusive "
+           "[0.1%; with --fault, --outage, --kill-every or --stall 100%]",
+           true, true, true},
     Option{"max-ops", "--max-ops", "Most operations of one load [20M]", false, true, true},
     Option{"out", "--out", "Folder to keep for `audit`; new or empty [a temporary one]", true, true,
            true},

@@ -27,6 +27,8 @@ extern "C" void on_signal(int signal) {
 int main(int argc, char** argv) {
     std::signal(SIGINT, &on_signal);
     std::signal(SIGTERM, &on_signal);
+    // A file that may not grow any more is an error to report, not the end of this process.
+    std::signal(SIGXFSZ, SIG_IGN);
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     const auto parsed = hotcount::loadtest::parse_command_line(arguments);
     if (const auto* message = std::get_if<hotcount::loadtest::ExitMessage>(&parsed)) {

@@ -45,10 +45,7 @@ class Program {
         const nlohmann::json provenance = describe_provenance(settings_.command_line);
         const int code = settings_.command == Command::run ? run(*folder, provenance)
                                                            : compare(*folder, provenance);
-        if (!folder->temporary()) {
-            fmt::print(log_, "The run is in {}; hotcount-load audit checks it again.\n",
-                       folder->path().string());
-        }
+        if (measured_ && !folder->temporary()) say_where(folder->path());
         return code;
     }
 
@@ -100,6 +97,18 @@ class Program {
                                                          options.keep.string(), failed.message()));
     }
 
+    void say_where(const std::filesystem::path& folder) const {
+        fmt::print(log_, "The run is in {}; hotcount-load audit checks it again.\n",
+                   folder.string());
+        for (const StrategyGroup& group : settings_.groups) {
+            for (const std::string& name : group.strategies) {
+                const auto strategy = find_strategy(name);
+                const auto why = strategy ? why_not_again(group.trial, *strategy) : std::nullopt;
+                if (why) fmt::print(log_, "  It cannot be audited again: {}.\n", *why);
+            }
+        }
+    }
+
     int fail(const Error& error) {
         fmt::print(log_, "hotcount-load: {}\n", error.message);
         const bool usage =
@@ -131,8 +140,9 @@ class Program {
                                redis_};
         auto trial = run_trial(trial_settings, folder.path(), provenance, hooks);
         if (!trial) return fail(trial.error());
+        measured_ = true;
         progress.end(*trial);
-        return finish(run_document(*trial, provenance, true), run_text(*trial), trial->conclusion);
+        return finish(run_document(*trial, provenance), run_text(*trial), trial->conclusion);
     }
 
     int compare(const RunFolder& folder, const nlohmann::json& provenance) {
@@ -143,15 +153,18 @@ class Program {
         auto comparison = run_comparison(parts, folder.path(), !folder.temporary(), provenance,
                                          interrupt_, redis_, progress);
         if (!comparison) return fail(comparison.error());
+        measured_ = true;
         comparison->title = settings_.command == Command::canonical
                                 ? "hotcount-load: the canonical comparison"
                                 : "hotcount-load: a comparison";
         comparison->notes = notes_;
         const nlohmann::json document = compare_document(*comparison, provenance);
+        const int code = finish(document, compare_text(*comparison), comparison->conclusion);
         if (auto written = write_json(folder.path() / kCompareFile, document); !written) {
-            return fail(written.error());
+            (void)fail(written.error());
+            return kInconclusive;
         }
-        return finish(document, compare_text(*comparison), comparison->conclusion);
+        return code;
     }
 
     int audit() {
@@ -190,6 +203,7 @@ class Program {
     std::vector<std::unique_ptr<ManagedServer>> servers_{};
     ManagedServer* redis_{nullptr};  ///< One of them, if there is one.
     std::vector<std::string> notes_{};
+    bool measured_{false};
 };
 
 }  // namespace

@@ -55,6 +55,18 @@ Ballot ballot_of(const Operation& operation) {
 
 }  // namespace
 
+std::string_view to_string(Outcome outcome) {
+    switch (outcome) {
+        case Outcome::ok:
+            return "ok";
+        case Outcome::failed:
+            return "failed";
+        case Outcome::unknown:
+            return "unknown";
+    }
+    return "?";
+}
+
 std::vector<Answer> Driver::apply_many(std::span<const Operation> operations) {
     std::vector<Answer> answers;
     answers.reserve(operations.size());

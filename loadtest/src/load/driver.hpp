@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "workload.hpp"
@@ -27,6 +28,8 @@ enum class Outcome : std::uint8_t {
     failed,   ///< Not applied.
     unknown,  ///< Applied or not: nobody knows.
 };
+
+std::string_view to_string(Outcome outcome);
 
 struct Answer {
     Outcome outcome{Outcome::ok};

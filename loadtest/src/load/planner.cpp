@@ -1,6 +1,7 @@
 #include "planner.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 namespace hotcount::loadtest {
 
@@ -16,7 +17,15 @@ bool Planner::reach(std::uint64_t index) {
     const std::uint64_t planned = planned_.load(std::memory_order_acquire);
     if (index + kChunk < planned) [[likely]]
         return true;
-    if (index < planned) {
+    const SteadyTime from = std::chrono::steady_clock::now();
+    const bool reached = plan_to(index);
+    spent_ns_.fetch_add(std::chrono::nanoseconds{std::chrono::steady_clock::now() - from}.count(),
+                        std::memory_order_relaxed);
+    return reached;
+}
+
+bool Planner::plan_to(std::uint64_t index) {
+    if (index < planned_.load(std::memory_order_acquire)) {
         // Still enough for this worker: plan on unless another one already does.
         std::unique_lock lock(mutex_, std::try_to_lock);
         if (lock && index + kChunk >= planned_.load(std::memory_order_relaxed)) extend();

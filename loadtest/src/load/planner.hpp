@@ -39,10 +39,13 @@ class Planner {
     std::optional<Error> error() const;
     /// See Workload.
     std::uint64_t repeated() const;
+    /// How long callers of reach() planned or waited for it, summed over them.
+    std::int64_t spent_ns() const { return spent_ns_.load(std::memory_order_relaxed); }
 
   private:
     static constexpr std::uint64_t kChunk = 256;  // About 30 us of work.
 
+    bool plan_to(std::uint64_t index);
     void extend();
 
     Ledger& ledger_;
@@ -55,6 +58,7 @@ class Planner {
     mutable std::mutex mutex_;
     bool full_{false};
     std::optional<Error> error_{};
+    std::atomic<std::int64_t> spent_ns_{0};
 };
 
 }  // namespace hotcount::loadtest

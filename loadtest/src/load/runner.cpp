@@ -7,8 +7,10 @@
 #include <array>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace hotcount::loadtest {
@@ -37,13 +39,8 @@ double process_cpu_s() {
     return in_s(usage.ru_utime) + in_s(usage.ru_stime);
 }
 
-constexpr std::size_t kTenths = 10;
-
-double mean_of(const std::array<double, kTenths>& values, std::size_t first, std::size_t last) {
-    double sum = 0;
-    for (std::size_t index = first; index <= last; ++index) sum += values[index];
-    return sum / static_cast<double>(last - first + 1);
-}
+constexpr std::size_t kKinds = static_cast<std::size_t>(OperationKind::read) + 1;
+constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::unknown) + 1;
 
 // What one thread measures. Aligned, so that neighbours do not share a cache line.
 struct alignas(64) Measured {
@@ -51,6 +48,9 @@ struct alignas(64) Measured {
     Histogram response_ns;
     Histogram service_ns;
     Histogram send_lag_ns;
+    Histogram acknowledged_ns;  // Sent -> done; of reads only if nothing is written.
+    std::array<std::optional<Histogram>, kKinds * kOutcomes> outcomes;  // Most stay empty.
+    WorkerTime time;
     std::atomic<std::uint64_t> answers{0};  // Also during the warm-up; for progress.
     std::atomic<std::uint64_t> errors{0};
     std::uint64_t operations{0};
@@ -104,7 +104,9 @@ class Run {
     Operation send(LedgerRecord& record, std::int64_t now);
     void finish(LedgerRecord& record, const Answer& answer);
     std::int64_t wait_for_slot(const LedgerRecord& record);
-    void account(Measured& measured, const LedgerRecord& record, const Answer& answer);
+    void account(Measured& measured, const LedgerRecord& record, const Answer& answer,
+                 std::int64_t free_ns);
+    std::int64_t counted(Outcome outcome, std::int64_t ns) const;
     LoadSample sample(std::int64_t at_ns);
     void watch(const LoadObserver& observe, LoadResult& result);
     void gather(LoadResult& result);
@@ -147,6 +149,7 @@ void Run::work(Measured& measured) {
         const std::uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
         if (!planner_.reach(index)) break;
         LedgerRecord& record = ledger_[index];
+        const std::int64_t free_ns = now;
         if (open()) now = wait_for_slot(record);
         if (now >= give_up_ns_ || stopped()) break;
 
@@ -154,7 +157,7 @@ void Run::work(Measured& measured) {
         const Answer answer = driver_.apply(operation);
         finish(record, answer);
         now = record.done_ns;
-        account(measured, record, answer);
+        account(measured, record, answer, free_ns);
     }
     working_.fetch_sub(1, std::memory_order_release);
 }
@@ -191,14 +194,21 @@ void Run::go_on(Place& place) {
             finish(*place.record, answer);
             {
                 std::lock_guard lock(place.measured->mutex);
-                account(*place.measured, *place.record, answer);
+                account(*place.measured, *place.record, answer, place.record->sent_ns);
             }
             if (place.handed_on.exchange(true)) go_on(place);
         });
     } while (place.handed_on.exchange(true));
 }
 
-void Run::account(Measured& measured, const LedgerRecord& record, const Answer& answer) {
+/// What is not acknowledged has no time that could be compared: it waits longer than the time limit.
+std::int64_t Run::counted(Outcome outcome, std::int64_t ns) const {
+    return outcome == Outcome::ok ? ns : std::max(ns, settings_.timeout.count() + 1);
+}
+
+/// `free_ns`: when the worker had done with the operation before.
+void Run::account(Measured& measured, const LedgerRecord& record, const Answer& answer,
+                  std::int64_t free_ns) {
     ++measured.operations;
     bump(measured.answers);
     if (answer.outcome != Outcome::ok) bump(measured.errors);
@@ -219,9 +229,19 @@ void Run::account(Measured& measured, const LedgerRecord& record, const Answer& 
         ++tally.reads_ok;
     }
     if (answer.refused && record.kind != OperationKind::read) ++tally.refused;
-    measured.service_ns.record(record.done_ns - record.sent_ns);
+    const std::int64_t service_ns = record.done_ns - record.sent_ns;
+    const std::int64_t response_ns = record.done_ns - record.intended_ns;
+    auto& times = measured.outcomes[static_cast<std::size_t>(record.kind) * kOutcomes +
+                                    static_cast<std::size_t>(answer.outcome)];
+    if (!times) times.emplace();
+    times->record(open() ? response_ns : service_ns);
+    const bool counts = record.kind != OperationKind::read || settings_.traffic.mix.vote == 0;
+    if (counts && answer.outcome == Outcome::ok) measured.acknowledged_ns.record(service_ns);
+    measured.service_ns.record(counted(answer.outcome, service_ns));
+    measured.time.calls_ns += service_ns;
     if (!open()) return;
-    measured.response_ns.record(record.done_ns - record.intended_ns);
+    measured.time.own_ns += record.sent_ns - std::max(record.intended_ns, free_ns);
+    measured.response_ns.record(counted(answer.outcome, response_ns));
     measured.send_lag_ns.record(record.sent_ns - record.intended_ns);
 }
 
@@ -281,7 +301,19 @@ void Run::watch(const LoadObserver& observe, LoadResult& result) {
 
 void Run::gather(LoadResult& result) {
     std::int64_t last_done_ns = 0;
+    Histogram acknowledged_ns;
+    WorkerTime time;
+    time.planning_ns = planner_.spent_ns();
+    std::array<std::optional<Histogram>, kKinds * kOutcomes> outcomes;
     for (const Measured& measured : measured_) {
+        acknowledged_ns.merge(measured.acknowledged_ns);
+        time.calls_ns += measured.time.calls_ns;
+        time.own_ns += measured.time.own_ns;
+        for (std::size_t index = 0; index < outcomes.size(); ++index) {
+            if (!measured.outcomes[index]) continue;
+            if (!outcomes[index]) outcomes[index].emplace();
+            outcomes[index]->merge(*measured.outcomes[index]);
+        }
         result.operations += measured.operations;
         result.response_ns.merge(measured.response_ns);
         result.service_ns.merge(measured.service_ns);
@@ -308,7 +340,7 @@ void Run::gather(LoadResult& result) {
         ++result.scheduled;
         if (record.load_status() != Status::planned) continue;
         ++result.censored;
-        result.response_ns.record(gave_up_ns - record.intended_ns);
+        result.response_ns.record(counted(Outcome::failed, gave_up_ns - record.intended_ns));
     }
     const bool cut_short = result.interrupted || result.ledger_full || result.error;
     for (std::uint64_t index = 0; cut_short && index < planned; ++index) {
@@ -317,6 +349,13 @@ void Run::gather(LoadResult& result) {
     const std::int64_t end_ns = cut_short ? std::min(until_ns_, last_done_ns) : until_ns_;
     result.window_s = static_cast<double>(std::max<std::int64_t>(0, end_ns - from_ns_)) * 1e-9;
     if (open()) result.offered = measure_offered(ledger_, from_ns_, end_ns, settings_.workers);
+    for (std::size_t index = 0; index < outcomes.size(); ++index) {
+        if (!outcomes[index]) continue;
+        result.outcomes.push_back({static_cast<OperationKind>(index / kOutcomes),
+                                   static_cast<Outcome>(index % kOutcomes),
+                                   std::move(*outcomes[index])});
+    }
+    result.bound = find_bound(settings_, result.offered, time, acknowledged_ns);
 }
 
 LoadResult Run::go(const LoadObserver& observe) {
@@ -382,48 +421,6 @@ std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_op
     // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
     const double most = mean + 6 * std::sqrt(mean) + 64;
     return std::min(max_operations, static_cast<std::uint64_t>(most));
-}
-
-OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,
-                            std::uint32_t workers) {
-    OfferedLoad load;
-    if (until_ns <= from_ns) return load;
-    // How many more became due than were sent, per tenth of the window; what was sent before it or
-    // due before it counts into the first, so that a backlog of the warm-up is seen.
-    std::array<double, kTenths> change{};
-    const double tenth_ns = static_cast<double>(until_ns - from_ns) / kTenths;
-    const auto tenth_of = [&](std::int64_t at_ns) {
-        const double tenth =
-            static_cast<double>(std::max(at_ns - from_ns, std::int64_t{0})) / tenth_ns;
-        return std::min(static_cast<std::size_t>(tenth), kTenths - 1);
-    };
-    const std::uint64_t planned = ledger.planned();
-    for (std::uint64_t index = 0; index < planned; ++index) {
-        const LedgerRecord& record = ledger[index];
-        if (record.intended_ns >= until_ns) break;  // The schedule is in order.
-        const bool was_sent = record.load_status() >= Status::sent && record.sent_ns < until_ns;
-        change[tenth_of(record.intended_ns)] += 1;
-        if (was_sent) change[tenth_of(record.sent_ns)] -= 1;
-        if (record.intended_ns < from_ns) continue;
-        ++load.due;
-        if (was_sent) ++load.sent;
-    }
-    if (load.due == 0) return load;
-    load.share = static_cast<double>(load.sent) / static_cast<double>(load.due);
-    std::array<double, kTenths> backlog{};
-    double running = 0;
-    for (std::size_t tenth = 0; tenth < kTenths; ++tenth) {
-        running += change[tenth];
-        backlog[tenth] = running;
-    }
-    load.backlog_early = mean_of(backlog, 1, 3);
-    load.backlog_late = mean_of(backlog, 7, 9);
-    // Half a percent of the window's operations is well above what a burst or one slow fsync
-    // leaves for an instant, and still half of what fails the share.
-    const double tolerated =
-        std::max(static_cast<double>(workers), 0.005 * static_cast<double>(load.due));
-    load.growing = load.backlog_late - load.backlog_early > tolerated;
-    return load;
 }
 
 }  // namespace hotcount::loadtest

@@ -10,6 +10,9 @@
 //
 // The window of measurement begins after the warm-up. An operation belongs to it by its intended
 // time (open loop) or by the time of its answer (closed loop). All operations stand in the ledger.
+//
+// A failure is no fast answer: what failed, had no answer or was never sent counts in the percentiles
+// as slower than the time limit of a call.
 #pragma once
 
 #include <array>
@@ -17,6 +20,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "driver.hpp"
 #include "histogram.hpp"
@@ -33,11 +38,32 @@ struct LoadSettings {
     std::uint32_t in_flight{0};  ///< Closed loop only: by completions, so many; 0: by workers.
     Duration warmup{std::chrono::seconds{1}};
     Duration duration{std::chrono::seconds{10}};
+    /// Of each call: what is not acknowledged counts as slower than this.
+    Duration timeout{0};
     TrafficSettings traffic{};
     UnvoteValue unvote{UnvoteValue::set_zero};
 };
 
 inline constexpr std::size_t kErrorCodes = static_cast<std::size_t>(ErrorCode::closed) + 1;
+
+/// What kept the rate where it was.
+enum class LoadBound : std::uint8_t {
+    schedule,   ///< Open loop: the schedule, which was kept.
+    workers,    ///< All of them waited for answers, and half of these took less than twice the
+                ///< fastest one: more workers may do more.
+    in_flight,  ///< The same of the calls in flight.
+    planner,    ///< The workers waited for their operations to be planned.
+    generator,  ///< The workers spent more time outside of calls than in them, or woke up late.
+    system,     ///< All waited for answers, which took twice as long as the fastest one or longer.
+};
+std::string_view to_string(LoadBound bound);
+
+/// What the workers did in the window, summed over them; open loop: but for waiting for slots.
+struct WorkerTime {
+    std::int64_t calls_ns{0};
+    std::int64_t own_ns{0};       ///< Open loop: outside of calls, planning included.
+    std::int64_t planning_ns{0};  ///< In the whole run; closed loop: it counts in calls_ns too.
+};
 
 /// Operations answered inside the window.
 struct Tally {
@@ -72,8 +98,17 @@ struct OfferedLoad {
     bool carried() const { return share >= kLeastShare && !growing; }
 };
 
+/// The answers of one kind of operation with one outcome, with the times that they really took.
+struct OutcomeTimes {
+    OperationKind kind;
+    Outcome outcome;
+    Histogram ns{};  ///< Open loop: intended -> done; closed loop: sent -> done.
+};
+
 struct LoadResult {
     Tally tally{};
+    std::vector<OutcomeTimes> outcomes{};  ///< Those that there were.
+    LoadBound bound{LoadBound::workers};
     double window_s{0};           ///< Length of the window; shorter than asked if cut short.
     std::uint64_t scheduled{0};   ///< Open loop: operations due in the window.
     std::uint64_t censored{0};    ///< Of those, never sent.
@@ -112,6 +147,10 @@ LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger
 
 /// Records that the ledger of such a run must hold at most; closed loop: `max_operations`.
 std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations);
+
+/// `service_ns`: of acknowledged calls.
+LoadBound find_bound(const LoadSettings& settings, const OfferedLoad& offered,
+                     const WorkerTime& time, const Histogram& service_ns);
 
 /// A pure function of the ledger. The window is [from_ns, until_ns) after the start of the run.
 OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,

@@ -122,6 +122,13 @@ Result<double> parse_rate(std::string_view text) {
     return *rate;
 }
 
+Result<double> parse_share(std::string_view text) {
+    constexpr std::array kShareUnits = {Unit{"%", 0.01}};
+    const auto share = scaled(text, kShareUnits);
+    if (!share || *share > 1) return refuse("share", text, "0.1% or 0.001, at most 100%");
+    return *share;
+}
+
 Result<Mix> parse_mix(std::string_view text) {
     constexpr std::string_view kTakes = "shares such as vote=80,unvote=5,read=15";
     Mix mix{0, 0, 0};

@@ -57,6 +57,9 @@ struct TrialSettings {
     TrafficSettings traffic{};
     Duration timeout{std::chrono::seconds{1}};
     std::uint64_t max_operations{20'000'000};
+    /// Of the calls in the window, the share that may fail or stay without an answer: above it the
+    /// run is inconclusive.
+    double max_errors{0.001};
     /// Empty: a file of the trial's own in its folder. Otherwise an absolute SQLite URL, or a
     /// server's, which may hold a password: redacted() is what may be shown.
     std::string database_url{};
@@ -143,6 +146,8 @@ Result<Duration> parse_duration(std::string_view text);
 Result<std::uint64_t> parse_count(std::string_view text);
 /// As a count, but may have a fraction: 0.5, 2.5k. Positive.
 Result<double> parse_rate(std::string_view text);
+/// 0.1%, or as a number 0.001; from 0 to 1.
+Result<double> parse_share(std::string_view text);
 /// vote=80,unvote=5,read=15; what is left out is 0.
 Result<Mix> parse_mix(std::string_view text);
 Result<Arrival> parse_arrival(std::string_view text);

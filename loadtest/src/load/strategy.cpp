@@ -120,6 +120,11 @@ bool is_views(const Strategy& strategy) {
     return strategy.workload == WorkloadKind::counters && strategy.way.starts_with("views");
 }
 
+bool is_on_sql(const Strategy& strategy) {
+    return strategy.workload == WorkloadKind::votes || strategy.store == StoreKind::sql ||
+           is_views(strategy);
+}
+
 const std::vector<Strategy>& all_strategies() {
     static const std::vector<Strategy> kAll = make_strategies();
     return kAll;

@@ -56,6 +56,8 @@ struct Strategy {
 
 /// Whether it is a WriteBehindCounter, on Redis and SQL.
 bool is_views(const Strategy& strategy);
+/// Whether it has tables.
+bool is_on_sql(const Strategy& strategy);
 
 /// All of them, by workload.
 const std::vector<Strategy>& all_strategies();

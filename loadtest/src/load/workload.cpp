@@ -13,6 +13,18 @@ std::uint64_t threshold(double share) {
 
 }  // namespace
 
+std::string_view to_string(OperationKind kind) {
+    switch (kind) {
+        case OperationKind::vote:
+            return "vote";
+        case OperationKind::unvote:
+            return "unvote";
+        case OperationKind::read:
+            return "read";
+    }
+    return "?";
+}
+
 Workload::Workload(const TrafficSettings& settings)
     : random_(mix(settings.seed, 0)),
       zipf_(settings.items, settings.zipf),

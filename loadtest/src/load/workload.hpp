@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <hotcount/detail/base/random.hpp>
+#include <string_view>
 #include <vector>
 
 #include "draws.hpp"
@@ -20,6 +21,7 @@
 namespace hotcount::loadtest {
 
 enum class OperationKind : std::uint8_t { vote, unvote, read };
+std::string_view to_string(OperationKind kind);
 
 struct Operation {
     std::int64_t item;  ///< 1 .. items.

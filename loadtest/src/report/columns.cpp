@@ -85,6 +85,24 @@ json error_codes(const TrialResult& trial) {
     return codes;
 }
 
+/// Of each kind of call and outcome, the times as they were.
+json outcomes(const TrialResult& trial) {
+    json all = json::object();
+    for (const OutcomeTimes& times : trial.load.outcomes) {
+        const Histogram& ns = times.ns;
+        all[std::string{to_string(times.kind)}][std::string{to_string(times.outcome)}] = {
+            {"count", ns.count()},
+            {"min", in_us(ns.min())},
+            {"mean", ns.mean() * 1e-3},
+            {"p50", in_us(ns.value_at(0.5))},
+            {"p90", in_us(ns.value_at(0.9))},
+            {"p99", in_us(ns.value_at(0.99))},
+            {"p999", in_us(ns.value_at(0.999))},
+            {"max", in_us(ns.max())}};
+    }
+    return all;
+}
+
 json least_offered(const Summary& summary) {
     double least = 1;
     for (const TrialResult& trial : summary.trials) {
@@ -259,6 +277,8 @@ std::vector<ReportColumn> make_columns() {
         {{"operations/refused", tally(&Tally::refused)}},
         {{"operations/repeated_votes", load(&R::repeated)}},
         {{"errors", error_codes}},
+        {{"outcomes_us", outcomes}},
+        {{"bound", [](const TrialResult& t) -> json { return to_string(t.load.bound); }}},
         {{"ok_per_s", per_second(&Tally::ok)}},
         {{"cpu_s", load(&R::cpu_s)}},
         {{"transactions", [](const TrialResult& t) { return t.stats.transactions; }}},

@@ -51,6 +51,7 @@ void summarise_strategy(Summary& summary) {
         summary.service_ns.merge(load.service_ns);
         summary.bystander_ns.merge(load.bystander_ns);
         summary.audit.add(trial.audit);
+        if (trial.audited) ++summary.audited;
         summary.overloaded = summary.overloaded || trial.overloaded();
         add_reasons(summary, trial);
         if (trial.conclusion == Conclusion::broken || summary.conclusion == Conclusion::passed) {
@@ -110,17 +111,33 @@ class Runner {
         for (const std::string& strategy : part.strategies) {
             result.summaries.emplace_back().strategy = strategy;
         }
-        for (std::uint32_t round = 0; round < part.rounds && !interrupt_; ++round) {
+        for (std::uint32_t round = 0; round < part.rounds && !over(); ++round) {
             for (const std::size_t index : order_of_round(round, part.strategies.size())) {
-                if (interrupt_) break;
-                HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_one(part, round, index));
-                result.summaries[index].trials.push_back(std::move(trial));
+                if (over()) break;
+                auto trial = run_one(part, round, index);
+                Summary& summary = result.summaries[index];
+                if (trial) {
+                    measured_ = true;
+                    summary.trials.push_back(std::move(*trial));
+                } else if (!measured_) {
+                    return trial.error();
+                } else {
+                    failed_ = true;
+                    summary.conclusion = Conclusion::inconclusive;
+                    summary.reasons.push_back(fmt::format("round {} could not be measured: {}",
+                                                          round + 1, trial.error().message));
+                }
             }
         }
         summarise(result);
-        if (interrupt_) result.conclusion = Conclusion::inconclusive;
+        if (over() && result.conclusion == Conclusion::passed) {
+            result.conclusion = Conclusion::inconclusive;
+        }
         return result;
     }
+
+    /// Nothing more is measured.
+    bool over() const { return failed_ || interrupt_; }
 
   private:
     Result<TrialResult> run_one(const Part& part, std::uint32_t round, std::size_t index) {
@@ -129,7 +146,8 @@ class Runner {
         std::string name = fmt::format("{}-{:02}-{}", part.name, round + 1, settings.strategy);
         std::replace(name.begin(), name.end(), '/', '-');
         fs::path database;
-        if (!settings.database_url.empty() && settings.workload == WorkloadKind::votes &&
+        HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+        if (!settings.database_url.empty() && is_on_sql(strategy) &&
             !on_database_server(settings.database_url)) {
             HOTCOUNT_TRY_ASSIGN(database, database_beside(settings.database_url, name));
             settings.database_url = sqlite_url(database);
@@ -164,6 +182,8 @@ class Runner {
     const std::atomic<bool>& interrupt_;
     ManagedServer* redis_;
     Progress& progress_;
+    bool measured_{false};  ///< At least one trial.
+    bool failed_{false};    ///< A trial after that could not be.
 };
 
 /// Operations per second that the fastest strategy of a part answered.
@@ -323,7 +343,7 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const fs::path
     Runner runner(folder, keep, provenance, interrupt, redis, progress);
     double closed_per_s = 0;
     for (Part part : parts) {
-        if (interrupt) break;
+        if (runner.over()) break;
         if (part.rate_may_fall && closed_per_s > 0) {
             part.settings.rate_per_s = rate_for(part.settings.rate_per_s, closed_per_s);
         }
@@ -338,7 +358,7 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const fs::path
         }
         comparison.parts.push_back(std::move(result));
     }
-    if (interrupt && comparison.conclusion == Conclusion::passed) {
+    if (runner.over() && comparison.conclusion == Conclusion::passed) {
         comparison.conclusion = Conclusion::inconclusive;
     }
     return comparison;

@@ -60,6 +60,7 @@ struct Summary {
     Histogram service_ns{};
     Histogram bystander_ns{};
     AuditResult audit{};
+    std::uint64_t audited{0};  ///< How many of the trials were.
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};
     bool overloaded{false};
@@ -97,7 +98,8 @@ void summarise(PartResult& result);
 
 /// Runs all parts below `folder`. Folders of trials are kept only if `keep`. With a database URL,
 /// every trial makes a file of its own beside it: votes.db becomes votes-closed-01-naive.db. `redis`
-/// as in TrialHooks.
+/// as in TrialHooks. An error only if nothing was measured: a trial that cannot be run later ends the
+/// comparison, which is then inconclusive and has what was measured before.
 Result<Comparison> run_comparison(const std::vector<Part>& parts,
                                   const std::filesystem::path& folder, bool keep,
                                   const nlohmann::json& provenance,

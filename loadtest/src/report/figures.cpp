@@ -149,7 +149,7 @@ Table run_table(const TrialResult& trial) {
 Table run_audit_table(const TrialResult& trial) {
     Line line;
     line.add("strategy", trial.settings.strategy);
-    line.add(trial.audit, trial.settings.workload, kRunAudit, true);
+    line.add(trial.audit, trial.settings.workload, kRunAudit, trial.audited);
     return table_of({line});
 }
 
@@ -169,7 +169,8 @@ Table comparison_table(const PartResult& result) {
             if (column.format == Format::time) line.cells.back() = "-";
             if (column.format == Format::percent) line.cells.back() += " overloaded";
         }
-        line.add(summary.audit, settings.workload, kCompare, true);
+        line.add(summary.audit, settings.workload, kCompare,
+                 summary.audited == summary.trials.size());
     }
     return table_of(lines);
 }
@@ -184,6 +185,23 @@ Table folder_audit_table(const std::vector<FolderAudit>& audits) {
         // One table for runs of all workloads has the columns of votes.
         line.add(audit.result, WorkloadKind::votes, kFolderAudit,
                  audit.conclusion != Conclusion::inconclusive);
+    }
+    return table_of(lines);
+}
+
+Table outcome_table(const TrialResult& trial) {
+    const TrialSettings& settings = trial.settings;
+    std::vector<Line> lines;
+    for (const OutcomeTimes& times : trial.load.outcomes) {
+        Line& line = lines.emplace_back();
+        line.add("call", fmt::format("{} {}", to_string(times.kind), to_string(times.outcome)));
+        line.add("count", grouped(static_cast<double>(times.ns.count())));
+        for (const auto& [name, quantile] : {std::pair{"p50", 0.5}, std::pair{"p99", 0.99}}) {
+            line.add(fmt::format("{}_{}", name, time_unit(settings).name),
+                     three_digits(in_us(times.ns.value_at(quantile)) * time_unit(settings).per_us));
+        }
+        line.add(fmt::format("max_{}", time_unit(settings).name),
+                 three_digits(in_us(times.ns.max()) * time_unit(settings).per_us));
     }
     return table_of(lines);
 }

@@ -23,6 +23,9 @@ nlohmann::json audit_figures(const AuditResult& audit);
 
 /// `run`: the load, and then what its audit found.
 Table run_table(const TrialResult& trial);
+/// The times of each kind of call and outcome, as they were: the first table counts what failed as
+/// slower than the time limit.
+Table outcome_table(const TrialResult& trial);
 Table run_audit_table(const TrialResult& trial);
 /// `compare`: a row for each strategy, the load and the audit.
 Table comparison_table(const PartResult& result);

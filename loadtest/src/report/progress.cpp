@@ -85,7 +85,7 @@ void Progress::end(const TrialResult& trial) {
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
         write_line(fmt::format("[{}/{}] {}: {:.0f} writes/s, audit {}", trial_, trials_, label_,
-                               rate, trial.audit.passed() ? "passed" : "FAILED"),
+                               rate, trial.audit_word()),
                    true);
     }
 }

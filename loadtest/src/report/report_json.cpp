@@ -36,6 +36,7 @@ json describe(const TrialSettings& settings) {
             {"mix", describe(settings.traffic.mix)},
             {"dup", settings.traffic.dup},
             {"seed", settings.traffic.seed},
+            {"max_errors", settings.max_errors},
             {"max_operations", settings.max_operations},
             {"database_url", without_password(settings.database_url)},
             {"managed_database", settings.managed_database},
@@ -74,6 +75,11 @@ void add_conclusion(json& document, Conclusion conclusion) {
     document["exit_code"] = static_cast<int>(conclusion);
 }
 
+/// Null: nothing was audited.
+json audit_of(const TrialResult& trial) {
+    return trial.audited ? audit_figures(trial.audit) : json(nullptr);
+}
+
 json describe(const Summary& summary) {
     json result = summary_figures(summary);
     result["strategy"] = summary.strategy;
@@ -89,7 +95,7 @@ json describe(const Summary& summary) {
     for (const TrialResult& trial : summary.trials) {
         trials.push_back({{"started", trial.started},
                           {"result", trial_figures(trial)},
-                          {"audit", audit_figures(trial.audit)},
+                          {"audit", audit_of(trial)},
                           {"conclusion", to_string(trial.conclusion)},
                           {"reasons", trial.reasons}});
     }
@@ -104,16 +110,28 @@ json describe_provenance(const std::vector<std::string>& command_line) {
             {"machine", describe_machine()}};
 }
 
-json run_document(const TrialResult& trial, const json& provenance, bool finished) {
+std::string_view to_string(RunState state) {
+    switch (state) {
+        case RunState::running:
+            return "running";
+        case RunState::measured:
+            return "measured";
+        case RunState::finished:
+            return "finished";
+    }
+    return "?";
+}
+
+json run_document(const TrialResult& trial, const json& provenance) {
     json document = envelope("run", provenance);
-    document["state"] = finished ? "finished" : "running";
+    document["state"] = to_string(trial.state);
     document["started"] = trial.started;
     document["settings"] = describe(trial.settings);
     document["place"] = trial.place;
     document["contract"] = describe(trial.contract);
-    if (!finished) return document;
+    if (trial.state == RunState::running) return document;
     document["result"] = trial_figures(trial);
-    document["audit"] = audit_figures(trial.audit);
+    document["audit"] = audit_of(trial);
     document["reasons"] = trial.reasons;
     add_conclusion(document, trial.conclusion);
     return document;
@@ -154,6 +172,7 @@ Result<TrialSettings> trial_settings_of(const json& document) {
         from.at("dup").get_to(settings.traffic.dup);
         from.at("seed").get_to(settings.traffic.seed);
         from.at("max_operations").get_to(settings.max_operations);
+        settings.max_errors = from.value("max_errors", settings.max_errors);
         from.at("database_url").get_to(settings.database_url);
         // Runs before there was Redis do not have these.
         settings.redis_url = from.value("redis_url", "");

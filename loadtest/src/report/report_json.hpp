@@ -22,9 +22,9 @@ inline constexpr const char* kSchema = "hotcount-load/1";
 /// What does not depend on the trial: the exact command, versions, the machine.
 nlohmann::json describe_provenance(const std::vector<std::string>& command_line);
 
-/// run.json, and what `run --json` prints. Unfinished: settings only, state "running".
-nlohmann::json run_document(const TrialResult& trial, const nlohmann::json& provenance,
-                            bool finished);
+/// run.json, and what `run --json` prints. While it runs: settings only. What was not audited has
+/// null for its audit.
+nlohmann::json run_document(const TrialResult& trial, const nlohmann::json& provenance);
 /// The settings of such a document. An error if it is none, or of another schema version.
 Result<TrialSettings> trial_settings_of(const nlohmann::json& document);
 

@@ -99,6 +99,11 @@ std::string audit_sentence(std::size_t runs, const AuditResult& audit) {
     return sentence + fmt::format(": {}.\n", audit.passed() ? allowed_or_clean(audit) : "BROKEN");
 }
 
+std::string not_audited_sentence(std::size_t audited, std::size_t runs) {
+    if (audited == runs) return {};
+    return fmt::format("Not audited: {} of {} runs.\n", runs - audited, runs);
+}
+
 std::string part_text(const PartResult& result) {
     const TrialSettings& settings = result.part.settings;
     std::vector<std::string> places;
@@ -150,7 +155,12 @@ std::string run_text(const TrialResult& trial) {
             100 * load.offered.share, time_text(settings, load.service_ns.value_at(0.5)),
             time_text(settings, load.service_ns.value_at(0.99)));
     }
-    if (tally.failed + tally.unknown > 0) text += fmt::format("  errors: {}\n", errors_line(tally));
+    if (tally.failed + tally.unknown > 0) {
+        text += fmt::format(
+            "  errors: {}; in the percentiles each counts as slower than the time limit of {}\n",
+            errors_line(tally), format_duration(settings.timeout));
+    }
+    text += fmt::format("  bound: {}\n", to_string(load.bound));
     if (load.repeated > 0) {
         text += fmt::format(
             "  {} votes repeated a user, because their items had run out of them; "
@@ -161,6 +171,7 @@ std::string run_text(const TrialResult& trial) {
         text += fmt::format("  the load ended with --max-ops {}, before its time\n",
                             whole(settings.max_operations));
     }
+    text += '\n' + outcome_table(trial).str();
     text += '\n' + run_audit_table(trial).str() + example_lines(trial.audit);
     text += "\nWhat an acknowledgement means\n" + contract_line(settings.strategy, trial.contract);
     for (const std::string& reason : trial.reasons) {
@@ -173,6 +184,7 @@ std::string compare_text(const Comparison& comparison) {
     std::string text = fmt::format("{}\n{}\n\n", comparison.title, machine_line());
     AuditResult all;
     std::size_t runs = 0;
+    std::size_t audited = 0;
     std::string contracts;
     std::vector<std::string> named;
     for (const PartResult& result : comparison.parts) {
@@ -180,6 +192,7 @@ std::string compare_text(const Comparison& comparison) {
         for (const Summary& summary : result.summaries) {
             all.add(summary.audit);
             runs += summary.trials.size();
+            audited += summary.audited;
             if (summary.trials.empty() ||
                 std::find(named.begin(), named.end(), summary.strategy) != named.end()) {
                 continue;
@@ -189,7 +202,9 @@ std::string compare_text(const Comparison& comparison) {
         }
     }
     for (const std::string& note : comparison.notes) text += note + "\n\n";
-    text += "What an acknowledgement means\n" + contracts + '\n' + audit_sentence(runs, all);
+    text += "What an acknowledgement means\n" + contracts + '\n';
+    if (audited > 0) text += audit_sentence(audited, all);
+    text += not_audited_sentence(audited, runs);
     if (comparison.conclusion == Conclusion::inconclusive) {
         text += "Inconclusive: see the reasons above.\n";
     }
@@ -210,11 +225,7 @@ std::string audit_text(const std::vector<FolderAudit>& audits) {
     }
     std::string text = folder_audit_table(audits).str() + notes;
     if (audited > 0) text += audit_sentence(audited, all);
-    if (audited < audits.size()) {
-        text +=
-            fmt::format("Not audited: {} of {} runs.\n", audits.size() - audited, audits.size());
-    }
-    return text;
+    return text + not_audited_sentence(audited, audits.size());
 }
 
 }  // namespace hotcount::loadtest

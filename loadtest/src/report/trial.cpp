@@ -46,6 +46,7 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
     if (settings.batch > 0) load.in_flight = settings.workers * settings.batch;
     load.warmup = settings.warmup;
     load.duration = settings.duration;
+    load.timeout = settings.timeout;
     load.traffic = settings.traffic;
     load.unvote = unvote;
     return load;
@@ -89,24 +90,58 @@ Result<void> write_evidence(const Target& target, const fs::path& folder) {
     return evidence.is_null() ? Result<void>{} : write_json(folder / kTargetFile, evidence);
 }
 
+std::string describe(LoadBound bound, const TrialSettings& settings) {
+    switch (bound) {
+        case LoadBound::schedule:
+            return "the schedule, which was kept";
+        case LoadBound::workers:
+            return fmt::format("the workers, all {} of which waited for answers", settings.workers);
+        case LoadBound::in_flight:
+            return "the calls in flight, all of which waited for answers";
+        case LoadBound::planner:
+            return "the planner: the workers waited for operations to be planned";
+        case LoadBound::generator:
+            return "the generator: its workers spent more time outside of calls than in them";
+        case LoadBound::system:
+            break;
+    }
+    return "the system: with all workers waiting, half of its answers took twice as long as the "
+           "fastest one or longer";
+}
+
+/// Again, from the beginning, as more becomes known.
 void conclude(TrialResult& trial) {
     const LoadResult& load = trial.load;
+    const Tally& tally = load.tally;
     std::vector<std::string>& reasons = trial.reasons;
+    trial.conclusion = Conclusion::passed;
+    reasons.clear();
     if (load.error) reasons.push_back("the load stopped: " + load.error->message);
     if (load.interrupted) reasons.emplace_back("it was interrupted");
     const bool overloaded = trial.settings.arrival != Arrival::closed && !load.offered.carried();
     // A strategy that is so late that it still serves the warm-up is overloaded, no more than that.
-    if (load.tally.ok() == 0 && (!overloaded || load.tally.answered() > 0)) {
+    if (tally.ok() == 0 && (!overloaded || tally.answered() > 0)) {
         reasons.emplace_back("nothing was acknowledged in the window");
     }
     if (overloaded) {
         reasons.push_back(
             fmt::format("overloaded: {:.1f} % of the schedule was offered, the "
-                        "backlog {}",
-                        100 * load.offered.share, load.offered.growing ? "grew" : "stayed flat"));
+                        "backlog {}; the rate was bound by {}",
+                        100 * load.offered.share, load.offered.growing ? "grew" : "stayed flat",
+                        describe(load.bound, trial.settings)));
     }
+    const auto answered = static_cast<double>(tally.answered());
+    const std::uint64_t errors = tally.failed + tally.unknown;
+    if (static_cast<double>(errors) > trial.settings.max_errors * answered) {
+        reasons.push_back(fmt::format(
+            "errors: {} of {} calls in the window failed or had no answer, {:.3g} %; --max-errors "
+            "allows {:.3g} %",
+            errors, tally.answered(), 100 * static_cast<double>(errors) / answered,
+            100 * trial.settings.max_errors));
+    }
+    reasons.insert(reasons.end(), trial.problems.begin(), trial.problems.end());
     if (!reasons.empty()) trial.conclusion = Conclusion::inconclusive;
-    if (!trial.audit.passed()) {
+    if (trial.audited && !trial.audit.passed()) {
         trial.conclusion = Conclusion::broken;
         reasons.insert(reasons.begin(), broken_reason(trial.audit));
     }
@@ -126,12 +161,44 @@ std::string_view to_string(Conclusion conclusion) {
     return "?";
 }
 
+std::string_view TrialResult::audit_word() const {
+    if (!audited) return "impossible";
+    if (!audit.passed()) return "FAILED";
+    return audit.allowed_breaches > 0 ? "allowed" : "passed";
+}
+
 bool TrialResult::overloaded() const {
     return conclusion == Conclusion::inconclusive && reasons.size() == 1 &&
            reasons[0].starts_with("overloaded");
 }
 
 namespace {
+
+/// What fails once there is a measurement makes it inconclusive.
+template <class T>
+void note(TrialResult& trial, std::string_view what, const Result<T>& done) {
+    if (!done) trial.problems.push_back(fmt::format("{}: {}", what, done.error().message));
+}
+
+/// Writes what is known by now.
+void keep(TrialResult& trial, const nlohmann::json& provenance, const fs::path& folder) {
+    conclude(trial);
+    const fs::path file = folder / kRunFile;
+    const std::size_t problems = trial.problems.size();
+    note(trial, "the result could not be kept", write_json(file, run_document(trial, provenance)));
+    if (trial.problems.size() > problems) conclude(trial);
+    // Without it the next one may find no room; what is kept by now stays.
+    if (trial.state != RunState::finished) (void)reserve_json(file);
+}
+
+/// A server that died counts from 0, or says nothing.
+TargetStats spent(const TargetStats& before, const TargetStats& after) {
+    const auto more = [](std::uint64_t from, std::uint64_t to) {
+        return to > from ? to - from : 0;
+    };
+    return {more(before.transactions, after.transactions),
+            more(before.statements, after.statements), more(before.busy_waits, after.busy_waits)};
+}
 
 Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopWatch& set_up,
                                   const fs::path& folder, const nlohmann::json& provenance,
@@ -140,11 +207,13 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     trial.contract = target.contract();
     trial.place = target.place();
     const LoadSettings load = load_settings(settings, target.unvote());
+    // First of all: what the folder is.
+    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance)));
+    HOTCOUNT_TRY(reserve_json(folder / kRunFile));
     HOTCOUNT_TRY_ASSIGN(
         const std::unique_ptr<Ledger> ledger,
         Ledger::create(folder / kLedgerFile, ledger_capacity(load, settings.max_operations),
                        settings.traffic.seed));
-    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance, false)));
     HOTCOUNT_TRY(target.begin());
     HOTCOUNT_TRY(write_evidence(target, folder));
     ManagedServer* const redis = on_redis(settings) ? hooks.redis : nullptr;
@@ -178,8 +247,11 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
         HOTCOUNT_TRY_ASSIGN(rebuilder, Rebuilder::start(settings));
     }
     trial.load = run_load(load, *driver, *ledger, hooks.interrupt, hooks.observe);
+    // From here on there is a measurement, which nothing may throw away.
     if (faults) {
-        HOTCOUNT_TRY_ASSIGN(trial.faults, faults->stop());
+        auto done = faults->stop();
+        note(trial, "what --fault asked for was not done", done);
+        if (done) trial.faults = *done;
     }
     if (rebuilder) trial.builds = rebuilder->stop();
     batches.reset();
@@ -190,17 +262,25 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
         processes.reset();
     }
     if (bystander) trial.load.bystander_ns = bystander->stop();
-    const TargetStats after = target.stats();
-    trial.stats = {after.transactions - before.transactions, after.statements - before.statements,
-                   after.busy_waits - before.busy_waits};
+    // Also makes room on a full disk.
+    note(trial, "the ledger keeps its length", ledger->finish());
+    trial.state = RunState::measured;
+    trial.problems.emplace_back("not audited: the audit has not come to an end");
+    keep(trial, provenance, folder);
+    trial.problems.pop_back();
 
+    // A server that does not answer any more may take its time to say so.
+    trial.stats = spent(before, target.stats());
     const StopWatch audit;
-    HOTCOUNT_TRY_ASSIGN(trial.audit, target.audit(*ledger));
-    HOTCOUNT_TRY(write_evidence(target, folder));
+    auto audited = target.audit(*ledger);
     trial.audit_s = audit.seconds();
-    conclude(trial);
-    HOTCOUNT_TRY(ledger->finish());
-    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance, true)));
+    note(trial, "audit impossible", audited);
+    if (audited) {
+        trial.audit = std::move(*audited);
+        trial.audited = true;
+        trial.state = RunState::finished;
+    }
+    note(trial, "a later audit is impossible", write_evidence(target, folder));
     return trial;
 }
 
@@ -220,33 +300,34 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     const StopWatch set_up;
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target, make_target(fresh.settings, folder));
     auto trial = run_on_target(std::move(fresh), *target, set_up, folder, provenance, hooks);
-    Result<void> saved;
-    if (hooks.redis && settings.keep && strategy.store == StoreKind::redis) {
-        saved = save_dump(*hooks.redis, folder);
+    if (!trial) {
+        (void)target->clean_up();  // No key is left on somebody's server.
+        return trial;
     }
-    // Also after a failure: no key is left on somebody's server.
+    if (hooks.redis && settings.keep && strategy.store == StoreKind::redis) {
+        note(*trial, "what the private Redis held could not be kept",
+             save_dump(*hooks.redis, folder));
+    }
     const auto cleaned = target->clean_up();
-    HOTCOUNT_TRY(trial);
-    HOTCOUNT_TRY(saved);
-    HOTCOUNT_TRY(cleaned);
+    // Of a server that is gone, the audit has said so.
+    if (trial->audited) note(*trial, "what the run left could not be removed", cleaned);
+    keep(*trial, provenance, folder);
     return trial;
 }
 
-namespace {
-
-/// Its data went with it. What is on SQLite or on a server of the user's is still there.
-Result<void> refuse_ended_database(const TrialSettings& settings, const std::string& database_url) {
-    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    const bool on_sql = strategy.workload == WorkloadKind::votes || is_views(strategy) ||
-                        strategy.store == StoreKind::sql;
-    if (!settings.managed_database || !database_url.empty() || !on_sql) return {};
-    return make_error(ErrorCode::config,
-                      fmt::format("audit impossible: the private database of this run of {} ended "
-                                  "with it; its verdict is in run.json",
-                                  strategy.name));
+std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy) {
+    if (strategy.store == StoreKind::memory) {
+        return fmt::format("the counts of {} are in the memory of the run, which ends with it",
+                           strategy.name);
+    }
+    if (settings.managed_database && is_on_sql(strategy)) {
+        return fmt::format(
+            "the votes or counts of {} are in the private database of the run, which ends with it; "
+            "--db with a server of yours, or without one SQLite in the folder, keeps them",
+            strategy.name);
+    }
+    return std::nullopt;
 }
-
-}  // namespace
 
 Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url,
                                  const std::string& database_url) {
@@ -277,7 +358,14 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
             "the run ended before its first write: there is nothing to audit");
         return audit;
     }
-    HOTCOUNT_TRY(refuse_ended_database(audit.settings, database_url));
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(audit.settings.strategy));
+    // A database that somebody names is there.
+    audit.settings.managed_database = audit.settings.managed_database && database_url.empty();
+    if (const auto why = why_not_again(audit.settings, strategy)) {
+        return make_error(
+            ErrorCode::config,
+            fmt::format("audit impossible: {}; its verdict is in {}", *why, kRunFile));
+    }
     std::unique_ptr<ManagedServer> redis;
     if (audit.settings.managed_redis && redis_url.empty() && on_redis(audit.settings)) {
         HOTCOUNT_TRY_ASSIGN(redis, start_on_dump(folder, audit.settings));

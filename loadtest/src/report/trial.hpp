@@ -9,6 +9,7 @@
 #include <hotcount/votes.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,13 +30,24 @@ enum class Conclusion : std::uint8_t {
 };
 std::string_view to_string(Conclusion conclusion);
 
+/// As run.json says it.
+enum class RunState : std::uint8_t {
+    running,   ///< The load; or the program was killed in it.
+    measured,  ///< The load ended and its figures are kept; the audit did not come to an end.
+    finished,
+};
+
 struct TrialResult {
     TrialSettings settings{};
+    RunState state{RunState::running};
     std::string started{};  ///< UTC.
     Contract contract{};
     std::string place{};
     LoadResult load{};
     AuditResult audit{};
+    bool audited{false};
+    /// What went wrong after the load: why nothing was audited, what could not be kept or removed.
+    std::vector<std::string> problems{};
     TargetStats stats{};      ///< Of the load, its warm-up included.
     std::uint64_t kills{0};   ///< Processes of callers that were killed in the load, ...
     std::uint64_t stalls{0};  ///< ... and how often one was stopped.
@@ -46,6 +58,8 @@ struct TrialResult {
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};  ///< Why it is not `passed`.
 
+    /// passed, allowed, FAILED, or impossible.
+    std::string_view audit_word() const;
     /// The only thing wrong is that the strategy did not keep up with the schedule.
     bool overloaded() const;
 };
@@ -62,7 +76,9 @@ struct TrialHooks {
 };
 
 /// Runs in `folder`, which exists. `provenance` (command, versions, machine) goes into run.json,
-/// which is written before the first operation is sent.
+/// which is written before the first operation is sent, with the figures when the load has ended, and
+/// with the verdict after the audit. An error only if nothing was measured: whatever fails later is
+/// one of the problems of an inconclusive result.
 Result<TrialResult> run_trial(const TrialSettings& settings, const std::filesystem::path& folder,
                               const nlohmann::json& provenance, const TrialHooks& hooks);
 
@@ -82,6 +98,10 @@ struct FolderAudit {
 Result<FolderAudit> audit_folder(const std::filesystem::path& folder,
                                  const std::string& redis_url = {},
                                  const std::string& database_url = {});
+
+/// Why nobody can audit a run of these settings again, once this program has ended; none if one can.
+/// What it measured, its verdict and its ledger are in its folder all the same.
+std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy);
 
 /// A folder that audit_folder() failed for: what it says of its run, and why.
 FolderAudit not_audited(const std::filesystem::path& folder, const Error& why);

@@ -181,10 +181,17 @@ Result<std::int64_t> PlainVotes::read_database(const sql::Statement& statement, 
     return found;
 }
 
-Result<void> PlainVotes::begin() {
+Result<void> PlainVotes::clean_up() {
     if (!client_) return {};
+    worker_ = {};
     constexpr std::string_view kFlush[] = {"FLUSHALL"};
     HOTCOUNT_TRY(client_->execute(kFlush, kWorkerTimeout));
+    return {};
+}
+
+Result<void> PlainVotes::begin() {
+    HOTCOUNT_TRY(clean_up());
+    if (!client_) return {};
     worker_ = std::jthread([this](const std::stop_token& ended) {
         std::mutex mutex;
         std::condition_variable_any wake;

@@ -36,6 +36,8 @@ class PlainVotes final : public Driver {
     Result<void> begin();
     /// Ends the worker, after a last pass that saves every key.
     Result<void> settle();
+    /// Takes its keys away: they have no prefix, and the Redis is the generator's own.
+    Result<void> clean_up();
     /// What the contract allows is no failure: counts that nobody keeps, or that drift.
     void excuse(AuditResult& result) const;
 

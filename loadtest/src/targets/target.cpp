@@ -152,6 +152,7 @@ class VotesTarget final : public Target {
         return result;
     }
     Result<void> clean_up() override {
+        if (plain_) HOTCOUNT_TRY(plain_->clean_up());
         if (store_ && !keep_keys_) HOTCOUNT_TRY(store_->remove_keys());
         if (!file_.empty() || keep_tables_) return {};
         return drop_tables(*database_, votes_->options());
@@ -225,12 +226,6 @@ Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
     if (is_views(strategy)) return make_views_target(settings, strategy, folder, false);
-    if (strategy.store == StoreKind::memory) {
-        return make_error(ErrorCode::config,
-                          fmt::format("audit impossible: a run of {} had its counts in its own "
-                                      "memory, which went with it; its verdict is in run.json",
-                                      strategy.name));
-    }
     if (strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql) {
         return make_slots_target(settings, strategy, folder, false);
     }

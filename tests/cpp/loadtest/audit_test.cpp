@@ -295,6 +295,89 @@ TEST_F(AuditTest, FindsACountThatIsWrong) {
     EXPECT_EQ(again->conclusion, Conclusion::broken);
 }
 
+/// Of twenty calls one has no answer.
+class SometimesLateDriver final : public Driver {
+  public:
+    explicit SometimesLateDriver(Driver& inner) : inner_(inner) {}
+    Answer apply(const Operation& operation) override {
+        const Answer answer = inner_.apply(operation);
+        if (calls_.fetch_add(1) % 20 != 10) return answer;
+        return {Outcome::unknown, ErrorCode::deadline};
+    }
+
+  private:
+    Driver& inner_;
+    std::atomic<std::uint64_t> calls_{0};
+};
+
+TEST_F(AuditTest, FailuresAreAVerdictAndTheirMeasurementIsKept) {
+    settings_.max_operations = 2000;
+    const auto late = [](Driver& inner) { return std::make_unique<SometimesLateDriver>(inner); };
+    const TrialResult trial = run(late);
+    EXPECT_EQ(trial.load.tally.unknown, 100U);
+    EXPECT_TRUE(trial.audit.passed());
+    EXPECT_EQ(trial.conclusion, Conclusion::inconclusive);
+    EXPECT_THAT(trial.reasons, testing::ElementsAre(HasSubstr("100 of 2000 calls")));
+    EXPECT_THAT(trial.reasons, Contains(HasSubstr("5 %; --max-errors allows 0.1 %")));
+    const auto kept = read_json(folder_ / kRunFile).value();
+    EXPECT_EQ(kept["state"], "finished");
+    EXPECT_EQ(kept["exit_code"], 3);
+    EXPECT_EQ(kept["result"]["operations"]["ok"], 1900);
+    EXPECT_GT(kept["result"]["outcomes_us"]["vote"]["unknown"]["count"], 50);
+    EXPECT_GT(kept["result"]["service_us"]["p99"], 1'000'000) << "the time limit is 1 s";
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run.json.new"));
+
+    const TemporaryFolder second;
+    settings_.database_url.clear();
+    settings_.max_errors = 0.05;
+    const TrialHooks hooks{interrupt_, {}, {}, late};
+    const auto allowed = run_trial(settings_, second.path(), nlohmann::json::object(), hooks);
+    EXPECT_EQ(allowed->conclusion, Conclusion::passed) << testing::PrintToString(allowed->reasons);
+}
+
+/// With its last call takes the votes away.
+class ThievingDriver final : public Driver {
+  public:
+    ThievingDriver(Driver& inner, std::uint64_t calls, std::shared_ptr<sql::Database> database)
+        : inner_(inner), left_(calls), database_(std::move(database)) {}
+    Answer apply(const Operation& operation) override {
+        const Answer answer = inner_.apply(operation);
+        if (--left_ > 0) return answer;
+        const auto writer = database_->writer(Deadline::after(std::chrono::seconds{5}));
+        EXPECT_TRUE((*writer)->run_script("ALTER TABLE vote RENAME TO stolen"));
+        return answer;
+    }
+
+  private:
+    Driver& inner_;
+    std::uint64_t left_;
+    std::shared_ptr<sql::Database> database_;
+};
+
+TEST_F(AuditTest, AnAuditThatIsImpossibleLeavesTheMeasurement) {
+    settings_.strategy = "naive";
+    settings_.max_operations = 100;
+    settings_.workers = 1;
+    const TrialResult trial = run([&](Driver& inner) {
+        return std::make_unique<ThievingDriver>(inner, settings_.max_operations, database());
+    });
+    EXPECT_FALSE(trial.audited);
+    EXPECT_EQ(trial.load.tally.ok(), 100U);
+    EXPECT_EQ(trial.conclusion, Conclusion::inconclusive);
+    EXPECT_THAT(trial.reasons, testing::ElementsAre(HasSubstr("audit impossible: ")));
+    const auto kept = read_json(folder_ / kRunFile).value();
+    EXPECT_EQ(kept["state"], "measured");
+    EXPECT_TRUE(kept["audit"].is_null());
+    EXPECT_EQ(kept["result"]["operations"]["ok"], 100);
+    // When they are back, so is the audit.
+    const auto writer = database()->writer(Deadline::after(std::chrono::seconds{5}));
+    ASSERT_TRUE((*writer)->run_script("ALTER TABLE stolen RENAME TO vote"));
+    const auto again = audit_folder(folder_.path());
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(again->state, "measured");
+    EXPECT_EQ(again->conclusion, Conclusion::passed);
+}
+
 TEST_F(AuditTest, RefusesTablesThatHoldVotesAlready) {
     ASSERT_EQ(run().conclusion, Conclusion::passed);
     const TemporaryFolder second;
@@ -365,7 +448,7 @@ TEST_F(AuditTest, CountersAreHeldAgainstTheirAdds) {
     // A counter cannot be audited once its process has ended.
     const auto again = audit_folder(folder_.path());
     ASSERT_FALSE(again);
-    EXPECT_THAT(again.error().message, HasSubstr("in its own memory"));
+    EXPECT_THAT(again.error().message, HasSubstr("in the memory of the run"));
 }
 
 TEST_F(AuditTest, FindsEveryAddThatACounterDrops) {

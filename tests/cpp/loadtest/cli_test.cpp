@@ -64,6 +64,18 @@ TEST(CommandLine, RunTakesOneStrategyAndARate) {
     EXPECT_THAT(refuse({"run", "-s", "naive,batched"}), HasSubstr("compare"));
 }
 
+TEST(CommandLine, CallsMayFailWhereTheyAreMadeToFail) {
+    EXPECT_EQ(accept({"run"}).trial.max_errors, 0.001);
+    EXPECT_EQ(accept({"run", "--max-errors", "5%"}).trial.max_errors, 0.05);
+    const std::vector<std::string> killed = {
+        "run", "-s", "naive", "--db", "sqlite:///x", "--processes", "2", "--kill-every", "1s"};
+    EXPECT_EQ(accept(killed).trial.max_errors, 1);
+    const std::vector<std::string> outage = {"run", "-s", "redis",    "--managed", "redis",
+                                             "-d",  "3s", "--outage", "1s"};
+    EXPECT_EQ(accept(outage).trial.max_errors, 1);
+    EXPECT_THAT(refuse({"run", "--max-errors", "some"}), HasSubstr("0.1%"));
+}
+
 TEST(CommandLine, WithoutARateTheLoopIsClosed) {
     EXPECT_EQ(accept({"run"}).trial.arrival, Arrival::closed);
     EXPECT_EQ(accept({"run", "--arrival", "closed"}).trial.arrival, Arrival::closed);

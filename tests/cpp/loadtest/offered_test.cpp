@@ -73,5 +73,36 @@ TEST_F(OfferedTest, ABacklogOfTheWarmUpThatStaysIsNotHeldAgainstTheWindow) {
     EXPECT_TRUE(load.carried());
 }
 
+/// Ten calls that took `fastest` and ninety that took `others`.
+Histogram calls_of(std::int64_t fastest, std::int64_t others) {
+    Histogram times;
+    for (int i = 0; i < 10; ++i) times.record(fastest);
+    for (int i = 0; i < 90; ++i) times.record(others);
+    return times;
+}
+
+TEST(LoadBound, NamesWhatKeptTheRateBack) {
+    LoadSettings closed;
+    LoadSettings in_flight;
+    in_flight.in_flight = 100;
+    LoadSettings open;
+    open.arrival = Arrival::poisson;
+    OfferedLoad late;
+    late.share = 0.5;
+    const Histogram even = calls_of(1000, 1500);
+    const Histogram slower = calls_of(1000, 9000);
+    const WorkerTime calls{1000, 10, 5};
+    EXPECT_EQ(find_bound(open, {}, calls, slower), LoadBound::schedule);
+    EXPECT_EQ(find_bound(open, late, calls, even), LoadBound::workers);
+    EXPECT_EQ(find_bound(open, late, calls, slower), LoadBound::system);
+    EXPECT_EQ(find_bound(open, late, calls, {}), LoadBound::system) << "nothing was answered";
+    EXPECT_EQ(find_bound(open, late, {1000, 1200, 100}, even), LoadBound::generator);
+    EXPECT_EQ(find_bound(open, late, {1000, 1200, 700}, even), LoadBound::planner);
+    EXPECT_EQ(find_bound(closed, {}, calls, even), LoadBound::workers);
+    EXPECT_EQ(find_bound(closed, {}, calls, slower), LoadBound::system);
+    EXPECT_EQ(find_bound(closed, {}, {1000, 0, 600}, even), LoadBound::planner);
+    EXPECT_EQ(find_bound(in_flight, {}, calls, even), LoadBound::in_flight);
+}
+
 }  // namespace
 }  // namespace hotcount::loadtest

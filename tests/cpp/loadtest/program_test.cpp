@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cli/cli.hpp"
+#include "load/owned_folder.hpp"
 #include "load/run_folder.hpp"
 #include "report/machine.hpp"
 #include "temporary_folder.hpp"
@@ -193,6 +194,29 @@ TEST(Program, CompareRunsEveryStrategyInEveryRound) {
     EXPECT_THAT(audited.out, HasSubstr("Audit of 4 runs"));
 }
 
+TEST(Program, AComparisonThatCannotGoOnKeepsWhatItMeasured) {
+    const TemporaryFolder parent;
+    const std::string folder = (parent / "compare").string();
+    const auto arguments = small({"compare", "-s", "naive,batched", "--rounds", "2", "--json",
+                                  "--out", folder, "--db", sqlite_url(parent / "votes.db")});
+    std::ofstream(parent / "votes-closed-02-naive.db") << "no database, and no empty file either";
+    const Output output = run(arguments);
+    EXPECT_EQ(output.code, 3) << output.log;
+    const json document = json::parse(output.out);
+    EXPECT_EQ(document["conclusion"], "inconclusive");
+    const json& strategies = document["parts"][0]["strategies"];
+    EXPECT_EQ(strategies[0]["trials"].size(), 1U);
+    EXPECT_EQ(strategies[1]["trials"].size(), 2U);
+    EXPECT_THAT(strategies[0]["reasons"].dump(), HasSubstr("round 2 could not be measured"));
+    EXPECT_EQ(read_json(parent / "compare" / kCompareFile).value()["parts"], document["parts"]);
+    // Of one that measured nothing there is nothing to keep.
+    std::ofstream(parent / "votes-closed-01-naive.db") << "no database, and no empty file either";
+    std::filesystem::remove_all(folder);
+    const Output none = run(arguments);
+    EXPECT_EQ(none.out, "");
+    EXPECT_NE(none.code, 0);
+}
+
 /// Nothing can be started while it lives.
 class EmptyPath {
   public:
@@ -287,6 +311,23 @@ TEST(RunFolder, ATemporaryOneGoes) {
         std::ofstream(path / "something") << "x";
     }
     EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(OwnedFolder, TheNextOneTakesAwayThoseOfDeadOwnersAndNoOthers) {
+    const TemporaryFolder parent;
+    const auto living = OwnedFolder::make(parent.path(), "load-").value();
+    std::filesystem::create_directory(parent / "load-theirs");
+    std::filesystem::create_directory(parent / "load-ABCDEF-longer");
+    std::ofstream(parent / "load-ABCDEF-longer" / kOwnerFile);
+    // A process that was killed: its folder is there, and its lock is not.
+    std::filesystem::create_directories(parent / "load-killed" / "below");
+    std::ofstream(parent / "load-killed" / kOwnerFile);
+    const auto next = OwnedFolder::make(parent.path(), "load-").value();
+    EXPECT_FALSE(std::filesystem::exists(parent / "load-killed"));
+    EXPECT_TRUE(std::filesystem::exists(living.path() / kOwnerFile));
+    EXPECT_TRUE(std::filesystem::exists(parent / "load-theirs")) << "nobody's: it has no owner";
+    EXPECT_TRUE(std::filesystem::exists(parent / "load-ABCDEF-longer"));
+    EXPECT_TRUE(std::filesystem::exists(next.path()));
 }
 
 }  // namespace

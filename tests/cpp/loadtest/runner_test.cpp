@@ -149,6 +149,43 @@ TEST_F(RunnerTest, RefusedAndUnknownAnswersAreTalliedByTheirCode) {
     }
 }
 
+TEST_F(RunnerTest, WhatIsNotAcknowledgedCountsAsSlowerThanTheTimeLimit) {
+    FailingDriver driver;
+    LoadSettings settings = closed_loop(seconds{30}, 2);
+    settings.timeout = seconds{100};
+    const LoadResult result = run(settings, driver, 1000);
+    // Of ten calls two fail, and at once: without this they would make the percentiles better.
+    EXPECT_LT(result.service_ns.value_at(0.8), 10'000'000'000);
+    EXPECT_GT(result.service_ns.value_at(0.81), 100'000'000'000);
+    std::uint64_t answered = 0;
+    for (const OutcomeTimes& times : result.outcomes) {
+        answered += times.ns.count();
+        EXPECT_LT(times.ns.max(), 10'000'000'000) << "as they were";
+    }
+    EXPECT_EQ(answered, 1000U);
+    EXPECT_GE(result.outcomes.size(), 6U) << "votes and reads, each with three outcomes";
+}
+
+TEST_F(RunnerTest, WhatWasNeverSentCountsAsSlowerThanTheTimeLimit) {
+    SlowDriver driver(milliseconds{50});
+    LoadSettings settings = open_loop(1000, milliseconds{100}, 1);
+    settings.timeout = seconds{100};
+    const LoadResult result = run(settings, driver);
+    EXPECT_GT(result.censored, 50U);
+    EXPECT_GT(result.response_ns.value_at(0.5), 100'000'000'000);
+    EXPECT_FALSE(result.offered.carried());
+    EXPECT_NE(result.bound, LoadBound::schedule);
+    EXPECT_NE(result.bound, LoadBound::generator) << "its workers were in calls";
+}
+
+TEST_F(RunnerTest, ALoadThatTheGeneratorCannotMakeIsBoundByIt) {
+    NoopDriver driver;
+    const LoadResult result = run(open_loop(100e6, milliseconds{20}, 1), driver);
+    EXPECT_FALSE(result.offered.carried());
+    EXPECT_TRUE(result.bound == LoadBound::generator || result.bound == LoadBound::planner)
+        << to_string(result.bound);
+}
+
 TEST_F(RunnerTest, AnInterruptEndsItEarly) {
     SlowDriver driver(milliseconds{1});
     std::thread interrupter([&] {

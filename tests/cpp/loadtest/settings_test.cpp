@@ -183,5 +183,15 @@ TEST(AbsoluteDatabaseUrl, KeepsTheFileReachableFromAnyFolder) {
     }
 }
 
+TEST(ParseShare, TakesPercentAndNumbersUpToOne) {
+    EXPECT_DOUBLE_EQ(parse_share("0.1%").value(), 0.001);
+    EXPECT_DOUBLE_EQ(parse_share("0.25").value(), 0.25);
+    EXPECT_DOUBLE_EQ(parse_share("100%").value(), 1);
+    EXPECT_DOUBLE_EQ(parse_share("0").value(), 0);
+    for (const char* wrong : {"", "%", "101%", "2", "-1%", "few", "1 %", "1%%"}) {
+        EXPECT_FALSE(parse_share(wrong)) << wrong;
+    }
+}
+
 }  // namespace
 }  // namespace hotcount::loadtest

@@ -54,6 +54,20 @@ class BreakingDriver final : public Driver {
     std::atomic<std::uint64_t> writes_{0};
 };
 
+/// Makes every write twice, and tells of one.
+class TwiceDriver final : public Driver {
+  public:
+    explicit TwiceDriver(Driver& inner) : inner_(inner) {}
+    Answer apply(const Operation& operation) override {
+        const Answer answer = inner_.apply(operation);
+        if (operation.kind != OperationKind::read) (void)inner_.apply(operation);
+        return answer;
+    }
+
+  private:
+    Driver& inner_;
+};
+
 class StoreAuditTest : public testing::Test {
   protected:
     StoreAuditTest() {
@@ -67,16 +81,24 @@ class StoreAuditTest : public testing::Test {
         settings_.key_prefix = "store_audit_test";
     }
 
+    using Wrap = std::function<std::unique_ptr<Driver>(Driver&)>;
+
     TrialResult run(const std::string& strategy, const Breach& breach = {},
                     std::uint64_t every = 1000) {
+        return run_wrapped(
+            [&](Driver& inner) -> std::unique_ptr<Driver> {
+                if (!breach) return nullptr;
+                auto store = memory::named_store(settings_.key_prefix).value();
+                return std::make_unique<BreakingDriver>(inner, breach, std::move(store), every,
+                                                        breaches_);
+            },
+            strategy);
+    }
+
+    TrialResult run_wrapped(const Wrap& wrap, const std::string& strategy) {
         settings_.strategy = strategy;
         settings_.workload = find_strategy(strategy).value().workload;
-        const TrialHooks hooks{interrupt_, {}, {}, [&](Driver& inner) -> std::unique_ptr<Driver> {
-                                   if (!breach) return nullptr;
-                                   auto store = memory::named_store(settings_.key_prefix).value();
-                                   return std::make_unique<BreakingDriver>(
-                                       inner, breach, std::move(store), every, breaches_);
-                               }};
+        const TrialHooks hooks{interrupt_, {}, {}, wrap};
         const TemporaryFolder folder;
         auto trial = run_trial(settings_, folder.path(), nlohmann::json::object(), hooks);
         EXPECT_TRUE(trial) << trial.error().message;
@@ -156,6 +178,51 @@ TEST_F(StoreAuditTest, FindsValuesThatNoLifeOfAShortLivedCounterCameTo) {
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
+/// Behind the back of the counter.
+bool add_behind(const Operation& operation, memory::Store& store, std::int64_t n) {
+    const auto change = [n](memory::Entry* entry) {
+        if (entry == nullptr) return Result<bool>{false};
+        *entry->as<std::int64_t>(false) += n;
+        return Result<bool>{true};
+    };
+    return store.modify("count:item:" + std::to_string(operation.item), change).value();
+}
+bool lose_an_add(const Operation& operation, Answer&, memory::Store& store) {
+    return add_behind(operation, store, -1);
+}
+bool double_an_add(const Operation& operation, Answer&, memory::Store& store) {
+    return add_behind(operation, store, 1);
+}
+
+TEST_F(StoreAuditTest, FindsEveryAddThatIsLostOrCountedTwice) {
+    for (const char* const strategy : {"memory", "memory/ttl"}) {
+        breaches_ = 0;
+        const TrialResult low = run(strategy, lose_an_add);
+        EXPECT_GE(breaches_.load(), 40U);
+        EXPECT_EQ(low.audit.lost(), breaches_.load()) << strategy;
+        EXPECT_EQ(low.conclusion, Conclusion::broken);
+        breaches_ = 0;
+        const TrialResult high = run(strategy, double_an_add);
+        EXPECT_EQ(high.audit.doubled(), breaches_.load()) << strategy;
+        EXPECT_EQ(high.conclusion, Conclusion::broken);
+    }
+}
+
+TEST_F(StoreAuditTest, FindsAddsToShortLivedCountersThatAreLostOrCountedTwice) {
+    // One caller, and lives far longer than the time between two adds: the next one is told a number
+    // that comes again, or one whose predecessor nobody was told.
+    settings_.workers = 1;
+    settings_.traffic.items = 2;
+    settings_.life = std::chrono::milliseconds{500};
+    EXPECT_EQ(run("memory/ttl").conclusion, Conclusion::passed);
+    for (const auto& breach : {lose_an_add, double_an_add}) {
+        const TrialResult trial = run("memory/ttl", breach, 10'000);
+        EXPECT_GT(trial.audit.wrong_answers, 0U);
+        EXPECT_EQ(trial.conclusion, Conclusion::broken);
+    }
+    EXPECT_GE(breaches_.load(), 6U);
+}
+
 TEST_F(StoreAuditTest, FindsEveryCounterThatNeverExpires) {
     const TrialResult trial = run("memory/ttl", leave_a_key);
     EXPECT_GE(breaches_.load(), 40U);
@@ -193,6 +260,22 @@ TEST_P(LimiterAuditTest, FindsEveryHitDeniedWithoutACause) {
     EXPECT_EQ(trial.audit.wrong_refusals, breaches_.load());
     EXPECT_EQ(trial.audit.over_admitted, 0U);
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+TEST_P(LimiterAuditTest, FindsHitsThatTheStoreForgotAndHitsThatItCountedTwice) {
+    settings_.limit = Rate::parse("20/300 days").value();
+    const auto forget = [](const Operation&, Answer&, memory::Store& store) {
+        return store.erase_if([](const std::string&, const memory::Entry&) { return true; }) > 0;
+    };
+    const TrialResult forgotten = run(GetParam(), forget, 10'000);
+    EXPECT_GE(breaches_.load(), 3U);
+    EXPECT_GT(forgotten.audit.over_admitted, 0U);
+    EXPECT_EQ(forgotten.conclusion, Conclusion::broken);
+    // Twice for every caller: half of what the limit allows is admitted.
+    const TrialResult doubled = run_wrapped(
+        [&](Driver& inner) { return std::make_unique<TwiceDriver>(inner); }, GetParam());
+    EXPECT_GT(doubled.audit.wrong_refusals, 0U);
+    EXPECT_EQ(doubled.conclusion, Conclusion::broken);
 }
 
 TEST_P(LimiterAuditTest, FindsEveryKeyThatNeverExpires) {

@@ -211,12 +211,13 @@ def test_a_server_that_dies_is_a_failure_that_names_it(
 ) -> None:
     (server,) = servers_in(temporary)
     os.kill(server, signal.SIGKILL)
-    time.sleep(0.2)
     generator.send_signal(signal.SIGINT)
-    out, err = generator.communicate(timeout=60)
+    out, _ = generator.communicate(timeout=60)
     assert generator.returncode == 3
-    assert out == ""
-    assert "redis.sock" in err
+    document = json.loads(out)
+    assert document["result"]["operations"]["ok"] > 0
+    assert document["audit"] is None
+    assert any("redis.sock" in reason for reason in document["reasons"])
 
 
 def test_without_redis_server_the_package_is_named(
@@ -409,7 +410,7 @@ def test_an_audit_of_data_that_ended_with_its_run_is_refused_by_name(tmp_path: P
     assert json.loads((out / "run.json").read_text())["audit"]["passed"]
     again = run("audit", str(out))
     assert again.returncode == 3
-    assert "audit impossible: a run of memory/gcra" in again.stdout
+    assert "audit impossible: the counts of memory/gcra are in the memory" in again.stdout
     # Nothing is said of what was not looked at.
     assert "nothing lost" not in again.stdout
 

@@ -1,0 +1,178 @@
+"""Each kind of audit finds an effect that is missing and one that is there twice.
+
+Somebody changes what a run left; the audit of its folder must say how much, and exit with 1.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.load_generator import SMALL, run, run_json
+from tests.support.servers import RedisServer
+
+LOAD = ["-d", "100ms", "--mix", "vote=1", *SMALL]
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As test_hotcount_load_redis has it: short enough for the path of a socket."""
+    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
+        monkeypatch.setenv("TMPDIR", name)
+        yield Path(name)
+
+
+def audited(folder: Path) -> tuple[int, dict[str, Any]]:
+    code, document = run_json("audit", str(folder))
+    (found,) = document["runs"]
+    return code, found["audit"]
+
+
+def change(folder: Path, *statements: str) -> None:
+    with sqlite3.connect(folder / "votes.sqlite3") as database:
+        for statement in statements:
+            assert database.execute(statement).rowcount == 1, statement
+    database.close()
+
+
+def row_of(table: str, order: str) -> str:
+    where = 'SELECT "key" FROM {0} WHERE {1} > 2 ORDER BY "key" {2} LIMIT 1'
+    column = "count" if table == "hotcount_slot" else "total"
+    return f'WHERE {column} > 2 AND "key" = ({where.format(table, column, order)})'
+
+
+def test_slots_that_lost_and_doubled_adds_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    # One slot, so that a key is one row.
+    arguments = ["run", "-s", "slots/sticky", "--slots", "1", "--out", str(folder)]
+    assert run(*arguments, *LOAD, "-w", "1").returncode == 0
+    assert audited(folder)[0] == 0
+    change(
+        folder,
+        f"UPDATE hotcount_slot SET count = count - 2 {row_of('hotcount_slot', 'ASC')}",
+        f"UPDATE hotcount_slot SET count = count + 3 {row_of('hotcount_slot', 'DESC')}",
+    )
+    code, found = audited(folder)
+    assert (code, found["lost"], found["double"]) == (1, 2, 3)
+
+
+def test_rows_that_insert_only_lost_or_made_up_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert run("run", "-s", "insert_only", "--out", str(folder), *LOAD).returncode == 0
+    assert audited(folder)[0] == 0
+    change(
+        folder,
+        "DELETE FROM vote WHERE (item_id, user_id) = (SELECT item_id, user_id FROM vote LIMIT 1)",
+        "INSERT INTO vote (item_id, user_id, val) VALUES (3, 987654321, 1)",
+    )
+    code, found = audited(folder)
+    assert (code, found["lost"], found["ghost"]) == (1, 1, 1)
+
+
+@pytest.mark.long
+@pytest.mark.server
+def test_totals_of_views_that_lost_and_doubled_adds_are_found(
+    temporary: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    arguments = ["run", "-s", "redis/views", "--managed", "redis", "--out", str(folder)]
+    assert run(*arguments, *LOAD).returncode == 0
+    assert audited(folder)[0] == 0
+    change(
+        folder,
+        f"UPDATE hotcount_views SET total = total - 2 {row_of('hotcount_views', 'ASC')}",
+        f"UPDATE hotcount_views SET total = total + 3 {row_of('hotcount_views', 'DESC')}",
+    )
+    code, found = audited(folder)
+    assert (code, found["lost"], found["double"]) == (1, 2, 3)
+
+
+@pytest.mark.long
+@pytest.mark.server
+@pytest.mark.parametrize("strategy", ["redis/seed_cached", "redis/write_behind"])
+def test_rows_behind_a_cache_that_are_missing_or_made_up_are_found(
+    temporary: Path, tmp_path: Path, strategy: str
+) -> None:
+    folder = tmp_path / "run"
+    arguments = ["run", "-s", strategy, "--managed", "redis", "--out", str(folder)]
+    assert run(*arguments, *LOAD).returncode == 0
+    assert audited(folder)[0] == 0
+    change(
+        folder,
+        "DELETE FROM vote WHERE (item_id, user_id) = "
+        "(SELECT item_id, user_id FROM vote WHERE val = 1 LIMIT 1)",
+        "INSERT INTO vote (item_id, user_id, val) VALUES (3, 987654321, 1)",
+    )
+    code, found = audited(folder)
+    assert (code, found["lost_rows"], found["ghost"]) == (1, 1, 1)
+
+
+CHANGE_TWO_COUNTS = """
+local changed = 0
+for _, key in ipairs(redis.call('KEYS', 'hotcount-load:*')) do
+    local kind = redis.call('TYPE', key).ok
+    local by = changed == 0 and -2 or 3
+    if kind == 'hash' and redis.call('HEXISTS', key, 'value') == 1 then
+        redis.call('HINCRBY', key, 'value', by)
+        changed = changed + 1
+    elseif kind == 'string' and string.find(key, ':count:') then
+        redis.call('INCRBY', key, by)
+        changed = changed + 1
+    end
+    if changed == 2 then return changed end
+end
+return changed"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("strategy", ["redis/cached", "redis/ttl"])
+def test_counts_on_a_redis_that_are_too_low_and_too_high_are_found(
+    own_redis: RedisServer, tmp_path: Path, strategy: str
+) -> None:
+    folder = tmp_path / "run"
+    arguments = ["run", "-s", strategy, "--redis", own_redis.url, "--out", str(folder)]
+    assert run(*arguments, *LOAD).returncode == 0
+    assert audited(folder)[0] == 0
+    with own_redis.redis() as redis:
+        assert redis.execute("EVAL", CHANGE_TWO_COUNTS, 0) == 2
+    code, found = audited(folder)
+    assert code == 1
+    assert (found["count_low"], found["count_high"]) == (2, 3)
+
+
+def test_what_cannot_be_audited_again_is_said_when_the_run_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = run("run", "-s", "memory", "--out", str(folder), *LOAD)
+    assert done.returncode == 0
+    assert "cannot be audited again" in done.stderr
+    assert "memory" in done.stderr
+    assert json.loads((folder / "run.json").read_text())["audit"]["passed"]
+
+
+@pytest.mark.long
+def test_counters_on_sql_get_a_file_of_their_own_in_each_round(tmp_path: Path) -> None:
+    database = tmp_path / "counts.db"
+    done = run(
+        *["compare", "-s", "slots/sticky,slots/random", "--rounds", "2"],
+        *["--db", f"sqlite:///{database}", "--out", str(tmp_path / "out"), *LOAD],
+    )
+    assert done.returncode == 0, done.stderr
+    assert not database.exists()
+    assert len(list(tmp_path.glob("counts-closed-0[12]-slots-*.db"))) == 4
+
+
+@pytest.mark.long
+@pytest.mark.server
+def test_the_counts_of_the_first_description_go_with_their_trial(temporary: Path) -> None:
+    """Its keys have no prefix: of a trial before, they would be the next one's counts."""
+    arguments = ["compare", "-s", "redis/seed_cached,redis/cached", "--managed", "redis"]
+    code, document = run_json(*arguments, "--rounds", "2", *LOAD)
+    assert code == 0, document
+    (part,) = document["parts"]
+    assert [each["audit"]["drift"] for each in part["strategies"]] == [0, 0]
