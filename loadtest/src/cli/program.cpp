@@ -98,14 +98,21 @@ class Program {
     }
 
     void say_where(const std::filesystem::path& folder) const {
-        fmt::print(log_, "The run is in {}; hotcount-load audit checks it again.\n",
-                   folder.string());
+        std::vector<std::string> whys;
+        std::size_t strategies = 0;
         for (const StrategyGroup& group : settings_.groups) {
             for (const std::string& name : group.strategies) {
+                ++strategies;
                 const auto strategy = find_strategy(name);
                 const auto why = strategy ? why_not_again(group.trial, *strategy) : std::nullopt;
-                if (why) fmt::print(log_, "  It cannot be audited again: {}.\n", *why);
+                if (why) whys.push_back(*why);
             }
+        }
+        const bool again = whys.empty() || whys.size() < strategies;
+        fmt::print(log_, "The run is in {}{}\n", folder.string(),
+                   again ? "; hotcount-load audit checks it again." : ".");
+        for (const std::string& why : whys) {
+            fmt::print(log_, "  It cannot be audited again: {}.\n", why);
         }
     }
 
