@@ -133,7 +133,7 @@ def small_files(most: int) -> None:
 def test_a_full_disk_ends_in_a_measurement(tmp_path: Path) -> None:
     """No file may grow beyond what the ledger takes: the database cannot hold all votes."""
     folder = tmp_path / "run"
-    operations = 40_000
+    operations = 15_000
     most = 4096 + 64 * operations
     command = [program(), "run", "-s", "batched", "--mix", "vote=1", "--out", str(folder), "--json"]
     command += ["--max-ops", str(operations), "-d", "60s", *SMALL]
