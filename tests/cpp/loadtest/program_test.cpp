@@ -197,8 +197,9 @@ TEST(Program, CompareRunsEveryStrategyInEveryRound) {
 TEST(Program, AComparisonThatCannotGoOnKeepsWhatItMeasured) {
     const TemporaryFolder parent;
     const std::string folder = (parent / "compare").string();
-    const auto arguments = small({"compare", "-s", "naive,batched", "--rounds", "2", "--json",
-                                  "--out", folder, "--db", sqlite_url(parent / "votes.db")});
+    auto arguments = small({"compare", "-s", "naive,batched", "--rounds", "2", "--json", "--out",
+                            folder, "--db", sqlite_url(parent / "votes.db")});
+    arguments.insert(arguments.end(), {"--max-ops", "30"});
     std::ofstream(parent / "votes-closed-02-naive.db") << "no database, and no empty file either";
     const Output output = run(arguments);
     EXPECT_EQ(output.code, 3) << output.log;

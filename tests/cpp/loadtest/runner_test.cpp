@@ -121,14 +121,18 @@ TEST_F(RunnerTest, AStallIsChargedToEveryOperationThatWasDueInIt) {
 
 TEST_F(RunnerTest, SlotsThatNobodyServedAreCensoredAndCounted) {
     SlowDriver driver(milliseconds{50});
-    const LoadResult result = run(open_loop(1000, milliseconds{300}, 1), driver);
+    LoadSettings settings = open_loop(1000, milliseconds{300}, 1);
+    settings.timeout = seconds{100};
+    const LoadResult result = run(settings, driver);
     EXPECT_EQ(result.scheduled, 300U);
     EXPECT_GT(result.censored, 200U);
     EXPECT_EQ(result.tally.answered() + result.censored, 300U);
-    // They stand in the headline with the least that they can have waited.
+    // They stand in the headline as slower than a call may be.
     EXPECT_EQ(result.response_ns.count(), 300U);
-    EXPECT_GE(result.response_ns.value_at(0.5), 500'000'000);
+    EXPECT_GT(result.response_ns.value_at(0.5), 100'000'000'000);
+    EXPECT_LT(result.response_ns.min(), 10'000'000'000);
     EXPECT_FALSE(result.offered.carried());
+    EXPECT_NE(result.bound, LoadBound::generator) << "its workers were in calls";
     EXPECT_EQ(statuses()[Status::planned], result.censored);
 }
 
@@ -166,21 +170,9 @@ TEST_F(RunnerTest, WhatIsNotAcknowledgedCountsAsSlowerThanTheTimeLimit) {
     EXPECT_GE(result.outcomes.size(), 6U) << "votes and reads, each with three outcomes";
 }
 
-TEST_F(RunnerTest, WhatWasNeverSentCountsAsSlowerThanTheTimeLimit) {
-    SlowDriver driver(milliseconds{50});
-    LoadSettings settings = open_loop(1000, milliseconds{100}, 1);
-    settings.timeout = seconds{100};
-    const LoadResult result = run(settings, driver);
-    EXPECT_GT(result.censored, 50U);
-    EXPECT_GT(result.response_ns.value_at(0.5), 100'000'000'000);
-    EXPECT_FALSE(result.offered.carried());
-    EXPECT_NE(result.bound, LoadBound::schedule);
-    EXPECT_NE(result.bound, LoadBound::generator) << "its workers were in calls";
-}
-
 TEST_F(RunnerTest, ALoadThatTheGeneratorCannotMakeIsBoundByIt) {
     NoopDriver driver;
-    const LoadResult result = run(open_loop(100e6, milliseconds{20}, 1), driver);
+    const LoadResult result = run(open_loop(100e6, milliseconds{5}, 1), driver);
     EXPECT_FALSE(result.offered.carried());
     EXPECT_TRUE(result.bound == LoadBound::generator || result.bound == LoadBound::planner)
         << to_string(result.bound);
