@@ -18,7 +18,7 @@ from tests.support.load_generator import SMALL, run, run_json
 from tests.support.servers import RedisServer
 
 # So many calls, however long they take.
-LOAD = ["-d", "60s", "--max-ops", "200", "--mix", "vote=1", *SMALL]
+LOAD = ["-d", "60s", "--max-ops", "60", "--mix", "vote=1", *SMALL]
 # Each of two keys has some of them.
 TWO_KEYS = [*LOAD, "--items", "2"]
 
