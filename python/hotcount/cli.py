@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hotcount
-from hotcount import _demo, _doctor, _reconcile, _schema
+from hotcount import _demo, _doctor, _reconcile, _report, _schema
 from hotcount._schema import ID_TYPES
 from hotcount._sync import fold_counts, open_views, save_counts
 
@@ -315,6 +315,10 @@ def parser() -> argparse.ArgumentParser:
     )
     _reconcile.add_arguments(each, ALL_STRATEGIES, url)
     each.set_defaults(run=_reconcile.run, refuse=each.error)
+
+    each = commands.add_parser("report", help=_report.DESCRIPTION, description=_report.DESCRIPTION)
+    _report.add_arguments(each)
+    each.set_defaults(run=_report.run)
 
     # Listed for --help; main() hands everything after it on unread.
     commands.add_parser(

@@ -111,6 +111,8 @@ std::uint64_t Histogram::count() const {
     return total;
 }
 
+std::uint64_t Histogram::count_in(std::size_t cell) const { return load(state_->cells[cell]); }
+
 std::int64_t Histogram::value_at(double quantile) const {
     const std::uint64_t total = count();
     if (total == 0) return 0;

@@ -41,7 +41,10 @@ class Histogram {
     std::int64_t max() const;  ///< Exact; 0 if nothing is recorded.
     double mean() const;       ///< Exact but for rounding; 0 if nothing is recorded.
 
-    /// The cell of a value, and the largest value of a cell. For tests.
+    /// How often a value of this cell was recorded; `cell` is one that cell_of() gives.
+    std::uint64_t count_in(std::size_t cell) const;
+
+    /// The cell of a value, and the largest value of a cell.
     static std::size_t cell_of(std::int64_t value);
     static std::int64_t cell_end(std::size_t cell);
 

@@ -4,6 +4,7 @@
 //                  the figures when it ended, and with the verdict after the audit
 //   run.json.new   until then: the room for it, so that a disk that fills takes no result away
 //   ledger.bin     see ledger.hpp
+//   series.csv, response.hlog   what it did second by second: report/run_series.hpp
 //   votes.sqlite3  the database, unless --db named another
 //   target.json    what the target knew and the store does not say: clocks, when sets lived
 //   redis.rdb      what the private Redis held after the load: targets/redis_dump.hpp

@@ -16,6 +16,7 @@
 #include "load/run_folder.hpp"
 #include "machine.hpp"
 #include "report_json.hpp"
+#include "run_series.hpp"
 #include "targets/bystander.hpp"
 #include "targets/redis_dump.hpp"
 #include "targets/server_faults.hpp"
@@ -268,6 +269,9 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     trial.problems.emplace_back("not audited: the audit has not come to an end");
     keep(trial, provenance, folder);
     trial.problems.pop_back();
+    if (settings.keep) {
+        note(trial, "how it went could not be kept", write_series(*ledger, settings, folder));
+    }
 
     // A server that does not answer any more may take its time to say so.
     trial.stats = spent(before, target.stats());

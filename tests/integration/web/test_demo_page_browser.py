@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.browser import chromium
 from tests.support.demo_page import DemoPage
 from tests.support.eventually import eventually
 
@@ -25,30 +25,19 @@ def page(tmp_path: Path) -> Iterator[DemoPage]:
 def test_votes_bots_and_audit_show_without_an_error(
     page: DemoPage, tmp_path: Path, width: int, height: int
 ) -> None:
-    from selenium.webdriver import Chrome, ChromeOptions
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.common.by import By
-
-    options = ChromeOptions()
-    for argument in ("headless=new", "no-sandbox", f"window-size={width},{height}"):
-        options.add_argument(f"--{argument}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with Chrome(options=options, service=Service("/usr/bin/chromedriver")) as browser:
-        browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
-        )
+    with chromium(width, height) as window:
+        browser = window.driver
         browser.get(page.url)
 
         def text(id: str) -> str:
-            return str(browser.find_element(By.ID, id).text)
+            return str(browser.find_element("id", id).text)
 
-        buttons = browser.find_elements(By.CSS_SELECTOR, "#items button")
+        buttons = browser.find_elements("css selector", "#items button")
         assert [button.text for button in buttons][:2] == ["SQLite", "PostgreSQL"]
         buttons[1].click()
         eventually(lambda: buttons[1].get_attribute("aria-pressed") == "true")
         eventually(lambda: text("rows") == text("told") == "1")
-        browser.find_element(By.ID, "bots").click()
+        browser.find_element("id", "bots").click()
         eventually(lambda: text("rows") == text("told") == "1,001")
         eventually(lambda: "votes a second" in text("speed"))
         assert text("verdict") == "Nothing lost, nothing doubled."
@@ -58,17 +47,5 @@ def test_votes_bots_and_audit_show_without_an_error(
         eventually(lambda: text("rows") == "1,000")
         browser.refresh()
         assert text("trouble") == ""
-        wide = "return document.documentElement.scrollWidth <= window.innerWidth"
-        assert browser.execute_script(wide), "the page scrolls sideways"
-        assert browser.get_log("browser") == []
-        asked = [
-            json.loads(entry["message"])["message"] for entry in browser.get_log("performance")
-        ]
-        urls = [
-            event["params"]["request"]["url"]
-            for event in asked
-            if event["method"] == "Network.requestWillBeSent"
-        ]
-        assert urls
-        assert all(url.startswith((page.url, "data:")) for url in urls), urls
+        window.check(page.url)
     assert page.stop()[0] == 0

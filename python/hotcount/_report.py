@@ -1,0 +1,289 @@
+"""`hotcount report`: folders of hotcount-load as one HTML file that needs no network.
+
+This module reads the folders; `_report_page` draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hotcount
+
+DESCRIPTION = "draw runs and comparisons of hotcount-load as one HTML file that needs no network"
+SCHEMA = "hotcount-load/1"
+# Of the answers that did what they were asked for; the log has others under `failed`, `unknown`.
+SUCCESSES = ("vote", "unvote", "read")
+SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was done to a server, in seconds after the warm-up."""
+
+    name: str
+    from_s: float
+    until_s: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy, over one run or the rounds of a comparison. Times in milliseconds."""
+
+    strategy: str
+    place: str
+    acknowledged: str
+    may_lose: str
+    writes_per_s: tuple[float, float, float]  # Least, median, most.
+    ratio: tuple[float, float, float] | None
+    p50_ms: float
+    p99_ms: float
+    failed: int
+    unknown: int
+    unserved: int
+    verdict: str
+    reasons: tuple[str, ...]
+    percentiles: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Strategies under the same load: a run has one, a comparison one for each kind of load."""
+
+    title: str
+    load: str
+    baseline: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One folder."""
+
+    folder: Path
+    kind: str
+    command: str
+    started: str
+    machine: str
+    versions: str
+    conclusion: str
+    notes: tuple[str, ...]
+    parts: tuple[Part, ...]
+    series: dict[str, list[float]] = field(default_factory=dict)
+    warmup_s: float = 0.0
+    faults: tuple[Fault, ...] = ()
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    for name in ("compare.json", "run.json"):
+        file = folder / name
+        if not file.exists():
+            continue
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise hotcount.ConfigError(f"{file} cannot be read: {error}") from None
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            raise hotcount.ConfigError(f"{file} is no result of this hotcount-load ({SCHEMA})")
+        return document
+    raise hotcount.ConfigError(f"{folder} has neither run.json nor compare.json")
+
+
+def _seconds(text: str) -> float:
+    number, unit = re.fullmatch(r"([0-9.]+)(ns|us|ms|s|m|h)", text).groups()  # type: ignore[union-attr]
+    per_unit = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+    return float(number) * per_unit[unit]
+
+
+def _faults(text: str) -> tuple[Fault, ...]:
+    """As --fault writes them: 2s:redis.kill9+1s,6s:redis.pause+500ms."""
+    found = []
+    for each in filter(None, text.split(",")):
+        start, _, rest = each.partition(":")
+        name, _, length = rest.partition("+")
+        begins = _seconds(start)
+        found.append(Fault(name, begins, begins + (_seconds(length) if length else 0.0)))
+    return tuple(found)
+
+
+def _series(folder: Path) -> dict[str, list[float]]:
+    file = folder / "series.csv"
+    if not file.exists():
+        return {}
+    with file.open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    return {name: [float(row[name]) for row in rows] for name in (rows[0] if rows else {})}
+
+
+def _percentiles(folders: list[Path], summary: dict[str, Any]) -> tuple[tuple[float, float], ...]:
+    """(share, ms) of all successful answers; from the few in the JSON where there is no log."""
+    from hdrh.histogram import HdrHistogram
+    from hdrh.log import HistogramLogReader
+
+    total = HdrHistogram(1, (1 << 42) - 1, 3)
+    for folder in folders:
+        file = folder / "response.hlog"
+        if not file.exists():
+            continue
+        reader = HistogramLogReader(str(file), HdrHistogram(1, (1 << 42) - 1, 3))
+        while (interval := reader.get_next_interval_histogram()) is not None:
+            if interval.get_tag() in SUCCESSES:
+                total.add(interval)
+        reader.close()
+    count = total.get_total_count()
+    if count == 0:
+        names = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+        return tuple((share, summary[name] / 1000) for name, share in names.items())
+    # A share that fewer than one answer lies above would repeat the largest one.
+    shares = [share for share in SHARES if (1 - share) * count >= 1]
+    return tuple((share, total.get_value_at_percentile(100 * share) / 1e6) for share in shares)
+
+
+def _latency(figures: dict[str, Any]) -> dict[str, Any]:
+    """From the intended time where there was one, as the tables of hotcount-load show it."""
+    response: dict[str, Any] = figures["response_us"]
+    service: dict[str, Any] = figures["service_us"]
+    return response if response["count"] else service
+
+
+def _verdict(audit: dict[str, Any] | None, conclusion: str) -> str:
+    if audit is None:
+        return "not audited"
+    if not audit["passed"]:
+        return "FAILED"
+    return "passed" if conclusion != "inconclusive" else "passed, but inconclusive"
+
+
+def _load(settings: dict[str, Any]) -> str:
+    rate = settings["rate_per_s"]
+    loop = (
+        f"closed loop, {settings['workers']:,} callers"
+        if rate is None
+        else f"open loop, {rate:,.0f} operations/s, {settings['workers']:,} workers"
+    )
+    mix = ", ".join(f"{name} {share:g}" for name, share in settings["mix"].items())
+    return (
+        f"{settings['workload']}: {loop}, {settings['duration_s']:g} s after "
+        f"{settings['warmup_s']:g} s of warm-up; {settings['items']:,} items, Zipf "
+        f"{settings['zipf']:g}, {settings['users']:,} users, {mix}, seed {settings['seed']}"
+    )
+
+
+def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
+    settings, contract = document["settings"], document["contract"]
+    figures = document.get("result")
+    if figures is None:
+        return ()
+    latency = _latency(figures)
+    done = figures["operations"]
+    window = figures["window_s"]
+    rate = (done["votes_ok"] + done["unvotes_ok"]) / window if window else 0.0
+    row = Row(
+        strategy=settings["strategy"],
+        place=document["place"],
+        acknowledged=contract["acknowledged"],
+        may_lose=contract["may_lose"],
+        writes_per_s=(rate, rate, rate),
+        ratio=None,
+        p50_ms=latency["p50"] / 1000,
+        p99_ms=latency["p99"] / 1000,
+        failed=done["failed"],
+        unknown=done["unknown"],
+        unserved=figures["offered"]["censored"],
+        verdict=_verdict(document.get("audit"), document["conclusion"]),
+        reasons=tuple(document["reasons"]),
+        percentiles=_percentiles([folder], latency),
+    )
+    return (Part("Run", _load(settings), "", (row,)),)
+
+
+def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
+    parts = []
+    for part in document["parts"]:
+        rows = []
+        for found in part["strategies"]:
+            name = found["strategy"]
+            safe = name.replace("/", "-")
+            folders = sorted(folder.glob(f"{part['name']}-*-{safe}"))
+            latency = _latency(found)
+            writes, ratio = found["writes_per_s"], found["ratio_to_baseline"]
+            contract = found.get("contract", {})
+            rows.append(
+                Row(
+                    strategy=name,
+                    place=found.get("place", ""),
+                    acknowledged=contract.get("acknowledged", ""),
+                    may_lose=contract.get("may_lose", ""),
+                    writes_per_s=(writes["min"], writes["median"], writes["max"]),
+                    ratio=(ratio["min"], ratio["median"], ratio["max"]),
+                    p50_ms=latency["p50"] / 1000,
+                    p99_ms=latency["p99"] / 1000,
+                    failed=found["failed"],
+                    unknown=found["unknown"],
+                    unserved=found["censored"],
+                    verdict=_verdict(found["audit"], found["conclusion"]),
+                    reasons=tuple(found["reasons"]),
+                    percentiles=_percentiles(folders, latency),
+                )
+            )
+        load = _load(part["settings"])
+        parts.append(Part(part["name"], load, part["baseline"], tuple(rows)))
+    return tuple(parts)
+
+
+def read(folder: Path) -> Measured:
+    """What a folder of `run` or `compare` holds; ConfigError names a folder that holds neither."""
+    document = _document(folder)
+    is_run = document["kind"] == "run"
+    try:
+        parts = _of_run(folder, document) if is_run else _of_comparison(folder, document)
+        settings = document["settings"] if is_run else {}
+        machine = document["machine"]
+        state = document.get("state", "finished")
+        notes = list(document.get("notes", []))
+        if state == "running":
+            notes.append("The run was killed, or goes on: it has no figures. `audit` checks it.")
+        return Measured(
+            folder=folder,
+            kind=document["kind"],
+            command=" ".join(document["command"]),
+            started=document["started"],
+            machine=f"{machine['cpus']} x {machine['cpu_model']}, {machine['kernel']}, "
+            f"{machine['memory_bytes'] / 2**30:.0f} GiB",
+            versions=", ".join(f"{name} {v}" for name, v in document["versions"].items()),
+            conclusion=document.get("conclusion", "inconclusive"),
+            notes=tuple(notes),
+            parts=parts,
+            series=_series(folder) if is_run else {},
+            warmup_s=settings.get("warmup_s", 0.0),
+            faults=_faults(settings.get("faults", "")),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise hotcount.ConfigError(f"{folder}: its result lacks something: {error!r}") from None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add: Any = parser.add_argument
+    add("runs", nargs="+", type=Path, metavar="RUN", help="a folder that --out kept")
+    add("-o", "--output", type=Path, required=True, metavar="FILE", help="the HTML file to write")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit code 0: it is written."""
+    try:
+        from hotcount import _report_page
+    except ImportError as error:
+        raise hotcount.ConfigError(
+            f"a report needs {error.name}: pip install 'hotcount[report]'"
+        ) from None
+    page = _report_page.html([read(folder) for folder in options.runs])
+    try:
+        options.output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise hotcount.ConfigError(f"{options.output}: {error.strerror}") from None
+    return 0

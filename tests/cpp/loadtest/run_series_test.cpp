@@ -1,0 +1,115 @@
+#include "report/run_series.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "temporary_folder.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+
+class RunSeriesTest : public testing::Test {
+  protected:
+    RunSeriesTest() {
+        auto made = Ledger::create(folder_ / "ledger", 100, 1);
+        EXPECT_TRUE(made);
+        ledger_ = std::move(*made);
+    }
+
+    LedgerRecord& add(OperationKind kind, Status status, std::int64_t due_ms, std::int64_t sent_ms,
+                      std::int64_t done_ms) {
+        const std::uint64_t index = ledger_->planned();
+        LedgerRecord& record = (*ledger_)[index];
+        record.kind = kind;
+        record.intended_ns = due_ms * kMs;
+        record.sent_ns = sent_ms * kMs;
+        record.done_ns = done_ms * kMs;
+        record.store_status(status);
+        ledger_->set_planned(index + 1);
+        return record;
+    }
+
+    std::vector<std::string> lines(const char* name, Arrival arrival = Arrival::poisson) {
+        TrialSettings settings;
+        settings.arrival = arrival;
+        settings.warmup = std::chrono::seconds{1};
+        EXPECT_TRUE(write_series(*ledger_, settings, folder_.path()));
+        std::ifstream file(folder_ / name);
+        std::vector<std::string> all;
+        for (std::string line; std::getline(file, line);) all.push_back(line);
+        return all;
+    }
+
+    TemporaryFolder folder_;
+    std::unique_ptr<Ledger> ledger_;
+};
+
+TEST_F(RunSeriesTest, AnAnswerBelongsToTheSecondInWhichItCame) {
+    add(OperationKind::vote, Status::ok, 100, 100, 110);
+    add(OperationKind::vote, Status::ok, 900, 1000, 1200);  // 300 ms after it was due.
+    add(OperationKind::unvote, Status::ok, 1300, 1300, 1301);
+    add(OperationKind::read, Status::ok, 1400, 1400, 1402);
+    EXPECT_EQ(lines(kSeriesFile),
+              (std::vector<std::string>{
+                  "from_s,length_s,warmup,vote_ok,unvote_ok,read_ok,failed,unknown,unserved,p50_ms,"
+                  "p99_ms,max_ms,waiting",
+                  "0,1,1,1,0,0,0,0,0,10,10,10,1",
+                  "1,1,0,1,1,1,0,0,0,2.00089,300,300,0",
+              }));
+}
+
+TEST_F(RunSeriesTest, InTheClosedLoopLatencyCountsFromTheTimeItWasSent) {
+    add(OperationKind::vote, Status::ok, 0, 1000, 1007);
+    add(OperationKind::vote, Status::planned, 0, 0, 0);  // Nobody asked for it.
+    EXPECT_EQ(lines(kSeriesFile, Arrival::closed)[2], "1,1,0,1,0,0,0,0,0,7,7,7,0");
+}
+
+TEST_F(RunSeriesTest, FailuresAreNoLatencyAndWhatHadNoAnswerWaitsForEver) {
+    add(OperationKind::vote, Status::failed, 0, 0, 500);
+    add(OperationKind::vote, Status::unknown, 0, 0, 600);
+    add(OperationKind::vote, Status::sent, 0, 700, 0);
+    add(OperationKind::vote, Status::planned, 1500, 0, 0);
+    add(OperationKind::vote, Status::ok, 1600, 1600, 1601);
+    const std::vector<std::string> rows = lines(kSeriesFile);
+    EXPECT_EQ(rows[1], "0,1,1,0,0,0,1,2,0,0,0,0,1");
+    EXPECT_EQ(rows[2], "1,1,0,1,0,0,0,0,1,1,1,1,2");
+}
+
+TEST_F(RunSeriesTest, ALongRunHasLongerIntervalsNotMore) {
+    add(OperationKind::vote, Status::ok, 0, 0, 1);
+    const std::int64_t hour = 3'600'000;
+    add(OperationKind::vote, Status::ok, hour, hour, hour + 1);
+    const std::vector<std::string> rows = lines(kSeriesFile);
+    EXPECT_EQ(rows.size(), 1 + 451U);  // 3,601 s in intervals of 8.
+    EXPECT_EQ(rows.back().substr(0, 8), "3600,8,0");
+}
+
+TEST_F(RunSeriesTest, ARunWithoutAnOperationHasARowOfNothing) {
+    EXPECT_EQ(lines(kSeriesFile)[1], "0,1,1,0,0,0,0,0,0,0,0,0,0");
+    EXPECT_EQ(lines(kResponseFile).size(), 4U);  // The head alone.
+}
+
+TEST_F(RunSeriesTest, TheLogHasALineForEachIntervalKindAndOutcome) {
+    add(OperationKind::vote, Status::ok, 100, 100, 110);
+    add(OperationKind::vote, Status::failed, 100, 100, 1110);
+    const std::vector<std::string> rows = lines(kResponseFile);
+    ASSERT_EQ(rows.size(), 6U);
+    EXPECT_TRUE(rows[4].starts_with("Tag=vote,0.000,1.000,10.000,HISTFA")) << rows[4];
+    EXPECT_TRUE(rows[5].starts_with("Tag=failed,1.000,1.000,1010.000,HISTFA")) << rows[5];
+}
+
+TEST_F(RunSeriesTest, AFolderThatCannotBeWrittenIsNamed) {
+    const auto written = write_series(*ledger_, TrialSettings{}, folder_ / "nowhere");
+    ASSERT_FALSE(written);
+    EXPECT_NE(written.error().message.find("nowhere/series.csv cannot be written"),
+              std::string::npos);
+}
+
+}  // namespace
+}  // namespace hotcount::loadtest

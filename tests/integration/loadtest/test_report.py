@@ -1,0 +1,166 @@
+"""series.csv and response.hlog of a run, and `hotcount report`, which draws them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+
+from tests.support.load_generator import FAILED, OK, SMALL, read_ledger, run
+
+
+def report(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hotcount", "report", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def open_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("open") / "run"
+    done = run("run", "-s", "batched", "-r", "2k", "-d", "2500ms", *SMALL, "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("closed") / "compared"
+    strategies = ("-s", "naive,batched", "--rounds", "2", "-d", "200ms")
+    done = run("compare", *strategies, *SMALL, "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "series.csv").open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_the_series_has_each_write_of_the_ledger_once(open_run: Path) -> None:
+    operations = read_ledger(open_run / "ledger.bin")
+    rows = rows_of(open_run)
+    ok = sum(int(row[f"{kind}_ok"]) for row in rows for kind in ("vote", "unvote"))
+    assert ok == sum(each.status == OK for each in operations) > 3000
+    assert sum(int(row["failed"]) for row in rows) == sum(x.status == FAILED for x in operations)
+    assert [float(row["from_s"]) for row in rows] == list(range(len(rows)))
+    assert int(rows[-1]["waiting"]) == 0
+
+
+def test_another_implementation_reads_the_log_and_agrees_with_the_ledger(open_run: Path) -> None:
+    log = str(open_run / "response.hlog")
+    reader = HistogramLogReader(log, HdrHistogram(1, (1 << 42) - 1, 3))
+    total = HdrHistogram(1, (1 << 42) - 1, 3)
+    while (interval := reader.get_next_interval_histogram()) is not None:
+        if interval.get_tag() != "read":  # read_ledger() leaves them out.
+            total.add(interval)
+    reader.close()
+    times = sorted(
+        each.done_ns - each.intended_ns
+        for each in read_ledger(open_run / "ledger.bin")
+        if each.status == OK
+    )
+    assert total.get_total_count() == len(times)
+    for share in (0.5, 0.9, 0.99, 0.999):
+        exact = times[-int(-share * len(times) // 1) - 1]
+        assert total.get_value_at_percentile(100 * share) == pytest.approx(exact, rel=2e-3)
+    assert total.get_max_value() == pytest.approx(times[-1], rel=1e-3)
+
+
+def test_runs_and_comparisons_are_one_file(
+    open_run: Path, comparison: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    done = report(open_run, comparison, "-o", file)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = file.read_text(encoding="utf-8")
+    head, _, body = page.partition("<body>")
+    assert "src=" not in body, "nothing is loaded"
+    assert "<link" not in body
+    assert "<script>" in head
+    document = json.loads((open_run / "run.json").read_text())
+    p99 = document["result"]["response_us"]["p99"] / 1000
+    assert f"99 of 100 answers came within {p99:.3g} ms" in body
+    assert "The audit found every promise kept: nothing acknowledged was lost or doubled." in body
+    assert body.count('role="img"') == 2 + 2, "latency and time of the run; rates and latency"
+    assert "batched was the fastest with" in body
+
+
+def changed(folder: Path, to: Path, name: str, **what: Any) -> Path:
+    """A copy whose JSON differs."""
+    shutil.copytree(folder, to)
+    document = json.loads((to / name).read_text())
+    for key, value in what.items():
+        if value is None:
+            document.pop(key)
+        else:
+            document[key] = value
+    (to / name).write_text(json.dumps(document))
+    return to
+
+
+def test_what_the_audit_found_is_said_first(open_run: Path, tmp_path: Path) -> None:
+    audit = {**json.loads((open_run / "run.json").read_text())["audit"], "passed": False, "lost": 3}
+    why = ["the audit found 3 lost, <b>0</b> double"]
+    broken = changed(
+        open_run, tmp_path / "broken", "run.json", audit=audit, conclusion="broken", reasons=why
+    )
+    file = tmp_path / "report.html"
+    assert report(broken, "-o", file).returncode == 0
+    body = file.read_text(encoding="utf-8").partition("<body>")[2]
+    assert "broken</span></h2>" in body
+    assert "The audit found a broken promise of batched." in body
+    assert "3 lost, &lt;b&gt;0&lt;/b&gt; double" in body
+
+
+def test_a_run_that_was_killed_is_shown_as_one(open_run: Path, tmp_path: Path) -> None:
+    killed = changed(
+        open_run, tmp_path / "killed", "run.json",
+        state="running", result=None, audit=None, conclusion=None, reasons=None,
+    )  # fmt: skip
+    for name in ("series.csv", "response.hlog"):
+        (killed / name).unlink()
+    file = tmp_path / "report.html"
+    done = report(killed, "-o", file)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "The run was killed, or goes on" in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (None, "has neither run.json nor compare.json"),
+        ("{", "run.json cannot be read"),
+        ('{"schema": "hotcount-load/99"}', "is no result of this hotcount-load"),
+        ('{"schema": "hotcount-load/1", "kind": "run"}', "its result lacks something"),
+    ],
+)
+def test_a_folder_without_a_result_is_named(
+    content: str | None, wrong: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if content is not None:
+        (folder / "run.json").write_text(content)
+    done = report(folder, "-o", tmp_path / "report.html")
+    assert done.returncode == 2
+    assert str(folder) in done.stderr
+    assert wrong in done.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_file_that_cannot_be_written_is_named(open_run: Path, tmp_path: Path) -> None:
+    done = report(open_run, "-o", tmp_path / "nowhere" / "report.html")
+    assert done.returncode == 2
+    assert "nowhere/report.html: No such file or directory" in done.stderr
