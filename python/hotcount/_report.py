@@ -120,8 +120,12 @@ def _series(folder: Path) -> dict[str, list[float]]:
     return {name: [float(row[name]) for row in rows] for name in (rows[0] if rows else {})}
 
 
-def _percentiles(folders: list[Path], summary: dict[str, Any]) -> tuple[tuple[float, float], ...]:
-    """(share, ms) of all successful answers; from the few in the JSON where there is no log."""
+def _percentiles(
+    folders: list[Path], warmup_s: float, summary: dict[str, Any]
+) -> tuple[tuple[float, float], ...]:
+    """(share, ms) of all successful answers after the warm-up; from the few in the JSON where there
+    is no log.
+    """
     from hdrh.histogram import HdrHistogram
     from hdrh.log import HistogramLogReader
 
@@ -131,7 +135,8 @@ def _percentiles(folders: list[Path], summary: dict[str, Any]) -> tuple[tuple[fl
         if not file.exists():
             continue
         reader = HistogramLogReader(str(file), HdrHistogram(1, (1 << 42) - 1, 3))
-        while (interval := reader.get_next_interval_histogram()) is not None:
+        # Of a range of times in the run.
+        while (interval := reader.get_next_interval_histogram(warmup_s)) is not None:
             if interval.get_tag() in SUCCESSES:
                 total.add(interval)
         reader.close()
@@ -197,7 +202,7 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         unserved=figures["offered"]["censored"],
         verdict=_verdict(document.get("audit"), document["conclusion"]),
         reasons=tuple(document["reasons"]),
-        percentiles=_percentiles([folder], latency),
+        percentiles=_percentiles([folder], settings["warmup_s"], latency),
     )
     return (Part("Run", _load(settings), "", (row,)),)
 
@@ -228,7 +233,7 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
                     unserved=found["censored"],
                     verdict=_verdict(found["audit"], found["conclusion"]),
                     reasons=tuple(found["reasons"]),
-                    percentiles=_percentiles(folders, latency),
+                    percentiles=_percentiles(folders, part["settings"]["warmup_s"], latency),
                 )
             )
         load = _load(part["settings"])

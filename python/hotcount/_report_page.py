@@ -171,7 +171,6 @@ def _latencies(rows: Sequence[Row]) -> str:
 def _timeline(measured: Measured) -> str:
     series = measured.series
     at = series["from_s"]
-    length = series["length_s"][0]
     figure = go.Figure()
     for column, name in (
         ("vote_ok", "votes"),
@@ -182,10 +181,16 @@ def _timeline(measured: Measured) -> str:
         ("unserved", "unserved"),
     ):
         if any(series[column]):
-            rate = [count / length for count in series[column]]
-            figure.add_scatter(x=at, y=rate, name=f"{name}/s", mode="lines")
+            counts = zip(series[column], series["length_s"], strict=True)
+            rate = [count / length for count, length in counts]
+            figure.add_scatter(x=at, y=rate, name=f"{name}/s", mode="lines", line_shape="hv")
     figure.add_scatter(
-        x=at, y=series["p99_ms"], name="p99 ms", mode="lines", yaxis="y2", line={"dash": "dot"}
+        x=at,
+        y=series["p99_ms"],
+        name="p99 ms",
+        mode="lines",
+        yaxis="y2",
+        line={"dash": "dot", "shape": "hv", "color": "#57606a"},
     )
     if measured.warmup_s > 0:
         figure.add_vrect(x0=0, x1=measured.warmup_s, fillcolor="#57606a", opacity=0.1, line_width=0)

@@ -51,29 +51,41 @@ Outcome outcome_of(const LedgerRecord& record) {
     return read;
 }
 
+// One edge is the end of the warm-up, so the first interval may be shorter than the others.
 class Series {
   public:
-    Series(const Ledger& ledger, bool open) : open_(open) {
+    Series(const Ledger& ledger, bool open, Duration warmup) : open_(open) {
         std::int64_t last_ns = 0;
         for (std::uint64_t at = 0; at < ledger.planned(); ++at) {
             const LedgerRecord& record = ledger[at];
             last_ns = std::max({last_ns, record.done_ns, record.sent_ns});
         }
-        const auto second = std::int64_t{1'000'000'000};
-        while (last_ns / (length_s_ * second) >= static_cast<std::int64_t>(kMostIntervals)) {
-            length_s_ *= 2;
-        }
-        intervals_.resize(static_cast<std::size_t>(last_ns / (length_s_ * second)) + 1);
+        while (last_ns / length_ns_ >= static_cast<std::int64_t>(kMostIntervals)) length_ns_ *= 2;
+        first_ns_ = warmup.count() % length_ns_;
+        if (first_ns_ == 0) first_ns_ = length_ns_;
+        intervals_.resize(index_of(last_ns) + 1);
         for (std::uint64_t at = 0; at < ledger.planned(); ++at) take(ledger[at]);
     }
 
-    std::int64_t length_s() const { return length_s_; }
-    const std::vector<Interval>& intervals() const { return intervals_; }
+    /// Calls visit(interval, from_s, length_s) for each, in order.
+    template <class Visit>
+    void for_each(Visit visit) const {
+        std::int64_t from_ns = 0;
+        std::int64_t length_ns = first_ns_;
+        for (const Interval& interval : intervals_) {
+            visit(interval, static_cast<double>(from_ns) * 1e-9,
+                  static_cast<double>(length_ns) * 1e-9);
+            from_ns += length_ns;
+            length_ns = length_ns_;
+        }
+    }
 
   private:
+    std::size_t index_of(std::int64_t ns) const {
+        return ns < first_ns_ ? 0 : static_cast<std::size_t>((ns - first_ns_) / length_ns_) + 1;
+    }
     Interval& at(std::int64_t ns) {
-        const auto index = static_cast<std::size_t>(ns / (length_s_ * 1'000'000'000));
-        return intervals_[std::min(index, intervals_.size() - 1)];
+        return intervals_[std::min(index_of(ns), intervals_.size() - 1)];
     }
 
     void take(const LedgerRecord& record) {
@@ -96,7 +108,8 @@ class Series {
     }
 
     bool open_;
-    std::int64_t length_s_{1};
+    std::int64_t length_ns_{1'000'000'000};
+    std::int64_t first_ns_{};
     std::vector<Interval> intervals_;
 };
 
@@ -104,8 +117,8 @@ void write_csv(const Series& series, Duration warmup, std::ostream& out) {
     out << "from_s,length_s,warmup,vote_ok,unvote_ok,read_ok,failed,unknown,unserved,p50_ms,p99_ms,"
            "max_ms,waiting\n";
     std::int64_t waiting = 0;
-    std::int64_t from_s = 0;
-    for (const Interval& interval : series.intervals()) {
+    const double warmup_s = std::chrono::duration<double>(warmup).count();
+    series.for_each([&](const Interval& interval, double from_s, double length_s) {
         Histogram ok;
         std::array<std::uint64_t, kOutcomes> counts{};
         for (std::size_t outcome = 0; outcome < kOutcomes; ++outcome) {
@@ -116,34 +129,28 @@ void write_csv(const Series& series, Duration warmup, std::ostream& out) {
         }
         waiting += interval.waiting;
         const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-6; };
-        out << fmt::format("{},{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{}\n", from_s,
-                           series.length_s(), std::chrono::seconds{from_s} < warmup ? 1 : 0,
-                           counts[vote], counts[unvote], counts[read], counts[failed],
-                           counts[unknown], interval.unserved, ms(ok.value_at(0.5)),
-                           ms(ok.value_at(0.99)), ms(ok.max()), waiting);
-        from_s += series.length_s();
-    }
+        out << fmt::format("{:.6g},{:.6g},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{}\n", from_s,
+                           length_s, from_s < warmup_s ? 1 : 0, counts[vote], counts[unvote],
+                           counts[read], counts[failed], counts[unknown], interval.unserved,
+                           ms(ok.value_at(0.5)), ms(ok.value_at(0.99)), ms(ok.max()), waiting);
+    });
 }
 
 void write_log(const Series& series, double started_s, std::ostream& out) {
     HdrLog log(out, started_s);
-    std::int64_t from_s = 0;
-    for (const Interval& interval : series.intervals()) {
+    series.for_each([&](const Interval& interval, double from_s, double length_s) {
         for (std::size_t outcome = 0; outcome < kOutcomes; ++outcome) {
             const auto& responses = interval.responses[outcome];
-            if (!responses) continue;
-            log.add(kNames[outcome], static_cast<double>(from_s),
-                    static_cast<double>(series.length_s()), *responses);
+            if (responses) log.add(kNames[outcome], from_s, length_s, *responses);
         }
-        from_s += series.length_s();
-    }
+    });
 }
 
 }  // namespace
 
 Result<void> write_series(const Ledger& ledger, const TrialSettings& settings,
                           const std::filesystem::path& folder) {
-    const Series series(ledger, settings.arrival != Arrival::closed);
+    const Series series(ledger, settings.arrival != Arrival::closed, settings.warmup);
     const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
     const auto since_start = std::chrono::steady_clock::now().time_since_epoch() -
                              std::chrono::nanoseconds{ledger.started_ns()};

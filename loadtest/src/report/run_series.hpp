@@ -16,7 +16,8 @@ namespace hotcount::loadtest {
 inline constexpr const char* kSeriesFile = "series.csv";
 inline constexpr const char* kResponseFile = "response.hlog";
 
-/// A second, or longer if the run would have more of them than this.
+/// A second, or longer if the run would have more of them than this. The first ends with the
+/// warm-up, or whole intervals before it.
 inline constexpr std::size_t kMostIntervals = 600;
 
 /// Writes both files of a run that has just ended, on this machine. Latency counts from the time

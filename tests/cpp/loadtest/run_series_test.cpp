@@ -35,10 +35,11 @@ class RunSeriesTest : public testing::Test {
         return record;
     }
 
-    std::vector<std::string> lines(const char* name, Arrival arrival = Arrival::poisson) {
+    std::vector<std::string> lines(const char* name, Arrival arrival = Arrival::poisson,
+                                   std::int64_t warmup_ns = 1000 * kMs) {
         TrialSettings settings;
         settings.arrival = arrival;
-        settings.warmup = std::chrono::seconds{1};
+        settings.warmup = Duration{warmup_ns};
         EXPECT_TRUE(write_series(*ledger_, settings, folder_.path()));
         std::ifstream file(folder_ / name);
         std::vector<std::string> all;
@@ -87,7 +88,15 @@ TEST_F(RunSeriesTest, ALongRunHasLongerIntervalsNotMore) {
     add(OperationKind::vote, Status::ok, hour, hour, hour + 1);
     const std::vector<std::string> rows = lines(kSeriesFile);
     EXPECT_EQ(rows.size(), 1 + 451U);  // 3,601 s in intervals of 8.
-    EXPECT_EQ(rows.back().substr(0, 8), "3600,8,0");
+    EXPECT_EQ(rows.back().substr(0, 8), "3593,8,0");
+}
+
+TEST_F(RunSeriesTest, AnIntervalBeginsWhereTheWarmUpEnds) {
+    add(OperationKind::vote, Status::ok, 200, 200, 249);
+    add(OperationKind::vote, Status::ok, 200, 200, 251);
+    const std::vector<std::string> rows = lines(kSeriesFile, Arrival::poisson, 250 * kMs);
+    EXPECT_EQ(rows[1], "0,0.25,1,1,0,0,0,0,0,49,49,49,1");
+    EXPECT_EQ(rows[2], "0.25,1,0,1,0,0,0,0,0,51,51,51,0");
 }
 
 TEST_F(RunSeriesTest, ARunWithoutAnOperationHasARowOfNothing) {
