@@ -18,10 +18,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     runs = folder / "run"
     done = run("run", "-s", "batched", "-r", "1k", "-d", "2s", *SMALL, "--out", str(runs))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 3), done.stderr
     compared = folder / "compared"
     few = ("-s", "naive,slotted,batched", "--rounds", "2", "-d", "300ms")
-    assert run("compare", *few, *SMALL, "--out", str(compared)).returncode == 0
+    assert run("compare", *few, *SMALL, "--out", str(compared)).returncode in (0, 3)
     assert main(["report", str(runs), str(compared), "-o", str(folder / "report.html")]) == 0
     return folder / "report.html"
 
