@@ -121,15 +121,16 @@ def _series(folder: Path) -> dict[str, list[float]]:
 
 
 def _percentiles(
-    folders: list[Path], warmup_s: float, summary: dict[str, Any]
+    folders: list[Path], warmup_s: float, unserved: int, summary: dict[str, Any]
 ) -> tuple[tuple[float, float], ...]:
-    """(share, ms) of all successful answers after the warm-up; from the few in the JSON where there
-    is no log.
+    """(share, ms) of all calls after the warm-up; from the few in the JSON where there is no log. A
+    share that holds a call that failed has no time: such a call is slower than any other.
     """
     from hdrh.histogram import HdrHistogram
     from hdrh.log import HistogramLogReader
 
     total = HdrHistogram(1, (1 << 42) - 1, 3)
+    failed = unserved
     for folder in folders:
         file = folder / "response.hlog"
         if not file.exists():
@@ -139,14 +140,20 @@ def _percentiles(
         while (interval := reader.get_next_interval_histogram(warmup_s)) is not None:
             if interval.get_tag() in SUCCESSES:
                 total.add(interval)
+            else:
+                failed += interval.get_total_count()
         reader.close()
     count = total.get_total_count()
     if count == 0:
         names = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
         return tuple((share, summary[name] / 1000) for name, share in names.items())
-    # A share that fewer than one answer lies above would repeat the largest one.
-    shares = [share for share in SHARES if (1 - share) * count >= 1]
-    return tuple((share, total.get_value_at_percentile(100 * share) / 1e6) for share in shares)
+    calls = count + failed
+    # A share that fewer than one call lies above would repeat the largest one.
+    shares = [share for share in SHARES if (1 - share) * calls >= 1 and share * calls <= count]
+    return tuple(
+        (share, total.get_value_at_percentile(100 * share * calls / count) / 1e6)
+        for share in shares
+    )
 
 
 def _latency(figures: dict[str, Any]) -> dict[str, Any]:
@@ -186,6 +193,7 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         return ()
     latency = _latency(figures)
     done = figures["operations"]
+    unserved = figures["offered"]["censored"]
     window = figures["window_s"]
     rate = (done["votes_ok"] + done["unvotes_ok"]) / window if window else 0.0
     row = Row(
@@ -199,10 +207,10 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         p99_ms=latency["p99"] / 1000,
         failed=done["failed"],
         unknown=done["unknown"],
-        unserved=figures["offered"]["censored"],
+        unserved=unserved,
         verdict=_verdict(document.get("audit"), document["conclusion"]),
         reasons=tuple(document["reasons"]),
-        percentiles=_percentiles([folder], settings["warmup_s"], latency),
+        percentiles=_percentiles([folder], settings["warmup_s"], unserved, latency),
     )
     return (Part("Run", _load(settings), "", (row,)),)
 
@@ -211,6 +219,7 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
     parts = []
     for part in document["parts"]:
         rows = []
+        warmup_s = part["settings"]["warmup_s"]
         for found in part["strategies"]:
             name = found["strategy"]
             safe = name.replace("/", "-")
@@ -218,6 +227,8 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
             latency = _latency(found)
             writes, ratio = found["writes_per_s"], found["ratio_to_baseline"]
             contract = found.get("contract", {})
+            trials = found["trials"]
+            audit = found["audit"] if all(trial["audit"] for trial in trials) else None
             rows.append(
                 Row(
                     strategy=name,
@@ -231,9 +242,9 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
                     failed=found["failed"],
                     unknown=found["unknown"],
                     unserved=found["censored"],
-                    verdict=_verdict(found["audit"], found["conclusion"]),
+                    verdict=_verdict(audit, found["conclusion"]),
                     reasons=tuple(found["reasons"]),
-                    percentiles=_percentiles(folders, part["settings"]["warmup_s"], latency),
+                    percentiles=_percentiles(folders, warmup_s, found["censored"], latency),
                 )
             )
         load = _load(part["settings"])

@@ -146,13 +146,13 @@ def _latencies(rows: Sequence[Row]) -> str:
     ticks = (2, 10, 100, 1000, 10_000, 100_000)
     figure.update_xaxes(
         type="log",
-        title="share of the successful answers",
+        title="share of the calls",
         tickvals=ticks,
         ticktext=[f"{100 - 100 / tick:g} %" for tick in ticks],
     )
     figure.update_yaxes(type="log", title="ms", dtick="D2")
     worst = max(rows, key=lambda row: row.p99_ms)
-    said = f"99 of 100 answers came within {_number(worst.p99_ms)} ms"
+    said = f"99 of 100 calls were answered within {_number(worst.p99_ms)} ms"
     if len(rows) > 1:
         best = min(rows, key=lambda row: row.p99_ms)
         said += f" or sooner: {best.strategy} {_number(best.p99_ms)}, {worst.strategy} the slowest"

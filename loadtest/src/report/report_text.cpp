@@ -135,6 +135,43 @@ std::string part_text(const PartResult& result) {
     return text + '\n';
 }
 
+/// Of the first load that was compared: who was fastest, and by how much.
+std::string fastest_sentences(const Comparison& comparison) {
+    for (const PartResult& result : comparison.parts) {
+        const std::string& baseline = result.part.baseline;
+        const auto fastest =
+            std::max_element(result.summaries.begin(), result.summaries.end(),
+                             [](const Summary& a, const Summary& b) {
+                                 return a.writes_per_s.median < b.writes_per_s.median;
+                             });
+        if (is_open(result.part.settings) || result.summaries.size() < 2 ||
+            fastest->writes_per_s.median == 0) {
+            continue;
+        }
+        std::string text = fmt::format("Fastest: {} with {} writes a second.\n", fastest->strategy,
+                                       whole(fastest->writes_per_s.median));
+        if (fastest->strategy == baseline) {
+            return text + "By how much: no other strategy answered more.\n";
+        }
+        return text + fmt::format("By how much: {:.3g} times {}, {:.3g} to {:.3g} in {} rounds.\n",
+                                  fastest->ratio.median, baseline, fastest->ratio.min,
+                                  fastest->ratio.max, fastest->trials.size());
+    }
+    return {};
+}
+
+/// Was anything lost?
+std::string lost_sentence(std::size_t audited, std::size_t runs, const AuditResult& all) {
+    if (audited < runs) return "Lost: nobody knows, because not every run was audited.\n";
+    if (!all.passed()) return "Lost: the audit FAILED; the tables say for which strategy.\n";
+    if (all.allowed_breaches > 0) {
+        return fmt::format("Lost: nothing but what racy strategies may lose, {} times.\n",
+                           whole(all.allowed_breaches));
+    }
+    return fmt::format("Lost: nothing; each of {} acknowledged writes is counted once.\n",
+                       whole(all.acknowledged));
+}
+
 }  // namespace
 
 std::string run_text(const TrialResult& trial) {
@@ -207,6 +244,9 @@ std::string compare_text(const Comparison& comparison) {
     text += not_audited_sentence(audited, runs);
     if (comparison.conclusion == Conclusion::inconclusive) {
         text += "Inconclusive: see the reasons above.\n";
+    }
+    if (runs > 0) {
+        text += '\n' + fastest_sentences(comparison) + lost_sentence(audited, runs, all);
     }
     return text;
 }

@@ -94,7 +94,7 @@ def test_runs_and_comparisons_are_one_file(
     assert "<script>" in head
     document = json.loads((open_run / "run.json").read_text())
     p99 = document["result"]["response_us"]["p99"] / 1000
-    assert f"99 of 100 answers came within {p99:.3g} ms" in body
+    assert f"99 of 100 calls were answered within {p99:.3g} ms" in body
     assert "The audit found every promise kept: nothing acknowledged was lost or doubled." in body
     assert body.count('role="img"') == 2 + 2, "latency and time of the run; rates and latency"
     assert "batched was the fastest with" in body
