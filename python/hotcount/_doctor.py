@@ -12,10 +12,12 @@ from typing import Any
 
 import hotcount
 from hotcount import _doctor_redis, _doctor_sql
-from hotcount._doctor_finding import FEATURES, Finding, is_remote
+from hotcount._doctor_finding import FEATURES, IN_REDIS, IN_SQL, Finding, is_remote
 from hotcount.stores import kind_of_url
 
 OK, UNSAFE, CANNOT_TELL = 0, 1, 3
+# The server answers, but not this user.
+REFUSED = (hotcount.AuthError, hotcount.PermissionDeniedError)
 
 DESCRIPTION = (
     "Looks at the version, eviction, persistence, durability, replicas and connections of stores "
@@ -59,6 +61,7 @@ def look_at_memory(store: hotcount.Memory, url: str) -> list[Finding]:
 def look_at(url: str, processes: int) -> list[Finding]:
     """Asks what is behind a URL; what does not answer is a finding too."""
     kind = kind_of_url(url)
+    speaks_tls = url.startswith(("rediss", "valkeys"))
     try:
         if kind == "Database":
             return _doctor_sql.look(url, processes)
@@ -66,13 +69,17 @@ def look_at(url: str, processes: int) -> list[Finding]:
             if isinstance(store, hotcount.Memory):
                 return look_at_memory(store, url)
             found = _doctor_redis.look(store)
-            if is_remote(url) and not url.startswith(("rediss", "valkeys")):
+            if is_remote(url) and not speaks_tls:
                 found.append(_doctor_redis.NO_TLS)
             return found
     except hotcount.ConfigError:
         raise
     except hotcount.HotcountError as error:
-        return [Finding("reachable", "unknown", str(error), tuple(FEATURES), "")]
+        concerned = IN_SQL if kind == "Database" else IN_REDIS
+        if kind != "Database" and isinstance(error, REFUSED):
+            return [Finding("access", "unknown", str(error), concerned, _doctor_redis.USER)]
+        advice = _doctor_redis.TLS if speaks_tls else ""
+        return [Finding("reachable", "unknown", str(error), concerned, advice)]
 
 
 def exit_code(reports: list[Report]) -> int:

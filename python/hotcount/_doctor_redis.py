@@ -7,10 +7,12 @@ from hotcount._doctor_finding import IN_REDIS, Finding, numbers
 
 ASKED = ("save", "appendfsync", "min-replicas-to-write", "stop-writes-on-bgsave-error")
 # Whose acknowledged writes are in Redis alone, for a while or for good.
-KEPT_HERE = ("counters", "write_behind")
+KEPT_HERE = ("counters", "retry", "write_behind")
 # What is right again by itself, or by reconcile(), when Redis has lost it.
 MADE_ANEW = ("limiters", "sets", "cached", "views")
 
+USER = "a user and password in the URL who may run INFO and, to be told all, CONFIG GET"
+TLS = "the port must speak TLS; the CA of your own certificates is named by ?ca_file=PATH"
 NO_TLS = Finding(
     "tls",
     "warning",
@@ -41,6 +43,8 @@ def config_of(store: hotcount.Redis) -> dict[str, str]:
 
 def look(store: hotcount.Redis) -> list[Finding]:
     info, config = info_of(store), config_of(store)
+    if info.get("role") == "slave":  # What it keeps and evicts does not matter: its primary's does.
+        return [version(info), replica(info), clients(info)]
     return [
         version(info),
         role(info),
@@ -71,15 +75,27 @@ def version(info: dict[str, str]) -> Finding:
 def role(info: dict[str, str]) -> Finding:
     if info.get("loading") == "1":
         return Finding("role", "unknown", "it is loading its data: ask again", IN_REDIS)
-    if info.get("role") == "slave":
-        return Finding("role", "unsafe", "a replica, which refuses writes", IN_REDIS, "its primary")
     return Finding("role", "ok", "primary")
+
+
+def replica(info: dict[str, str]) -> Finding:
+    found = "a replica, which refuses writes"
+    if info.get("slave_read_only") == "0":
+        found = "a replica that takes writes, and loses them when it copies its primary again"
+    if info.get("master_link_status") == "down":
+        found += "; it does not reach its primary"
+    primary = f"{info.get('master_host', '')}:{info.get('master_port', '')}"
+    return Finding("role", "unsafe", found, IN_REDIS, f"use its primary, {primary}, and ask that")
 
 
 def eviction(info: dict[str, str]) -> list[Finding]:
     policy, most = info.get("maxmemory_policy", ""), int(info.get("maxmemory", "0"))
-    found = f"maxmemory-policy {policy}, maxmemory {most or 'unbounded'}"
-    all_ok = "a full server refuses writes, which are then not applied"
+    found = f"maxmemory-policy {policy}, {f'maxmemory {most:,} bytes' if most else 'no maxmemory'}"
+    all_ok = (
+        "a full server refuses writes, which are then not applied"
+        if most
+        else "it refuses and evicts nothing, until the machine has no memory left"
+    )
     findings = []
     if not policy:
         findings.append(Finding("eviction", "unknown", "the server does not say it", IN_REDIS))

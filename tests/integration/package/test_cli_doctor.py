@@ -107,9 +107,12 @@ def test_a_redis_that_keeps_all_is_fine_and_one_that_keeps_nothing_is_not(
     code, findings = doctor(forgetful.url)
     assert code == 1
     assert states(findings, "persistence") == {
-        "unsafe": {"counters", "write_behind"},
+        "unsafe": {"counters", "retry", "write_behind"},
         "warning": {"limiters", "sets", "cached", "views"},
     }
+    (eviction,) = (each["found"] for each in findings if each["check"] == "eviction")
+    assert "no maxmemory" in eviction
+    assert "refuses writes" not in eviction
     # Limits may begin anew.
     assert doctor("--for", "limiters", forgetful.url)[0] == 0
     assert doctor("--for", "limiters", "--for", "counters", forgetful.url)[0] == 1
@@ -148,6 +151,12 @@ def test_replicas_are_asked_for_and_a_replica_is_refused(
     replica = redis_with(*SAFE, "--replicaof", "127.0.0.1 1")
     code, findings = doctor(replica.url)
     assert (code, set(states(findings, "role"))) == (1, {"unsafe"})
+    # What it keeps, and that nothing follows it, says nothing of its primary.
+    assert [each["check"] for each in findings] == ["version", "role", "connections"]
+    assert "refuses writes; it does not reach its primary" in findings[1]["found"]
+    assert "127.0.0.1:1," in findings[1]["advice"]
+    replica.redis().execute("CONFIG", "SET", "replica-read-only", "no")
+    assert "takes writes, and loses them" in doctor(replica.url)[1][1]["found"]
 
 
 @pytest.mark.server
@@ -159,6 +168,18 @@ def test_a_user_who_may_not_read_the_configuration_is_told_so(
     code, findings = doctor(server.login("app", "canary"))
     assert (code, set(states(findings, "persistence"))) == (3, {"unknown"})
     assert "canary" not in json.dumps(findings)
+    server.redis().execute("ACL", "SETUSER", "app", "-info")
+    for url in (server.login("app", "canary"), server.login("app", "wrong")):
+        code, findings = doctor(url)
+        assert (code, set(states(findings, "access"))) == (3, {"unknown"})
+        assert "votes" not in findings[0]["unsafe_for"]  # In SQL alone.
+        assert "may run INFO" in findings[0]["advice"]
+
+
+def test_a_tls_port_that_does_not_answer_brings_advice_about_its_ca(doctor: Doctor) -> None:
+    code, findings = doctor("rediss://127.0.0.1:1")
+    assert (code, findings[0]["check"]) == (3, "reachable")
+    assert "ca_file" in findings[0]["advice"]
 
 
 def test_words_of_replicas_and_disks_that_a_server_may_say() -> None:
