@@ -135,7 +135,7 @@ bool Multiplexer::ask_again(const OperationPtr& calls, ReplyArray& replies) {
     Request& request = calls->request_;
     const std::size_t keys_each = request.keys_.size() / request.calls_;
     const std::size_t arguments_each = request.arguments_count_ / request.calls_;
-    std::vector<std::string> keys;
+    std::vector<std::string_view> keys;
     std::string arguments;
     std::string_view bytes = request.bytes_;
     auto next = refused.begin();
@@ -143,16 +143,16 @@ bool Multiplexer::ask_again(const OperationPtr& calls, ReplyArray& replies) {
         std::size_t size = 0;
         for (std::size_t k = 0; k < arguments_each; ++k) size += end_of_word(bytes.substr(size));
         if (next != refused.end() && *next == i) {
-            const auto first = request.keys_.begin() + static_cast<std::ptrdiff_t>(i * keys_each);
-            std::move(first, first + static_cast<std::ptrdiff_t>(keys_each),
-                      std::back_inserter(keys));
+            for (std::size_t k = 0; k < keys_each; ++k) {
+                keys.push_back(request.keys_[i * keys_each + k]);
+            }
             arguments += bytes.substr(0, size);
             ++next;
         }
         bytes.remove_prefix(size);
     }
     keep_parts(*calls, std::move(replies), refused);
-    request.keys_ = std::move(keys);
+    request.keys_ = Request::Keys{keys};
     request.bytes_ = std::move(arguments);
     request.calls_ = refused.size();
     request.arguments_count_ = refused.size() * arguments_each;

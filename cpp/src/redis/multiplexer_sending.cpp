@@ -50,7 +50,9 @@ class Multiplexer::Combiner {
         }
         keys_.clear();
         if (request.kind_ == Request::Kind::script) {
-            for (const std::string& key : request.keys_) keys_.emplace_back(key);
+            for (std::size_t i = 0; i < request.keys_.size(); ++i) {
+                keys_.emplace_back(request.keys_[i]);
+            }
             if (!operation->alone_ && request.script_->combinable() && join_script(operation)) {
                 return true;
             }
@@ -278,9 +280,8 @@ void Multiplexer::encode_script(const Flight& flight) {
     encode_word(out_, flight.with_text ? "EVAL" : "EVALSHA");
     encode_word(out_, flight.with_text ? request.script_->text() : request.script_->sha1());
     encode_word(out_, std::to_string(flight.keys));
-    flight.for_each([&](const OperationPtr& operation) {
-        for (const std::string& key : operation->request_.keys_) encode_word(out_, key);
-    });
+    flight.for_each(
+        [&](const OperationPtr& operation) { out_ += operation->request_.keys_.encoded(); });
     out_ += request.shared_;
     flight.for_each([&](const OperationPtr& operation) { out_ += operation->request_.bytes_; });
 }

@@ -29,6 +29,17 @@ Script::Script(std::string_view text, Kind kind, Fits fitting)
     }
 }
 
+Request::Keys::Keys(std::span<const std::string_view> keys) {
+    encode_words(encoded_, keys);
+    places_.reserve(keys.size());
+    std::size_t at = 0;
+    for (const std::string_view key : keys) {
+        at = encoded_.find('\n', at) + 1;  // Behind "$", the size and the end of the line.
+        places_.push_back({at, key.size()});
+        at += key.size() + 2;
+    }
+}
+
 Request Request::command(std::span<const std::string_view> words) {
     Request request{Kind::command};
     request.name_ = upper(words.front());
@@ -92,7 +103,7 @@ Request Request::run(const Script& script, std::span<const std::string_view> key
     request.name_ = "EVALSHA";
     request.repeat_ = repeat;
     request.script_ = &script;
-    request.keys_.assign(keys.begin(), keys.end());
+    request.keys_ = Keys{keys};
     encode_words(request.shared_, shared);
     request.shared_count_ = shared.size();
     encode_words(request.bytes_, arguments);

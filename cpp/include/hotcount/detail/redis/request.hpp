@@ -104,6 +104,26 @@ class Request {
 
     explicit Request(Kind kind) : kind_(kind) {}
 
+    // Keys as they are sent, in one piece of memory: a batch has hundreds.
+    class Keys {
+      public:
+        Keys() = default;
+        explicit Keys(std::span<const std::string_view> keys);
+        std::size_t size() const { return places_.size(); }
+        std::string_view operator[](std::size_t i) const {
+            return std::string_view{encoded_}.substr(places_[i].at, places_[i].size);
+        }
+        const std::string& encoded() const { return encoded_; }
+
+      private:
+        struct Place {
+            std::size_t at;
+            std::size_t size;
+        };
+        std::string encoded_;
+        std::vector<Place> places_;
+    };
+
     Kind kind_;
     Repeat repeat_{Repeat::never};
     std::string name_;                // For messages.
@@ -116,7 +136,7 @@ class Request {
     std::string key_;                 // add
     std::int64_t n_{0};               // add
     const Script* script_{nullptr};   // It lives as long as the program.
-    std::vector<std::string> keys_;   // script
+    Keys keys_;                       // script
     std::string shared_;              // script: encoded, the same for all that travel together
     std::size_t shared_count_{0};     // script
     std::size_t arguments_count_{0};  // script
