@@ -144,11 +144,12 @@ class Multiplexer {
     std::size_t in_flight() const { return flights_.size(); }
     /// What new callers look at to leave sending to the reader: commands on their way or, with a
     /// server that answers soon, the calls that these are for. Calls that wait for its reply travel
-    /// as fewer commands: 32 threads then upsert about 8 at a time and not 4 (`make peers
-    /// PEERS_ARGS="--only sets"`). Over a link the wait would cost them up to a round trip.
-    std::size_t under_way() const {
-        return round_trip_ < kSoon ? calls_in_flight_ : flights_.size();
-    }
+    /// as fewer commands. Over a link the wait would cost them up to a round trip.
+    std::size_t under_way() const { return answers_soon() ? calls_in_flight_ : flights_.size(); }
+    /// Whether the last reply came soon.
+    bool answers_soon() const { return round_trip_ < kSoon; }
+    /// Calls that wait, are under way or have just ended.
+    std::size_t company() const { return queue_.size() + calls_in_flight_ + finished_.size(); }
     /// Gives a reply to the call that it answers. False if it cannot be the reply of that call: then
     /// the replies of this connection belong to other calls, and it must end with misfit().
     bool settle(Reply reply, SteadyTime now);
@@ -187,11 +188,11 @@ class Multiplexer {
     };
     const Counts& counts() const { return counts_; }
 
+    /// A reply within this time is soon: a server that is near gives it in 0.1 ms.
+    static constexpr Duration kSoon = std::chrono::microseconds{500};
+
   private:
     using Operations = std::vector<OperationPtr>;
-
-    // A reply within this time is soon: a server that is near gives it in 0.1 ms.
-    static constexpr Duration kSoon = std::chrono::microseconds{500};
 
     // One command on its way, or one batch of commands, and the calls that its reply answers.
     struct Flight {

@@ -85,6 +85,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     void ask_for_connection();
     void dialed(Result<std::unique_ptr<Connection>> opened);
     void read(Lock& lock, const Goal& goal, Deadline deadline);
+    bool gather(Lock& lock);
     Result<bool> receive(Lock& lock, const std::shared_ptr<Connection>& connection);
     bool wait_for_socket(Lock& lock, const std::shared_ptr<Connection>& connection,
                          const Goal& goal, Deadline deadline);
@@ -107,6 +108,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     std::shared_ptr<Signal> gathering_{std::make_shared<Signal>()};  // Of those that queue now.
     std::vector<Reply> replies_;                                     // The reader's.
     AdaptiveSpin spin_{options_.spin};                               // The reader's.
+    AdaptiveSpin pause_{Multiplexer::kSoon};                         // The reader's.
     ConnectionRoles roles_;
     Moves moves_;
     bool dialing_{false};  // The dialer was asked for a connection and has not answered.

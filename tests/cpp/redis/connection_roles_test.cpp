@@ -394,6 +394,11 @@ class Schedule {
         while (goes_on()) {
             bool some = false;
             co_await receive(caller, connection, some);
+            if (rules_ == Rules::present && below(2) == 0) {  // gather()
+                co_await tell_finished(caller);
+                co_await pause(caller);
+                if (!goes_on()) break;
+            }
             const bool may_send = rules_ == Rules::present
                                       ? roles_.may_send(work())
                                       : !writing_ && multiplexer_.has_to_send();
