@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import hotcount
 from hotcount import aio
 
 from loadtest.peers import keys
@@ -39,13 +40,17 @@ def uvloop() -> asyncio.AbstractEventLoop:
 
 
 @asynccontextmanager
-async def hotcount_aio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
+async def hotcount_aio(port: int, tasks: int, **options: Any) -> AsyncIterator[AsyncAdd]:
     store = aio.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S)
     try:
         # The prefix that every other contender's keys have as part of them.
-        yield aio.Counter(store, prefix=KEY_PREFIX.rstrip(":")).add
+        yield aio.Counter(store, prefix=KEY_PREFIX.rstrip(":"), **options).add
     finally:
         await store.aclose()
+
+
+def hotcount_queued(port: int, tasks: int) -> AbstractAsyncContextManager[AsyncAdd]:
+    return hotcount_aio(port, tasks, retry=hotcount.RetryQueue())
 
 
 def redis_client(port: int, tasks: int) -> Any:

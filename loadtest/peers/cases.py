@@ -8,6 +8,8 @@ caller's value. That is part of what it is and of its figures: all of them with 
 1,000. The peers send every add. redis-py takes part twice: as its documentation has it, and in the
 setting in which it is fastest; the target is for either.
 
+asyncio, beside a retry queue: what an add costs that goes through the queue's thread.
+
 batch: hotcount's add_many returns a column, redis-py's pipeline a list. Where keys repeat, hotcount
 merges them and still returns each add's value. redis-benchmark shows what the server does if a
 client does next to nothing, with keys of its own, drawn uniformly from as many (native.py).
@@ -34,6 +36,7 @@ idle: redis-py with one connection and no pool, where it is fastest.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -75,6 +78,7 @@ IDLE_TIMES = 4
 REDIS_PY = "redis-py"
 REDIS_PY_OWN = "redis-py, a client a thread"
 GLIDE_SYNC = "glide-sync"
+QUEUED = "hotcount with a RetryQueue"
 REDIS_ASYNCIO = "redis.asyncio"
 COREDIS = "coredis"
 GLIDE = "glide"
@@ -179,31 +183,40 @@ class Setup:
             64: {REDIS_ASYNCIO: 25.0, GLIDE: 10.0},
             256: {REDIS_ASYNCIO: 25.0, COREDIS: 40.0, GLIDE: 10.0},
         }
+
+        def loads(
+            contenders: dict[str, tuple[asyncio_contenders.Open, str]],
+            new_loop: Callable[[], asyncio.AbstractEventLoop],
+            tasks: int,
+        ) -> list[Load]:
+            singly, port = asyncio_contenders.singly, self._port
+            return [
+                Load(name, partial(singly, contender, new_loop, prefix, port, tasks, KEYS))
+                for name, (contender, prefix) in contenders.items()
+            ]
+
+        # Not audited: the queue's numbers stand beside the counters.
+        with_queue = {OURS: opened[OURS], QUEUED: (asyncio_contenders.hotcount_queued, "")}
+        stock = asyncio_contenders.stock_loop
         return [
             Case(
                 f"{plural(tasks, 'task')}, {loop}",
                 "asyncio",
-                [
-                    Load(
-                        name,
-                        partial(
-                            asyncio_contenders.singly,
-                            contender,
-                            new_loop,
-                            prefix,
-                            self._port,
-                            tasks,
-                            KEYS,
-                        ),
-                    )
-                    for name, (contender, prefix) in opened.items()
-                ],
+                loads(opened, new_loop, tasks),
                 {(peer, RATE): target for peer, target in targets[tasks].items()}
-                if new_loop is asyncio_contenders.stock_loop
+                if new_loop is stock
                 else {},
             )
             for loop, new_loop in loops.items()
             for tasks in (1, 64, 256)
+        ] + [
+            Case(
+                f"{plural(tasks, 'task')}, beside a retry queue",
+                "asyncio",
+                loads(with_queue, stock, tasks),
+                audited=False,
+            )
+            for tasks in (1, 64)
         ]
 
     def _limits(self) -> list[Case]:
