@@ -121,6 +121,8 @@ def throttlecrab_program() -> Path:
     name, version = THROTTLECRAB
     program = RUST_BUILD / "bin" / name
     if not program.exists():
+        if shutil.which("protoc") is None:
+            raise LeftOut(f"protoc (Debian: protobuf-compiler) is not installed: {name} left out")
         words = ["install", name, "--version", version, "--locked", "--root", str(RUST_BUILD)]
         cargo(name, words, ROOT)
     return program
