@@ -2,6 +2,7 @@
 #include <cstring>
 #include <hotcount/detail/base/hash.hpp>
 #include <random>
+#include <utility>
 
 namespace hotcount {
 namespace {
@@ -10,6 +11,14 @@ static_assert(std::endian::native == std::endian::little, "words are read as the
 
 struct State {
     std::uint64_t a, b, c, d;
+
+    explicit State(HashKey key)
+        : a(key.k0 ^ 0x736f6d6570736575),
+          b(key.k1 ^ 0x646f72616e646f6d),
+          c(key.k0 ^ 0x6c7967656e657261),
+          d(key.k1 ^ 0x7465646279746573) {}
+    State(std::uint64_t first, std::uint64_t second, std::uint64_t third, std::uint64_t fourth)
+        : a(first), b(second), c(third), d(fourth) {}
 
     void round() {
         a += b;
@@ -28,7 +37,33 @@ struct State {
         round();
         a ^= word;
     }
+    // `last`: the bytes that make no whole word, and above them the number of all bytes.
+    std::uint64_t finish(std::uint64_t last) {
+        take(last);
+        c ^= 0xff;
+        for (int i = 0; i < 3; ++i) round();
+        return a ^ b ^ c ^ d;
+    }
 };
+
+template <class Word>
+std::uint64_t load(const char* at) {
+    Word word = 0;
+    std::memcpy(&word, at, sizeof(word));
+    return word;
+}
+
+// Up to seven bytes as a number. Loads may overlap: the same byte comes to the same place.
+std::uint64_t load_some(const char* at, std::size_t count) {
+    if (count >= 4) {
+        return load<std::uint32_t>(at) | (load<std::uint32_t>(at + count - 4) << (8 * (count - 4)));
+    }
+    if (count == 0) return 0;
+    return load<std::uint8_t>(at) | (load<std::uint8_t>(at + count / 2) << (8 * (count / 2))) |
+           (load<std::uint8_t>(at + count - 1) << (8 * (count - 1)));
+}
+
+std::uint64_t size_byte(std::size_t size) { return std::uint64_t{size} << 56; }
 
 std::uint64_t random_word(std::random_device& device) {
     return (std::uint64_t{device()} << 32) | device();
@@ -45,32 +80,46 @@ const HashKey& process_key() {
 }  // namespace
 
 std::uint64_t siphash13(HashKey key, std::string_view bytes) {
-    State state{key.k0 ^ 0x736f6d6570736575, key.k1 ^ 0x646f72616e646f6d,
-                key.k0 ^ 0x6c7967656e657261, key.k1 ^ 0x7465646279746573};
+    State state{key};
     const char* at = bytes.data();
     std::size_t left = bytes.size();
-    for (; left >= 8; left -= 8, at += 8) {
-        std::uint64_t word = 0;
-        std::memcpy(&word, at, 8);
-        state.take(word);
-    }
-    std::uint64_t last = static_cast<std::uint64_t>(bytes.size()) << 56;
-    if (left > 0 && bytes.size() >= 8) {
-        // Load the last eight bytes at once, and shift out those that were hashed already.
-        std::uint64_t word = 0;
-        std::memcpy(&word, at + left - 8, 8);
-        last |= word >> (8 * (8 - left));
-    } else {
-        for (std::size_t i = 0; i < left; ++i) {
-            last |= std::uint64_t{static_cast<unsigned char>(at[i])} << (8 * i);
-        }
-    }
-    state.take(last);
-    state.c ^= 0xff;
-    for (int i = 0; i < 3; ++i) state.round();
-    return state.a ^ state.b ^ state.c ^ state.d;
+    for (; left >= 8; left -= 8, at += 8) state.take(load<std::uint64_t>(at));
+    return state.finish(load_some(at, left) | size_byte(bytes.size()));
 }
 
 std::uint64_t keyed_hash(std::string_view bytes) { return siphash13(process_key(), bytes); }
+
+KeyedHashAfter::KeyedHashAfter(std::string beginning) : beginning_(std::move(beginning)) {
+    State state{process_key()};
+    for (std::size_t at = 0; at + 8 <= beginning_.size(); at += 8) {
+        state.take(load<std::uint64_t>(beginning_.data() + at));
+    }
+    state_[0] = state.a;
+    state_[1] = state.b;
+    state_[2] = state.c;
+    state_[3] = state.d;
+}
+
+std::uint64_t KeyedHashAfter::operator()(std::string_view rest) const {
+    State state{state_[0], state_[1], state_[2], state_[3]};
+    // Bytes that wait for others to make a whole word with.
+    const std::size_t waiting = beginning_.size() % 8;
+    std::uint64_t word = load_some(beginning_.data() + beginning_.size() - waiting, waiting);
+    const std::size_t size = beginning_.size() + rest.size();
+    const char* at = rest.data();
+    std::size_t left = rest.size();
+    const auto next = [&](std::uint64_t bytes) {
+        state.take(word | (bytes << (8 * waiting)));
+        word = waiting == 0 ? 0 : bytes >> (64 - 8 * waiting);
+    };
+    for (; left >= 8; left -= 8, at += 8) next(load<std::uint64_t>(at));
+    const std::uint64_t bytes = load_some(at, left);
+    if (waiting + left >= 8) {
+        next(bytes);
+    } else {
+        word |= bytes << (8 * waiting);
+    }
+    return state.finish(word | size_byte(size));
+}
 
 }  // namespace hotcount

@@ -33,10 +33,10 @@ constexpr bool is_decision(std::int64_t cost, Take take) { return cost > 0 && ta
 
 /// What a limiter answers to a hit, in whole microseconds.
 struct Outcome {
-    bool allowed;
-    std::int64_t remaining;
-    std::optional<std::int64_t> retry_after_us;  ///< None: never.
-    std::int64_t reset_after_us;                 ///< 0: the state can be forgotten.
+    bool allowed{false};
+    std::int64_t remaining{0};
+    std::optional<std::int64_t> retry_after_us{};  ///< None: never.
+    std::int64_t reset_after_us{0};                ///< 0: the state can be forgotten.
     bool untracked{false};  ///< Admitted, but not counted: the store has no room.
     bool blocked{false};    ///< Not allowed, whatever the limits say.
     // As Decision has them.
@@ -63,6 +63,19 @@ struct StepResult {
     /// To keep for reset_after_us; none when nothing changed.
     std::optional<Change> change{};
 };
+
+template <class Law>
+using ChangeOf = typename decltype(std::declval<const Law&>().step(
+    nullptr, 0, 0, false, std::declval<Outcome&>()))::value_type;
+
+/// A law's step and its outcome together.
+template <class Law>
+StepResult<ChangeOf<Law>> step_of(const Law& law, const typename Law::State* state,
+                                  std::int64_t now, std::int64_t cost, bool take) {
+    StepResult<ChangeOf<Law>> result;
+    result.change = law.step(state, now, cost, take, result.outcome);
+    return result;
+}
 
 template <class Law, class Change>
 void apply_change(const Law& law, typename Law::State& state, Change change) {
@@ -106,6 +119,10 @@ class LimiterBackend {
     virtual Result<void> create_table(Timeout) { return {}; }
     virtual Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                                    std::string_view who, Timeout timeout) = 0;
+    /// decide() with Take::all of a key that lacks what the limiter's keys begin with. The outcome is
+    /// written where it is read: in memory a copy would cost as much as the arithmetic.
+    virtual Result<void> hit(std::string_view prefix, std::string_view key, std::int64_t cost,
+                             Timeout timeout, Outcome& outcome);
     /// Results by index; one by one unless a backend has something better.
     virtual std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
                                                    std::span<const std::int64_t> costs,
@@ -216,9 +233,14 @@ inline constexpr std::array kLimiterAlgorithms{
     &kList,        &kPerSecondKey,  &kRacyIncr,   &kIncrExpire, &kRacyList};
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
+/// The names of those for which `has` is true: "fixed_window and gcra".
+std::string names_of(bool (*has)(const AlgorithmInfo&));
 
 /// A part of keys and the policy in headers, as LimiterOptions::name has it.
 Result<void> check_limiter_name(std::string_view name);
+/// What the keys of such limiters begin with, after the store's prefix: those whose states mean the
+/// same share keys.
+std::string key_prefix(const LimiterOptions& options);
 /// Everything but the rates' numbers, which the algorithm checks, and the table.
 Result<void> check_limiter_options(const LimiterOptions& options);
 /// A window's rate is within its bounds and has no burst.
@@ -228,6 +250,7 @@ Result<void> check_list_rate(const Rate& rate, Algorithm algorithm);
 /// Whether `a` says more than `b`, as Decision has it.
 bool says_more(const Outcome& a, const Outcome& b);
 /// What a limiter of these rates answers its caller.
+void fill(Decision& decision, const Outcome& outcome, std::span<const Rate> rates, bool shadow);
 Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool shadow);
 /// The error for a key that holds something else.
 Error no_limit_state(std::string_view key);

@@ -7,7 +7,10 @@
 //   State                                       what is kept of a key
 //   static Result<Law> make(rate, options)      checks the rate
 //   limit()                                     what an idle key admits at once
-//   step(const State*, now_us, cost, take)      a hit; null when the key is absent. A clock that went
+//   step(const State*, now_us, cost, take, outcome&)
+//                                               a hit: fills a new Outcome, returns the change to keep
+//                                               for reset_after_us, if any. Null: the key is absent.
+//                                               A clock that went
 //                                               backwards stands still. A cost below 0 gives hits
 //                                               back, no more than there are
 //   apply(State&, change)                       if a change is less than a whole new State
@@ -33,6 +36,7 @@
 #include <vector>
 
 #include "limiter/algorithm.hpp"
+#include "limiter/memory_backend.hpp"
 #include "limiter/stored_law.hpp"
 #include "redis/scripts.hpp"
 
@@ -49,8 +53,7 @@ Outcome merge(std::span<const Outcome> of_rates);
 /// A law at several rates: all of them take a hit, or none.
 template <class Law>
 class Several {
-    using One = decltype(std::declval<const Law&>().step(nullptr, 0, 0, false));
-    using OneChange = typename decltype(One::change)::value_type;
+    using OneChange = ChangeOf<Law>;
 
   public:
     using State = std::vector<typename Law::State>;
@@ -73,17 +76,16 @@ class Several {
         return least;
     }
 
-    StepResult<Change> step(const State* state, std::int64_t now, std::int64_t cost,
-                            bool take) const {
+    std::optional<Change> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
+                               Outcome& outcome) const {
         if (take) {
             const Outcome looked = run(state, now, cost, false, nullptr);
             take = looked.allowed || cost < 0 || (looked.retry_after_us && charge_denied_);
         }
         Change change(laws_.size());
-        StepResult<Change> result;
-        result.outcome = run(state, now, cost, take, &change);
-        if (take) result.change = std::move(change);
-        return result;
+        outcome = run(state, now, cost, take, &change);
+        if (!take) return std::nullopt;
+        return change;
     }
     bool holds(const State& state) const {
         for (std::size_t i = 0; i < laws_.size(); ++i) {
@@ -103,201 +105,14 @@ class Several {
                 Change* change) const {
         std::array<Outcome, LimiterOptions::kMaxRates> outcomes{};
         for (std::size_t i = 0; i < laws_.size(); ++i) {
-            auto one = laws_[i].step(state ? &(*state)[i] : nullptr, now, cost, take);
-            outcomes[i] = one.outcome;
-            if (change != nullptr) (*change)[i] = std::move(one.change);
+            auto one = laws_[i].step(state ? &(*state)[i] : nullptr, now, cost, take, outcomes[i]);
+            if (change != nullptr) (*change)[i] = std::move(one);
         }
         return merge(std::span{outcomes}.first(laws_.size()));
     }
 
     std::vector<Law> laws_{};
     bool charge_denied_{false};
-};
-
-// -- over memory ----------------------------------------------------------------------------------
-
-class MemoryLimiterBackend : public LimiterBackend {
-  public:
-    MemoryLimiterBackend(std::shared_ptr<memory::Store> store, std::int64_t limit)
-        : store_(std::move(store)), limit_(limit) {}
-
-    std::string_view store_prefix() const override { return store_->options().prefix; }
-    std::string store_name() const override { return "memory"; }
-
-    Result<void> reset(const std::string& key, Timeout) override {
-        return store_->remove(key, [](const memory::Entry*) { return Result<void>{}; });
-    }
-
-  protected:
-    // The store's time, not the limiter's own: limiters of one name share their states.
-    std::int64_t law_now() const {
-        return to_us(store_->now().time_since_epoch()) + to_us(store_->epoch());
-    }
-    static std::int64_t to_us(Duration duration) {
-        return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-    }
-
-    // A hit that a full store could not keep, as `when_full` says. An idle key would have admitted it:
-    // a cost above the limit does not come here.
-    Result<Outcome> or_untracked(Result<Outcome> outcome, std::int64_t cost) {
-        if (outcome.ok() || !store_->admits_untracked(outcome.error())) return outcome;
-        Outcome untracked{true, limit_ - cost, 0, 0, true};
-        untracked.taken = cost;
-        return untracked;
-    }
-
-    std::shared_ptr<memory::Store> store_;
-    std::int64_t limit_;
-};
-
-/// The state of a key that was blocked, and until when, in microseconds since the epoch. Other keys
-/// have the plain state, so that blocks cost them nothing.
-template <class State>
-struct MarkedState {
-    std::optional<State> state{};
-    std::int64_t blocked_until{0};
-};
-
-/// Where a hit of this op_id is remembered, beside a limiter's key.
-Result<std::string> op_key(const std::string& key, std::string_view op_id);
-/// What stands there in memory.
-struct RememberedHit {
-    Outcome outcome{};
-};
-
-/// What hit_all() and hit_once() need of a law in memory.
-class JointInMemory : public MemoryLimiterBackend {
-  public:
-    using MemoryLimiterBackend::MemoryLimiterBackend;
-
-    const void* joins() const override { return store_.get(); }
-    void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
-                      Completion<std::vector<Outcome>> done) override;
-    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once, const AsyncCall&,
-                  Completion<Outcome> done) override;
-
-  protected:
-    // Under the key's lock. Null: the key is absent.
-    virtual Result<Outcome> look(const std::string& key, const memory::Entry* entry,
-                                 std::int64_t cost) const = 0;
-    virtual Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
-                                      std::int64_t cost, Take take) const = 0;
-
-  private:
-    template <class Places>
-    Result<Outcome> take_once(Places& places, const std::string& key, std::int64_t cost);
-};
-
-/// Runs the law under the key's lock.
-template <class Law>
-class SteppedInMemory final : public JointInMemory {
-    using State = typename Law::State;
-    using Marked = MarkedState<State>;
-
-  public:
-    SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law)
-        : JointInMemory(std::move(store), law.limit()), law_(law) {}
-
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
-                           Timeout) override {
-        if (take == Take::block) return block(key, cost);
-        if (take == Take::what_fits) cost = std::min(cost, limit_);
-        // What can only be denied must not leave an absent key behind.
-        if (take == Take::nothing || cost > limit_) {
-            return store_->read(key,
-                                [&](const memory::Entry* entry) { return look(key, entry, cost); });
-        }
-        if (cost < 0) {
-            return store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
-                if (entry != nullptr) return take_from(key, *entry, false, cost, take);
-                return law_.step(nullptr, law_now(), cost, false).outcome;
-            });
-        }
-        return or_untracked(store_->upsert(key,
-                                           [&](memory::Entry& entry, bool fresh) {
-                                               return take_from(key, entry, fresh, cost, take);
-                                           }),
-                            cost);
-    }
-
-  private:
-    // From the whole microsecond that was decided on, as the outcome says.
-    void expire(memory::Entry& entry, std::int64_t at) const {
-        entry.expires_at = SteadyTime{std::chrono::microseconds{at - to_us(store_->epoch())}};
-    }
-
-    Result<Outcome> look(const std::string& key, const memory::Entry* entry,
-                         std::int64_t cost) const override {
-        const State* state = entry ? entry->as<State>() : nullptr;
-        std::int64_t left = 0;
-        const std::int64_t now = law_now();
-        if (entry != nullptr && state == nullptr) {
-            const auto* const marked = entry->as<Marked>();
-            if (marked == nullptr) return no_limit_state(key);
-            state = marked->state ? &*marked->state : nullptr;
-            left = marked->blocked_until - now;
-        }
-        const Outcome outcome = law_.step(state, now, cost, false).outcome;
-        return left > 0 ? blocked(outcome, left) : outcome;
-    }
-
-    Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
-                              std::int64_t cost, Take take) const override {
-        const std::int64_t now = law_now();
-        auto* state = entry.as<State>(fresh);
-        const State* known = fresh ? nullptr : state;
-        if (state == nullptr) {
-            auto* const marked = entry.as<Marked>(false);
-            if (marked == nullptr) return no_limit_state(key);
-            known = state = marked->state ? &*marked->state : nullptr;
-            const std::int64_t left = marked->blocked_until - now;
-            if (left > 0) {
-                auto looked = law_.step(known, now, cost, cost < 0 && known != nullptr);
-                if (looked.change) apply_change(law_, *state, std::move(*looked.change));
-                const std::int64_t remaining = looked.outcome.remaining;
-                looked.outcome = blocked(looked.outcome, left);
-                if (cost < 0) looked.outcome.remaining = remaining;
-                return looked.outcome;
-            }
-            // The block has passed: a plain state again.
-            std::optional<State> kept = std::move(marked->state);
-            state = &entry.value.emplace<State>();
-            if (kept) *state = std::move(*kept);
-            known = kept ? state : nullptr;
-        }
-        bool takes = true;
-        if (take == Take::what_fits) {
-            const std::int64_t room = law_.step(known, now, 1, false).outcome.remaining;
-            takes = room > 0;
-            cost = takes ? std::min(cost, room) : 1;
-        }
-        auto next = law_.step(known, now, cost, takes);
-        if (takes && next.outcome.allowed) next.outcome.taken = cost;
-        const bool changed = next.change.has_value();
-        if (changed) apply_change(law_, *state, std::move(*next.change));
-        if (changed || !entry.expires_at) expire(entry, now + next.outcome.reset_after_us);
-        return next.outcome;
-    }
-
-    Result<Outcome> block(const std::string& key, std::int64_t duration) {
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
-            const std::int64_t now = law_now();
-            if (fresh) entry.value.emplace<Marked>();
-            if (auto* const state = entry.as<State>(false)) {
-                std::optional<State> kept = std::move(*state);
-                entry.value.emplace<Marked>().state = std::move(kept);
-            }
-            auto* const marked = entry.as<Marked>(false);
-            if (marked == nullptr) return no_limit_state(key);
-            marked->blocked_until = now + duration;
-            const State* const known = marked->state ? &*marked->state : nullptr;
-            const Outcome outcome = blocked(law_.step(known, now, 1, false).outcome, duration);
-            expire(entry, now + outcome.reset_after_us);
-            return outcome;
-        });
-    }
-
-    const Law law_;
 };
 
 // -- over Redis -----------------------------------------------------------------------------------
@@ -395,7 +210,7 @@ class SimulatedLawKey final : public SimulatedKey {
   public:
     explicit SimulatedLawKey(const Law& law) : law_(law) {}
     Outcome hit(std::int64_t now_us, std::int64_t cost, bool take) override {
-        auto next = law_.step(state_ ? &*state_ : nullptr, now_us, cost, take);
+        auto next = step_of(law_, state_ ? &*state_ : nullptr, now_us, cost, take);
         if (next.change) {
             if (!state_) state_.emplace();
             apply_change(law_, *state_, std::move(*next.change));
@@ -431,7 +246,8 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
     algorithm.over_memory = [](std::shared_ptr<memory::Store> store,
                                const LimiterOptions& options) -> Result<Backend> {
         return with_law<Law>(options, [&]<class Chosen>(const Chosen& law) -> Result<Backend> {
-            return Backend{std::make_unique<SteppedInMemory<Chosen>>(std::move(store), law)};
+            return Backend{std::make_unique<SteppedInMemory<Chosen>>(std::move(store), law,
+                                                                     key_prefix(options))};
         });
     };
     algorithm.over_redis = [](std::shared_ptr<redis::Client> client,

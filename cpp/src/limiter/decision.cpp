@@ -40,15 +40,21 @@ Outcome merge(std::span<const Outcome> of_rates) {
 }
 
 Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool shadow) {
+    Decision decision{};
+    fill(decision, outcome, rates, shadow);
+    return decision;
+}
+
+void fill(Decision& decision, const Outcome& outcome, std::span<const Rate> rates, bool shadow) {
     using std::chrono::microseconds;
-    Decision decision{.allowed = outcome.allowed,
-                      .limit = rates[outcome.rate].burst,
-                      .remaining = outcome.remaining,
-                      .retry_after = std::nullopt,
-                      .reset_after = microseconds{outcome.reset_after_us},
-                      .reason = outcome.untracked ? Reason::untracked : Reason::allowed,
-                      .rate = outcome.rate,
-                      .violated = outcome.violated};
+    decision.allowed = outcome.allowed;
+    decision.limit = rates[outcome.rate].burst;
+    decision.remaining = outcome.remaining;
+    decision.retry_after.reset();
+    decision.reset_after = microseconds{outcome.reset_after_us};
+    decision.reason = outcome.untracked ? Reason::untracked : Reason::allowed;
+    decision.rate = outcome.rate;
+    decision.violated = outcome.violated;
     // An algorithm of one rate does not say which.
     if (!outcome.allowed && rates.size() == 1) decision.violated = 1;
     if (outcome.blocked || outcome.instead == Reason::closed) decision.violated = 0;
@@ -65,7 +71,6 @@ Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool s
     if (outcome.instead != Reason::allowed && decision.reason != Reason::shadow) {
         decision.reason = outcome.instead;
     }
-    return decision;
 }
 
 std::string_view to_string(Reason reason) {

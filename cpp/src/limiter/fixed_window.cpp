@@ -29,8 +29,8 @@ class FixedWindow {
 
     bool holds(const State& state) const { return state.used <= 2 * limit_; }
 
-    StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
-                           bool take) const {
+    std::optional<State> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
+                              Outcome& outcome) const {
         std::int64_t start = align_ == Align::clock ? now - now % period_ : now;
         std::int64_t used = 0;
         if (state && now < state->start + period_) {
@@ -39,12 +39,11 @@ class FixedWindow {
         }
         const std::int64_t left = start + period_ - now;
         const bool admissible = cost <= limit_;
-        StepResult<State> result;
-        Outcome& outcome = result.outcome;
+        std::optional<State> change;
         outcome.allowed = admissible && used + cost <= limit_;
         if (take && (outcome.allowed || (admissible && charge_denied_))) {
             used = std::clamp<std::int64_t>(used + cost, 0, 2 * limit_);
-            result.change = State{start, used};
+            change = State{start, used};
         }
         outcome.remaining = std::max<std::int64_t>(limit_ - used, 0);
         if (outcome.allowed) {
@@ -53,7 +52,7 @@ class FixedWindow {
             outcome.retry_after_us = left;
         }
         outcome.reset_after_us = used > 0 ? left : 0;
-        return result;
+        return change;
     }
 
   private:

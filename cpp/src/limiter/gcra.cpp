@@ -50,25 +50,27 @@ class Gcra {
 
     bool holds(const State& state) const { return state.debt <= 2 * limit_ * token_; }
 
-    StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
-                           bool take) const {
+    std::optional<State> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
+                              Outcome& outcome) const {
         const std::int64_t capacity = limit_ * token_;
         std::int64_t at = now;
         std::int64_t debt = 0;
         if (state) {
             at = std::max(now, state->at);
             const std::int64_t elapsed = at - state->at;
-            // Compared before it is multiplied: elapsed may be years.
-            if (elapsed < divide_up(state->debt, refill_)) debt = state->debt - elapsed * refill_;
+            // elapsed may be years: then the product does not fit, and nothing is owed.
+            std::int64_t paid = 0;
+            if (!__builtin_mul_overflow(elapsed, refill_, &paid)) {
+                debt = std::max<std::int64_t>(state->debt - paid, 0);
+            }
         }
         const bool admissible = cost <= limit_;
         const std::int64_t price = admissible ? std::max(cost, -2 * limit_) * token_ : 0;
-        StepResult<State> result;
-        Outcome& outcome = result.outcome;
+        std::optional<State> change;
         outcome.allowed = admissible && debt + price <= capacity;
         if (take && (outcome.allowed || (admissible && charge_denied_))) {
             debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity);
-            result.change = State{at, debt};
+            change = State{at, debt};
         }
         outcome.remaining = std::max<std::int64_t>((capacity - debt) / token_, 0);
         if (outcome.allowed) {
@@ -77,7 +79,7 @@ class Gcra {
             outcome.retry_after_us = divide_up(debt + price - capacity, refill_) + at - now;
         }
         outcome.reset_after_us = debt > 0 ? divide_up(debt, refill_) + at - now : 0;
-        return result;
+        return change;
     }
 
   private:

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 
@@ -9,99 +8,30 @@
 namespace hotcount {
 namespace {
 
-// The names of those for which `has` is true: "fixed_window and gcra".
-std::string names_of(bool (*has)(const AlgorithmInfo&)) {
-    std::string names;
-    for (const LimiterAlgorithm* const algorithm : kLimiterAlgorithms) {
-        if (!has(algorithm->info)) continue;
-        names += (names.empty() ? "" : " and ") + std::string{algorithm->info.name};
-    }
-    return names;
-}
-
 bool remembers_callers(const AlgorithmInfo& algorithm) { return algorithm.remembers_callers; }
-
-}  // namespace
-
-Result<void> check_limiter_name(std::string_view name) {
-    const auto fits = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
-    if (!name.empty() && name.size() <= 100 && std::all_of(name.begin(), name.end(), fits)) {
-        return {};
-    }
-    return bad_option("name",
-                      "is '" + printable(name) +
-                          "'; it takes 1 to 100 printable ASCII characters "
-                          "without quotes and backslashes",
-                      printable(name));
-}
-
-Result<void> check_limiter_options(const LimiterOptions& options) {
-    HOTCOUNT_TRY(check_limiter_name(options.name));
-    const AlgorithmInfo& algorithm = info(options.algorithm);
-    const auto takes_align = [](const AlgorithmInfo& one) {
-        return !one.promise_from_first.empty();
-    };
-    if (options.align != Align::clock && !takes_align(algorithm)) {
-        return bad_option("align", "is for " + names_of(takes_align) + ", not for " +
-                                       std::string{algorithm.name});
-    }
-    const auto takes_charge = [](const AlgorithmInfo& one) { return one.takes_charge_denied; };
-    if (options.rates.empty() || options.rates.size() > LimiterOptions::kMaxRates) {
-        return bad_option("rate", "has " + std::to_string(options.rates.size()) +
-                                      " rates; it takes 1 to " +
-                                      std::to_string(LimiterOptions::kMaxRates));
-    }
-    for (std::size_t i = 0; i < options.rates.size(); ++i) {
-        const auto first = options.rates.begin();
-        if (std::find(first, first + static_cast<std::ptrdiff_t>(i), options.rates[i]) ==
-            first + static_cast<std::ptrdiff_t>(i)) {
-            continue;
-        }
-        return bad_option("rate", "has " + options.rates[i].str() + " twice");
-    }
-    const auto takes_several = [](const AlgorithmInfo& one) { return one.takes_several_rates; };
-    if (options.rates.size() > 1 && !takes_several(algorithm)) {
-        return bad_option("rate", "may be several for " + names_of(takes_several) + ", not for " +
-                                      std::string{algorithm.name});
-    }
-    if (options.deny_cache < 0 || options.deny_cache > LimiterOptions::kMaxDenyCache) {
-        return bad_value("deny_cache", options.deny_cache,
-                         "it takes 0 to " + std::to_string(LimiterOptions::kMaxDenyCache));
-    }
-    if (options.deny_cache > 0 && algorithm.is_unsafe) {
-        return bad_option("deny_cache", "is not for " + std::string{algorithm.name} +
-                                            ", which does not say when it admits again");
-    }
-    if (options.deny_cache > 0 && options.charge_denied) {
-        return bad_option("deny_cache",
-                          "is not for charge_denied: a hit that is not sent costs nothing");
-    }
-    if (options.op_keep < std::chrono::seconds{1}) {
-        return bad_option("op_keep", "must be 1 second or more");
-    }
-    if (options.charge_denied && !takes_charge(algorithm)) {
-        return bad_option("charge_denied", "is for " + names_of(takes_charge) + ", not for " +
-                                               std::string{algorithm.name});
-    }
-    return {};
-}
-
-namespace {
 
 Result<void> check_no_table(const LimiterOptions& options) {
     if (options.table == LimiterOptions::kTable) return {};
     return bad_option("table", "is for databases: other stores have none");
 }
 
-// Limiters whose states mean the same share keys; a window that begins elsewhere does not.
-std::string key_prefix(const LimiterOptions& options) {
-    std::string prefix = "limit:" + escape_part(options.name) + ":";
-    prefix += to_string(options.algorithm);
-    if (options.align == Align::first) prefix += "_first";
-    std::string rates;
-    for (const Rate& rate : options.rates) rates += (rates.empty() ? "" : ";") + rate.str();
-    std::replace(rates.begin(), rates.end(), ' ', '_');
-    return prefix + ":" + rates;
+Result<void> check_limit_key(std::string_view key, const LimiterBackend& backend) {
+    const KeyRule rule = backend.key_rule();
+    if (rule == KeyRule::any_bytes && !key.empty() && key.size() <= kMaxKeyBytes) return {};
+    // What encode_plain() adds does not count.
+    return check_key(key.starts_with("%25") ? key.substr(2) : key, rule);
+}
+
+Result<Decision> hit_plainly(LimiterBackend& backend, std::string_view prefix, std::string_view key,
+                             std::int64_t cost, Timeout timeout, const LimiterOptions& options) {
+    Outcome outcome;
+    Result<Decision> decided{Decision{}};
+    if (auto hit = backend.hit(prefix, key, cost, timeout, outcome); hit) [[likely]] {
+        fill(*decided, outcome, options.rates, options.shadow);
+    } else {
+        decided = std::move(hit).error();
+    }
+    return decided;
 }
 
 std::int64_t least_burst(const LimiterOptions& options) {
@@ -116,49 +46,6 @@ std::int64_t how_much(const Outcome& outcome, std::int64_t n, bool shadow) {
 }
 
 }  // namespace
-
-const LimiterAlgorithm& find_algorithm(Algorithm algorithm) {
-    return *kLimiterAlgorithms[static_cast<std::size_t>(algorithm)];
-}
-
-const AlgorithmInfo& info(Algorithm algorithm) { return find_algorithm(algorithm).info; }
-
-std::span<const Algorithm> algorithms() {
-    static const auto kAll = [] {
-        std::array<Algorithm, kLimiterAlgorithms.size()> all{};
-        std::transform(kLimiterAlgorithms.begin(), kLimiterAlgorithms.end(), all.begin(),
-                       [](const LimiterAlgorithm* one) { return one->info.algorithm; });
-        return all;
-    }();
-    return kAll;
-}
-
-std::string_view to_string(Algorithm algorithm) { return info(algorithm).name; }
-
-Result<Algorithm> parse_algorithm(std::string_view name) {
-    std::string known;
-    for (const Algorithm algorithm : algorithms()) {
-        if (to_string(algorithm) == name) return algorithm;
-        known += (known.empty() ? "" : ", ") + std::string{to_string(algorithm)};
-    }
-    return bad_option("algorithm", "is '" + printable(name) + "'; it takes " + known,
-                      printable(name));
-}
-
-Error no_limit_state(std::string_view key) {
-    return make_error(ErrorCode::wrong_type,
-                      "the key " + printable(key) + " holds something that is no limiter's state")
-        .about(&ErrorFacts::key, key);
-}
-
-Result<void> check_window_rate(const Rate& rate) {
-    HOTCOUNT_TRY(check_rate(rate));
-    if (rate.burst == rate.limit) return {};
-    return make_error(ErrorCode::config,
-                      "the rate " + rate.str() +
-                          " has a burst, which only gcra and the buckets know: a window "
-                          "admits its limit at once");
-}
 
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<memory::Store> store,
                                                LimiterOptions options) {
@@ -213,9 +100,15 @@ Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options
       maker_(std::move(maker)) {}
 Limiter::~Limiter() = default;
 
+Result<void> LimiterBackend::hit(std::string_view prefix, std::string_view key, std::int64_t cost,
+                                 Timeout timeout, Outcome& outcome) {
+    HOTCOUNT_TRY_ASSIGN(
+        outcome, decide(full_key(store_prefix(), prefix, key), cost, Take::all, {}, timeout));
+    return {};
+}
+
 Result<std::string> Limiter::full(std::string_view key) const {
-    // What encode_plain() adds does not count.
-    HOTCOUNT_TRY(check_key(key.starts_with("%25") ? key.substr(2) : key, backend_->key_rule()));
+    HOTCOUNT_TRY(check_limit_key(key, *backend_));
     return full_key(backend_->store_prefix(), prefix_, key);
 }
 
@@ -290,10 +183,15 @@ Result<void> Limiter::create_table(Timeout timeout) { return backend_->create_ta
 
 Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::string_view who,
                               Timeout timeout) {
-    HOTCOUNT_TRY(check(cost, who));
+    // A hit of cost 1 by nobody in particular is always good.
+    if (cost != 1 || !who.empty()) HOTCOUNT_TRY(check(cost, who));
+    if (!info_.remembers_callers) {
+        HOTCOUNT_TRY(check_limit_key(key, *backend_));
+        return hit_plainly(*backend_, prefix_, key, cost, timeout, options_);
+    }
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     std::string decoded;
-    if (who.empty() && info_.remembers_callers) who = decoded = decode_plain(key);
+    if (who.empty()) who = decoded = decode_plain(key);
     HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
                         backend_->decide(name, cost, Take::all, who, timeout));
     return to_decision(outcome, options_.rates, options_.shadow);

@@ -71,8 +71,8 @@ class SlidingLog {
         return log.entries.empty() || log.entries.back().total - log.before <= limit_;
     }
 
-    StepResult<Change> step(const State* state, std::int64_t now, std::int64_t cost,
-                            bool take) const {
+    std::optional<Change> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
+                               Outcome& outcome) const {
         static const State kEmpty;
         const State& log = state != nullptr ? *state : kEmpty;
         std::int64_t at = now;
@@ -85,8 +85,7 @@ class SlidingLog {
         std::int64_t held = kept == log.entries.end() ? 0 : log.entries.back().total - before;
         cost = std::max(cost, -held);
         const bool admissible = cost <= limit_;
-        StepResult<Change> result;
-        Outcome& outcome = result.outcome;
+        std::optional<Change> change;
         outcome.allowed = admissible && held + cost <= limit_;
         std::int64_t last = held > 0 ? log.entries.back().at : at;
         if (outcome.allowed) {
@@ -100,12 +99,11 @@ class SlidingLog {
         if (take && outcome.allowed && cost != 0) {
             held += cost;
             if (cost > 0) last = at;
-            result.change =
-                Change{static_cast<std::size_t>(kept - log.entries.begin()), before, at, cost};
+            change = Change{static_cast<std::size_t>(kept - log.entries.begin()), before, at, cost};
         }
         outcome.remaining = limit_ - held;
         outcome.reset_after_us = held > 0 ? last + period_ - now : 0;
-        return result;
+        return change;
     }
 
     void apply(State& state, const Change& change) const {

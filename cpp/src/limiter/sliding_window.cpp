@@ -42,8 +42,8 @@ class SlidingWindow {
         return state.used <= 2 * limit_ && state.before <= 2 * limit_;
     }
 
-    StepResult<State> step(const State* state, std::int64_t now, std::int64_t cost,
-                           bool take) const {
+    std::optional<State> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
+                              Outcome& outcome) const {
         State is{now - now % period_, 0, 0};
         cost = std::max(cost, -2 * limit_);
         if (state != nullptr && now < state->start + period_) {
@@ -55,8 +55,7 @@ class SlidingWindow {
         // Of the window before, the ticks that are still within a period.
         const std::int64_t left = ticks_ - std::max<std::int64_t>(now - is.start, 0) / tick_;
         const bool admissible = cost <= limit_;
-        StepResult<State> result;
-        Outcome& outcome = result.outcome;
+        std::optional<State> change;
         outcome.allowed = admissible && is.before * left + (is.used + cost) * ticks_ <= capacity;
         if (take && (outcome.allowed || (admissible && charge_denied_))) {
             is.used = std::min(is.used + cost, 2 * limit_);
@@ -65,7 +64,7 @@ class SlidingWindow {
                 is.before = std::max<std::int64_t>(is.before + is.used, 0);
                 is.used = 0;
             }
-            result.change = is;
+            change = is;
         }
         if (outcome.allowed) {
             outcome.retry_after_us = 0;
@@ -79,7 +78,7 @@ class SlidingWindow {
         } else {
             outcome.reset_after_us = is.before > 0 ? is.start + period_ - now : 0;
         }
-        return result;
+        return change;
     }
 
   private:

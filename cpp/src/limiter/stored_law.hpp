@@ -142,7 +142,7 @@ class StoredLawOf final : public StoredLaw {
             const State* const known = state ? &*state : nullptr;
             if (take == Take::block) {
                 blocked_until = now + cost;
-                const Outcome outcome = blocked(law.step(known, now, 1, false).outcome, cost);
+                const Outcome outcome = blocked(step_of(law, known, now, 1, false).outcome, cost);
                 keep_until(now + outcome.reset_after_us);
                 return outcome;
             }
@@ -152,14 +152,14 @@ class StoredLawOf final : public StoredLaw {
             if (gives_back) takes = known != nullptr;
             if (left > 0) takes = takes && gives_back;
             if (takes && take == Take::all_free) {
-                takes = law.step(known, now, cost, false).outcome.allowed;
+                takes = step_of(law, known, now, cost, false).outcome.allowed;
             }
             if (takes && take == Take::what_fits) {
-                const std::int64_t room = law.step(known, now, 1, false).outcome.remaining;
+                const std::int64_t room = step_of(law, known, now, 1, false).outcome.remaining;
                 takes = room > 0;
                 cost = takes ? std::min(cost, room) : 1;
             }
-            auto next = law.step(known, now, cost, takes);
+            auto next = step_of(law, known, now, cost, takes);
             Outcome outcome = next.outcome;
             if (left > 0) outcome = blocked(outcome, left);
             if (gives_back) outcome.remaining = next.outcome.remaining;

@@ -5,6 +5,7 @@ namespace hotcount::memory {
 namespace {
 
 // What stands in the header: how far a new key looks for expired entries.
+constexpr std::size_t kUnswept = 32;
 constexpr std::size_t kInsertsPerSweep = 16;
 constexpr std::size_t kSweptAtInsert = 32;
 constexpr std::size_t kSweptAtBound = 1024;
@@ -13,7 +14,11 @@ constexpr std::size_t kSweptAtBound = 1024;
 
 ExpiringMap::ExpiringMap(std::size_t max_keys, std::size_t shards,
                          std::shared_ptr<const Clock> clock)
-    : clock_(std::move(clock)), max_keys_(max_keys), shard_mask_(shards - 1), shards_(shards) {
+    : clock_(std::move(clock)),
+      reads_system_(clock_ == system_clock()),
+      max_keys_(max_keys),
+      shard_mask_(shards - 1),
+      shards_(shards) {
     start_watching_forks();
 }
 
@@ -29,22 +34,42 @@ void ExpiringMap::after_fork(bool) {
 }
 
 Entry* ExpiringMap::find_live(Shard& shard, const Hashed& key) {
-    const auto found = shard.entries.find(key);
-    if (found == shard.entries.end()) return nullptr;
+    Node* const found = shard.entries.find(key);
+    if (found == nullptr) return nullptr;
     // The clock is read only for keys that can expire: it costs more than the look-up.
-    if (found->second.expires_at && found->second.expired(now())) {
+    if (found->entry.expires_at && found->entry.expired(now())) {
         erase(shard, found);
-        swept_.fetch_add(1, std::memory_order_relaxed);
+        count_swept(shard, 1);
         return nullptr;
     }
-    return &found->second;
+    return &found->entry;
+}
+
+ExpiringMap::Place ExpiringMap::find_or_renew(Shard& shard, const Hashed& key,
+                                              std::optional<SteadyTime> at) {
+    Node* const found = shard.entries.find(key);
+    if (found == nullptr) return Place{nullptr, false};
+    Entry& entry = found->entry;
+    if (!entry.expires_at || !entry.expired(at ? *at : now())) return Place{&entry, false};
+    entry.renew();
+    count_swept(shard, 1);
+    return Place{&entry, true};
 }
 
 Result<ExpiringMap::Place> ExpiringMap::find_or_insert(Shard& shard,
                                                        std::unique_lock<std::mutex>& lock,
                                                        const Hashed& key) {
-    if (Entry* entry = find_live(shard, key)) return Place{entry, false};
-    if (++shard.inserts % kInsertsPerSweep == 0) sweep(shard, now(), kSweptAtInsert);
+    const Place place = find_or_renew(shard, key, std::nullopt);
+    if (place.entry != nullptr) return place;
+    return insert(shard, lock, key);
+}
+
+Result<ExpiringMap::Place> ExpiringMap::insert(Shard& shard, std::unique_lock<std::mutex>& lock,
+                                               const Hashed& key) {
+    // Keys that come again are made new where they stand: it is no growth to drop and make them.
+    if (shard.entries.size() >= kUnswept && ++shard.inserts % kInsertsPerSweep == 0) {
+        sweep(shard, now(), kSweptAtInsert);
+    }
     // Counted before it is made, so that racing inserts cannot pass the bound together.
     if (size_.fetch_add(1, std::memory_order_relaxed) >= max_keys_) {
         lock.unlock();  // make_room takes the locks of shards in turn.
@@ -58,7 +83,7 @@ Result<ExpiringMap::Place> ExpiringMap::find_or_insert(Shard& shard,
             return this->full(key);
         }
     }
-    return Place{&shard.entries.emplace(std::string{key.text}, Entry{}).first->second, true};
+    return Place{&shard.entries.insert(key)->entry, true};
 }
 
 Result<Entry*> ExpiringMap::insert_without_room(const Hashed& key) {
@@ -66,44 +91,47 @@ Result<Entry*> ExpiringMap::insert_without_room(const Hashed& key) {
         size_.fetch_sub(1, std::memory_order_relaxed);
         return full(key);
     }
-    return &shard_of(key).entries.emplace(std::string{key.text}, Entry{}).first->second;
+    return &shard_of(key).entries.insert(key)->entry;
+}
+
+std::uint64_t ExpiringMap::swept() const {
+    std::uint64_t all = 0;
+    for (const Shard& shard : shards_) all += shard.swept.load(std::memory_order_relaxed);
+    return all;
 }
 
 Error ExpiringMap::full(const Hashed& key) {
     refused_.fetch_add(1, std::memory_order_relaxed);
     return make_error(ErrorCode::capacity,
                       "memory store is full: max_keys=" + std::to_string(max_keys_) +
-                          " keys are held; refused " + printable(key.text));
+                          " keys are held; refused " + printable(key.text()));
 }
 
 void ExpiringMap::erase(Shard& shard, const Hashed& key) {
-    if (const auto found = shard.entries.find(key); found != shard.entries.end()) {
-        erase(shard, found);
-    }
+    if (Node* const found = shard.entries.find(key)) erase(shard, found);
 }
 
-void ExpiringMap::erase(Shard& shard, Entries::iterator entry) {
-    shard.sweep.leave(entry);
-    shard.entries.erase(entry);
+void ExpiringMap::erase(Shard& shard, Node* node) {
+    shard.entries.erase(node);
     size_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 ExpiringMap::Swept ExpiringMap::sweep(Shard& shard, SteadyTime now, std::size_t most) {
     Swept result;
     if (shard.next_expiry > now) return result;
-    if (shard.sweep.at_start(shard.entries)) shard.round_expiry = SteadyTime::max();
-    result.met = shard.sweep.walk(shard.entries, most, [&](const auto& item) {
-        if (item.second.expired(now)) {
+    if (shard.entries.at_start()) shard.round_expiry = SteadyTime::max();
+    result.met = shard.entries.walk(most, [&](const Entry& entry) {
+        if (entry.expired(now)) {
             ++result.dropped;
             return true;
         }
-        note_expiry(shard, item.second);
+        note_expiry(shard, entry);
         return false;
     });
     // All that stayed was met, and what has changed meanwhile was noted.
-    if (shard.sweep.at_start(shard.entries)) shard.next_expiry = shard.round_expiry;
+    if (shard.entries.at_start()) shard.next_expiry = shard.round_expiry;
     size_.fetch_sub(result.dropped, std::memory_order_relaxed);
-    swept_.fetch_add(result.dropped, std::memory_order_relaxed);
+    count_swept(shard, result.dropped);
     return result;
 }
 
@@ -114,7 +142,7 @@ void ExpiringMap::make_room() {
     for (std::size_t i = 0; i < shards_.size() && left > 0; ++i) {
         Shard& shard = shards_[(first + i) & shard_mask_];
         std::lock_guard lock(shard.mutex);
-        const bool whole = shard.sweep.at_start(shard.entries);
+        const bool whole = shard.entries.at_start();
         left -= sweep(shard, at, left).met;
         // A round that had begun before has met but its end in this call.
         if (!whole && left > 0) left -= sweep(shard, at, left).met;

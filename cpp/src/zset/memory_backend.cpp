@@ -120,14 +120,14 @@ class MemorySets final : public LiveSetsBackend {
 
     Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout) override {
         SweepReport report;
-        store_->erase_if([&](const std::string& key, const Entry& entry) {
+        store_->erase_if([&](std::string_view key, const Entry& entry) {
             const auto* const set = entry.as<SortedSet>();
             // On a server a set without members is no key.
             if (set == nullptr || set->empty() || !zset::matches(pattern, key)) return false;
             ++report.scanned;
             if (entry.expires_at) return false;
             ++report.found;
-            if (report.keys.size() < SweepReport::kMaxKeys) report.keys.push_back(key);
+            if (report.keys.size() < SweepReport::kMaxKeys) report.keys.emplace_back(key);
             if (!dry_run) ++report.deleted;
             return !dry_run;
         });

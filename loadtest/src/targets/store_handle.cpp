@@ -177,11 +177,11 @@ Result<void> StoreHandle::scan(const std::string& pattern, const Visit& visit) c
 
 Result<std::uint64_t> StoreHandle::keys_without_ttl(std::string& example) const {
     std::uint64_t found = 0;
-    const auto note = [&](const std::string& key) {
+    const auto note = [&](std::string_view key) {
         if (found++ == 0) example = key.substr(prefix_.size());
     };
     if (memory_) {
-        memory_->erase_if([&](const std::string& key, const memory::Entry& entry) {
+        memory_->erase_if([&](std::string_view key, const memory::Entry& entry) {
             if (!entry.expires_at) note(key);
             return false;  // Only looks.
         });

@@ -1,4 +1,4 @@
-// Event, Random, ForkLocal and ForkAware: what threads and forks lean on.
+// Event, Random, ForkLocal, ForkAware and recent_steady_time: what threads and forks lean on.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +7,7 @@
 #include <hotcount/detail/base/event.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/base/recent_time.hpp>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -121,6 +122,18 @@ TEST(ForkAware, NoLockIsHeldInAChildByAThreadThatIsNotThere) {
     }
     stop = true;
     busy.join();
+}
+
+TEST(RecentSteadyTime, IsLessThanAMicrosecondOldAndNeverGoesBack) {
+    SteadyTime last = recent_steady_time();
+    for (int i = 0; i < 100'000; ++i) {
+        const auto before = std::chrono::steady_clock::now();
+        const SteadyTime time = recent_steady_time();
+        ASSERT_LE(time, std::chrono::steady_clock::now());
+        ASSERT_GT(time, before - 1us);
+        ASSERT_GE(time, last);
+        last = time;
+    }
 }
 
 }  // namespace

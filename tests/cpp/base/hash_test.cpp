@@ -30,6 +30,20 @@ TEST(SipHash13, GivesPythonsValue) {
     EXPECT_EQ(static_cast<std::int64_t>(siphash13({0, 0}, "abc")), -4594863902769663758);
 }
 
+// Whatever the lengths: a word of the hash has bytes of both, and either may be empty.
+TEST(KeyedHashAfter, GivesTheHashOfTheWholeText) {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += static_cast<char>(i * 37 + 200);
+    for (std::size_t whole = 0; whole <= text.size(); ++whole) {
+        for (std::size_t beginning = 0; beginning <= whole; ++beginning) {
+            const KeyedHashAfter after{text.substr(0, beginning)};
+            ASSERT_EQ(after(std::string_view{text}.substr(beginning, whole - beginning)),
+                      keyed_hash(std::string_view{text}.substr(0, whole)))
+                << beginning << " of " << whole;
+        }
+    }
+}
+
 TEST(KeyedHash, SpreadsKeysThatWereChosenToShareABucketOfTheStandardHash) {
     std::vector<std::string> chosen;
     for (int i = 0; chosen.size() < 1000; ++i) {

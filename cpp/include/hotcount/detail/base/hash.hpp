@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace hotcount {
@@ -20,6 +21,20 @@ std::uint64_t siphash13(HashKey key, std::string_view bytes);
 
 /// siphash13 with a key that is drawn at the first call of the process; a forked child keeps it.
 std::uint64_t keyed_hash(std::string_view bytes);
+
+/// keyed_hash() of texts that begin alike, without hashing the beginning each time.
+class KeyedHashAfter {
+  public:
+    explicit KeyedHashAfter(std::string beginning);
+
+    const std::string& beginning() const { return beginning_; }
+    /// keyed_hash(beginning() + rest).
+    std::uint64_t operator()(std::string_view rest) const;
+
+  private:
+    std::string beginning_;
+    std::uint64_t state_[4];  // After the whole words of the beginning.
+};
 
 /// keyed_hash for the standard library's tables. With std::equal_to<> they can be searched by
 /// std::string_view, too.

@@ -8,9 +8,9 @@
 // own from then on.
 //
 // Expiry is exact for readers: an expired entry is absent at once. For memory it is lazy: an expired
-// entry is dropped when it is touched, or when a new key comes. Of every 16 new keys of a shard one
-// looks at the next 32 entries there, so that a shard that grows has been looked through before it
-// has doubled. At the bound each new key looks at 1,024 entries of the map at most. No call looks at
+// entry is dropped when it is touched, or when a new key comes. Of every 16 new keys of a shard that
+// has 32 or more, one looks at the next 32 entries there, so that a shard that grows has been looked
+// through before it has doubled. At the bound each new key looks at 1,024 entries of the map at most. No call looks at
 // more for expired ones.
 //
 // Keys are hashed by SipHash under a key of this process: nobody can choose keys that collide.
@@ -23,8 +23,8 @@
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/hash.hpp>
-#include <hotcount/detail/memory/incremental_sweep.hpp>
-#include <hotcount/detail/memory/value.hpp>
+#include <hotcount/detail/base/recent_time.hpp>
+#include <hotcount/detail/memory/entry_table.hpp>
 #include <hotcount/result.hpp>
 #include <memory>
 #include <mutex>
@@ -32,25 +32,27 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace hotcount::memory {
 
 class ExpiringMap : ForkAware {
-    // A key with its hash, which both the shard and the place in it are found by.
-    struct Hashed {
-        std::string_view text;
-        std::size_t hash;
-    };
-
   public:
+    /// Both the shard and the place in it are found by the hash.
+    using Hashed = HashedKey;
+    static Hashed hashed(std::string_view key) { return {{}, key, keyed_hash(key)}; }
+    static Hashed hashed(const KeyedHashAfter& after, std::string_view rest) {
+        return {after.beginning(), rest, after(rest)};
+    }
+
     /// `shards` is a power of two.
     ExpiringMap(std::size_t max_keys, std::size_t shards, std::shared_ptr<const Clock> clock);
     ~ExpiringMap();
 
     SteadyTime now() const { return clock_->steady_now(); }
+    /// now(), or what it was in this thread less than a microsecond ago.
+    SteadyTime recent_now() const { return reads_system_ ? recent_steady_time() : now(); }
 
     /// Calls visit(const Entry*) under the key's lock: nullptr if the key is absent or expired.
     /// The pointer must not outlive the call; visit must not call into the store.
@@ -68,16 +70,25 @@ class ExpiringMap : ForkAware {
     template <class Visit>
     auto upsert(std::string_view key, Visit&& visit)
         -> decltype(visit(std::declval<Entry&>(), true)) {
-        const Hashed name = hashed(key);
-        Shard& shard = shard_of(name);
+        return upsert(hashed(key), std::nullopt, visit);
+    }
+    /// The same by a clock that was read already.
+    template <class Visit>
+    auto upsert(const Hashed& key, std::optional<SteadyTime> at, Visit&& visit)
+        -> decltype(visit(std::declval<Entry&>(), true)) {
+        Shard& shard = shard_of(key);
         std::unique_lock lock(shard.mutex);
-        auto place = find_or_insert(shard, lock, name);
-        if (!place) return std::move(place).error();
-        auto result = visit(*place->entry, place->fresh);
-        if (place->fresh && !result.ok()) {
-            erase(shard, name);
+        Place place = find_or_renew(shard, key, at);
+        if (place.entry == nullptr) [[unlikely]] {
+            auto made = insert(shard, lock, key);
+            if (!made) return std::move(made).error();
+            place = *made;
+        }
+        auto result = visit(*place.entry, place.fresh);
+        if (place.fresh && !result.ok()) {
+            erase(shard, key);
         } else {
-            note_expiry(shard, *place->entry);
+            note_expiry(shard, *place.entry);
         }
         return result;
     }
@@ -233,10 +244,11 @@ class ExpiringMap : ForkAware {
         for (Shard& shard : shards_) {
             std::lock_guard lock(shard.mutex);
             const SteadyTime at = now();
-            shard.sweep.restart();
-            erased += std::erase_if(shard.entries, [&](const auto& item) {
-                return !item.second.expired(at) && predicate(item.first, item.second);
+            const std::size_t before = shard.entries.size();
+            shard.entries.visit_all([&](const Node& node) {
+                return !node.entry.expired(at) && predicate(node.key(), node.entry);
             });
+            erased += before - shard.entries.size();
         }
         size_.fetch_sub(erased, std::memory_order_relaxed);
         return erased;
@@ -249,16 +261,17 @@ class ExpiringMap : ForkAware {
         Shard& shard = shards_[index];
         std::lock_guard lock(shard.mutex);
         const SteadyTime at = now();
-        for (const auto& [key, entry] : shard.entries) {
-            if (!entry.expired(at)) visit(std::string_view{key}, entry);
-        }
+        shard.entries.visit_all([&](const Node& node) {
+            if (!node.entry.expired(at)) visit(node.key(), node.entry);
+            return false;
+        });
     }
 
     std::size_t shards() const { return shards_.size(); }
     /// Live and not yet dropped expired entries.
     std::size_t size() const { return size_.load(std::memory_order_relaxed); }
     /// Expired entries dropped so far.
-    std::uint64_t swept() const { return swept_.load(std::memory_order_relaxed); }
+    std::uint64_t swept() const;
     /// Writes refused at the bound so far.
     std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
@@ -267,24 +280,14 @@ class ExpiringMap : ForkAware {
     void uncount_refusal() { refused_.fetch_sub(1, std::memory_order_relaxed); }
 
   private:
-    struct Hasher {
-        using is_transparent = void;
-        std::size_t operator()(const Hashed& key) const { return key.hash; }
-        std::size_t operator()(std::string_view key) const { return keyed_hash(key); }
-    };
-    struct Same {
-        using is_transparent = void;
-        bool operator()(const Hashed& a, std::string_view b) const { return a.text == b; }
-        bool operator()(std::string_view a, const Hashed& b) const { return a == b.text; }
-        bool operator()(std::string_view a, std::string_view b) const { return a == b; }
-    };
-    using Entries = std::unordered_map<std::string, Entry, Hasher, Same>;
+    using Node = EntryTable::Node;
     // One cache line and more apart, so that busy shards do not slow each other down.
     struct alignas(64) Shard {
         std::mutex mutex;
-        Entries entries;
-        IncrementalSweep<Entries> sweep;
+        EntryTable entries;
         std::size_t inserts{0};
+        // Written under the lock only.
+        std::atomic<std::uint64_t> swept{0};
         // No entry expires before this, so that a full store does not search itself in vain.
         SteadyTime next_expiry{SteadyTime::max()};
         // The same of what this round of the sweep has met, and of what changed meanwhile.
@@ -296,18 +299,25 @@ class ExpiringMap : ForkAware {
         // shard still spread over its buckets.
         return shards_[(key.hash >> 40) & shard_mask_];
     }
-    static Hashed hashed(std::string_view key) { return {key, keyed_hash(key)}; }
     Entry* find_live(Shard& shard, const Hashed& key);
     struct Place {
         Entry* entry;
         bool fresh;
     };
+    // No entry if the key is absent. An expired one is made new where it stands.
+    Place find_or_renew(Shard& shard, const Hashed& key, std::optional<SteadyTime> at);
+    // Of a key that is absent.
+    Result<Place> insert(Shard& shard, std::unique_lock<std::mutex>& lock, const Hashed& key);
     Result<Place> find_or_insert(Shard& shard, std::unique_lock<std::mutex>& lock,
                                  const Hashed& key);
     Result<Entry*> insert_without_room(const Hashed& key);
     Error full(const Hashed& key);
     void erase(Shard& shard, const Hashed& key);
-    void erase(Shard& shard, Entries::iterator entry);
+    void erase(Shard& shard, Node* node);
+    static void count_swept(Shard& shard, std::size_t dropped) {
+        shard.swept.store(shard.swept.load(std::memory_order_relaxed) + dropped,
+                          std::memory_order_relaxed);
+    }
     static void note_expiry(Shard& shard, const Entry& entry) {
         if (!entry.expires_at) return;
         shard.next_expiry = std::min(shard.next_expiry, *entry.expires_at);
@@ -323,12 +333,12 @@ class ExpiringMap : ForkAware {
     void after_fork(bool in_child) final;
 
     const std::shared_ptr<const Clock> clock_;
+    const bool reads_system_;
     const std::size_t max_keys_;
     const std::size_t shard_mask_;
     std::vector<Shard> shards_;
     std::atomic<std::size_t> next_shard_{0};  // Where the next search for room begins.
     std::atomic<std::size_t> size_{0};
-    std::atomic<std::uint64_t> swept_{0};
     std::atomic<std::uint64_t> refused_{0};
 };
 

@@ -134,6 +134,11 @@ struct Entry {
     std::optional<SteadyTime> expires_at{};
 
     bool expired(SteadyTime now) const { return expires_at && *expires_at <= now; }
+    /// As a new Entry{}.
+    void renew() {
+        value.emplace<std::int64_t>();
+        expires_at.reset();
+    }
 
     /// The value as a T: a new T{} when the entry is fresh, null when it holds another type.
     template <class T>

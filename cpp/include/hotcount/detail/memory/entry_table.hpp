@@ -1,0 +1,141 @@
+// A hash table from keys to entries, with a walk that meets a few of them at a time: what a shard of
+// ExpiringMap holds.
+//
+//   buckets_[hash]  ->  Node { hash, entry, key }  ->  Node       a chain for each bucket
+//   entries_        ->  all nodes, in no order: the walk goes through them from the back
+//
+// A node is one piece of memory and stays where it is until it is erased. The key's bytes follow the
+// node, so that a look-up touches its bucket and one node. Whoever calls hashes the keys. Not
+// thread-safe: the lock of the shard guards it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <hotcount/detail/memory/value.hpp>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hotcount::memory {
+
+/// A key, which may stand in two parts, and the hash of the whole.
+struct HashedKey {
+    std::string_view beginning;
+    std::string_view rest;
+    std::size_t hash;
+
+    std::size_t size() const { return beginning.size() + rest.size(); }
+    std::string text() const { return std::string{beginning}.append(rest); }
+};
+
+class EntryTable {
+  public:
+    struct Node {
+        Node* next;
+        std::size_t hash;
+        std::size_t size;   // Of the key.
+        std::size_t place;  // In entries_.
+        Entry entry{};
+
+        std::string_view key() const { return {reinterpret_cast<const char*>(this + 1), size}; }
+        bool is(const HashedKey& other) const {
+            if (hash != other.hash || size != other.size()) return false;
+            const char* const text = reinterpret_cast<const char*>(this + 1);
+            return std::memcmp(text + other.beginning.size(), other.rest.data(),
+                               other.rest.size()) == 0 &&
+                   std::memcmp(text, other.beginning.data(), other.beginning.size()) == 0;
+        }
+    };
+
+    EntryTable() : buckets_(kFewest, nullptr) {}
+    ~EntryTable() {
+        for (Node* const node : entries_) destroy(node);
+    }
+    EntryTable(const EntryTable&) = delete;
+    EntryTable& operator=(const EntryTable&) = delete;
+
+    std::size_t size() const { return entries_.size(); }
+    /// Null when the key is absent.
+    Node* find(const HashedKey& key) const {
+        Node* node = buckets_[bucket_of(key.hash)];
+        while (node != nullptr && !node->is(key)) node = node->next;
+        return node;
+    }
+    /// Of a key that is absent.
+    Node* insert(const HashedKey& key) {
+        if (entries_.size() == buckets_.size()) grow();
+        entries_.reserve(buckets_.size());
+        void* const room = ::operator new(sizeof(Node) + key.size());
+        Node*& first = buckets_[bucket_of(key.hash)];
+        Node* const node = new (room) Node{first, key.hash, key.size(), entries_.size()};
+        char* const text = reinterpret_cast<char*>(node + 1);
+        std::copy(key.beginning.begin(), key.beginning.end(), text);
+        std::copy(key.rest.begin(), key.rest.end(), text + key.beginning.size());
+        first = node;
+        entries_.push_back(node);
+        return node;
+    }
+    void erase(Node* node) {
+        Node** link = &buckets_[bucket_of(node->hash)];
+        while (*link != node) link = &(*link)->next;
+        *link = node->next;
+        // The last takes its place. The walk has met the last already, or is to meet it all the same.
+        Node* const last = entries_.back();
+        last->place = node->place;
+        entries_[node->place] = last;
+        entries_.pop_back();
+        unmet_ = std::min(unmet_, entries_.size());
+        destroy(node);
+    }
+    /// Calls visit(Node&) for all, and erases those for which it is true.
+    template <class Visit>
+    void visit_all(Visit&& visit) {
+        for (std::size_t i = entries_.size(); i > 0; --i) {
+            if (visit(*entries_[i - 1])) erase(entries_[i - 1]);
+        }
+    }
+
+    /// Meets at most `most` entries and erases those for which visit(Entry&) is true. Returns how many
+    /// it met: fewer than `most` when the round ended. The next call then begins a new round. An entry
+    /// that is there during a whole round is met in it, some twice.
+    template <class Visit>
+    std::size_t walk(std::size_t most, Visit&& visit) {
+        if (unmet_ == 0) unmet_ = entries_.size();
+        std::size_t met = 0;
+        for (; met < most && unmet_ > 0; ++met) {
+            Node* const node = entries_[--unmet_];
+            if (visit(node->entry)) erase(node);
+        }
+        return met;
+    }
+    /// True when the next walk begins a round.
+    bool at_start() const { return unmet_ == 0; }
+
+  private:
+    static constexpr std::size_t kFewest = 8;  // A power of two, as all numbers of buckets are.
+
+    static void destroy(Node* node) {
+        node->~Node();
+        ::operator delete(node);
+    }
+    std::size_t bucket_of(std::size_t hash) const { return hash & (buckets_.size() - 1); }
+    void grow() {
+        std::vector<Node*> buckets(2 * buckets_.size(), nullptr);
+        std::swap(buckets, buckets_);
+        for (Node* const node : entries_) {
+            Node*& first = buckets_[bucket_of(node->hash)];
+            node->next = first;
+            first = node;
+        }
+    }
+
+    std::vector<Node*> buckets_;
+    std::vector<Node*> entries_{};
+    std::size_t unmet_{0};  // The walk is to meet those before this place.
+};
+
+}  // namespace hotcount::memory
