@@ -100,28 +100,21 @@ def test_more_listeners_than_may_are_refused_until_one_leaves(page: DemoPage) ->
     eventually(admitted)
 
 
-@pytest.mark.parametrize(
-    "where", ["nowhere", "127.0.0.1:", ":80", "127.0.0.1:99999", "127.0.0.1:x"]
-)
+def serve_at(where: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hotcount", "demo", "--serve", where]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20)
+
+
+@pytest.mark.parametrize("where", ["nowhere", "127.0.0.1:", ":80", "127.0.0.1:99999", "::1:x"])
 def test_an_address_that_is_none_is_named(where: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hotcount", "demo", "--serve", where],
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    done = serve_at(where)
     assert done.returncode == 2
     assert f"{where!r} is not HOST:PORT" in done.stderr
 
 
 def test_an_address_that_is_taken_is_named(page: DemoPage) -> None:
     where = f"127.0.0.1:{page.port}"
-    done = subprocess.run(
-        [sys.executable, "-m", "hotcount", "demo", "--serve", where],
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    done = serve_at(where)
     assert done.returncode == 2
     assert f"--serve {where}: Address already in use" in done.stderr
 
