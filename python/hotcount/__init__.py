@@ -54,6 +54,7 @@ from hotcount.joint_hits import hit_all
 from hotcount.limiter import Limiter, Rate
 from hotcount.live_sets import LiveSets, Rebuild, RebuildReport
 from hotcount.period_counter import PeriodCounter
+from hotcount.reservation import Reservation
 from hotcount.results import (
     Cast,
     Contract,
@@ -118,6 +119,7 @@ __all__ = [
     "RebuildReport",
     "Redis",
     "ReplyError",
+    "Reservation",
     "RetryQueue",
     "RetryStats",
     "SlottedCounter",

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from hotcount._types import LimiterKey, Seconds
-from hotcount.errors import ConfigError, LimitExceeded
+from hotcount.errors import ConfigError, LimitExceeded, OutcomeUnknownError
 
 if TYPE_CHECKING:
     from hotcount.limiter import LimiterBase
@@ -217,3 +217,8 @@ class PlacePatience(Patience):
             return pause
         left = self._ends - time.monotonic()
         return min(pause, left) if left > 0 else None
+
+
+def may_be_applied(error: BaseException) -> bool:
+    """Whether a call that raised this may have been applied: unknown, interrupted, cancelled."""
+    return isinstance(error, OutcomeUnknownError) or not isinstance(error, Exception)

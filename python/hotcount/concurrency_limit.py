@@ -9,7 +9,7 @@ from types import TracebackType
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
-from hotcount._limit import PlacePatience
+from hotcount._limit import PlacePatience, may_be_applied
 from hotcount._native import attributes, native
 from hotcount._types import LimiterKey, ReadOnly, Seconds
 from hotcount.errors import HotcountError, LeaseLostError, LimitExceeded, OutcomeUnknownError
@@ -210,7 +210,7 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
             try:
                 decision = self._acquire(key, holder)
             except BaseException as error:
-                if may_be_taken(error):
+                if may_be_applied(error):
                     with suppress(HotcountError):
                         self._release(key, holder)
                 raise
@@ -230,8 +230,3 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
     @native
     def _release(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:
         """Whether the holder gave back what it held."""
-
-
-def may_be_taken(error: BaseException) -> bool:
-    """Whether a call that raised this may have taken a place: unknown, interrupted, cancelled."""
-    return isinstance(error, OutcomeUnknownError) or not isinstance(error, Exception)

@@ -13,6 +13,7 @@ from hotcount._limit import CostOf, F, KeyOf, Patience, RateOf, decorate
 from hotcount._native import attributes, native, result
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Decisions
+from hotcount.reservation import Reservation, Reserving, reserve_now
 from hotcount.results import Decision
 from hotcount.stores import AnyStore
 
@@ -126,20 +127,20 @@ class LimiterBase(Handle):
         printable ASCII characters without quotes and backslashes; None is 'default'. align, for
         fixed_window: windows begin at multiples of the period since the epoch ('clock'), or with a
         key's first hit ('first'). charge_denied, for gcra, the buckets, fixed_window and
-        sliding_window: denied hits cost too, up to twice the
-        limit, so that who keeps knocking waits longer. shadow: decides and counts as
-        without it, and admits what it would refuse, with reason 'shadow': to try a limit on traffic
-        that must not notice. table, for a Database alone: its name, or 'schema.name', up to 55
-        bytes; limiters share it. A Database takes neither 'list' nor the unsafe algorithms, and
-        'sliding_log' with limits up to 1,000. on_error: who decides while a Redis is away: 'raise',
-        nobody; 'open', every hit is admitted but for a cost above the limit; 'closed', none is;
-        'local', this process limits by itself at the same rates, and knows nothing of earlier hits
-        (100,000 keys at once at most). A decision's reason says so. deny_cache: how many denied
-        keys this object remembers, 0 to 10 million: over Redis the same hit with the same cost is
-        then denied without asking, until retry_after has passed since the denied one was sent.
-        remaining is as it was then. reset(), refund() and block() in this process are seen at once;
-        what other processes do is not. Not with charge_denied. A Database takes neither on_error
-        nor deny_cache. op_keep: seconds that hit remembers an op_id, 1 or more.
+        sliding_window: denied hits cost too, up to twice the limit, so that who keeps knocking
+        waits longer. shadow: decides and counts as without it, and admits what it would refuse,
+        with reason 'shadow': to try a limit on traffic that must not notice. table, for a Database
+        alone: its name, or 'schema.name', up to 55 bytes; limiters share it. A Database takes
+        neither 'list' nor the unsafe algorithms, and 'sliding_log' with limits up to 1,000.
+        on_error: who decides while a Redis is away: 'raise', nobody; 'open', every hit is admitted
+        but for a cost above the limit; 'closed', none is; 'local', this process limits by itself at
+        the same rates, and knows nothing of earlier hits (100,000 keys at once at most). A
+        decision's reason says so. deny_cache: how many denied keys this object remembers, 0 to 10
+        million: over Redis the same hit with the same cost is then denied without asking, until
+        retry_after has passed since the denied one was sent. remaining is as it was then. reset(),
+        refund() and block() in this process are seen at once; what other processes do is not. Not
+        with charge_denied. A Database takes neither on_error nor deny_cache. op_keep: seconds that
+        hit remembers an op_id, 1 or more.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
@@ -188,7 +189,7 @@ class LimiterBase(Handle):
         return decorator
 
 
-class Limiter(Lifetime, LimiterBase):
+class Limiter(Lifetime, Reserving, LimiterBase):
     """At most so many hits in so long, per key, for all processes together.
 
     Calls take rate= for rates that callers bring, such as those of their plans: text, a Rate, or
@@ -385,6 +386,27 @@ class Limiter(Lifetime, LimiterBase):
         >>> denied.allowed, denied.reason
         (False, 'blocked')
         """
+
+    def reserve(
+        self,
+        key: LimiterKey,
+        n: int,
+        *,
+        lease: Seconds = 30.0,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Reservation:
+        """Holds n, 1 or more, until commit(actual), cancel() or the end of the lease.
+
+        Others find it taken; only what is committed is charged. lease: seconds, 0.001 to 366 days.
+        See Reservation. Raises as hit does.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "5000/minute")
+        >>> limiter.reserve("user:1", 4000).commit(1234).remaining
+        3766
+        """
+        return reserve_now(self, key, n, lease, rate, timeout)
 
     def acquire(
         self,

@@ -1,4 +1,4 @@
-"""The situations of the scripts of ConcurrencyLimit."""
+"""The situations of what limiters hold: places of a ConcurrencyLimit, and reservations."""
 
 from __future__ import annotations
 
@@ -38,4 +38,29 @@ CONCURRENCY = [
             "ended": [["ZADD", "z", "1", "me"], ["PEXPIRE", "z", SOON]],
         }.items()
     ),
+]
+
+GCRA = ["", "4", "0", "5", "600000000", "1"]
+HELD = f"!0,2 {FAR}000000 me|"
+LIVE = [["SET", "k", f"{HELD}1 1", "PX", SOON]]
+
+RESERVATIONS = [
+    *(
+        Situation(f"limiter_gcra/reserve, {name}", ["k"], [*GCRA, "2 60000000 me"], before)
+        for name, before in {
+            "fresh": [],
+            "there": [["SET", "k", "1 1", "PX", SOON]],
+            "again": LIVE,
+            "denied": [["SET", "k", f"!0,4 {FAR}000000 you|", "PX", SOON]],
+            "denied, immortal": [["SET", "k", f"!0,4 {FAR}000000 you|"]],
+        }.items()
+    ),
+    *(
+        Situation(
+            f"limiter_gcra/commit, {name}", ["k"], [*GCRA[:1], "5", *GCRA[2:], "3 me"], before
+        )
+        for name, before in {"fresh": [], "there": LIVE}.items()
+    ),
+    Situation("limiter_gcra/hit beside", ["k"], [*GCRA[:1], "1", *GCRA[2:], "1"], LIVE),
+    Situation("limiter_hit_all/beside", ["k"], ["", "gcra", "0", "1", "1", *GCRA[3:]], LIVE),
 ]

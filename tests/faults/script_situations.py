@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.concurrency_situations import CONCURRENCY
+from tests.faults.concurrency_situations import CONCURRENCY, RESERVATIONS
 from tests.faults.situation import FAR, LARGE, SOON, Situation, cached, hash_of, log_of, set_of
 
 # A stream of waiting votes, of which the consumers "me" and "dead" have one each.
@@ -176,6 +176,7 @@ SITUATIONS = [
         [["SET", "o", "1 4 0 1", "PX", SOON]],
     ),
     *CONCURRENCY,
+    *RESERVATIONS,
     Situation("limiter_fixed_window/fresh", ["k"], [*WINDOW, "1"]),
     Situation(
         "limiter_fixed_window/there", ["k"], [*WINDOW, "1"], [["SET", "k", "0 1", "PX", SOON]]

@@ -84,14 +84,14 @@ def test_what_is_awaited_is_a_coroutine_function_and_the_rest_is_not(name: str) 
             continue
         other = getattr(awaited, method)
         assert not inspect.iscoroutinefunction(thing)
-        if method == "rebuild" or thing is hotcount.ConcurrencyLimit.acquire:
+        if method in ("rebuild", "reserve") or thing is hotcount.ConcurrencyLimit.acquire:
             # What it returns is entered by `async with`.
             assert not inspect.iscoroutinefunction(other)
             continue
         if other is not thing:  # Of the base that both have.
             assert inspect.iscoroutinefunction(other), method
             assert str(inspect.signature(other)) == str(inspect.signature(thing)), method
-    if awaited in (hotcount.aio.Rebuild, hotcount.aio.Place):
+    if awaited in (hotcount.aio.Rebuild, hotcount.aio.Place, hotcount.aio.Reservation):
         assert inspect.iscoroutinefunction(awaited.__aexit__)
         return
     assert inspect.iscoroutinefunction(awaited.aclose)

@@ -311,6 +311,22 @@ class Limiter {
     /// the cost is above the limit, or once the next hit would come later than `patience`; none waits
     /// for ever. Each hit has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::int64_t cost = 1, Timeout patience = {});
+    /// Holds `n` (1 or more) for an id (1 to 100 bytes of [0-9A-Za-z_-] that no other has:
+    /// new_op_id()) until commit(), cancel() or the end of the lease (1 ms to 366 days), if there is
+    /// room: to others it is taken meanwhile. Nothing is charged yet. A repeat with the id answers that
+    /// it is held, so the call may be repeated after any error, and a lost reply is. A key has 1,000
+    /// reservations at most; reset() forgets them. For Memory and Redis, and for gcra, the buckets,
+    /// fixed_window and sliding_window: a config error else. No `on_error` answers it.
+    Result<Decision> reserve(std::string_view key, std::int64_t n, std::string_view id,
+                             Duration lease, Timeout timeout = {});
+    /// Ends what is held for the id and takes what was used, 0 or more. If the limit has no room for
+    /// it, because it is more or the lease has ended, it is charged as denied hits are, up to twice
+    /// the limit, and the decision is a refusal. Not to be repeated after outcome_unknown: it would be
+    /// taken twice.
+    Result<Decision> commit(std::string_view key, std::string_view id, std::int64_t used,
+                            Timeout timeout = {});
+    /// Ends what is held for the id and takes nothing; may be repeated.
+    Result<Decision> cancel(std::string_view key, std::string_view id, Timeout timeout = {});
     /// This limiter at other rates, for rates that callers bring: their plan's, their own. All of one
     /// database share transactions, those of one limiter the denials that it remembers. A key has a
     /// state of its own at each rate, blocks and op_ids too. It costs 1 or 2 microseconds: keep those
@@ -339,6 +355,12 @@ class Limiter {
                       AsyncCall call = {});
     void block_async(std::string_view key, Duration duration, Completion<void> done,
                      AsyncCall call = {});
+    void reserve_async(std::string_view key, std::int64_t n, std::string_view id, Duration lease,
+                       Completion<Decision> done, AsyncCall call = {});
+    void commit_async(std::string_view key, std::string_view id, std::int64_t used,
+                      Completion<Decision> done, AsyncCall call = {});
+    void cancel_async(std::string_view key, std::string_view id, Completion<Decision> done,
+                      AsyncCall call = {});
     void test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                     AsyncCall call = {});
     void peek_async(std::string_view key, Completion<Decision> done, AsyncCall call = {}) {
@@ -373,6 +395,7 @@ class Limiter {
     Result<std::int64_t> check_block(Duration duration) const;
     Result<void> check_entries() const;
     Result<void> check_async() const;
+    Result<void> check_reservation(std::string_view id, std::int64_t n, std::int64_t least) const;
     Result<void> check_once(std::int64_t cost, std::string_view op_id) const;
     static Result<std::shared_ptr<Limiter>> make_with(LimiterBackendMaker maker,
                                                       LimiterOptions options);

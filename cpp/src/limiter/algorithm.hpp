@@ -57,6 +57,9 @@ inline Outcome blocked(Outcome outcome, std::int64_t left) {
     return outcome;
 }
 
+/// What the outcomes at each of a limiter's rates come to: allowed when all are.
+Outcome merge(std::span<const Outcome> of_rates);
+
 template <class Change>
 struct StepResult {
     Outcome outcome{};
@@ -139,6 +142,13 @@ class LimiterBackend {
     /// refuses: databases remember none.
     virtual void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                           const AsyncCall& call, Completion<Outcome> done);
+    /// Holds `n` for an id for so long, in microseconds, if there is room; a repeat of the id changes
+    /// nothing. What stands here refuses.
+    virtual void reserve(const std::string& key, std::int64_t n, std::string_view id,
+                         std::int64_t lease_us, const AsyncCall& call, Completion<Outcome> done);
+    /// Ends that and takes what was used, 0 or more; allowed if there was room for it.
+    virtual void commit(const std::string& key, std::string_view id, std::int64_t used,
+                        const AsyncCall& call, Completion<Outcome> done);
     virtual Result<void> reset(const std::string& key, Timeout timeout) = 0;
     virtual Result<std::vector<std::string>> entries(const std::string&, Timeout) {
         return std::vector<std::string>{};

@@ -47,9 +47,6 @@ inline constexpr std::int64_t kExact = std::int64_t{1} << 53;
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// What the outcomes at each of a limiter's rates come to: allowed when all are.
-Outcome merge(std::span<const Outcome> of_rates);
-
 /// A law at several rates: all of them take a hit, or none.
 template <class Law>
 class Several {
@@ -69,6 +66,7 @@ class Several {
         return several;
     }
 
+    std::span<const Law> laws() const { return laws_; }
     /// What an idle key admits at once.
     std::int64_t limit() const {
         std::int64_t least = laws_.front().limit();
@@ -235,6 +233,16 @@ auto with_law(const LimiterOptions& options, const Make& make)
     return make(law);
 }
 
+/// The law that the options ask for, of which it is known whether it is of several rates.
+template <class Law>
+Result<Law> law_of(const LimiterOptions& options) {
+    if constexpr (requires { Law::make(options); }) {
+        return Law::make(options);
+    } else {
+        return Law::make(options.rates.front(), options);
+    }
+}
+
 template <class Law>
 constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
     using Backend = std::unique_ptr<LimiterBackend>;
@@ -246,8 +254,11 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
     algorithm.over_memory = [](std::shared_ptr<memory::Store> store,
                                const LimiterOptions& options) -> Result<Backend> {
         return with_law<Law>(options, [&]<class Chosen>(const Chosen& law) -> Result<Backend> {
-            return Backend{std::make_unique<SteppedInMemory<Chosen>>(std::move(store), law,
-                                                                     key_prefix(options))};
+            LimiterOptions charging = options;
+            charging.charge_denied = true;
+            return Backend{std::make_unique<SteppedInMemory<Chosen>>(
+                std::move(store), law, key_prefix(options), law_of<Chosen>(charging),
+                options.charge_denied)};
         });
     };
     algorithm.over_redis = [](std::shared_ptr<redis::Client> client,

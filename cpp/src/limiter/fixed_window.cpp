@@ -41,7 +41,7 @@ class FixedWindow {
         const bool admissible = cost <= limit_;
         std::optional<State> change;
         outcome.allowed = admissible && used + cost <= limit_;
-        if (take && (outcome.allowed || (admissible && charge_denied_))) {
+        if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
             used = std::clamp<std::int64_t>(used + cost, 0, 2 * limit_);
             change = State{start, used};
         }

@@ -68,7 +68,7 @@ class Gcra {
         const std::int64_t price = admissible ? std::max(cost, -2 * limit_) * token_ : 0;
         std::optional<State> change;
         outcome.allowed = admissible && debt + price <= capacity;
-        if (take && (outcome.allowed || (admissible && charge_denied_))) {
+        if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
             debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity);
             change = State{at, debt};
         }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "limiter/algorithm.hpp"
+#include "limiter/reservations.hpp"
 
 namespace hotcount {
 
@@ -50,14 +51,6 @@ class MemoryLimiterBackend : public LimiterBackend {
 
     std::shared_ptr<memory::Store> store_;
     std::int64_t limit_;
-};
-
-/// The state of a key that was blocked, and until when, in microseconds since the epoch. Other keys
-/// have the plain state, so that blocks cost them nothing.
-template <class State>
-struct MarkedState {
-    std::optional<State> state{};
-    std::int64_t blocked_until{0};
 };
 
 /// Where a hit of this op_id is remembered, beside a limiter's key.
@@ -97,11 +90,15 @@ class SteppedInMemory final : public JointInMemory {
     using Marked = MarkedState<State>;
 
   public:
-    /// `prefix`: what the limiter's keys begin with, after the store's.
-    SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law, std::string_view prefix)
+    /// `prefix`: what the limiter's keys begin with, after the store's. `charging`: the law with
+    /// charge_denied, for what reservations end with; `charges`: this one charges too.
+    SteppedInMemory(std::shared_ptr<memory::Store> store, const Law& law, std::string_view prefix,
+                    Result<Law> charging, bool charges)
         : JointInMemory(std::move(store), law.limit()),
           law_(law),
-          hash_(full_key(store_->options().prefix, prefix, {})) {}
+          hash_(full_key(store_->options().prefix, prefix, {})),
+          charging_(std::move(charging)),
+          charges_(charges) {}
 
     Result<void> hit(std::string_view prefix, std::string_view key, std::int64_t cost,
                      Timeout timeout, Outcome& outcome) override {
@@ -147,24 +144,126 @@ class SteppedInMemory final : public JointInMemory {
                             cost);
     }
 
+    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease,
+                 const AsyncCall&, Completion<Outcome> done) override {
+        if (n > limit_) return done(decide(key, n, Take::nothing, {}, {}));
+        done(or_untracked(store_->upsert(key,
+                                         [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
+                                             const std::int64_t now = law_now();
+                                             Marked* const marked = mark(entry, fresh, now);
+                                             if (marked == nullptr) return no_limit_state(key);
+                                             const Outcome outcome =
+                                                 hold(*marked, now, n, id, lease);
+                                             settle_expiry(entry, *marked, now, outcome);
+                                             return outcome;
+                                         }),
+                          n));
+    }
+
+    void commit(const std::string& key, std::string_view id, std::int64_t used, const AsyncCall&,
+                Completion<Outcome> done) override {
+        if (!charging_) return done(charging_.error());
+        const auto end = [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
+            const std::int64_t now = law_now();
+            Marked* const marked = mark(entry, fresh, now);
+            if (marked == nullptr) return no_limit_state(key);
+            marked->mark.remove(id);
+            const std::uint8_t misfits = charge_used(*charging_, marked->state, now, used);
+            const Outcome outcome = at_each_rate(
+                law_, known(*marked), [&](const auto& one, const auto* kept, std::size_t rate) {
+                    Outcome at_rate =
+                        step_beside(one, kept, now, 1, Take::nothing, false, marked->mark).outcome;
+                    at_rate.allowed = (misfits >> rate & 1U) == 0;
+                    if (at_rate.allowed) at_rate.retry_after_us = 0;
+                    return at_rate;
+                });
+            settle_expiry(entry, *marked, now, outcome);
+            return outcome;
+        };
+        if (used > 0) return done(or_untracked(store_->upsert(key, end), std::min(used, limit_)));
+        done(store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
+            if (entry != nullptr) return end(*entry, false);
+            Outcome outcome = step_of(law_, nullptr, law_now(), 1, false).outcome;
+            return outcome;
+        }));
+    }
+
   private:
+    static const State* known(const Marked& marked) {
+        return marked.state ? &*marked.state : nullptr;
+    }
     // From the whole microsecond that was decided on, as the outcome says.
     void expire(memory::Entry& entry, std::int64_t at) const {
         entry.expires_at = SteadyTime{std::chrono::microseconds{at - to_us(store_->epoch())}};
     }
 
+    // The entry's state with a mark, which a plain one is given; null if it is another's.
+    Marked* mark(memory::Entry& entry, bool fresh, std::int64_t now) const {
+        if (fresh) return &entry.value.emplace<Marked>();
+        if (auto* const state = entry.as<State>(false)) {
+            std::optional<State> kept = std::move(*state);
+            auto& marked = entry.value.emplace<Marked>();
+            marked.state = std::move(kept);
+            return &marked;
+        }
+        auto* const marked = entry.as<Marked>(false);
+        if (marked != nullptr) marked->mark.drop_ended(now);
+        return marked;
+    }
+    // A plain state again where the mark says nothing any more; and until when the entry counts.
+    void settle_expiry(memory::Entry& entry, Marked& marked, std::int64_t now,
+                       const Outcome& outcome) const {
+        const std::int64_t until = std::max(marked.mark.blocked_until, marked.mark.lasts());
+        expire(entry, std::max(now + outcome.reset_after_us, until));
+        if (marked.mark.counts(now) || !marked.state) return;
+        std::optional<State> kept = std::move(marked.state);
+        entry.value.emplace<State>() = std::move(*kept);
+    }
+
+    Outcome hold(Marked& marked, std::int64_t now, std::int64_t n, std::string_view id,
+                 std::int64_t lease) const {
+        KeyMark& mark = marked.mark;
+        const std::int64_t left = mark.blocked_until - now;
+        const auto look = [&](std::int64_t cost) {
+            return step_beside(law_, known(marked), now, cost, Take::nothing, false, mark).outcome;
+        };
+        if (mark.has(id)) {  // It comes once more.
+            return at_each_rate(
+                law_, known(marked), [&](const auto& one, const auto* kept, std::size_t) {
+                    Outcome outcome =
+                        step_beside(one, kept, now, 1, Take::nothing, false, mark).outcome;
+                    outcome.allowed = true;
+                    outcome.retry_after_us = 0;
+                    return outcome;
+                });
+        }
+        Outcome outcome = look(n);
+        if (left > 0) return blocked(outcome, left);
+        if (outcome.allowed && mark.live.size() == KeyMark::kMost) {
+            outcome.allowed = false;
+            outcome.retry_after_us = std::ranges::min(mark.live, {}, &Reservation::ends).ends - now;
+        }
+        if (!outcome.allowed) return outcome;
+        mark.live.push_back({std::string{id}, n, now + lease});
+        outcome.remaining -= n;
+        outcome.reset_after_us = std::max(outcome.reset_after_us, lease);
+        return outcome;
+    }
+
     Result<Outcome> look(const std::string& key, const memory::Entry* entry,
                          std::int64_t cost) const override {
-        const State* state = entry ? entry->as<State>() : nullptr;
-        std::int64_t left = 0;
         const std::int64_t now = law_now();
-        if (entry != nullptr && state == nullptr) {
-            const auto* const marked = entry->as<Marked>();
-            if (marked == nullptr) return no_limit_state(key);
-            state = marked->state ? &*marked->state : nullptr;
-            left = marked->blocked_until - now;
+        if (entry == nullptr) return step_of(law_, nullptr, now, cost, false).outcome;
+        if (const State* const state = entry->as<State>()) {
+            return step_of(law_, state, now, cost, false).outcome;
         }
-        const Outcome outcome = step_of(law_, state, now, cost, false).outcome;
+        const auto* const marked = entry->as<Marked>();
+        if (marked == nullptr) return no_limit_state(key);
+        KeyMark mark = marked->mark;
+        mark.drop_ended(now);
+        const Outcome outcome =
+            step_beside(law_, known(*marked), now, cost, Take::nothing, false, mark).outcome;
+        const std::int64_t left = mark.blocked_until - now;
         return left > 0 ? blocked(outcome, left) : outcome;
     }
 
@@ -185,27 +284,13 @@ class SteppedInMemory final : public JointInMemory {
 
     Result<Outcome> take(memory::Entry& entry, bool fresh, std::int64_t cost, Take take,
                          std::int64_t now, const memory::Store::Hashed& key) const {
-        auto* state = entry.as<State>(fresh);
-        const State* known = fresh ? nullptr : state;
+        auto* const state = entry.as<State>(fresh);
         if (state == nullptr) {
-            auto* const marked = entry.as<Marked>(false);
+            Marked* const marked = mark(entry, false, now);
             if (marked == nullptr) return no_limit_state(key.text());
-            known = state = marked->state ? &*marked->state : nullptr;
-            const std::int64_t left = marked->blocked_until - now;
-            if (left > 0) {
-                auto looked = step_of(law_, known, now, cost, cost < 0 && known != nullptr);
-                if (looked.change) apply_change(law_, *state, std::move(*looked.change));
-                const std::int64_t remaining = looked.outcome.remaining;
-                looked.outcome = blocked(looked.outcome, left);
-                if (cost < 0) looked.outcome.remaining = remaining;
-                return looked.outcome;
-            }
-            // The block has passed: a plain state again.
-            std::optional<State> kept = std::move(marked->state);
-            state = &entry.value.emplace<State>();
-            if (kept) *state = std::move(*kept);
-            known = kept ? state : nullptr;
+            return take_beside(entry, *marked, now, cost, take);
         }
+        const State* const known = fresh ? nullptr : state;
         bool takes = true;
         if (take == Take::what_fits) {
             const std::int64_t room = step_of(law_, known, now, 1, false).outcome.remaining;
@@ -220,26 +305,44 @@ class SteppedInMemory final : public JointInMemory {
         return next.outcome;
     }
 
+    Result<Outcome> take_beside(memory::Entry& entry, Marked& marked, std::int64_t now,
+                                std::int64_t cost, Take take) const {
+        const std::int64_t left = marked.mark.blocked_until - now;
+        // Hits that are given back are so although the key is blocked.
+        if (left > 0 && cost > 0) take = Take::nothing;
+        auto next = step_beside(law_, known(marked), now, cost, take, charges_, marked.mark);
+        if (next.change) {
+            if (!marked.state) marked.state.emplace();
+            apply_change(law_, *marked.state, std::move(*next.change));
+        }
+        Outcome outcome = next.outcome;
+        if (left > 0) {
+            outcome = blocked(outcome, left);
+            if (cost < 0) outcome.remaining = next.outcome.remaining;
+        }
+        settle_expiry(entry, marked, now, outcome);
+        return outcome;
+    }
+
     Result<Outcome> block(const std::string& key, std::int64_t duration) {
         return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
             const std::int64_t now = law_now();
-            if (fresh) entry.value.emplace<Marked>();
-            if (auto* const state = entry.as<State>(false)) {
-                std::optional<State> kept = std::move(*state);
-                entry.value.emplace<Marked>().state = std::move(kept);
-            }
-            auto* const marked = entry.as<Marked>(false);
+            Marked* const marked = mark(entry, fresh, now);
             if (marked == nullptr) return no_limit_state(key);
-            marked->blocked_until = now + duration;
-            const State* const known = marked->state ? &*marked->state : nullptr;
-            const Outcome outcome = blocked(step_of(law_, known, now, 1, false).outcome, duration);
-            expire(entry, now + outcome.reset_after_us);
+            marked->mark.blocked_until = now + duration;
+            const Outcome outcome = blocked(
+                step_beside(law_, known(*marked), now, 1, Take::nothing, false, marked->mark)
+                    .outcome,
+                duration);
+            settle_expiry(entry, *marked, now, outcome);
             return outcome;
         });
     }
 
     const Law law_;
     const KeyedHashAfter hash_;
+    const Result<Law> charging_;
+    const bool charges_;
 };
 
 }  // namespace hotcount

@@ -192,6 +192,19 @@ class ScriptBackend final : public RedisLimiterBackend {
                });
     }
 
+    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
+                 const AsyncCall& call, Completion<Outcome> done) override {
+        run("4", key, to_price(n) + " " + std::to_string(lease_us) + " " + std::string{id},
+            redis::Repeat::counted_once, call, std::move(done));
+    }
+    // One that takes nothing may be repeated.
+    void commit(const std::string& key, std::string_view id, std::int64_t used,
+                const AsyncCall& call, Completion<Outcome> done) override {
+        const std::string most = std::to_string(std::min(used, 2 * limit_ + 1));
+        run("5", key, most + " " + std::string{id},
+            used == 0 ? redis::Repeat::counted_once : redis::Repeat::never, call, std::move(done));
+    }
+
     const void* joins() const override { return step_name_.empty() ? nullptr : client_.get(); }
 
     void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
@@ -225,6 +238,21 @@ class ScriptBackend final : public RedisLimiterBackend {
     }
 
   private:
+    // A call of the script that sets a state; `argument` is the key's.
+    void run(std::string_view mode, const std::string& key, const std::string& argument,
+             redis::Repeat repeat, const AsyncCall& call, Completion<Outcome> done) {
+        std::vector<std::string_view> shared(shared_.begin(), shared_.end());
+        shared[1] = mode;
+        const std::string_view keys[] = {key};
+        const std::string_view arguments[] = {argument};
+        forget_denials(key);
+        submit(redis::Request::run(script_, keys, shared, arguments, repeat), call,
+               [server = server(), key, done = std::move(done)](const Result<redis::Reply>& reply) {
+                   forget_denials(key);  // Of hits that were sent before.
+                   done(to_outcome(server, reply, key));
+               });
+    }
+
     // Where the rates' numbers stand in shared_.
     static constexpr std::ptrdiff_t kNumbers = 3;
     // In the place of an answer of hit_once.lua.

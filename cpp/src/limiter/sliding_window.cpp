@@ -57,7 +57,7 @@ class SlidingWindow {
         const bool admissible = cost <= limit_;
         std::optional<State> change;
         outcome.allowed = admissible && is.before * left + (is.used + cost) * ticks_ <= capacity;
-        if (take && (outcome.allowed || (admissible && charge_denied_))) {
+        if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
             is.used = std::min(is.used + cost, 2 * limit_);
             // What is given back beyond this window's hits is of the one before.
             if (is.used < 0) {

@@ -30,6 +30,7 @@ from hotcount.aio.joint_hits import hit_all
 from hotcount.aio.limiter import Limiter
 from hotcount.aio.live_sets import LiveSets, Rebuild
 from hotcount.aio.period_counter import PeriodCounter
+from hotcount.aio.reservation import Reservation
 from hotcount.aio.slotted_counter import SlottedCounter
 from hotcount.aio.stores import (
     Database,
@@ -53,6 +54,7 @@ __all__ = [
     "Place",
     "Rebuild",
     "Redis",
+    "Reservation",
     "SlottedCounter",
     "Votes",
     "WriteBehindCounter",

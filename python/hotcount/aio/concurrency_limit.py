@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
 
 from hotcount._lifetime import AsyncLifetime
-from hotcount._limit import PlacePatience
+from hotcount._limit import PlacePatience, may_be_applied
 from hotcount._native import native
 from hotcount._types import LimiterKey, Seconds
-from hotcount.concurrency_limit import ConcurrencyLimitBase, PlaceBase, may_be_taken
+from hotcount.aio._opening import Opening
+from hotcount.concurrency_limit import ConcurrencyLimitBase, PlaceBase
 from hotcount.errors import HotcountError, OutcomeUnknownError
 from hotcount.functions import new_op_id
 from hotcount.results import Decision
@@ -73,38 +72,6 @@ class Place(PlaceBase):
                 await self.release()
 
 
-class Acquiring:
-    """What aio.ConcurrencyLimit.acquire returns: to be awaited for a Place, or for `async with`."""
-
-    __slots__ = ("_key", "_limit", "_place", "_timeout")
-
-    def __init__(self, limit: ConcurrencyLimit, key: LimiterKey, timeout: Seconds | None) -> None:
-        """Use aio.ConcurrencyLimit.acquire(), which makes one."""
-        self._limit = limit
-        self._key = key
-        self._timeout = timeout
-        self._place: Place | None = None
-
-    def __await__(self) -> Generator[Any, None, Place]:
-        """The place, or the refusal."""
-        return self._limit._wait_for_place(self._key, self._timeout).__await__()
-
-    async def __aenter__(self) -> Place:
-        """The place. LimitExceeded where none was taken."""
-        self._place = await self
-        return await self._place.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """As that of the place."""
-        assert self._place is not None
-        await self._place.__aexit__(kind, error, traceback)
-
-
 class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
     """hotcount.ConcurrencyLimit for event loops: `async with limit.acquire(key)`.
 
@@ -123,13 +90,13 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
 
     __slots__ = ("__weakref__",)
 
-    def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Acquiring:
+    def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Opening[Place]:
         """As hotcount.ConcurrencyLimit.acquire, to be awaited, or for `async with`.
 
         It starts when it is awaited.
         """
         _ = self.name  # An object whose __init__ never ran is refused here.
-        return Acquiring(self, key, timeout)
+        return Opening(lambda: self._wait_for_place(key, timeout))
 
     async def _wait_for_place(self, key: LimiterKey, timeout: Seconds | None) -> Place:
         import asyncio  # Here, because nothing else of the package imports it.
@@ -141,7 +108,7 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
             try:
                 decision = await self._acquire(key, holder)
             except BaseException as error:
-                if may_be_taken(error):
+                if may_be_applied(error):
                     # It follows the other one; nobody waits for it.
                     with suppress(HotcountError):
                         _ = self._release(key, holder)

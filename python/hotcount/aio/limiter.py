@@ -8,12 +8,14 @@ from hotcount._lifetime import AsyncLifetime
 from hotcount._limit import Patience
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
+from hotcount.aio._opening import Opening
+from hotcount.aio.reservation import Reservation, Reserving, reserve_soon
 from hotcount.batches import Decisions
 from hotcount.limiter import LimiterBase, Rates
 from hotcount.results import Decision
 
 
-class Limiter(AsyncLifetime, LimiterBase):
+class Limiter(AsyncLifetime, Reserving, LimiterBase):
     """hotcount.Limiter for event loops: each method returns what is awaited for its outcome.
 
     A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
@@ -111,6 +113,22 @@ class Limiter(AsyncLifetime, LimiterBase):
         timeout: Seconds | None = None,
     ) -> None:
         """As hotcount.Limiter.block, to be awaited."""
+
+    def reserve(
+        self,
+        key: LimiterKey,
+        n: int,
+        *,
+        lease: Seconds = 30.0,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Opening[Reservation]:
+        """As hotcount.Limiter.reserve, to be awaited, or for `async with`.
+
+        It starts when it is awaited. A task that is cancelled meanwhile leaves nothing held.
+        """
+        _ = self.name  # An object whose __init__ never ran is refused here.
+        return Opening(lambda: reserve_soon(self, key, n, lease, rate, timeout))
 
     async def acquire(
         self,

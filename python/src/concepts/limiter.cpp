@@ -263,6 +263,12 @@ void bind_limiter() {
         "Limiter.refund", "key n rate timeout");
     method<&Limiter::block, &Limiter::block_async, LimiterKey, Duration, AtRates, Timeout>(
         "Limiter.block", "key seconds rate timeout");
+    method<&Limiter::reserve, &Limiter::reserve_async, LimiterKey, Cost, std::string_view, Duration,
+           AtRates, Timeout>("Reserving._reserve", "key n id lease rate timeout");
+    method<&Limiter::commit, &Limiter::commit_async, LimiterKey, std::string_view, Cost, AtRates,
+           Timeout>("Reserving._commit", "key id actual rate timeout");
+    method<&Limiter::cancel, &Limiter::cancel_async, LimiterKey, std::string_view, AtRates,
+           Timeout>("Reserving._cancel", "key id rate timeout");
     method<&Limiter::test, &Limiter::test_async, LimiterKey, Cost, AtRates, Timeout>(
         "Limiter.test", "key cost rate timeout");
     method<&Limiter::peek, &Limiter::peek_async, LimiterKey, AtRates, Timeout>("Limiter.peek",

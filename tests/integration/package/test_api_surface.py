@@ -62,6 +62,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Limiter.at_most": ("key", "n", "*", "rate", TIMEOUT),
     "Limiter.refund": ("key", "n", "*", "rate", TIMEOUT),
     "Limiter.block": ("key", "seconds", "*", "rate", TIMEOUT),
+    "Limiter.reserve": ("key", "n", "*", "lease", "rate", TIMEOUT),
     "Limiter.acquire": ("key", "cost", TIMEOUT, "*", "rate"),
     "Limiter.wait": ("key", "cost", TIMEOUT, "*", "rate"),
     "Limiter.test": ("key", "cost", "*", "rate", TIMEOUT),

@@ -15,7 +15,7 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local left = start + period - now
     local admissible = cost <= limit
     local allowed = admissible and used + cost <= limit
-    local changed = take and (allowed or (admissible and charge_denied))
+    local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
     if changed then used = max(min(used + cost, 2 * limit), 0) end
     local retry_after = -1
     if allowed then

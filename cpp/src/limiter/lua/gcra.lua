@@ -17,7 +17,7 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local admissible = cost <= limit
     local price = admissible and cost * token or 0
     local allowed = admissible and debt + price <= capacity
-    local changed = take and (allowed or (admissible and charge_denied))
+    local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
     if changed then debt = max(min(debt + price, 2 * capacity), 0) end
     local retry_after = -1
     if allowed then

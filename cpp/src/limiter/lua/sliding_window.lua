@@ -34,7 +34,7 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local left = ticks - floor(max(now - start, 0) / tick)
     local admissible = cost <= limit
     local allowed = admissible and before * left + (used + cost) * ticks <= capacity
-    local changed = take and (allowed or (admissible and charge_denied))
+    local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
     if changed then
         used = min(used + cost, 2 * limit)
         -- What is given back beyond this window's hits is of the one before.

@@ -7,7 +7,7 @@
 -- each rate in a row, or an error when nothing was done; times in microseconds
 -- WHY a script: hits one after another let another caller see what is given back again.
 -- Denied hits are not charged. What it writes with is asked for before the first write.
-local call, format, ceil, max = redis.call, string.format, math.ceil, math.max
+local call, format, ceil, max, min = redis.call, string.format, math.ceil, math.max, math.min
 local now = tonumber(ARGV[1])
 if not now then
     local time = call('TIME')
@@ -34,11 +34,51 @@ local function decide(hit, text, taking)
     return answer, all, table.concat(states, ';'), life
 end
 
+-- What the mark of a key says (frame/hit_keys.lua), and the state behind it; nothing if there is none.
+local function read_mark(hit)
+    local ends, list, rest = string.match(hit.text or '', '^!(%d+)([^|]*)|(.*)$')
+    if not ends then return false end
+    hit.text = rest ~= '' and rest or nil
+    hit.blocked_for = max(ends - now, 0)
+    for n, lease_ends, id in string.gmatch(list, ',(%d+) (%d+) ([^,]+)') do
+        if lease_ends + 0 > now then
+            hit.live[#hit.live + 1] = {n = n + 0, ends = lease_ends + 0, id = id}
+            hit.held, hit.lasts = hit.held + n, max(hit.lasts, lease_ends + 0)
+        end
+    end
+    return true
+end
+
+-- The answers beside what reservations hold: a rate that refuses says when their leases leave room.
+local function decide_beside(hit)
+    local answer, _, state, life = decide(hit, hit.text, true)
+    if not answer then return nil end
+    local cost, held, ended, wait, look, all = hit.cost, hit.held, 0, {}, nil, nil
+    table.sort(hit.live, function(a, b) return a.ends < b.ends end)
+    for index = 0, #hit.live do
+        if index > 0 then held, ended = held - hit.live[index].n, hit.live[index].ends - now end
+        hit.cost = cost + held
+        local after, admits = decide(hit, hit.text, false)
+        if index == 0 then look, all = after, admits end
+        for place = 3, #after, 4 do
+            if after[place] ~= -1 then
+                wait[place] = min(wait[place] or math.huge, max(after[place], ended))
+            end
+        end
+        if all then break end
+    end
+    hit.cost = cost
+    for place = 3, #look, 4 do look[place] = wait[place] or -1 end
+    hit.refusal = look
+    return answer, all, state, life
+end
+
 local hits, refused, argument = {}, false, 2
 for index, key in ipairs(KEYS) do
     local hit = {
         key = key, step = steps[ARGV[argument]], looks_on = ARGV[argument + 1] == '1',
         cost = ARGV[argument + 2] + 0, rates = {}, text = call('GET', key),
+        blocked_for = 0, held = 0, lasts = 0, live = {},
     }
     local rates = ARGV[argument + 3] + 0
     argument = argument + 4
@@ -48,12 +88,9 @@ for index, key in ipairs(KEYS) do
     end
     hit.answer, hit.allowed, hit.state, hit.life = decide(hit, hit.text, true)
     if not hit.answer then
-        local ends, rest = string.match(hit.text or '', '^!(%d+)|(.*)$')
-        if not ends then return {err = NO_STATE} end
-        hit.text = rest ~= '' and rest or nil
-        hit.answer, hit.allowed, hit.state, hit.life = decide(hit, hit.text, true)
+        if not read_mark(hit) then return {err = NO_STATE} end
+        hit.answer, hit.allowed, hit.state, hit.life = decide_beside(hit)
         if not hit.answer then return {err = NO_STATE} end
-        hit.blocked_for = max(ends - now, 0)
         hit.allowed = hit.allowed and hit.blocked_for == 0
     end
     refused = refused or not (hit.allowed or hit.looks_on)
@@ -69,7 +106,15 @@ for index, hit in ipairs(hits) do
     elseif ask and not ask('SET', hit.key, hit.state, 'PX', '1') then
         return {err = "NOPERM this user may not run 'SET' on all keys; nothing was done"}
     end
-    for place = 1, (hit.blocked_for or 0) > 0 and #hit.answer or 0, 4 do
+    for place = 1, hit.held > 0 and #hit.answer or 0, 4 do
+        local answer, refusal = hit.answer, hit.refusal
+        if refusal[place] == 0 then
+            answer[place], answer[place + 2] = 0, refusal[place + 2]
+        end
+        answer[place + 1] = max(answer[place + 1] - hit.held, 0)
+        answer[place + 3] = max(answer[place + 3], hit.lasts - now)
+    end
+    for place = 1, hit.blocked_for > 0 and #hit.answer or 0, 4 do
         hit.answer[place], hit.answer[place + 1], hit.answer[place + 2] = -1, 0, hit.blocked_for
         hit.answer[place + 3] = max(hit.answer[place + 3], hit.blocked_for)
     end
@@ -77,6 +122,14 @@ for index, hit in ipairs(hits) do
 end
 for _, hit in ipairs(hits) do
     if hit.state then
+        if hit.held > 0 then
+            local parts = {'!0'}
+            for _, one in ipairs(hit.live) do
+                parts[#parts + 1] = format(',%d %d %s', one.n, one.ends, one.id)
+            end
+            hit.state = table.concat(parts) .. '|' .. hit.state
+            hit.life = max(hit.life, hit.lasts - now)
+        end
         call('SET', hit.key, hit.state, 'PX', format('%d', max(ceil(hit.life / 1000), 1)))
     end
 end

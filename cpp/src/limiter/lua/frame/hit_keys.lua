@@ -1,12 +1,15 @@
 -- Hits keys by the function step() of an algorithm, which stands before this text in one script:
 -- step(rate, kept, now, cost, take, charge_denied) returns allowed, remaining, retry_after or -1,
 -- reset_after and the new state, or nothing when `kept` is no state of it.
--- KEYS states: a string, with ';' between the states of several rates. That of a key that was
--- blocked has '!', until when in microseconds and '|' before them
+-- KEYS states: a string, with ';' between the states of several rates. That of a key that was blocked
+-- or has reservations begins with a mark: '!', until when it is blocked in microseconds or 0, for each
+-- reservation ',', how much it holds, ' ', when its lease ends, ' ' and its id, and then '|'
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
--- 2 to take as much of the cost as there is room for, 3 to block for the cost in microseconds
+-- 2 to take as much of the cost as there is room for, 3 to block for the cost in microseconds, 4 to
+-- reserve, 5 to end a reservation and take what was used
 -- ARGV[3] 1 to charge denied hits   ARGV[4..] three numbers for each rate, then the cost for each key;
--- below 0 it gives hits back, no more than there are
+-- below 0 it gives hits back, no more than there are. With 4 the cost, the lease in microseconds and an
+-- id, with 5 what was used and the id, with a space between them
 -- RETURNS for each key its error, or {allowed, or with 2 how much was taken, or -1 when it is blocked,
 -- remaining, retry_after or -1, reset_after} for each rate in a row; times in microseconds
 -- WHY a script: a check before the hit lets two callers both take the last one.
@@ -25,7 +28,7 @@ local answers, from = {}, 1
 
 -- Most calls: one rate, hits or looks, states that are plain. From the first that is not on, keys are
 -- hit further down, because they are hit in order.
-if last_number == 6 and not what_fits and ARGV[2] ~= '3' then
+if last_number == 6 and (ARGV[2] == '1' or not take) then
     local rate = {ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0}
     for index, key in ipairs(KEYS) do
         local text, cost = call('GET', key), ARGV[6 + index] + 0
@@ -124,42 +127,234 @@ if #rates > 1 then
     end
 end
 
--- A key with a mark, or one that is to get it.
-local function hit_marked(key, text, cost)
-    local ends, rest = string.match(text or '', '^!(%d+)|(.*)$')
-    if not ends and ARGV[2] ~= '3' then return NO_STATE end
-    if ends then
-        text = rest ~= '' and rest or nil
-        ends = ends + 0
-    end
-    local blocks = ARGV[2] == '3'
-    if blocks then ends, cost = now + cost, 1 end
-    local blocked = ends > now
-    -- Hits that are given back are so although the key is blocked.
-    local answer, state, life = decide(text, cost, not blocks and take and (not blocked or cost < 0))
-    if not answer then return NO_STATE end
-    if blocked then
-        local left = ends - now
-        life = max(life, left)
-        if blocks or state then state = format('!%d|%s', ends, state or text or '') end
-        for place = 1, #answer, 4 do
-            answer[place], answer[place + 2] = -1, left
-            answer[place + 3] = max(answer[place + 3], left)
-            if cost > 0 then answer[place + 1] = 0 end
+-- What hits keys with a mark: made when the first of them is there, because most calls have none.
+local function make_hit_marked()
+    -- The most reservations of a key: each hit of it reads all of them.
+    local MOST = 1000
+
+    -- The mark of a key and the state behind it, without reservations whose lease has ended.
+    local function read_mark(text)
+        local mark = {ends = 0, held = 0, lasts = 0, live = {}}
+        local ends, list, rest = string.match(text or '', '^!(%d+)([^|]*)|(.*)$')
+        if not ends then return mark, text end
+        mark.ends = ends + 0
+        for n, lease_ends, id in string.gmatch(list, ',(%d+) (%d+) ([^,]+)') do
+            local one = {n = n + 0, ends = lease_ends + 0, id = id}
+            if one.ends > now then
+                mark.live[#mark.live + 1] = one
+                mark.held, mark.lasts = mark.held + one.n, max(mark.lasts, one.ends)
+            end
         end
+        return mark, rest ~= '' and rest or nil
     end
-    return keep(key, true, state, life) or answer
+
+    -- What is kept of them, and for how long.
+    local function write_mark(mark, state, life)
+        if mark.ends <= now and not mark.live[1] then
+            -- A key without a state is to go: this is none, for as short a time as there is.
+            return state or '!0|', life
+        end
+        local parts = {'!', format('%d', mark.ends)}
+        for _, one in ipairs(mark.live) do
+            parts[#parts + 1] = format(',%d %d %s', one.n, one.ends, one.id)
+        end
+        parts[#parts + 1] = '|' .. (state or '')
+        return table.concat(parts), max(life, mark.ends - now, mark.lasts - now)
+    end
+
+    -- When the hit would be admitted at each rate if nobody else came: the leases end one by one, and
+    -- what they hold comes free. Later is never worse, so the first moment is found by halving.
+    local function retry_with(mark, text, cost)
+        table.sort(mark.live, function(a, b) return a.ends < b.ends end)
+        local held_after, held = {[0] = mark.held}, mark.held
+        for index, one in ipairs(mark.live) do
+            held = held - one.n
+            held_after[index] = held
+        end
+        local retry = {}
+        for rate = 1, #rates do
+            local function wait_for(index)
+                local after = decide(text, cost + held_after[index], false)[4 * rate - 1]
+                return after >= 0 and after or math.huge
+            end
+            local low, high = 0, #mark.live
+            while low < high do
+                local middle = math.floor((low + high) / 2)
+                if wait_for(middle) <= mark.live[middle + 1].ends - now then
+                    high = middle
+                else
+                    low = middle + 1
+                end
+            end
+            local ended = low > 0 and mark.live[low].ends - now or 0
+            local wait = max(wait_for(low), ended)
+            retry[rate] = wait < math.huge and wait or -1
+        end
+        return retry
+    end
+
+    -- As decide(), beside what reservations hold.
+    local function decide_beside(mark, text, cost, taking)
+        local held, fitting = mark.held, what_fits
+        if held == 0 or cost < 0 then
+            local answer, state, life = decide(text, cost, taking)
+            for place = 2, answer and #answer or 0, 4 do
+                answer[place] = max(answer[place] - held, 0)
+                answer[place + 2] = max(answer[place + 2], mark.lasts - now)
+            end
+            return answer, state, life
+        end
+        what_fits = false
+        if fitting then
+            local look = decide(text, 1, false)
+            for place = 2, look and #look or 0, 4 do cost = min(cost, look[place] - held) end
+            cost = max(cost, 1)
+        end
+        local look = decide(text, cost + held, false)
+        if not look then return nil end
+        local admits = true
+        for place = 1, #look, 4 do admits = admits and look[place] == 1 end
+        local charges = charge_denied and not fitting
+        local answer, state, life = decide(text, cost, taking and (admits or charges))
+        local retry = not admits and retry_with(mark, state or text, cost)
+        for index = 1, #rates do
+            local place = 4 * index
+            if look[place - 3] == 0 then
+                answer[place - 3], answer[place - 1] = 0, retry[index]
+            elseif fitting then
+                answer[place - 3] = cost
+            end
+            answer[place - 2] = max(answer[place - 2] - held, 0)
+            answer[place] = max(answer[place], mark.lasts - now)
+        end
+        what_fits = fitting
+        return answer, state, life
+    end
+
+    -- Holds n for an id, unless there is no room for it.
+    local function reserve(mark, text, words)
+        local n, lease, id = string.match(words, '^(%d+) (%d+) (.+)$')
+        n = n + 0
+        for _, one in ipairs(mark.live) do
+            if one.id == id then  -- It comes once more.
+                local answer, _, life = decide_beside(mark, text, 1, false)
+                for place = 1, answer and #answer or 0, 4 do answer[place], answer[place + 2] = 1, 0 end
+                mark.again = true
+                return answer, nil, life
+            end
+        end
+        local answer, _, life = decide_beside(mark, text, n, false)
+        if not answer then return nil end
+        if mark.ends > now then return answer, nil, life end
+        for place = 1, #answer, 4 do
+            if answer[place] ~= 1 then return answer, nil, life end
+        end
+        if #mark.live == MOST then
+            local first = math.huge
+            for _, one in ipairs(mark.live) do first = min(first, one.ends - now) end
+            answer[1], answer[3] = 0, first
+            return answer, nil, life
+        end
+        local ends = now + lease
+        mark.live[#mark.live + 1] = {n = n, ends = ends, id = id}
+        mark.held, mark.lasts = mark.held + n, max(mark.lasts, ends)
+        for place = 2, #answer, 4 do
+            answer[place] = answer[place] - n
+            answer[place + 2] = max(answer[place + 2], mark.lasts - now)
+        end
+        return answer, text or '', life
+    end
+
+    -- Ends a reservation and takes what was used, as denied hits are charged: up to twice the limit.
+    local function settle(mark, text, words)
+        local used, id = string.match(words, '^(%d+) (.+)$')
+        for index, one in ipairs(mark.live) do
+            if one.id == id then
+                table.remove(mark.live, index)
+                mark.held = mark.held - one.n
+                break
+            end
+        end
+        mark.lasts = 0
+        for _, one in ipairs(mark.live) do mark.lasts = max(mark.lasts, one.ends) end
+        local kept, states, fits, life = {}, {}, {}, 0
+        for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
+        for index, rate in ipairs(rates) do
+            local left, state, allowed = used + 0, kept[index], true
+            for _ = 1, 2 do
+                local cost = min(left, rate[1])
+                if cost > 0 then
+                    local one, _, _, after, changed = step(rate, state, now, cost, true, true)
+                    if one == nil then return nil end
+                    allowed, state = allowed and one, changed or state
+                    left, life = left - cost, max(life, after)
+                end
+            end
+            states[index], fits[index] = state, allowed and left == 0
+        end
+        local state = states[1] and table.concat(states, ';')
+        local answer, _, looked = decide(state, 1, false)
+        if not answer then return nil end
+        for index = 1, #rates do
+            local place = 4 * index
+            answer[place - 3] = fits[index] and 1 or 0
+            if fits[index] then answer[place - 1] = 0 end
+            answer[place - 2] = max(answer[place - 2] - mark.held, 0)
+            answer[place] = max(answer[place], mark.lasts - now)
+        end
+        return answer, state or '', max(life, looked)
+    end
+
+    -- A key with a mark, or one that is to get it.
+    local function hit_marked(key, text, cost)
+        local mark, rest = read_mark(text)
+        if rest and rest == text and ARGV[2] < '3' then return NO_STATE end
+        local answer, state, life
+        if ARGV[2] == '3' then
+            local looked, _, lasts = decide_beside(mark, rest, 1, false)
+            mark.ends, answer, state, life = now + cost, looked, rest or '', lasts
+        elseif ARGV[2] == '4' then
+            answer, state, life = reserve(mark, rest, cost)
+        elseif ARGV[2] == '5' then
+            answer, state, life = settle(mark, rest, cost)
+        else
+            -- Hits that are given back are so although the key is blocked.
+            local takes = take and (mark.ends <= now or cost < 0)
+            answer, state, life = decide_beside(mark, rest, cost, takes)
+        end
+        if not answer then return NO_STATE end
+        if mark.ends > now and ARGV[2] ~= '5' and not mark.again then
+            for place = 1, #answer, 4 do
+                answer[place], answer[place + 2] = -1, mark.ends - now
+                answer[place + 3] = max(answer[place + 3], mark.ends - now)
+                if ARGV[2] > '2' or cost > 0 then answer[place + 1] = 0 end
+            end
+        end
+        if state then
+            state, life = write_mark(mark, state ~= '' and state or nil, life)
+        else
+            life = max(life, mark.ends - now, mark.lasts - now)
+        end
+        return keep(key, true, state, life) or answer
+    end
+
+    return hit_marked
 end
+local hit_marked
 
 local function hit(key, cost)
     local text = call('GET', key)
     if type(text) == 'table' then return text end
     local answer, state, life = decide(text, cost, take and (text or cost > 0))
-    if not answer then return hit_marked(key, text, cost) end
+    if not answer then
+        hit_marked = hit_marked or make_hit_marked()
+        return hit_marked(key, text, cost)
+    end
     return keep(key, text, state, life) or answer
 end
 
-if ARGV[2] == '3' then
+if ARGV[2] > '2' then
+    hit_marked = make_hit_marked()
     hit = function(key, cost)
         local text = call('GET', key)
         if type(text) == 'table' then return text end
@@ -168,6 +363,7 @@ if ARGV[2] == '3' then
 end
 
 for index = from, #KEYS do
-    answers[index] = hit(KEYS[index], ARGV[last_number + index] + 0)
+    local cost = ARGV[last_number + index]
+    answers[index] = hit(KEYS[index], ARGV[2] > '3' and cost or cost + 0)
 end
 return answers

@@ -1,0 +1,121 @@
+// Reservations: a part of a limit that is held until it is known how much was used.
+#include <algorithm>
+#include <functional>
+#include <hotcount/detail/base/check.hpp>
+#include <optional>
+
+#include "limiter/backends.hpp"
+
+namespace hotcount {
+namespace {
+
+constexpr std::size_t kLongestId = 100;
+
+Error no_reservations() {
+    return make_error(ErrorCode::config,
+                      "reserve is for Memory and Redis: a limiter over a database has no "
+                      "reservations");
+}
+
+// It stands in the key's state, between separators.
+bool is_reservation_id(std::string_view id) {
+    const auto fits = [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+               c == '-' || c == '_';
+    };
+    return !id.empty() && id.size() <= kLongestId && std::ranges::all_of(id, fits);
+}
+
+Result<Decision> decision_of(const std::function<void(Completion<Decision>)>& start) {
+    std::optional<Result<Decision>> decision;
+    start([&](Result<Decision> found) { decision.emplace(std::move(found)); });
+    return std::move(*decision);
+}
+
+}  // namespace
+
+void LimiterBackend::reserve(const std::string&, std::int64_t, std::string_view, std::int64_t,
+                             const AsyncCall&, Completion<Outcome> done) {
+    done(no_reservations());
+}
+
+void LimiterBackend::commit(const std::string&, std::string_view, std::int64_t, const AsyncCall&,
+                            Completion<Outcome> done) {
+    done(no_reservations());
+}
+
+Result<void> Limiter::check_reservation(std::string_view id, std::int64_t n,
+                                        std::int64_t least) const {
+    if (!info_.takes_charge_denied) {
+        return make_error(ErrorCode::config,
+                          "reserve is for gcra, the buckets, fixed_window and sliding_window, not "
+                          "for " +
+                              std::string{info_.name});
+    }
+    if (!is_reservation_id(id)) {
+        return bad_option("id", "takes 1 to 100 ASCII letters, digits, '-' and '_'");
+    }
+    // What is used may be more than the limit: a rate must leave room for that, as charge_denied does.
+    LimiterOptions charging = options_;
+    charging.charge_denied = true;
+    HOTCOUNT_TRY(find_algorithm(charging.algorithm).simulate(charging));
+    if (n >= least) return {};
+    return make_error(ErrorCode::config, std::string{least == 0 ? "actual" : "n"} + " is " +
+                                             std::to_string(n) + "; it takes " +
+                                             std::to_string(least) + " or more");
+}
+
+// Over Memory, and over Redis' waiting channel, a call has ended when it returns.
+Result<Decision> Limiter::reserve(std::string_view key, std::int64_t n, std::string_view id,
+                                  Duration lease, Timeout timeout) {
+    return decision_of([&](Completion<Decision> done) {
+        reserve_async(key, n, id, lease, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<Decision> Limiter::commit(std::string_view key, std::string_view id, std::int64_t used,
+                                 Timeout timeout) {
+    return decision_of([&](Completion<Decision> done) {
+        commit_async(key, id, used, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<Decision> Limiter::cancel(std::string_view key, std::string_view id, Timeout timeout) {
+    return commit(key, id, 0, timeout);
+}
+
+void Limiter::reserve_async(std::string_view key, std::int64_t n, std::string_view id,
+                            Duration lease, Completion<Decision> done, AsyncCall call) {
+    if (auto fits = check_reservation(id, n, 1); !fits) return done(fits.error());
+    if (lease < std::chrono::milliseconds{1} || lease > Rate::kMaxPeriod) {
+        return done(bad_option("lease", "takes 0.001 seconds to 366 days"));
+    }
+    const auto name = full(key);
+    if (!name) return done(name.error());
+    backend_->innermost().reserve(
+        *name, n, id, std::chrono::ceil<std::chrono::microseconds>(lease).count(), call,
+        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
+            if (!found) return done(std::move(found).error());
+            done(to_decision(*found, *rates, shadow));
+        });
+}
+
+void Limiter::commit_async(std::string_view key, std::string_view id, std::int64_t used,
+                           Completion<Decision> done, AsyncCall call) {
+    if (auto fits = check_reservation(id, used, 0); !fits) return done(fits.error());
+    const auto name = full(key);
+    if (!name) return done(name.error());
+    backend_->innermost().commit(
+        *name, id, used, call,
+        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
+            if (!found) return done(std::move(found).error());
+            done(to_decision(*found, *rates, shadow));
+        });
+}
+
+void Limiter::cancel_async(std::string_view key, std::string_view id, Completion<Decision> done,
+                           AsyncCall call) {
+    commit_async(key, id, 0, std::move(done), call);
+}
+
+}  // namespace hotcount

@@ -1,0 +1,146 @@
+"""aio.Reservation: hotcount.Reservation for event loops."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from hotcount._core import Handle
+from hotcount._limit import may_be_applied
+from hotcount._native import native
+from hotcount._types import LimiterKey, Seconds
+from hotcount.errors import HotcountError
+from hotcount.functions import new_op_id
+from hotcount.reservation import ReservationBase
+from hotcount.results import Decision
+
+if TYPE_CHECKING:
+    from hotcount.limiter import Rates
+
+
+class Reserving(Handle):
+    """The calls that aio.Limiter.reserve and its Reservation make."""
+
+    __slots__ = ()
+
+    @native
+    async def _reserve(
+        self,
+        key: LimiterKey,
+        n: int,
+        id: str,
+        lease: Seconds,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """Holds n for the id."""
+
+    @native
+    async def _commit(
+        self,
+        key: LimiterKey,
+        id: str,
+        actual: int,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """Ends the hold and takes what was used."""
+
+    @native
+    async def _cancel(
+        self,
+        key: LimiterKey,
+        id: str,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """Ends the hold."""
+
+
+class Reservation(ReservationBase):
+    """hotcount.Reservation for event loops: `async with`, and methods to be awaited."""
+
+    __slots__ = ("_limiter",)
+
+    def __init__(
+        self,
+        limiter: Reserving,
+        key: LimiterKey,
+        n: int,
+        id: str,
+        rate: Rates | None,
+        decision: Decision,
+    ) -> None:
+        """Use aio.Limiter.reserve(), which makes one."""
+        super().__init__(key, n, id, rate, decision)
+        self._limiter = limiter
+
+    async def commit(
+        self, actual: int | None = None, *, timeout: Seconds | None = None
+    ) -> Decision:
+        """As hotcount.Reservation.commit, to be awaited. Cancelled, it may have been taken."""
+        self._require_open()
+        if not self._is_held():
+            self._settled = True
+            return self.decision
+        actual = self.n if actual is None else actual
+        decision = await self._limiter._commit(
+            self.key, self._id, actual, rate=self._rate, timeout=timeout
+        )
+        self._settled = True
+        return decision
+
+    async def cancel(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Reservation.cancel, to be awaited. Cancelled, it is made all the same."""
+        if self._is_held() and self._is_open():
+            try:
+                await self._limiter._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    # It may not have been sent. This one nobody waits for.
+                    _ = self._limiter._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
+                raise
+        self._settled = True
+
+    async def __aenter__(self) -> Reservation:
+        """This reservation. LimitExceeded where there was no room for it."""
+        self._require_admitted()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """commit(), unless that was done; cancel() where the block has raised."""
+        if kind is not None:
+            with suppress(HotcountError):
+                await self.cancel()
+        elif self._is_open():
+            await self.commit()
+
+
+async def reserve_soon(
+    limiter: Reserving,
+    key: LimiterKey,
+    n: int,
+    lease: Seconds,
+    rate: Rates | None,
+    timeout: Seconds | None,
+) -> Reservation:
+    """What aio.Limiter.reserve says; a call that may have held something gives it back."""
+    id = new_op_id()
+    try:
+        decision = await limiter._reserve(key, n, id, lease, rate=rate, timeout=timeout)
+    except BaseException as error:
+        if may_be_applied(error):
+            # It follows the other one; nobody waits for it.
+            with suppress(HotcountError):
+                _ = limiter._cancel(key, id, rate=rate, timeout=timeout)
+        raise
+    return Reservation(limiter, key, n, id, rate, decision)

@@ -1,0 +1,228 @@
+"""Reservation: what Limiter.reserve holds of a limit until it is known how much was used."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from hotcount._core import Handle
+from hotcount._limit import may_be_applied
+from hotcount._native import native
+from hotcount._types import LimiterKey, Seconds
+from hotcount.errors import ConfigError, HotcountError, LimitExceeded
+from hotcount.functions import new_op_id
+from hotcount.results import Decision
+
+if TYPE_CHECKING:
+    from hotcount.limiter import Rates
+
+
+class ReservationBase:
+    """What the reservations of the sync and the aio class have in common."""
+
+    __slots__ = ("_id", "_process", "_rate", "_settled", "decision", "key", "n")
+
+    key: LimiterKey
+    n: int
+    decision: Decision
+
+    def __init__(
+        self, key: LimiterKey, n: int, id: str, rate: Rates | None, decision: Decision
+    ) -> None:
+        """Use reserve(), which makes one."""
+        self.key = key
+        self.n = n
+        self.decision = decision
+        self._id = id
+        self._rate = rate
+        self._settled = False
+        self._process = os.getpid()
+
+    def __bool__(self) -> bool:
+        """Whether there was room for it."""
+        return self.decision.allowed
+
+    def __repr__(self) -> str:
+        """The key, how much, and whether there was room for it."""
+        return f"<{type(self).__name__} of {self.n} of {self.key!r}: {self.decision.reason}>"
+
+    def _require_admitted(self) -> None:
+        if not self.decision.allowed:
+            raise LimitExceeded(self.decision)
+
+    def _is_open(self) -> bool:
+        """Whether this process still has to end it."""
+        return not self._settled and os.getpid() == self._process
+
+    def _is_held(self) -> bool:
+        """Not where a limiter that looks on would have refused, nor in a full Memory store."""
+        return self.decision.allowed and self.decision.reason == "allowed"
+
+    def _require_open(self) -> None:
+        self._require_admitted()
+        if not self._is_open():
+            raise ConfigError(
+                f"the reservation of {self.n} of {self.key!r} was committed or cancelled already, "
+                "or is another process's; nothing was taken"
+            )
+
+
+class Reserving(Handle):
+    """The calls that Limiter.reserve and its Reservation make."""
+
+    __slots__ = ()
+
+    @native
+    def _reserve(
+        self,
+        key: LimiterKey,
+        n: int,
+        id: str,
+        lease: Seconds,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """Holds n for the id."""
+
+    @native
+    def _commit(
+        self,
+        key: LimiterKey,
+        id: str,
+        actual: int,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """Ends the hold and takes what was used."""
+
+    @native
+    def _cancel(
+        self,
+        key: LimiterKey,
+        id: str,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """Ends the hold."""
+
+
+class Reservation(ReservationBase):
+    """What Limiter.reserve holds, or a refusal. True where there was room for it.
+
+    For 'gcra', the buckets, 'fixed_window' and 'sliding_window', over Memory and Redis; another
+    limiter is a ConfigError, and no on_error answers. Until it ends, it is as if n were taken; when
+    it ends, what was used is taken. A key has up to 1,000 reservations; more are refused until a
+    lease ends. Limiter.reset forgets them. After OutcomeUnknownError of reserve() it may be held
+    until the lease ends; it was tried once to cancel it.
+
+    In a `with` block commit(actual) says what was used. A block that ends without it commits what
+    was reserved; one that raises cancels. LimitExceeded is raised in place of the block where it is
+    a refusal. key, n and decision are attributes. A forked child ends no reservation of its parent.
+
+    >>> import hotcount
+    >>> limiter = hotcount.Limiter("memory://", "5000/minute")
+    >>> with limiter.reserve("user:1", 4000, lease=60) as reserved:
+    ...     print(bool(limiter.hit("user:1", 1001)), reserved.commit(1234).remaining)
+    False 3766
+    """
+
+    __slots__ = ("_limiter",)
+
+    def __init__(
+        self,
+        limiter: Reserving,
+        key: LimiterKey,
+        n: int,
+        id: str,
+        rate: Rates | None,
+        decision: Decision,
+    ) -> None:
+        """Use Limiter.reserve(), which makes one."""
+        super().__init__(key, n, id, rate, decision)
+        self._limiter = limiter
+
+    def commit(self, actual: int | None = None, *, timeout: Seconds | None = None) -> Decision:
+        """Takes what was used, 0 or more, in place of what was reserved; None is all of that.
+
+        The decision is refused where the limit had no room for it: because more was used than was
+        reserved, or the lease has ended. It is taken all the same, up to twice the limit, as
+        charge_denied does. timeout: seconds, more than 0; None is the store's.
+
+        LimitExceeded: it is a refusal. ConfigError: it was committed or cancelled already.
+        DeadlineError, UnavailableError: nothing was taken; do it again. OutcomeUnknownError: it may
+        have been taken; done again, it may be taken twice.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "100/minute")
+        >>> limiter.reserve("tokens", 80).commit(30).remaining
+        70
+        """
+        self._require_open()
+        if not self._is_held():
+            self._settled = True
+            return self.decision
+        actual = self.n if actual is None else actual
+        decision = self._limiter._commit(
+            self.key, self._id, actual, rate=self._rate, timeout=timeout
+        )
+        self._settled = True
+        return decision
+
+    def cancel(self, *, timeout: Seconds | None = None) -> None:
+        """Gives back what was reserved. After commit() or cancel() it does nothing.
+
+        It may be repeated after any error; at the latest the lease ends. timeout: seconds, more
+        than 0; None is the store's.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "100/minute")
+        >>> limiter.reserve("tokens", 80).cancel()
+        >>> limiter.peek("tokens").remaining
+        100
+        """
+        if self._is_held() and self._is_open():
+            self._limiter._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
+        self._settled = True
+
+    def __enter__(self) -> Reservation:
+        """This reservation. LimitExceeded where there was no room for it."""
+        self._require_admitted()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """commit(), unless that was done; cancel() where the block has raised."""
+        if kind is not None:
+            with suppress(HotcountError):
+                self.cancel()
+        elif self._is_open():
+            self.commit()
+
+
+def reserve_now(
+    limiter: Reserving,
+    key: LimiterKey,
+    n: int,
+    lease: Seconds,
+    rate: Rates | None,
+    timeout: Seconds | None,
+) -> Reservation:
+    """What Limiter.reserve says; a call that may have held something gives it back."""
+    id = new_op_id()
+    try:
+        decision = limiter._reserve(key, n, id, lease, rate=rate, timeout=timeout)
+    except BaseException as error:
+        if may_be_applied(error):
+            with suppress(HotcountError):
+                limiter._cancel(key, id, rate=rate, timeout=timeout)
+        raise
+    return Reservation(limiter, key, n, id, rate, decision)

@@ -1,0 +1,77 @@
+#include <hotcount/limiter.hpp>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::failed_with;
+
+class Reservations : public ::testing::TestWithParam<Algorithm> {
+  protected:
+    std::shared_ptr<Limiter> make(const char* rate) {
+        LimiterOptions options;
+        options.rates = *Rate::parse_many(rate);
+        options.algorithm = GetParam();
+        return *Limiter::make(store_, options);
+    }
+    static std::shared_ptr<memory::Store> make_store(std::shared_ptr<const Clock> clock) {
+        memory::StoreOptions options;
+        options.clock = std::move(clock);
+        return *memory::Store::make(options);
+    }
+    std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
+    std::shared_ptr<memory::Store> store_ = make_store(clock_);
+};
+
+TEST_P(Reservations, ARefusedHitIsAdmittedWhenItIsToldTo) {
+    const auto limiter = make("10/100 days");
+    ASSERT_TRUE(limiter->reserve("k", 3, "a", 10s)->allowed);
+    ASSERT_TRUE(limiter->reserve("k", 3, "b", 20s)->allowed);
+    ASSERT_TRUE(limiter->reserve("k", 3, "c", 30s)->allowed);
+    EXPECT_EQ(limiter->peek("k")->remaining, 1);
+    for (const auto& [cost, wait] : {std::pair{4, 10s}, {7, 20s}, {10, 30s}}) {
+        const Decision refused = *limiter->hit("k", cost);
+        EXPECT_FALSE(refused.allowed);
+        EXPECT_EQ(refused.retry_after, Duration{wait});
+    }
+    clock_->advance(20s - 1us);
+    EXPECT_FALSE(limiter->test("k", 7)->allowed);
+    clock_->advance(1us);
+    EXPECT_TRUE(limiter->test("k", 7)->allowed);
+    EXPECT_EQ(limiter->commit("k", "c", 2)->remaining, 8);
+    clock_->advance(1h);
+    EXPECT_EQ(limiter->peek("k")->remaining, 8);
+}
+
+TEST_P(Reservations, AtSeveralRatesEachRateIsChargedWhatWasUsed) {
+    const auto limiter = make("4/10 days; 6/100 days");
+    ASSERT_TRUE(limiter->reserve("k", 3, "a", 1h)->allowed);
+    const Decision over = *limiter->commit("k", "a", 5);
+    EXPECT_FALSE(over.allowed);
+    EXPECT_EQ(limiter->peek("k")->remaining, 0);
+    EXPECT_EQ(limiter->refund("k", 1).value(), 0);
+    EXPECT_EQ(limiter->refund("k", 1).value(), 1);
+    EXPECT_EQ(limiter->refund("k", 2).value(), 3);
+}
+
+TEST_P(Reservations, ALeaseOutlivesTheStateAndTheKeyGoesWithTheLast) {
+    const auto limiter = make("10/second");
+    ASSERT_TRUE(limiter->hit("k", 2)->allowed);
+    ASSERT_TRUE(limiter->reserve("k", 4, "a", 1h)->allowed);
+    clock_->advance(59min);
+    EXPECT_EQ(limiter->peek("k")->remaining, 6);
+    EXPECT_EQ(limiter->peek("k")->reset_after, Duration{1min});
+    EXPECT_EQ(limiter->cancel("k", "a")->remaining, 10);
+    EXPECT_EQ(limiter->peek("k")->reset_after, Duration{0});
+    EXPECT_TRUE(failed_with(limiter->reserve("k", 1, "a|b", 1h), ErrorCode::config));
+    EXPECT_TRUE(failed_with(limiter->commit("k", "a", -1), ErrorCode::config));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Reservations,
+                         ::testing::Values(Algorithm::gcra, Algorithm::token_bucket,
+                                           Algorithm::fixed_window, Algorithm::sliding_window));
+
+}  // namespace
+}  // namespace hotcount

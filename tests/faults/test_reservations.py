@@ -1,0 +1,107 @@
+"""Reservations over Redis: lost replies, forgotten scripts, expiries, remembered denials."""
+
+from __future__ import annotations
+
+import hotcount
+import pytest
+
+from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+
+pytestmark = pytest.mark.server
+
+TEN = "10/300 days"
+LONG = 3600.0
+
+
+def test_a_reserve_whose_reply_was_lost_holds_once_and_a_commit_is_unknown(
+    own_redis: RedisServer,
+) -> None:
+    with (
+        FaultProxy(own_redis.socket) as proxy,
+        own_redis.redis() as direct,
+        hotcount.Redis(proxy.url, timeout=20) as redis,
+    ):
+        limiter = hotcount.Limiter(redis, TEN)
+        looks = hotcount.Limiter(direct, TEN)
+        limiter.hit("other")  # The script is there.
+        proxy.cut_after(0, SERVER_TO_CLIENT)
+        reserved = limiter.reserve("k", 4, lease=LONG)
+        assert proxy.fired == 1
+        assert looks.peek("k").remaining == 6
+        proxy.cut_after(0, SERVER_TO_CLIENT)
+        with pytest.raises(hotcount.OutcomeUnknownError):
+            reserved.commit(1)
+        assert looks.peek("k").remaining == 9, "taken once"
+        again = limiter.reserve("k", 4, lease=LONG)
+        proxy.cut_after(0, SERVER_TO_CLIENT)
+        again.cancel()
+        assert proxy.fired == 3
+        assert looks.peek("k").remaining == 9
+
+
+def test_a_reserve_of_unknown_outcome_holds_nothing(own_redis: RedisServer) -> None:
+    with (
+        FaultProxy(own_redis.socket) as proxy,
+        own_redis.redis() as direct,
+        hotcount.Redis(proxy.url, timeout=1, silence_limit=0.5) as redis,
+    ):
+        limiter = hotcount.Limiter(redis, TEN)
+        limiter.hit("other")
+        proxy.cut_after(0, SERVER_TO_CLIENT, times=2)
+        with pytest.raises(hotcount.OutcomeUnknownError):
+            limiter.reserve("k", 4, lease=LONG)
+        looks = hotcount.Limiter(direct, TEN)
+        eventually(lambda: looks.peek("k").remaining == 10)
+
+
+@pytest.mark.parametrize("algorithm", ["gcra", "fixed_window", "sliding_window"])
+def test_scripts_are_sent_again_and_every_key_has_an_expiry(
+    own_redis: RedisServer, algorithm: hotcount.limiter.Algorithm
+) -> None:
+    with own_redis.redis() as redis:
+        limiter = hotcount.Limiter(redis, "10/minute", algorithm=algorithm)
+
+        def left() -> float:
+            (key,) = redis.execute("KEYS", "*")
+            return float(redis.execute("PTTL", key)) / 1000
+
+        redis.execute("SCRIPT", "FLUSH")
+        reserved = limiter.reserve("k", 4, lease=LONG)
+        assert LONG - 60 < left() <= LONG
+        assert limiter.hit("k")
+        assert LONG - 60 < left() <= LONG, "a hit does not cut it off"
+        (key,) = redis.execute("KEYS", "*")
+        redis.execute("PERSIST", key)
+        assert not limiter.hit("k", 9)
+        assert LONG - 60 < left() <= LONG, "given back by a refusal"
+        redis.execute("SCRIPT", "FLUSH")
+        assert reserved.commit(2).remaining in (7, 10)  # 10: another window has begun.
+        assert 0 < left() <= 120
+        limiter.reset("k")
+        limiter.reserve("k", 4, lease=LONG).cancel()
+        eventually(lambda: redis.execute("KEYS", "*") == [])
+
+
+def test_a_denial_that_is_remembered_ends_with_a_reservation(own_redis: RedisServer) -> None:
+    with own_redis.redis() as redis:
+        limiter = hotcount.Limiter(redis, TEN, deny_cache=10)
+        reserved = limiter.reserve("k", 8, lease=LONG)
+        assert not limiter.hit("k", 3)
+        assert reserved.commit(1)
+        assert limiter.hit("k", 3)
+        second = limiter.reserve("k", 6, lease=LONG)
+        assert not limiter.hit("k")
+        second.cancel()
+        assert limiter.hit("k")
+
+
+def test_a_key_of_another_type_is_named_and_kept(own_redis: RedisServer) -> None:
+    with own_redis.redis() as redis:
+        limiter = hotcount.Limiter(redis, TEN)
+        for value in (b"!0,1 2|!", b"mine", b"!0,1 9999999999999999 a|mine"):
+            redis.execute("SET", "limit:default:gcra:10/300_days:k", value, "EX", "60")
+            for call in (lambda: limiter.reserve("k", 1), lambda: limiter._commit("k", "a", 1)):
+                with pytest.raises(hotcount.WrongTypeError):
+                    call()
