@@ -14,7 +14,8 @@ storm   For each appendfsync, --seconds of three voters for 2,000 votes a second
 rates   Nobody is killed. Voters of one process each, 20 votes a call and as fast as they can, for
         --beside seconds, each strategy in turn for --rounds rounds; votes acknowledged a second,
         median (least .. most). write_behind and cached have a worker in a process of its own.
-        "written": a second when the time until all are in PostgreSQL is counted too.
+        "written": a second when the time until all are in PostgreSQL is counted too. max_pending is
+        500,000: the worker writes fewer than are cast, and one hot item's stream would be full.
 
 Tables in Markdown on stdout, progress on stderr.
 """
@@ -74,7 +75,9 @@ def storms(postgres: PostgresServer, seconds: float) -> list[str]:
 VOTER = """
 import hotcount, random, sys, time
 db, cache, strategy, first, seconds = *sys.argv[1:4], int(sys.argv[4]), float(sys.argv[5])
-votes = hotcount.Votes(hotcount.Database(db, timeout=60), cache or None, strategy)
+votes = hotcount.Votes(
+    hotcount.Database(db, timeout=60), cache or None, strategy, max_pending=500_000
+)
 draw = random.Random(first)
 done, end = 0, 0.0
 while end == 0 or time.monotonic() < end:
@@ -120,6 +123,8 @@ def rate(
                 raise SystemExit(f"a voter of {strategy} did not begin")
         began = time.monotonic()
         said = [voter.communicate("\n")[0].split() for voter in voters]
+        if any(voter.returncode != 0 for voter in voters):
+            raise SystemExit(f"a voter of {strategy} failed")
         acknowledged = time.monotonic()
         stop.set()
         if worker is not None:

@@ -239,11 +239,13 @@ def survive(
     began = time.monotonic()
     draw = random.Random(seed)
     kills: dict[str, int] = {}
+    chances = {"worker": 6, "voter": 3, "redis": 1, "FLUSHALL": 1}
+    if fsync == "always":
+        del chances["FLUSHALL"]  # Nothing may be lost then.
+    once = draw.sample(list(chances), len(chances))  # Each comes.
     while time.monotonic() - began < seconds:
         time.sleep(draw.uniform(1, 3))
-        what = draw.choices(
-            ["worker", "voter", "redis", "FLUSHALL"], [6, 3, 1, 0 if fsync == "always" else 1]
-        )[0]
+        what = once.pop() if once else draw.choices([*chances], [*chances.values()])[0]
         kills[what] = kills.get(what, 0) + 1
         if what in ("worker", "voter"):
             storm.kill(what)
