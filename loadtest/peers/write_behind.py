@@ -107,7 +107,7 @@ def rate(
         stop = threading.Event()
         worker = None
         if strategy != "batched":
-            worker = threading.Thread(target=votes.sync_worker().run, args=[stop])
+            worker = threading.Thread(target=votes.sync_worker().run, args=[stop], daemon=True)
             worker.start()
         voters = [
             subprocess.Popen(
