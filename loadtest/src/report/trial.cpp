@@ -184,12 +184,10 @@ void note(TrialResult& trial, std::string_view what, const Result<T>& done) {
 /// Writes what is known by now.
 void keep(TrialResult& trial, const nlohmann::json& provenance, const fs::path& folder) {
     conclude(trial);
-    const fs::path file = folder / kRunFile;
     const std::size_t problems = trial.problems.size();
-    note(trial, "the result could not be kept", write_json(file, run_document(trial, provenance)));
+    note(trial, "the result could not be kept",
+         write_json(folder / kRunFile, run_document(trial, provenance)));
     if (trial.problems.size() > problems) conclude(trial);
-    // Without it the next one may find no room; what is kept by now stays.
-    if (trial.state != RunState::finished) (void)reserve_json(file);
 }
 
 /// A server that died counts from 0, or says nothing.
@@ -269,6 +267,8 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     trial.problems.emplace_back("not audited: the audit has not come to an end");
     keep(trial, provenance, folder);
     trial.problems.pop_back();
+    // Without it the verdict may find no room; what is kept by now stays.
+    (void)reserve_json(folder / kRunFile);
     if (settings.keep) {
         note(trial, "how it went could not be kept", write_series(*ledger, settings, folder));
     }

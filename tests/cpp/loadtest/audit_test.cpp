@@ -369,6 +369,7 @@ TEST_F(AuditTest, AnAuditThatIsImpossibleLeavesTheMeasurement) {
     EXPECT_EQ(kept["state"], "measured");
     EXPECT_TRUE(kept["audit"].is_null());
     EXPECT_EQ(kept["result"]["operations"]["ok"], 100);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run.json.new"));
     // When they are back, so is the audit.
     const auto writer = database()->writer(Deadline::after(std::chrono::seconds{5}));
     ASSERT_TRUE((*writer)->run_script("ALTER TABLE stolen RENAME TO vote"));
