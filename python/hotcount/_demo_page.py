@@ -66,7 +66,7 @@ class Audit:
         return self.wrong == ""
 
 
-def judge(rows: dict[int, int], counts: dict[int, int], before: Told, after: Told) -> Audit:
+def audit_of(rows: dict[int, int], counts: dict[int, int], before: Told, after: Told) -> Audit:
     """The verdict on one reading: rows and counts by item, and the sums before and after it.
 
     What was under way, or began meanwhile, may have moved the sum by one each, either way.
@@ -176,7 +176,7 @@ class Booth:
             counts = dict(other.execute("SELECT item, n FROM vote_count"))
         with self._lock:
             after = Told(**asdict(self._told))
-        return judge(rows, counts, before, after)
+        return audit_of(rows, counts, before, after)
 
     def _keep_auditing(self) -> None:
         while not self._closed.wait(AUDIT_EVERY):

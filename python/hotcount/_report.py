@@ -46,7 +46,7 @@ class Row:
     failed: int
     unknown: int
     unserved: int
-    verdict: str
+    audit: str
     reasons: tuple[str, ...]
     percentiles: tuple[tuple[float, float], ...]
 
@@ -163,7 +163,7 @@ def _latency(figures: dict[str, Any]) -> dict[str, Any]:
     return response if response["count"] else service
 
 
-def _verdict(audit: dict[str, Any] | None, conclusion: str) -> str:
+def _audit_word(audit: dict[str, Any] | None, conclusion: str) -> str:
     if audit is None:
         return "not audited"
     if not audit["passed"]:
@@ -208,7 +208,7 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         failed=done["failed"],
         unknown=done["unknown"],
         unserved=unserved,
-        verdict=_verdict(document.get("audit"), document["conclusion"]),
+        audit=_audit_word(document.get("audit"), document["conclusion"]),
         reasons=tuple(document["reasons"]),
         percentiles=_percentiles([folder], settings["warmup_s"], unserved, latency),
     )
@@ -242,7 +242,7 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
                     failed=found["failed"],
                     unknown=found["unknown"],
                     unserved=found["censored"],
-                    verdict=_verdict(audit, found["conclusion"]),
+                    audit=_audit_word(audit, found["conclusion"]),
                     reasons=tuple(found["reasons"]),
                     percentiles=_percentiles(folders, warmup_s, found["censored"], latency),
                 )

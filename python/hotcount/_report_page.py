@@ -75,7 +75,7 @@ def _scorecard(part: Part) -> str:
         cells += [_number(row.p50_ms), _number(row.p99_ms)]
         cells += [f"{number:,}" for number in (row.failed, row.unknown, row.unserved)]
         cells = [markup.escape(cell) for cell in cells]
-        verdict = f"<span class={_class_of(row.verdict)}>{markup.escape(row.verdict)}</span>"
+        verdict = f"<span class={_class_of(row.audit)}>{markup.escape(row.audit)}</span>"
         cells.insert(1, verdict)
         rows.append(cells)
         means = f"when answered, {row.acknowledged}; may lose: {row.may_lose}"
@@ -114,7 +114,7 @@ def _rates(part: Part) -> str:
             y=[row.strategy],
             name=row.strategy,
             mode="markers",
-            marker={"size": 11, "symbol": "circle" if row.verdict == "passed" else "circle-open"},
+            marker={"size": 11, "symbol": "circle" if row.audit == "passed" else "circle-open"},
             error_x={"type": "data", "symmetric": False, "array": [most - median],
                      "arrayminus": [median - least]},
         )  # fmt: skip
@@ -215,8 +215,8 @@ def _timeline(measured: Measured) -> str:
 
 def _sentences(part: Part) -> str:
     """What anyone wants to know first."""
-    lost = [row for row in part.rows if row.verdict.startswith("FAILED")]
-    audited = [row for row in part.rows if row.verdict != "not audited"]
+    lost = [row for row in part.rows if row.audit.startswith("FAILED")]
+    audited = [row for row in part.rows if row.audit != "not audited"]
     fastest = max(part.rows, key=lambda row: row.writes_per_s[1])
     did = "was the fastest with" if len(part.rows) > 1 else "answered"
     said = [f"{fastest.strategy} {did} {_spread(fastest.writes_per_s)} writes/s"]
@@ -229,7 +229,7 @@ def _sentences(part: Part) -> str:
     elif len(audited) == len(part.rows):
         said.append("The audit found every promise kept: nothing acknowledged was lost or doubled")
     else:
-        names = [row.strategy for row in part.rows if row.verdict == "not audited"]
+        names = [row.strategy for row in part.rows if row.audit == "not audited"]
         said.append("Nobody knows whether counts are right of " + ", ".join(names))
     return "".join(f"<p>{markup.escape(each)}.</p>" for each in said)
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from hotcount._demo_page import MOST_VIEWERS, Told, judge
+from hotcount._demo_page import MOST_VIEWERS, Told, audit_of
 
 from tests.support.demo_page import DemoPage
 from tests.support.eventually import eventually
@@ -138,13 +138,13 @@ def test_an_address_that_is_taken_is_named(page: DemoPage) -> None:
         (3, Told(6, 5, 5, 0, 1), Told(6, 5, 5, 0, 1), "1 lost"),
     ],
 )
-def test_the_verdict_allows_what_may_be_and_nothing_else(
+def test_the_audit_allows_what_may_be_and_nothing_else(
     rows: int, before: Told, after: Told, wrong: str
 ) -> None:
-    assert judge({1: rows}, {1: rows}, before, after).wrong == wrong
+    assert audit_of({1: rows}, {1: rows}, before, after).wrong == wrong
 
 
 def test_a_count_that_is_not_its_rows_is_wrong_though_the_sum_is_right() -> None:
     told = Told(5, 5, 5)
-    verdict = judge({1: 3, 2: 2}, {1: 2, 2: 3}, told, told)
-    assert verdict.wrong == "SQLite: 3 votes, counted 2; PostgreSQL: 2 votes, counted 3"
+    audit = audit_of({1: 3, 2: 2}, {1: 2, 2: 3}, told, told)
+    assert audit.wrong == "SQLite: 3 votes, counted 2; PostgreSQL: 2 votes, counted 3"
