@@ -371,8 +371,9 @@ TEST_F(AuditTest, AnAuditThatIsImpossibleLeavesTheMeasurement) {
     EXPECT_EQ(kept["result"]["operations"]["ok"], 100);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "run.json.new"));
     // When they are back, so is the audit.
-    const auto writer = database()->writer(Deadline::after(std::chrono::seconds{5}));
-    ASSERT_TRUE((*writer)->run_script("ALTER TABLE stolen RENAME TO vote"));
+    const auto tables = database();  // A lease does not keep it.
+    ASSERT_TRUE((*tables->writer(Deadline::after(std::chrono::seconds{5})))
+                    ->run_script("ALTER TABLE stolen RENAME TO vote"));
     const auto again = audit_folder(folder_.path());
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(again->state, "measured");
