@@ -149,7 +149,7 @@ std::string fastest_sentences(const Comparison& comparison) {
             continue;
         }
         std::string text = fmt::format("Fastest: {} with {} writes a second.\n", fastest->strategy,
-                                       whole(fastest->writes_per_s.median));
+                                       grouped(fastest->writes_per_s.median));
         if (fastest->strategy == baseline) {
             return text + "By how much: no other strategy answered more.\n";
         }

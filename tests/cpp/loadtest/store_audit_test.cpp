@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "checkers/audit.hpp"
 #include "report/trial.hpp"
@@ -266,7 +267,7 @@ TEST_P(LimiterAuditTest, FindsHitsThatTheStoreForgotAndHitsThatItCountedTwice) {
     settings_.limit = Rate::parse("20/300 days").value();
     settings_.max_operations = 5000;
     const auto forget = [](const Operation&, Answer&, memory::Store& store) {
-        return store.erase_if([](const std::string&, const memory::Entry&) { return true; }) > 0;
+        return store.erase_if([](std::string_view, const memory::Entry&) { return true; }) > 0;
     };
     const TrialResult forgotten = run(GetParam(), forget, 1000);
     EXPECT_GE(breaches_.load(), 3U);
