@@ -52,7 +52,13 @@ class ConcurrencyLimitBase(Handle):
 class PlaceBase:
     """What the places of the sync and the aio class have in common."""
 
-    __slots__ = ("_given_back", "_holder", "_process", "decision", "key")
+    __slots__ = {
+        "_given_back": None,
+        "_holder": None,
+        "_process": None,
+        "decision": "What the store answered: whether a place was free, and how many remain.",
+        "key": "The key that the place is of.",
+    }
 
     key: LimiterKey
     decision: Decision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hotcount._core import Handle
 from hotcount._limit import may_be_applied
@@ -22,15 +22,22 @@ if TYPE_CHECKING:
 class ReservationBase:
     """What the reservations of the sync and the aio class have in common."""
 
-    __slots__ = ("_id", "_process", "_rate", "_settled", "decision", "key", "n")
+    __slots__ = {
+        "_id": None,
+        "_process": None,
+        "_rate": None,
+        "_settled": None,
+        "decision": "What the store answered: whether there was room, and what remains.",
+        "key": "The key that was reserved for.",
+        "n": "How much was asked for, in the units of the limit.",
+    }
 
     key: LimiterKey
     n: int
     decision: Decision
 
-    def __init__(
-        self, key: LimiterKey, n: int, id: str, rate: Rates | None, decision: Decision
-    ) -> None:
+    # rate is Rates | None, which limiter.py has; and that imports this module.
+    def __init__(self, key: LimiterKey, n: int, id: str, rate: Any, decision: Decision) -> None:
         """Use reserve(), which makes one."""
         self.key = key
         self.n = n
@@ -139,7 +146,7 @@ class Reservation(ReservationBase):
         key: LimiterKey,
         n: int,
         id: str,
-        rate: Rates | None,
+        rate: Any,
         decision: Decision,
     ) -> None:
         """Use Limiter.reserve(), which makes one."""

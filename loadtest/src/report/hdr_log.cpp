@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
+#include <new>
 
 namespace hotcount::loadtest {
 namespace {
@@ -106,8 +106,8 @@ std::string encode_hdr(const Histogram& histogram) {
     return base64(payload + packed);
 }
 
-HdrLog::HdrLog(std::ostream& out, double started_s) : out_(out) {
-    out_ << fmt::format(
+std::string hdr_head(double started_s) {
+    return fmt::format(
         "#[Histogram log format version 1.3]\n"
         "#[Values are nanoseconds; Interval_Max is in milliseconds]\n"
         "#[StartTime: {:.3f} (seconds since epoch)]\n"
@@ -116,9 +116,10 @@ HdrLog::HdrLog(std::ostream& out, double started_s) : out_(out) {
         started_s);
 }
 
-void HdrLog::add(std::string_view tag, double from_s, double length_s, const Histogram& histogram) {
-    out_ << fmt::format("Tag={},{:.3f},{:.3f},{:.3f},{}\n", tag, from_s, length_s,
-                        static_cast<double>(histogram.max()) * 1e-6, encode_hdr(histogram));
+std::string hdr_line(std::string_view tag, double from_s, double length_s,
+                     const Histogram& histogram) {
+    return fmt::format("Tag={},{:.3f},{:.3f},{:.3f},{}\n", tag, from_s, length_s,
+                       static_cast<double>(histogram.max()) * 1e-6, encode_hdr(histogram));
 }
 
 }  // namespace hotcount::loadtest

@@ -1,7 +1,6 @@
 // Histograms as HdrHistogram's tools read them: a log of version 1.3 with payloads of version V2.
 #pragma once
 
-#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -13,16 +12,11 @@ namespace hotcount::loadtest {
 /// three significant digits.
 std::string encode_hdr(const Histogram& histogram);
 
-/// Writes a log whose values are nanoseconds.
-class HdrLog {
-  public:
-    /// `started_s`: seconds since the epoch, of which the intervals are counted.
-    HdrLog(std::ostream& out, double started_s);
-    /// One interval; `tag` has neither commas nor spaces. All times in seconds.
-    void add(std::string_view tag, double from_s, double length_s, const Histogram& histogram);
-
-  private:
-    std::ostream& out_;
-};
+/// The first lines of a log whose values are nanoseconds. `started_s`: seconds since the epoch, from
+/// which its intervals count.
+std::string hdr_head(double started_s);
+/// The line of one interval; `tag` has neither commas nor spaces. All times in seconds.
+std::string hdr_line(std::string_view tag, double from_s, double length_s,
+                     const Histogram& histogram);
 
 }  // namespace hotcount::loadtest

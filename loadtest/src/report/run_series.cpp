@@ -10,7 +10,9 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hdr_log.hpp"
@@ -113,9 +115,10 @@ class Series {
     std::vector<Interval> intervals_;
 };
 
-void write_csv(const Series& series, Duration warmup, std::ostream& out) {
-    out << "from_s,length_s,warmup,vote_ok,unvote_ok,read_ok,failed,unknown,unserved,p50_ms,p99_ms,"
-           "max_ms,waiting\n";
+std::string csv_of(const Series& series, Duration warmup) {
+    std::string text =
+        "from_s,length_s,warmup,vote_ok,unvote_ok,read_ok,failed,unknown,unserved,p50_ms,p99_ms,"
+        "max_ms,waiting\n";
     std::int64_t waiting = 0;
     const double warmup_s = std::chrono::duration<double>(warmup).count();
     series.for_each([&](const Interval& interval, double from_s, double length_s) {
@@ -129,21 +132,23 @@ void write_csv(const Series& series, Duration warmup, std::ostream& out) {
         }
         waiting += interval.waiting;
         const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-6; };
-        out << fmt::format("{:.6g},{:.6g},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{}\n", from_s,
-                           length_s, from_s < warmup_s ? 1 : 0, counts[vote], counts[unvote],
-                           counts[read], counts[failed], counts[unknown], interval.unserved,
-                           ms(ok.value_at(0.5)), ms(ok.value_at(0.99)), ms(ok.max()), waiting);
+        text += fmt::format("{:.6g},{:.6g},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g},{}\n", from_s,
+                            length_s, from_s < warmup_s ? 1 : 0, counts[vote], counts[unvote],
+                            counts[read], counts[failed], counts[unknown], interval.unserved,
+                            ms(ok.value_at(0.5)), ms(ok.value_at(0.99)), ms(ok.max()), waiting);
     });
+    return text;
 }
 
-void write_log(const Series& series, double started_s, std::ostream& out) {
-    HdrLog log(out, started_s);
+std::string log_of(const Series& series, double started_s) {
+    std::string text = hdr_head(started_s);
     series.for_each([&](const Interval& interval, double from_s, double length_s) {
         for (std::size_t outcome = 0; outcome < kOutcomes; ++outcome) {
             const auto& responses = interval.responses[outcome];
-            if (responses) log.add(kNames[outcome], from_s, length_s, *responses);
+            if (responses) text += hdr_line(kNames[outcome], from_s, length_s, *responses);
         }
     });
+    return text;
 }
 
 }  // namespace
@@ -155,16 +160,16 @@ Result<void> write_series(const Ledger& ledger, const TrialSettings& settings,
     const auto since_start = std::chrono::steady_clock::now().time_since_epoch() -
                              std::chrono::nanoseconds{ledger.started_ns()};
     const double started_s = std::chrono::duration<double>(since_epoch - since_start).count();
-    for (const char* const name : {kSeriesFile, kResponseFile}) {
+    const std::pair<const char*, std::string> files[] = {
+        {kSeriesFile, csv_of(series, settings.warmup)},
+        {kResponseFile, log_of(series, started_s)},
+    };
+    for (const auto& [name, text] : files) {
         const std::filesystem::path path = folder / name;
-        std::ofstream out(path);
-        if (name == kSeriesFile) {
-            write_csv(series, settings.warmup, out);
-        } else {
-            write_log(series, started_s, out);
-        }
-        out.flush();
-        if (!out) {
+        std::ofstream file(path);
+        file << text;
+        file.flush();
+        if (!file) {
             return make_error(
                 ErrorCode::unavailable,
                 fmt::format("{} cannot be written: {}", path.string(), std::strerror(errno)));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hotcount._core import Handle
 from hotcount._limit import may_be_applied
@@ -72,7 +72,7 @@ class Reservation(ReservationBase):
         key: LimiterKey,
         n: int,
         id: str,
-        rate: Rates | None,
+        rate: Any,
         decision: Decision,
     ) -> None:
         """Use aio.Limiter.reserve(), which makes one."""
