@@ -10,8 +10,8 @@
 // Expiry is exact for readers: an expired entry is absent at once. For memory it is lazy: an expired
 // entry is dropped when it is touched, or when a new key comes. Of every 16 new keys of a shard that
 // has 32 or more, one looks at the next 32 entries there, so that a shard that grows has been looked
-// through before it has doubled. At the bound each new key looks at 1,024 entries of the map at most. No call looks at
-// more for expired ones.
+// through before it has doubled. At the bound each new key looks at 1,024 entries of the map at most.
+// No call looks at more for expired ones.
 //
 // Keys are hashed by SipHash under a key of this process: nobody can choose keys that collide.
 #pragma once
