@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import json
 import re
 from dataclasses import dataclass, field
@@ -95,9 +96,11 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def _seconds(text: str) -> float:
-    number, unit = re.fullmatch(r"([0-9.]+)(ns|us|ms|s|m|h)", text).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r"([0-9.]+)(ns|us|ms|s|m|h)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time")
     per_unit = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-    return float(number) * per_unit[unit]
+    return float(found[1]) * per_unit[found[2]]
 
 
 def _faults(text: str) -> tuple[Fault, ...]:
@@ -291,12 +294,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exit code 0: it is written."""
-    try:
-        from hotcount import _report_page
-    except ImportError as error:
-        raise hotcount.ConfigError(
-            f"a report needs {error.name}: pip install 'hotcount[report]'"
-        ) from None
+    for needed in ("plotly", "hdrh"):
+        if importlib.util.find_spec(needed) is None:
+            raise hotcount.ConfigError(f"a report needs {needed}: pip install 'hotcount[report]'")
+    from hotcount import _report_page
+
     page = _report_page.html([read(folder) for folder in options.runs])
     try:
         options.output.write_text(page, encoding="utf-8")

@@ -6,10 +6,8 @@ import html as markup
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-# The tests open the pages; plotly has no types.
-import hdrh.histogram  # noqa: F401  # what the reading needs is missed here, before it begins
-import plotly.graph_objects as go  # type: ignore[import-untyped,unused-ignore]
-from plotly.offline import get_plotlyjs  # type: ignore[import-untyped,unused-ignore]
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
 
 from hotcount._report import Measured, Part, Row
 
