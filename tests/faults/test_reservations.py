@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+from typing import Any
+
 import hotcount
 import pytest
 
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
+from tests.support.reserving_program import RATE
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
@@ -105,3 +111,48 @@ def test_a_key_of_another_type_is_named_and_kept(own_redis: RedisServer) -> None
             for call in (lambda: limiter.reserve("k", 1), lambda: limiter._commit("k", "a", 1)):
                 with pytest.raises(hotcount.WrongTypeError):
                     call()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["gcra", "token_bucket", "fixed_window", "sliding_window"])
+def test_processes_that_reserve_and_hit_one_key_are_counted_as_they_were_told(
+    own_redis: RedisServer, algorithm: Any
+) -> None:
+    command = [sys.executable, "-m", "tests.support.reserving_program", own_redis.url, algorithm]
+    with own_redis.redis(timeout=20) as direct:
+        programs = [
+            subprocess.Popen([*command, "3", str(seed)], stdout=subprocess.PIPE, text=True)
+            for seed in range(4)
+        ]
+        while any(program.poll() is None for program in programs):
+            direct.execute("SCRIPT", "FLUSH")
+            time.sleep(0.1)
+        counted = sum(int(program.communicate()[0]) for program in programs)
+        assert all(program.returncode == 0 for program in programs)
+        looks = hotcount.Limiter(direct, RATE, algorithm=algorithm)
+        assert counted > 0
+        # What was held and forgotten is free again when its lease has ended.
+        eventually(lambda: looks.peek("k").remaining == 1000 - counted)
+
+
+def test_what_a_killed_program_reserved_is_free_when_its_lease_ends(own_redis: RedisServer) -> None:
+    reserves = (
+        "import sys, hotcount; limiter = hotcount.Limiter(sys.argv[1], '10/300 days');"
+        "print(bool(limiter.reserve('k', 7, lease=1)), flush=True); sys.stdin.read()"
+    )
+    with (
+        own_redis.redis(timeout=20) as direct,
+        subprocess.Popen(
+            [sys.executable, "-c", reserves, own_redis.url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as program,
+    ):
+        assert program.stdout is not None
+        assert program.stdout.readline() == "True\n"
+        program.kill()
+        program.wait()
+        looks = hotcount.Limiter(direct, TEN)
+        eventually(lambda: looks.peek("k").remaining == 10)
+        assert looks.hit("k", 10)
