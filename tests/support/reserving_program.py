@@ -1,6 +1,6 @@
-"""python -m tests.support.reserving_program URL ALGORITHM SECONDS SEED: eight threads reserve and hit.
+"""python -m tests.support.reserving_program URL ALGORITHM SECONDS SEED: reserves and hits one key.
 
-They share one key, and commit, cancel or forget what they reserved. Prints how much they were told
+Eight threads do; they commit, cancel or forget what they reserved. Prints how much they were told
 is counted.
 """
 
