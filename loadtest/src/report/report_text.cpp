@@ -165,8 +165,10 @@ std::string lost_sentence(std::size_t audited, std::size_t runs, const AuditResu
     if (audited < runs) return "Lost: nobody knows, because not every run was audited.\n";
     if (!all.passed()) return "Lost: the audit FAILED; the tables say for which strategy.\n";
     if (all.allowed_breaches > 0) {
-        return fmt::format("Lost: nothing but what racy strategies may lose, {} times.\n",
-                           whole(all.allowed_breaches));
+        return fmt::format(
+            "Lost: nothing; those that are here to show their holes broke a limit or a count {} "
+            "times, as they say they may.\n",
+            whole(all.allowed_breaches));
     }
     return fmt::format("Lost: nothing; each of {} acknowledged writes is counted once.\n",
                        whole(all.acknowledged));
