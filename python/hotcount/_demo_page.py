@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -169,13 +169,13 @@ class Booth:
     def audit(self) -> Audit:
         """Reads all rows and counts at one instant, with another client than hotcount."""
         with self._lock:
-            before = Told(**asdict(self._told))
+            before = replace(self._told)
         with closing(sqlite3.connect(self._file, timeout=10)) as other:
             other.execute("BEGIN")
             rows = dict(other.execute("SELECT item_id, COUNT(*) FROM vote_live GROUP BY item_id"))
             counts = dict(other.execute("SELECT item, n FROM vote_count"))
         with self._lock:
-            after = Told(**asdict(self._told))
+            after = replace(self._told)
         return audit_of(rows, counts, before, after)
 
     def _keep_auditing(self) -> None:

@@ -225,8 +225,8 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         warmup_s = part["settings"]["warmup_s"]
         for found in part["strategies"]:
             name = found["strategy"]
-            safe = name.replace("/", "-")
-            folders = sorted(folder.glob(f"{part['name']}-*-{safe}"))
+            of_it = re.compile(rf"{part['name']}-\d+-{re.escape(name.replace('/', '-'))}")
+            folders = sorted(each for each in folder.iterdir() if of_it.fullmatch(each.name))
             latency = _latency(found)
             writes, ratio = found["writes_per_s"], found["ratio_to_baseline"]
             contract = found.get("contract", {})

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
+from hotcount._report import read
 
 from tests.support.load_generator import FAILED, OK, SMALL, read_ledger, run
 
@@ -138,6 +139,20 @@ def test_a_run_that_was_killed_is_shown_as_one(open_run: Path, tmp_path: Path) -
     done = report(killed, "-o", file)
     assert (done.returncode, done.stderr) == (0, "")
     assert "The run was killed, or goes on" in file.read_text(encoding="utf-8")
+
+
+def test_rounds_of_a_strategy_whose_name_ends_alike_are_another_ones(
+    comparison: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "compared"
+    shutil.copytree(comparison, folder)
+    before = [row.percentiles for row in read(folder).parts[0].rows]
+    (round_of_naive,) = folder.glob("*-01-naive")
+    other = folder / round_of_naive.name.replace("naive", "redis-naive")
+    round_of_naive.rename(other)
+    after = [row.percentiles for row in read(folder).parts[0].rows]
+    assert after[0] != before[0], "the first round is missing"
+    assert after[1] == before[1]
 
 
 @pytest.mark.parametrize(
