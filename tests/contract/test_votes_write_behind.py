@@ -196,7 +196,8 @@ def test_votes_of_a_dead_worker_are_taken_over_and_it_is_forgotten(
     cache.execute("XREADGROUP", "GROUP", "workers", "dead", "STREAMS", stream, ">")
     worker = votes.sync_worker()
     assert worker.run_once().scanned == 0
-    with pytest.raises(hotcount.DeadlineError):
+    # Unknown, if the deadline passes while a question to Redis is under way.
+    with pytest.raises((hotcount.DeadlineError, hotcount.OutcomeUnknownError)):
         votes.remove_item(1, timeout=0.3)
     claim = ("XCLAIM", stream, "workers", "dead", 0)
     ((entry, _),) = cache.execute("XRANGE", stream, "-", "+")
