@@ -15,117 +15,120 @@ namespace {
 struct Option {
     const char* name;   ///< Without dashes.
     const char* flags;  ///< As CLI11 takes them.
+    const char* value;  ///< What --help calls its value; empty: a flag without one.
     const char* help;
     bool canonical, compare, run;  ///< Which commands know it.
-    bool takes_value{true};
 };
 
 constexpr std::array kOptions = {
-    Option{"strategies", "-s,--strategies",
+    Option{"strategies", "-s,--strategies", "NAMES",
            "Names, see below; gcra alone is redis/gcra where a Redis is given, else memory/gcra; "
            "compare also takes all: of --workload, else of every workload",
            false, true, true},
-    Option{"rounds", "--rounds", "Rounds per strategy, in changing order [compare 5, else 7]", true,
-           true, false},
-    Option{"baseline", "--baseline", "Strategy that the others are compared with [the first]",
-           false, true, false},
-    Option{"rate", "-r,--rate", "Operations per second, open loop: 500, 5k", true, true, true},
-    Option{"duration", "-d,--duration",
+    Option{"rounds", "--rounds", "N", "Rounds per strategy, in changing order [compare 5, else 7]",
+           true, true, false},
+    Option{"baseline", "--baseline", "NAME",
+           "Strategy that the others are compared with [the first]", false, true, false},
+    Option{"rate", "-r,--rate", "RATE", "Operations per second, open loop: 500, 5k", true, true,
+           true},
+    Option{"duration", "-d,--duration", "TIME",
            "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 2s, else 1.5s]",
            true, true, true},
-    Option{"workers", "-w,--workers", "Threads that call [run 32, else 64]", true, true, true},
-    Option{"in-flight", "--in-flight",
+    Option{"workers", "-w,--workers", "N", "Threads that call [run 32, else 64]", true, true, true},
+    Option{"in-flight", "--in-flight", "N",
            "Calls under way at once where a strategy's name ends in /async [1000]", false, true,
            true},
-    Option{"arrival", "--arrival",
+    Option{"arrival", "--arrival", "KIND",
            "poisson, uniform (both with -r), or closed [poisson with -r, else closed]", false, true,
            true},
-    Option{"workload", "--workload",
+    Option{"workload", "--workload", "NAME",
            "votes (SQL), counters, limiter or zset [as the strategies named, else votes]", false,
            true, true},
     Option{
-        "redis", "--redis",
+        "redis", "--redis", "URL",
         "Server for strategies on Redis: redis:// rediss:// valkey:// unix:///path, or env:NAME or "
         "file:PATH that hold it, which `ps` does not show; the run's "
         "keys begin with hotcount-load: and are removed, but with --out",
         false, true, true},
-    Option{"managed", "--managed",
+    Option{"managed", "--managed", "SERVERS",
            "redis, postgres, mariadb: start private servers for the run; Redis without "
            "persistence (but with --fault ...redis.kill9), the databases with full durability",
            false, true, true},
     Option{
-        "life", "--life",
+        "life", "--life", "TIME",
         "Time to live of counters that have one: 50ms; short, so that keys expire under the load "
         "[longer than the run]",
         false, true, true},
-    Option{"gate", "--gate",
+    Option{"gate", "--gate", "TIME",
            "zset: an upsert needs a TTL above this, for script, watch and ttl_gate [ttl_gate 10s, "
            "else 0]",
            false, true, true},
-    Option{"batch", "--batch",
+    Option{"batch", "--batch", "N",
            "zset: upserts in one call, 1 to 1000; --workers such calls are under way [each alone]",
            false, true, true},
-    Option{"slots", "--slots", "slots/...: rows that a key spreads over, 1 to 10000 [100]", false,
-           true, true},
-    Option{"processes", "--processes",
+    Option{"slots", "--slots", "N", "slots/...: rows that a key spreads over, 1 to 10000 [100]",
+           false, true, true},
+    Option{"processes", "--processes", "N",
            "Callers in so many processes of their own, on a server or a file [in this one]", false,
            true, true},
-    Option{"kill-every", "--kill-every",
+    Option{"kill-every", "--kill-every", "TIME",
            "kill -9 one of the --processes so often, and fork another: 200ms [never]", false, true,
            true},
-    Option{"stall", "--stall",
+    Option{"stall", "--stall", "TIME",
            "Stop one of the --processes for so long, again and again: 100ms [never]", false, true,
            true},
-    Option{"outage", "--outage",
+    Option{"outage", "--outage", "TIME",
            "Stop the Redis of --managed redis for so long, from a third of the load on [never]",
            false, true, true},
     Option{
-        "fault", "--fault",
+        "fault", "--fault", "SPEC",
         "What happens to the Redis of --managed redis, and when, from the end of the warm-up on: "
         "3s:redis.kill9+1s kills it with SIGKILL and starts it a second later on what it left "
         "(with appendfsync always); 8s:redis.pause+500ms stops it; several with commas [none]",
         false, true, true},
-    Option{"rebuild-every", "--rebuild-every",
+    Option{"rebuild-every", "--rebuild-every", "TIME",
            "zset, script: build one of the sets that outlive the load anew so often: 5ms [never]",
            false, true, true},
-    Option{"bystander", "--bystander",
+    Option{"bystander", "--bystander", "",
            "Time one more client that asks the Redis for a small thing every millisecond", false,
-           true, true, false},
-    Option{"limit", "--limit", "What limiters allow each item: 100/s, 100/s burst 20 [100/s]",
-           false, true, true},
+           true, true},
+    Option{"limit", "--limit", "RATE",
+           "What limiters allow each item: 100/s, 100/s burst 20 [100/s]", false, true, true},
     Option{
-        "db", "--db",
+        "db", "--db", "URL",
         "Where votes are: sqlite:///path [a file in the run folder], compare makes one beside it "
         "per round; or postgresql:// or mariadb://, or env:NAME or file:PATH that hold it, where "
         "the run makes tables of its own and "
         "takes them away, but with --out",
         false, true, true},
-    Option{"items", "--items", "How many items are voted on [10k, zset 1k]", true, true, true},
-    Option{"zipf", "--zipf", "How uneven their popularity is; 0: not at all [0.99]", true, true,
-           true},
-    Option{"users", "--users", "How many users vote [1M, zset 1k]", true, true, true},
-    Option{"mix", "--mix",
+    Option{"items", "--items", "N", "How many items are voted on [10k, zset 1k]", true, true, true},
+    Option{"zipf", "--zipf", "EXPONENT", "How uneven their popularity is; 0: not at all [0.99]",
+           true, true, true},
+    Option{"users", "--users", "N", "How many users vote [1M, zset 1k]", true, true, true},
+    Option{"mix", "--mix", "SHARES",
            "Shares of the operations [vote=80,unvote=5,read=15]; limiter: hit and look, unvote 0; "
            "zset: upsert, remove and top",
            true, true, true},
-    Option{"dup", "--dup", "Share of the votes that is resent on purpose [0.01]", true, true, true},
-    Option{"seed", "--seed", "Same seed, same traffic [1]", true, true, true},
-    Option{"warmup", "--warmup", "Load before the measurement [run 1s, else 250ms]", true, true,
-           true},
-    Option{"timeout", "--timeout", "Time limit of each call [5s, the library's own]", true, true,
-           true},
-    Option{"max-errors", "--max-errors",
+    Option{"dup", "--dup", "SHARE", "Share of the votes that is resent on purpose [0.01]", true,
+           true, true},
+    Option{"seed", "--seed", "N", "Same seed, same traffic [1]", true, true, true},
+    Option{"warmup", "--warmup", "TIME", "Load before the measurement [run 1s, else 250ms]", true,
+           true, true},
+    Option{"timeout", "--timeout", "TIME", "Time limit of each call [5s, the library's own]", true,
+           true, true},
+    Option{"max-errors", "--max-errors", "SHARE",
            "Share of the calls that may fail or stay unanswered; above it the run is inconclusive "
            "[0.1%; with --fault, --outage, --kill-every or --stall 100%]",
            true, true, true},
-    Option{"max-ops", "--max-ops", "Most operations of one load [20M]", false, true, true},
-    Option{"out", "--out", "Folder to keep for `audit`; new or empty [a temporary one]", true, true,
+    Option{"max-ops", "--max-ops", "N", "Most operations of one load [20M]", false, true, true},
+    Option{"out", "--out", "DIR", "Folder to keep for `audit`; new or empty [a temporary one]",
+           true, true, true},
+    Option{"progress", "--progress", "KIND", "On stderr: line, ndjson or none [line]", true, true,
            true},
-    Option{"progress", "--progress", "On stderr: line, ndjson or none [line]", true, true, true},
-    Option{"json", "--json", "Print JSON (schema hotcount-load/1), not tables", true, true, true,
-           false},
-    Option{"allow-debug", "--allow-debug", "Report even from a debug build: the figures mislead",
-           true, true, true, false},
+    Option{"json", "--json", "", "Print JSON (schema hotcount-load/1), not tables", true, true,
+           true},
+    Option{"allow-debug", "--allow-debug", "",
+           "Report even from a debug build: the figures mislead", true, true, true},
 };
 
 bool knows(Command command, const Option& option) {
@@ -160,13 +163,13 @@ void add_options(CLI::App& app, Command command, Given& given) {
     for (const Option& option : kOptions) {
         if (!knows(command, option)) continue;
         const std::string name = option.name;
-        if (option.takes_value) {
+        if (*option.value != '\0') {
             app.add_option_function<std::string>(
                    option.flags, [&given, name](const std::string& text) { given[name] = text; },
                    option.help)
                 // The last one counts, so that a script's options can be overridden.
                 ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-                ->type_name("");
+                ->type_name(option.value);
         } else {
             app.add_flag_callback(
                 option.flags, [&given, name] { given[name] = ""; }, option.help);

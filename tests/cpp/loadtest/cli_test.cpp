@@ -299,6 +299,9 @@ TEST(CommandLine, HelpAndVersionEndWithSuccess) {
         EXPECT_EQ(message->code, 0);
         EXPECT_FALSE(message->text.empty());
     }
+    const auto help = parse_command_line({"run", "--help"});
+    EXPECT_THAT(std::get<ExitMessage>(help).text, HasSubstr("-r,--rate RATE "));
+    EXPECT_THAT(std::get<ExitMessage>(help).text, HasSubstr("--bystander  "));
     const auto version = parse_command_line({"--version"});
     EXPECT_THAT(std::get<ExitMessage>(version).text, HasSubstr("hotcount-load 0."));
 }
