@@ -157,8 +157,8 @@ class Program {
         const std::vector<Part> parts = settings_.command == Command::compare
                                             ? compare_parts(settings_)
                                             : canonical_parts(settings_);
-        auto comparison = run_comparison(parts, folder.path(), !folder.temporary(), provenance,
-                                         interrupt_, redis_, progress);
+        auto comparison = run_comparison(
+            parts, {folder.path(), !folder.temporary(), provenance, interrupt_, redis_, progress});
         if (!comparison) return fail(comparison.error());
         measured_ = true;
         comparison->title = settings_.command == Command::canonical

@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <hotcount/url.hpp>
-#include <system_error>
 #include <utility>
 
-#include "load/run_folder.hpp"
+#include "fresh_trials.hpp"
 #include "machine.hpp"
 
 namespace hotcount::loadtest {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -77,33 +74,9 @@ Conclusion conclude(const PartResult& result) {
     return any_carried && !any_other ? Conclusion::passed : Conclusion::inconclusive;
 }
 
-/// votes.db and closed-01-naive give votes-closed-01-naive.db.
-Result<fs::path> database_beside(const std::string& url, const std::string& name) {
-    HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
-    const fs::path path = parsed.path.substr(1);
-    return path.parent_path() /
-           fmt::format("{}-{}{}", path.stem().string(), name, path.extension().string());
-}
-
-void remove_database(const fs::path& path) {
-    std::error_code ignored;
-    for (const char* suffix : {"", "-wal", "-shm"}) {
-        fs::path file = path;
-        file += suffix;
-        fs::remove(file, ignored);
-    }
-}
-
 class Runner {
   public:
-    Runner(const fs::path& folder, bool keep, const nlohmann::json& provenance,
-           const std::atomic<bool>& interrupt, ManagedServer* redis, Progress& progress)
-        : folder_(folder),
-          keep_(keep),
-          provenance_(provenance),
-          interrupt_(interrupt),
-          redis_(redis),
-          progress_(progress) {}
+    explicit Runner(FreshTrials& trials) : trials_(trials) {}
 
     Result<PartResult> run(const Part& part) {
         PartResult result;
@@ -137,51 +110,18 @@ class Runner {
     }
 
     /// Nothing more is measured.
-    bool over() const { return failed_ || interrupt_; }
+    bool over() const { return failed_ || trials_.interrupted(); }
 
   private:
     Result<TrialResult> run_one(const Part& part, std::uint32_t round, std::size_t index) {
         TrialSettings settings = part.settings;
         settings.strategy = part.strategies[index];
-        std::string name = fmt::format("{}-{:02}-{}", part.name, round + 1, settings.strategy);
-        std::replace(name.begin(), name.end(), '/', '-');
-        fs::path database;
-        HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-        if (!settings.database_url.empty() && is_on_sql(strategy) &&
-            !on_database_server(settings.database_url)) {
-            HOTCOUNT_TRY_ASSIGN(database, database_beside(settings.database_url, name));
-            settings.database_url = sqlite_url(database);
-        }
-        progress_.set_up(
-            fmt::format("{} {}/{} {}", part.name, round + 1, part.rounds, settings.strategy),
-            trial_s(part));
-        const fs::path folder = folder_ / name;
-        std::error_code failed;
-        fs::create_directory(folder, failed);
-        if (failed) {
-            return make_error(ErrorCode::config,
-                              fmt::format("cannot make {}: {}", folder.string(), failed.message()));
-        }
-        const TrialHooks hooks{interrupt_,
-                               [this] { progress_.load(); },
-                               [this](const LoadSample& sample) { progress_.sample(sample); },
-                               {},
-                               redis_};
-        HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_trial(settings, folder, provenance_, hooks));
-        progress_.end(trial);
-        if (!keep_) {
-            fs::remove_all(folder, failed);
-            if (!database.empty()) remove_database(database);
-        }
-        return trial;
+        return trials_.run(
+            settings, fmt::format("{}-{:02}-{}", part.name, round + 1, settings.strategy),
+            fmt::format("{} {}/{} {}", part.name, round + 1, part.rounds, settings.strategy));
     }
 
-    const fs::path& folder_;
-    bool keep_;
-    const nlohmann::json& provenance_;
-    const std::atomic<bool>& interrupt_;
-    ManagedServer* redis_;
-    Progress& progress_;
+    FreshTrials& trials_;
     bool measured_{false};  ///< At least one trial.
     bool failed_{false};    ///< A trial after that could not be.
 };
@@ -327,10 +267,7 @@ void summarise(PartResult& result) {
     result.conclusion = conclude(result);
 }
 
-Result<Comparison> run_comparison(const std::vector<Part>& parts, const fs::path& folder, bool keep,
-                                  const nlohmann::json& provenance,
-                                  const std::atomic<bool>& interrupt, ManagedServer* redis,
-                                  Progress& progress) {
+Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context) {
     Comparison comparison;
     comparison.started = utc_now();
     std::size_t trials = 0;
@@ -339,8 +276,9 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const fs::path
         trials += part.rounds * part.strategies.size();
         load_s += trial_s(part) * static_cast<double>(part.rounds * part.strategies.size());
     }
-    progress.expect(trials, load_s);
-    Runner runner(folder, keep, provenance, interrupt, redis, progress);
+    context.progress.expect(trials, load_s);
+    FreshTrials fresh(context);
+    Runner runner(fresh);
     double closed_per_s = 0;
     for (Part part : parts) {
         if (runner.over()) break;

@@ -6,16 +6,14 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <hotcount/result.hpp>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "fresh_trials.hpp"
 #include "load/histogram.hpp"
 #include "load/settings.hpp"
-#include "progress.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {
@@ -96,14 +94,9 @@ double rate_for(double wanted_per_s, double closed_per_s);
 /// not keep up is a finding, not a failure, as long as another one could.
 void summarise(PartResult& result);
 
-/// Runs all parts below `folder`. Folders of trials are kept only if `keep`. With a database URL,
-/// every trial makes a file of its own beside it: votes.db becomes votes-closed-01-naive.db. `redis`
-/// as in TrialHooks. An error only if nothing was measured: a trial that cannot be run later ends the
-/// comparison, which is then inconclusive and has what was measured before.
-Result<Comparison> run_comparison(const std::vector<Part>& parts,
-                                  const std::filesystem::path& folder, bool keep,
-                                  const nlohmann::json& provenance,
-                                  const std::atomic<bool>& interrupt, ManagedServer* redis,
-                                  Progress& progress);
+/// Runs all parts, each trial on tables of its own. An error only if nothing was measured: a trial
+/// that cannot be run later ends the comparison, which is then inconclusive and has what was measured
+/// before.
+Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context);
 
 }  // namespace hotcount::loadtest

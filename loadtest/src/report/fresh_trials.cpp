@@ -1,0 +1,68 @@
+#include "fresh_trials.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <hotcount/url.hpp>
+#include <system_error>
+#include <utility>
+
+namespace hotcount::loadtest {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// votes.db and closed-01-naive give votes-closed-01-naive.db.
+Result<fs::path> database_beside(const std::string& url, const std::string& name) {
+    HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
+    const fs::path path = parsed.path.substr(1);
+    return path.parent_path() /
+           fmt::format("{}-{}{}", path.stem().string(), name, path.extension().string());
+}
+
+void remove_database(const fs::path& path) {
+    std::error_code ignored;
+    for (const char* suffix : {"", "-wal", "-shm"}) {
+        fs::path file = path;
+        file += suffix;
+        fs::remove(file, ignored);
+    }
+}
+
+}  // namespace
+
+Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
+                                     const std::string& label) {
+    std::replace(name.begin(), name.end(), '/', '-');
+    fs::path database;
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    if (!settings.database_url.empty() && is_on_sql(strategy) &&
+        !on_database_server(settings.database_url)) {
+        HOTCOUNT_TRY_ASSIGN(database, database_beside(settings.database_url, name));
+        settings.database_url = sqlite_url(database);
+    }
+    context_.progress.set_up(
+        label, std::chrono::duration<double>(settings.warmup + settings.duration).count());
+    const fs::path folder = context_.folder / name;
+    std::error_code failed;
+    fs::create_directory(folder, failed);
+    if (failed) {
+        return make_error(ErrorCode::config,
+                          fmt::format("cannot make {}: {}", folder.string(), failed.message()));
+    }
+    const TrialHooks hooks{context_.interrupt,
+                           [this] { context_.progress.load(); },
+                           [this](const LoadSample& sample) { context_.progress.sample(sample); },
+                           {},
+                           context_.redis};
+    HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_trial(settings, folder, context_.provenance, hooks));
+    context_.progress.end(trial);
+    if (!context_.keep) {
+        fs::remove_all(folder, failed);
+        if (!database.empty()) remove_database(database);
+    }
+    return trial;
+}
+
+}  // namespace hotcount::loadtest

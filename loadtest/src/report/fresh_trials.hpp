@@ -1,0 +1,44 @@
+// Trials one after another, each in a folder of its own and on tables of its own.
+//
+// So no trial meets what another one left: what `compare`, `search`, `sweep` and `scale` run.
+// Used from one thread.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <hotcount/result.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "load/settings.hpp"
+#include "progress.hpp"
+#include "trial.hpp"
+
+namespace hotcount::loadtest {
+
+/// What all trials of a command share. It outlives them.
+struct TrialContext {
+    const std::filesystem::path& folder;  ///< Those of the trials are below it.
+    bool keep;                            ///< The trials' folders stay.
+    const nlohmann::json& provenance;     ///< As run_trial() takes it.
+    const std::atomic<bool>& interrupt;
+    ManagedServer* redis;  ///< As TrialHooks have it.
+    Progress& progress;
+};
+
+class FreshTrials {
+  public:
+    explicit FreshTrials(const TrialContext& context) : context_(context) {}
+
+    /// `name` is that of the trial's folder, with - for each /. With a database URL of SQLite it makes
+    /// a file beside that: votes.db becomes votes-closed-01-naive.db. `label` is for progress. Errors
+    /// are those of run_trial().
+    Result<TrialResult> run(TrialSettings settings, std::string name, const std::string& label);
+
+    bool interrupted() const { return context_.interrupt; }
+
+  private:
+    TrialContext context_;
+};
+
+}  // namespace hotcount::loadtest
