@@ -210,7 +210,8 @@ SITUATIONS = [
         "limiter_gcra/given back",
         ["k"],
         [*GCRA, "-1"],
-        [["SET", "k", f"{FAR}000000 9", "PX", SOON]],
+        # More than is given back: a limiter that is full again keeps its key for a millisecond.
+        [["SET", "k", f"{FAR}000000 1200000000", "PX", SOON]],
     ),
     *(
         Situation(f"limiter_gcra/{name}", ["k"], [GCRA[0], take, *GCRA[2:], cost], before)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.cuts import DIRECTIONS, NOT_APPLIED, UNKNOWN, Outcomes, settle
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
-from tests.support.eventually import eventually
+from tests.support.eventually import BUSY, eventually
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
@@ -137,7 +137,7 @@ def test_a_black_hole_costs_a_call_its_deadline_and_is_left_after_it(
         with pytest.raises(UNKNOWN):
             counter.add("k")
         took = time.monotonic() - started
-        assert 0.29 <= took <= 0.4, "the deadline, and 100 ms allowance"
+        assert 0.29 <= took <= 0.3 + BUSY
         with pytest.raises(hotcount.DeadlineError):
             counter.get("k")  # Reading applies nothing, so it is never unknown.
         assert proxy.fired > 0

@@ -369,14 +369,14 @@ def test_while_the_resolver_hangs_callers_leave_and_the_loop_goes_on(resolver: P
 
         async def work():
             redis = hotcount.aio.Redis("redis://hangs.test")
-            call = redis.ping(timeout=0.5)
+            call = redis.ping(timeout=1.5)
             started = time.monotonic()
             await asyncio.sleep(0.01)
-            print(time.monotonic() - started < 0.4)
+            print(not call.done() and time.monotonic() - started < 1.4)
             try:
                 await call
             except hotcount.DeadlineError:
-                print(time.monotonic() - started < 2)
+                print(time.monotonic() - started < 3)
 
         asyncio.run(work())
     """

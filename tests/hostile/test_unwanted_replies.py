@@ -347,20 +347,20 @@ def test_replies_that_are_dropped_take_no_memory(name: str, route: str) -> None:
 
 @pytest.mark.parametrize("name", ["pushes", "a string", "attributes"])
 def test_a_flood_does_not_starve_the_loop(name: str) -> None:
-    async def main() -> float:
+    async def main() -> int:
         async with aio.Redis(server.url, timeout=2) as redis:
             call = asyncio.ensure_future(aio.Counter(redis).add("k"))
-            longest, last = 0.0, time.monotonic()
+            turns = 0
             while not call.done():
                 await asyncio.sleep(0.001)
-                longest, last = max(longest, time.monotonic() - last), time.monotonic()
+                turns += 1
             with pytest.raises(KNOWN):
                 await call
-            return longest
+            return turns
 
     with attacked(ENDLESS[name]) as server:
-        # A loop that the flood holds is held until the deadline.
-        assert asyncio.run(main()) < 1
+        # A loop that the flood holds is held until the deadline: it turns once or twice.
+        assert asyncio.run(main()) > 5
 
 
 @pytest.mark.parametrize("name", ["pushes", "a string", "dripping pushes"])

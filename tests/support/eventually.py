@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+# What a busy machine may add to a deadline, in seconds. A call that forgot its deadline would wait
+# for the store's default or for ever.
+BUSY = 2.0
+
 
 def eventually(fact: Callable[[], bool], seconds: float = 20) -> None:
     """Returns once fact() is true; fails when that takes so long that it never will be."""

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import hotcount
 import pytest
 
+from tests.support.eventually import BUSY
 from tests.support.servers import RedisServer, free_port
 from tests.support.together import together
 
@@ -325,7 +326,7 @@ def test_an_add_that_was_sent_and_not_answered_is_unknown_and_its_late_reply_is_
     started = time.monotonic()
     with pytest.raises(hotcount.OutcomeUnknownError):
         counter.add("k", timeout=0.2)
-    assert 0.19 <= time.monotonic() - started < 0.5
+    assert 0.19 <= time.monotonic() - started < 0.2 + BUSY
     # A read changes nothing, so nothing about it is unknown.
     with pytest.raises(hotcount.DeadlineError):
         counter.get("k", timeout=0.1)
