@@ -39,7 +39,7 @@ def run_json(*arguments: str, timeout: float = 60) -> tuple[int, dict[str, Any]]
 # The layout that loadtest/src/load/ledger.hpp writes down.
 _HEADER = struct.Struct("<8sIIQQQ")
 _HEADER_BYTES = 4096
-_RECORD = struct.Struct("<QqqiBBBBqqqII")
+_RECORD = struct.Struct("<qqqiBBBBqqqIi")
 
 PLANNED, SENT, OK, FAILED, UNKNOWN = 1, 2, 3, 4, 5
 VOTE, UNVOTE, READ = 0, 1, 2
@@ -55,23 +55,25 @@ class Operation:
     intended_ns: int
     sent_ns: int
     done_ns: int
+    returned: int
 
 
-def read_ledger(path: Path) -> list[Operation]:
-    """The writes that were sent, in the order of their plan."""
+def read_ledger(path: Path, *, reads: bool = False) -> list[Operation]:
+    """The writes that were sent, in the order of their plan; or the reads."""
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
         magic, version, record_bytes, _, _, planned = _HEADER.unpack_from(header)
-        assert (magic, version, record_bytes) == (b"hcledger", 1, _RECORD.size)
+        assert (magic, version, record_bytes) == (b"hcledger", 2, _RECORD.size)
         # Not the whole file: after a kill it is as long as its capacity, and mostly a hole.
         data = file.read(planned * record_bytes)
     operations = []
     for index in range(planned):
-        (number, item, user, value, kind, _, _, _, intended, sent, done, status, _) = (
+        (returned, item, user, value, kind, _, _, _, intended, sent, done, status, _) = (
             _RECORD.unpack_from(data, index * record_bytes)
         )
-        assert number == index
         assert status in {PLANNED, SENT, OK, FAILED, UNKNOWN}
-        if kind != READ and status != PLANNED:
-            operations.append(Operation(item, user, value, kind, status, intended, sent, done))
+        if (kind == READ) == reads and status != PLANNED:
+            operations.append(
+                Operation(item, user, value, kind, status, intended, sent, done, returned)
+            )
     return operations

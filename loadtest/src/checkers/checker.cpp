@@ -208,7 +208,7 @@ std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value)
     std::vector<std::int32_t> crossed(2 * adds.size() + 1, 0);
     std::uint64_t outside = 0;
     for (const AddAnswer& add : adds) {
-        const std::int64_t edge = add.added > 0 ? add.returned : std::int64_t{add.returned} + 1;
+        const std::int64_t edge = add.added > 0 ? add.returned : add.returned + 1;
         if (edge < -most || edge > most) {
             ++outside;
         } else {

@@ -137,7 +137,7 @@ struct CounterBounds {
 /// An add that was acknowledged: what it added (1 or -1) and the value it was told.
 struct AddAnswer {
     std::int32_t added;
-    std::int32_t returned;
+    std::int64_t returned;
 };
 
 /// How many of the values that the adds of one key were told no order of them can give. All of the

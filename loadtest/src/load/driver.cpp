@@ -21,7 +21,29 @@ Answer answer_of(const Result<Upsert>& done) {
     Answer answer = answer_from(done);
     if (done) {
         answer.refused = *done != Upsert::applied;
-        answer.returned = static_cast<std::int32_t>(*done);
+        answer.returned = static_cast<std::int64_t>(*done);
+    }
+    return answer;
+}
+
+Answer answer_of(const Result<std::int64_t>& number) {
+    Answer answer = answer_from(number);
+    if (number) answer.tell(*number);
+    return answer;
+}
+
+Answer answer_of(const Result<Count>& count) {
+    Answer answer = answer_from(count);
+    if (!count) return answer;
+    answer.tell(count->value);
+    if (count->exact) answer.said |= said::kExact;
+    return answer;
+}
+
+Answer answer_of(const Result<Cast>& cast) {
+    Answer answer = answer_from(cast);
+    if (cast && !cast->pending) {
+        answer.tell_cast(cast->previous, cast->value, cast->changed, cast->counted);
     }
     return answer;
 }
@@ -67,6 +89,14 @@ std::string_view to_string(Outcome outcome) {
     return "?";
 }
 
+void Answer::tell_cast(std::int64_t previous, std::int64_t value, bool changed, bool counted) {
+    said |= said::kCast;
+    if (changed) said |= said::kChanged;
+    if (counted) said |= said::kCounted;
+    returned = previous;
+    now = static_cast<std::int32_t>(value);
+}
+
 std::vector<Answer> Driver::apply_many(std::span<const Operation> operations) {
     std::vector<Answer> answers;
     answers.reserve(operations.size());
@@ -77,16 +107,16 @@ std::vector<Answer> Driver::apply_many(std::span<const Operation> operations) {
 Answer VotesDriver::apply(const Operation& operation) {
     switch (operation.kind) {
         case OperationKind::read:
-            return answer_from(votes_->count(sql::Id{operation.item}, timeout_));
+            return answer_of(votes_->count(sql::Id{operation.item}, timeout_));
         case OperationKind::vote:
         case OperationKind::unvote:
             break;
     }
-    return answer_from(votes_->cast(ballot_of(operation), timeout_));
+    return answer_of(votes_->cast(ballot_of(operation), timeout_));
 }
 
 void VotesDriver::start(const Operation& operation, Done done) {
-    const auto answer = [done = std::move(done)](const auto& result) { done(answer_from(result)); };
+    const auto answer = [done = std::move(done)](const auto& result) { done(answer_of(result)); };
     if (operation.kind == OperationKind::read) {
         votes_->count_async(sql::Id{operation.item}, answer, timeout_);
     } else {
@@ -97,32 +127,27 @@ void VotesDriver::start(const Operation& operation, Done done) {
 Answer CounterDriver::apply(const Operation& operation) {
     const Name key = item_name(operation.item);
     if (operation.kind == OperationKind::read) {
-        return answer_from(counter_->get(key.view(), timeout_));
+        return answer_of(counter_->get(key.view(), timeout_));
     }
-    const auto value = counter_->add(key.view(), amount_of(operation), timeout_);
-    Answer answer = answer_from(value);
-    if (value) answer.returned = static_cast<std::int32_t>(*value);
-    return answer;
+    return answer_of(counter_->add(key.view(), amount_of(operation), timeout_));
 }
 
 Answer RetryDriver::apply(const Operation& operation) {
     const Name key = item_name(operation.item);
     if (operation.kind == OperationKind::read) {
-        return answer_from(counter_->get(key.view(), timeout_));
+        return answer_of(counter_->get(key.view(), timeout_));
     }
     const auto added = retrying_->add(key.view(), amount_of(operation), timeout_);
     Answer answer = answer_from(added);
     if (!added) return answer;
-    if (const auto* const value = std::get_if<std::int64_t>(&*added)) {
-        answer.returned = static_cast<std::int32_t>(*value);
-    }
+    if (const auto* const value = std::get_if<std::int64_t>(&*added)) answer.tell(*value);
     return answer;
 }
 
 Answer SlotsDriver::apply(const Operation& operation) {
     const Name key = item_name(operation.item);
     if (operation.kind == OperationKind::read) {
-        return answer_from(counter_->get(key.view(), timeout_));
+        return answer_of(counter_->get(key.view(), timeout_));
     }
     return answer_from(counter_->add(key.view(), amount_of(operation), {}, timeout_));
 }
@@ -130,7 +155,7 @@ Answer SlotsDriver::apply(const Operation& operation) {
 Answer ViewsDriver::apply(const Operation& operation) {
     const Name key = item_name(operation.item);
     if (operation.kind == OperationKind::read) {
-        return answer_from(views_->get(key.view(), timeout_));
+        return answer_of(views_->get(key.view(), timeout_));
     }
     return answer_from(views_->add(key.view(), amount_of(operation), ack_, timeout_));
 }

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ledger.hpp"
 #include "workload.hpp"
 
 namespace hotcount::loadtest {
@@ -36,9 +37,19 @@ struct Answer {
     std::optional<ErrorCode> error{};
     /// Acknowledged with a no: a limiter's denial, an upsert into no set. Nothing was applied.
     bool refused{false};
-    /// What it returned: a counter's value after the add (its low 32 bits; 0 if it told none), an
-    /// Upsert.
-    std::int32_t returned{0};
+    /// What the caller was told, as a LedgerRecord keeps it: bits of namespace said, ...
+    std::uint8_t said{0};
+    std::int32_t now{0};  ///< ... a cast's vote after it, ...
+    std::int64_t returned{
+        0};  ///< ... and the number: a count, a value, a limiter's yes, an Upsert.
+
+    /// A read's count or value, or the value after an add.
+    void tell(std::int64_t number) {
+        said |= said::kNumber;
+        returned = number;
+    }
+    /// The user's vote before the cast and after it.
+    void tell_cast(std::int64_t previous, std::int64_t value, bool changed, bool counted);
 };
 
 class Driver {

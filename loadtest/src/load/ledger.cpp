@@ -121,6 +121,13 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& path) 
     if (std::memcmp(header.magic, LedgerHeader::kMagic, sizeof(header.magic)) != 0) {
         return refuse("it does not begin as a ledger does");
     }
+    if (header.version < LedgerHeader::kVersion) {
+        return refuse(
+            fmt::format("it has version {}, which does not say what callers were told, this "
+                        "program knows {}; the "
+                        "release that made the run can audit it",
+                        header.version, LedgerHeader::kVersion));
+    }
     if (header.version != LedgerHeader::kVersion || header.record_bytes != sizeof(LedgerRecord)) {
         return refuse(fmt::format(
             "it has version {} with {} bytes a record, this program knows {} "

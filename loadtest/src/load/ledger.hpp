@@ -7,6 +7,10 @@
 // answer after it returned, so a kill at any instant leaves a record that claims no more than what
 // was known: an operation still `sent` may or may not have been applied.
 //
+// A record also says what the caller was told beside the outcome, for an audit of answers. The
+// version of the format is 2; the first one had no more of that than a limiter's or an upsert's answer, and
+// is refused.
+//
 // The file is sparse: it costs what was written. Little-endian, as the machines it runs on.
 //
 // A record is written by the planner first, then by the one worker that claimed it. Any process
@@ -35,20 +39,33 @@ enum class Status : std::uint32_t {
 };
 std::string_view to_string(Status status);
 
+/// What an answer said, as bits of Answer::said and LedgerRecord::said.
+namespace said {
+/// `returned` is a read's count or value, or the value after an add.
+inline constexpr std::uint8_t kNumber = 1;
+/// `returned` is the user's vote before a cast, and `now` the one after it.
+inline constexpr std::uint8_t kCast = 2;
+inline constexpr std::uint8_t kChanged = 4;  ///< The cast: it changed the vote.
+inline constexpr std::uint8_t kCounted = 8;  ///< The cast: the user's vote counts now.
+inline constexpr std::uint8_t kExact = 16;   ///< The read: what it says is no copy.
+}  // namespace said
+
 struct LedgerRecord {
-    std::uint64_t operation;  ///< Its own index.
+    /// Of an acknowledged one: the number that it was told, as `said` has it; a limiter's hit: 1 admitted,
+    /// 0 not; an Upsert.
+    std::int64_t returned;
     std::int64_t item;
     std::int64_t user;   ///< 0 for a read.
     std::int32_t value;  ///< vote: 1, or its number; unvote: 0, or -1 to a counter; read: 0.
     OperationKind kind;
     bool resent;
-    std::uint8_t error;  ///< Why it failed: ErrorCode + 1; 0 if it did not.
-    std::uint8_t reserved;
+    std::uint8_t error;        ///< Why it failed: ErrorCode + 1; 0 if it did not.
+    std::uint8_t said;         ///< Bits of namespace said.
     std::int64_t intended_ns;  ///< These three from the start of the run; closed loop: 0.
     std::int64_t sent_ns;
     std::int64_t done_ns;
-    std::uint32_t status;   ///< A Status; written last at each step.
-    std::int32_t returned;  ///< Of an acknowledged one; see Answer.
+    std::uint32_t status;  ///< A Status; written last at each step.
+    std::int32_t now;      ///< A cast: the user's vote after it.
 
     Status load_status() const {
         return static_cast<Status>(
@@ -62,7 +79,7 @@ static_assert(sizeof(LedgerRecord) == 64);
 
 struct LedgerHeader {
     static constexpr char kMagic[8] = {'h', 'c', 'l', 'e', 'd', 'g', 'e', 'r'};
-    static constexpr std::uint32_t kVersion = 1;
+    static constexpr std::uint32_t kVersion = 2;
 
     char magic[8];
     std::uint32_t version;

@@ -63,7 +63,6 @@ void Planner::extend() {
         }
         const Operation operation = workload_.next();
         LedgerRecord& record = ledger_[index];
-        record.operation = index;
         record.item = operation.item;
         record.user = operation.user;
         const bool numbered = unvote_ == UnvoteValue::numbered;

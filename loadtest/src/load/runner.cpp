@@ -171,6 +171,8 @@ Operation Run::send(LedgerRecord& record, std::int64_t now) {
 void Run::finish(LedgerRecord& record, const Answer& answer) {
     record.done_ns = now_ns();
     record.returned = answer.returned;
+    record.now = answer.now;
+    record.said = answer.said;
     if (answer.error) record.error = static_cast<std::uint8_t>(*answer.error) + 1;
     record.store_status(answer.outcome == Outcome::ok       ? Status::ok
                         : answer.outcome == Outcome::failed ? Status::failed

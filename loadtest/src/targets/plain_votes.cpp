@@ -70,10 +70,8 @@ if savedValue == curValue then
 end)";
 constexpr std::size_t kListed = 4;  // Id, value and two flags of each key.
 
-Answer answer_from(const Result<void>& result) {
-    if (result) return {};
-    const ErrorCode code = result.error().code;
-    return {nothing_applied(code) ? Outcome::failed : Outcome::unknown, code};
+Answer answer_from(const Error& error) {
+    return {nothing_applied(error.code) ? Outcome::failed : Outcome::unknown, error.code};
 }
 
 std::string quoted(const std::string& name) { return sql::quote_identifier(name); }
@@ -114,12 +112,20 @@ Contract PlainVotes::contract() const {
 
 Answer PlainVotes::apply(const Operation& operation) {
     const Deadline deadline = Deadline::after(timeout_);
-    if (operation.kind == OperationKind::read) return answer_from(read(operation, deadline));
+    Answer answer;
+    if (operation.kind == OperationKind::read) {
+        const auto number = read(operation, deadline);
+        if (!number) return answer_from(number.error());
+        answer.tell(*number);
+        return answer;
+    }
     const auto changed = write_row(operation, deadline);
     if (!changed) return answer_from(changed.error());
-    if (!client_ || !*changed) return {};
+    const std::int64_t value = operation.kind == OperationKind::vote ? 1 : 0;
+    answer.tell_cast(*changed ? 1 - value : value, value, *changed, value != 0);
+    if (!client_ || !*changed) return answer;
     const std::int64_t change = operation.kind == OperationKind::vote ? 1 : -1;
-    if (count(operation, change, deadline)) return {};
+    if (count(operation, change, deadline)) return answer;
     // The row is committed, and its count is not: nobody will know.
     return {Outcome::unknown, ErrorCode::outcome_unknown};
 }
@@ -157,15 +163,14 @@ Result<void> PlainVotes::count(const Operation& operation, std::int64_t change, 
     return {};
 }
 
-Result<void> PlainVotes::read(const Operation& operation, Deadline deadline) {
+Result<std::int64_t> PlainVotes::read(const Operation& operation, Deadline deadline) {
     if (client_) {
         const std::string key = fmt::format("item_{}", operation.item);
         const std::string_view get[] = {"GET", key};
         HOTCOUNT_TRY_ASSIGN(const Reply found, client_->execute(get, deadline.remaining()));
-        if (!std::holds_alternative<std::monostate>(found.value)) return {};
+        if (const auto number = redis::to_integer(found)) return *number;
     }
-    HOTCOUNT_TRY(read_database(client_ ? stored_ : count_rows_, operation.item, deadline));
-    return {};
+    return read_database(client_ ? stored_ : count_rows_, operation.item, deadline);
 }
 
 Result<std::int64_t> PlainVotes::read_database(const sql::Statement& statement, std::int64_t item,

@@ -44,7 +44,7 @@ class PlainVotes final : public Driver {
   private:
     Result<bool> write_row(const Operation& operation, Deadline deadline);
     Result<void> count(const Operation& operation, std::int64_t change, Deadline deadline);
-    Result<void> read(const Operation& operation, Deadline deadline);
+    Result<std::int64_t> read(const Operation& operation, Deadline deadline);
     Result<std::int64_t> read_database(const sql::Statement& statement, std::int64_t item,
                                        Deadline deadline);
     Result<bool> pass(bool deletes);

@@ -1,5 +1,6 @@
 #include "load/ledger.hpp"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -26,7 +27,9 @@ TEST(Ledger, GivesBackWhatWasWritten) {
         Ledger& ledger = **made;
         for (std::uint64_t index = 0; index < 10; ++index) {
             LedgerRecord& record = ledger[index];
-            record.operation = index;
+            record.returned = -(std::int64_t{1} << 40);
+            record.now = 7;
+            record.said = said::kCast | said::kChanged;
             record.item = static_cast<std::int64_t>(index) + 100;
             record.user = -3;
             record.value = 1;
@@ -45,6 +48,9 @@ TEST(Ledger, GivesBackWhatWasWritten) {
     EXPECT_EQ(ledger.planned(), 10U);
     EXPECT_EQ(ledger[9].item, 109);
     EXPECT_EQ(ledger[9].user, -3);
+    EXPECT_EQ(ledger[9].returned, -(std::int64_t{1} << 40));
+    EXPECT_EQ(ledger[9].now, 7);
+    EXPECT_EQ(ledger[9].said, said::kCast | said::kChanged);
     EXPECT_EQ(ledger[9].kind, OperationKind::unvote);
     EXPECT_EQ(ledger[9].load_status(), Status::unknown);
 }
@@ -115,14 +121,17 @@ TEST(Ledger, SaysWhyAFileIsNoLedger) {
     std::filesystem::resize_file(folder / "cut.bin", 4096 + 899 * 64);
     EXPECT_THAT(refusal("cut.bin"), HasSubstr("900 records and ends before them"));
 
-    ASSERT_TRUE(Ledger::create(folder / "newer.bin", 10, 1));
-    {
-        std::fstream file(folder / "newer.bin", std::ios::in | std::ios::out | std::ios::binary);
-        const std::uint32_t version = 2;
+    const auto of_version = [&](std::uint32_t version) {
+        const std::string name = fmt::format("version{}.bin", version);
+        EXPECT_TRUE(Ledger::create(folder / name, 10, 1));
+        std::fstream file(folder / name, std::ios::in | std::ios::out | std::ios::binary);
         file.seekp(8);
         file.write(reinterpret_cast<const char*>(&version), sizeof(version));
-    }
-    EXPECT_THAT(refusal("newer.bin"), HasSubstr("version 2"));
+        file.close();
+        return refusal(name);
+    };
+    EXPECT_THAT(of_version(3), HasSubstr("it has version 3 with 64 bytes a record"));
+    EXPECT_THAT(of_version(1), HasSubstr("version 1, which does not say what callers were told"));
 }
 
 }  // namespace

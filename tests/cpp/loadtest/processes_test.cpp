@@ -36,7 +36,7 @@ class PidDriver final : public Driver {
 TEST(Processes, AnswerFromOtherProcessesThanThis) {
     PidDriver driver;
     const auto processes = Processes::start(driver, {.processes = 3, .workers = 3}).value();
-    std::set<std::int32_t> pids;
+    std::set<std::int64_t> pids;
     for (std::int64_t item = 1; item <= 9; ++item) {
         const Answer answer = processes->apply(vote(item));
         EXPECT_EQ(answer.outcome, Outcome::ok);
@@ -105,7 +105,7 @@ class GatheringDriver final : public Driver {
         while (!all_came) std::this_thread::yield();
         std::vector<Answer> answers;
         for (const Operation& operation : operations) {
-            answers.emplace_back().returned = static_cast<std::int32_t>(operation.item);
+            answers.emplace_back().returned = operation.item;
         }
         return answers;
     }

@@ -328,7 +328,7 @@ TEST_F(StoreAuditTest, FindsEveryWriteAnsweredAsAppliedWhereNoSetIs) {
         [](const Operation& operation, Answer& answer, memory::Store&) {
             if (operation.item % 4 != 0) return false;
             answer.refused = false;
-            answer.returned = static_cast<std::int32_t>(Upsert::applied);
+            answer.returned = static_cast<std::int64_t>(Upsert::applied);
             return true;
         },
         10);
@@ -373,7 +373,7 @@ TEST_F(StoreAuditTest, FindsEveryUpsertRefusedWhileItsSetLived) {
         [](const Operation& operation, Answer& answer, memory::Store&) {
             if (operation.item % 4 < 2) return false;
             answer.refused = true;
-            answer.returned = static_cast<std::int32_t>(Upsert::absent);
+            answer.returned = static_cast<std::int64_t>(Upsert::absent);
             return true;
         },
         1000);

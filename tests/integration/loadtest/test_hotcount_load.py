@@ -76,8 +76,8 @@ def test_the_same_seed_sends_the_same_traffic(tmp_path: Path) -> None:
         done = run("run", *SMALL, *ops, "--out", str(out), *more)
         assert done.returncode == 0, done.stderr
         ledger = (out / "ledger.bin").read_bytes()[4096:]
-        # operation, item, user, value, kind, resent
-        return b"".join(ledger[i : i + 30] for i in range(0, len(ledger), 64))
+        # item, user, value, kind, resent
+        return b"".join(ledger[i + 8 : i + 30] for i in range(0, len(ledger), 64))
 
     batched = first_operations("a", "-s", "batched", "--seed", "5")
     assert first_operations("b", "-s", "slotted", "--seed", "5", "-w", "3") == batched
