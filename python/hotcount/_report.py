@@ -48,6 +48,7 @@ class Row:
     unknown: int
     unserved: int
     audit: str
+    reads: str
     reasons: tuple[str, ...]
     percentiles: tuple[tuple[float, float], ...]
 
@@ -174,6 +175,19 @@ def _audit_word(audit: dict[str, Any] | None, conclusion: str) -> str:
     return "passed" if conclusion != "inconclusive" else "passed, but inconclusive"
 
 
+def _reads(audit: dict[str, Any] | None) -> str:
+    """How stale the reads were. Empty: nobody read a count, or nobody checked it."""
+    reads = (audit or {}).get("reads", {})
+    if not reads.get("checked"):
+        return ""
+    if reads["stale"] + reads["never_right"] == 0:
+        return "exact"
+    stale = reads["staleness_ms"]
+    said = f"{100 * reads['stale'] / reads['checked']:.3g} %, p99 {stale['p99']:.3g} ms"
+    never = reads["never_right"]
+    return f"{said}; {never:,} never right" if never else said
+
+
 def _load(settings: dict[str, Any]) -> str:
     rate = settings["rate_per_s"]
     loop = (
@@ -212,6 +226,7 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         unknown=done["unknown"],
         unserved=unserved,
         audit=_audit_word(document.get("audit"), document["conclusion"]),
+        reads=_reads(document.get("audit")),
         reasons=tuple(document["reasons"]),
         percentiles=_percentiles([folder], settings["warmup_s"], unserved, latency),
     )
@@ -246,6 +261,7 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
                     unknown=found["unknown"],
                     unserved=found["censored"],
                     audit=_audit_word(audit, found["conclusion"]),
+                    reads=_reads(audit),
                     reasons=tuple(found["reasons"]),
                     percentiles=_percentiles(folders, warmup_s, found["censored"], latency),
                 )

@@ -64,7 +64,9 @@ def _spread(three: tuple[float, float, float] | None) -> str:
 def _scorecard(part: Part) -> str:
     compared = any(row.ratio for row in part.rows)
     head = ["strategy", "audit", "writes/s", *([f"x {part.baseline}"] if compared else [])]
+    told = any(row.reads for row in part.rows)
     head += ["p50 ms", "p99 ms", "failed", "unknown", "unserved"]
+    head += ["stale reads"] if told else []
     rows = []
     meanings = []
     for row in part.rows:
@@ -72,6 +74,7 @@ def _scorecard(part: Part) -> str:
         cells += [_spread(row.ratio)] if compared else []
         cells += [_number(row.p50_ms), _number(row.p99_ms)]
         cells += [f"{number:,}" for number in (row.failed, row.unknown, row.unserved)]
+        cells += [row.reads] if told else []
         cells = [markup.escape(cell) for cell in cells]
         verdict = f"<span class={_class_of(row.audit)}>{markup.escape(row.audit)}</span>"
         cells.insert(1, verdict)

@@ -147,15 +147,17 @@ Result<void> ask_counts(Votes& votes, std::vector<ItemCount>& counts) {
 
 }  // namespace
 
-WritesByItem::WritesByItem(const Ledger& ledger, std::uint64_t items) : first_(items + 1, 0) {
+CallsByItem::CallsByItem(const Ledger& ledger, std::uint64_t items, bool with_reads)
+    : first_(items + 1, 0) {
     const std::uint64_t planned = ledger.planned();
     const auto counts = [&](const LedgerRecord& record) {
-        return record.kind != OperationKind::read && record.item >= 1 &&
+        return (with_reads || record.kind != OperationKind::read) && record.item >= 1 &&
                static_cast<std::uint64_t>(record.item) <= items &&
                record.load_status() >= Status::sent;
     };
     for (std::uint64_t index = 0; index < planned; ++index) {
         const LedgerRecord& record = ledger[index];
+        if (counts(record)) ++first_[static_cast<std::size_t>(record.item)];
         if (record.kind == OperationKind::read) continue;
         switch (record.load_status()) {
             case Status::empty:
@@ -173,7 +175,6 @@ WritesByItem::WritesByItem(const Ledger& ledger, std::uint64_t items) : first_(i
                 ++counts_.unknown;
                 break;
         }
-        if (counts(record)) ++first_[static_cast<std::size_t>(record.item)];
     }
     for (std::uint64_t item = 1; item <= items; ++item) first_[item] += first_[item - 1];
     indices_.resize(first_[items]);
@@ -184,7 +185,7 @@ WritesByItem::WritesByItem(const Ledger& ledger, std::uint64_t items) : first_(i
     }
 }
 
-void WritesByItem::count_into(AuditResult& result) const { result.add(counts_); }
+void CallsByItem::count_into(AuditResult& result) const { result.add(counts_); }
 
 Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
                                 std::uint64_t most_attempts) {
@@ -204,7 +205,7 @@ Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, V
 
 AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> values,
                            bool told_values) {
-    const WritesByItem writes(ledger, values.size());
+    const CallsByItem writes(ledger, values.size());
     AuditResult result;
     writes.count_into(result);
     std::vector<AddAnswer> answers;
@@ -245,7 +246,7 @@ AuditResult audit_counters(const Ledger& ledger, std::span<const std::int64_t> v
 }
 
 AuditResult audit_mortal_counters(const Ledger& ledger, std::span<const std::int64_t> values) {
-    const WritesByItem writes(ledger, values.size());
+    const CallsByItem writes(ledger, values.size());
     AuditResult result;
     writes.count_into(result);
     for (std::uint64_t item = 1; item <= values.size(); ++item) {

@@ -17,17 +17,18 @@
 
 namespace hotcount::loadtest {
 
-/// The writes of a ledger, item by item, without copying them: eight bytes a write.
-class WritesByItem {
+/// The calls of a ledger, item by item, without copying them: eight bytes a call.
+class CallsByItem {
   public:
     /// Items 1 .. items; what a damaged ledger has of others is left out.
-    WritesByItem(const Ledger& ledger, std::uint64_t items);
+    CallsByItem(const Ledger& ledger, std::uint64_t items, bool with_reads = false);
 
-    /// Indices into the ledger of the writes that were sent, in the order of the plan.
+    /// Indices into the ledger of the writes that were sent, and the reads if they were asked for, in
+    /// the order of the plan.
     std::span<const std::uint64_t> of(std::uint64_t item) const {
         return std::span{indices_}.subspan(first_[item - 1], first_[item] - first_[item - 1]);
     }
-    /// Adds how many were acknowledged, failed, unknown and never sent.
+    /// Adds how many of the writes were acknowledged, failed, unknown and never sent.
     void count_into(AuditResult& result) const;
 
   private:

@@ -156,6 +156,14 @@ void AuditResult::add(const AuditResult& part) {
     rogue_sets += part.rogue_sets;
     late_writes += part.late_writes;
     wrong_scores += part.wrong_scores;
+    stale_reads += part.stale_reads;
+    wrong_reads += part.wrong_reads;
+    wrong_casts += part.wrong_casts;
+    casts += part.casts;
+    reads += part.reads;
+    reads_never_right += part.reads_never_right;
+    staleness_ns.merge(part.staleness_ns);
+    versions_behind.merge(part.versions_behind);
     allowed_breaches += part.allowed_breaches;
     for (const std::string& sentence : part.examples) example(sentence);
 }

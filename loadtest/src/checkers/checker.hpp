@@ -16,7 +16,8 @@
 //             higher than its live votes
 //   ghost     a row that nobody attempted, or every attempt of which was refused
 //
-// What limiters and sorted sets can do wrong is in limiter_checker.hpp and sets_checker.hpp.
+// What limiters and sorted sets can do wrong is in limiter_checker.hpp and sets_checker.hpp, what
+// callers were told in read_checker.hpp.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "load/histogram.hpp"
 #include "load/ledger.hpp"
 
 namespace hotcount::loadtest {
@@ -67,6 +69,12 @@ struct AuditResult {
     std::uint64_t live{0};  ///< Rows with val <> 0.
     std::int64_t sum{0};    ///< Of all counts, for counters.
     std::uint64_t items{0};
+    // What callers were told: read_checker.hpp.
+    std::uint64_t casts{0};
+    std::uint64_t reads{0};
+    std::uint64_t reads_never_right{0};  ///< Numbers that no moment gives; all others are in these:
+    Histogram staleness_ns{};
+    Histogram versions_behind{};
     // What is wrong.
     std::uint64_t lost_rows{0};
     std::uint64_t double_rows{0};
@@ -83,6 +91,9 @@ struct AuditResult {
     std::uint64_t rogue_sets{0};    ///< There, though never made or already expired.
     std::uint64_t late_writes{0};   ///< Upserts answered `applied` after their set had expired.
     std::uint64_t wrong_scores{0};  ///< Scores that are not the last one written.
+    std::uint64_t stale_reads{0};   ///< Staler than their strategy promises.
+    std::uint64_t wrong_reads{0};   ///< Never right, where it promises more than that.
+    std::uint64_t wrong_casts{0};   ///< Told of votes before and after that no order gives.
     /// Of those from drift on, the ones that the contract of the strategy allows.
     std::uint64_t allowed_breaches{0};
     std::vector<std::string> examples{};  ///< The first few findings, in words.
@@ -92,9 +103,12 @@ struct AuditResult {
     std::uint64_t doubled() const { return double_rows + std::max(stored_high, counted_high); }
     std::uint64_t ghost() const { return ghost_rows; }
     bool counts_agree() const { return stored_low + stored_high + counted_low + counted_high == 0; }
+    /// Whose number had been right before they were sent, and was not any more.
+    std::uint64_t reads_stale() const { return staleness_ns.count() - staleness_ns.count_in(0); }
+    std::uint64_t told_wrong() const { return stale_reads + wrong_reads + wrong_casts; }
     std::uint64_t breaches() const {
         return drift + wrong_answers + over_admitted + wrong_refusals + keys_without_ttl +
-               rogue_sets + late_writes + wrong_scores;
+               rogue_sets + late_writes + wrong_scores + told_wrong();
     }
     /// Nothing is wrong but what the contract states.
     bool passed() const {

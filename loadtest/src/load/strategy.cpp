@@ -125,6 +125,38 @@ bool is_on_sql(const Strategy& strategy) {
            is_views(strategy);
 }
 
+std::string ReadPromise::str() const {
+    switch (kind) {
+        case Kind::none:
+            return "no count";
+        case Kind::exact:
+            return "exact";
+        case Kind::within:
+            return fmt::format("at most {} s stale", std::chrono::duration<double>(time).count());
+        case Kind::eventual:
+            break;
+    }
+    return "exact in the end";
+}
+
+ReadPromise reads_of(const Strategy& strategy) {
+    using Kind = ReadPromise::Kind;
+    const std::string& way = strategy.way;
+    switch (strategy.workload) {
+        case WorkloadKind::limiter:
+        case WorkloadKind::zset:
+            return {};
+        case WorkloadKind::votes:
+            if (way.starts_with("cached")) return {Kind::within, VotesOptions{}.max_age};
+            return {strategy.store == StoreKind::sql ? Kind::exact : Kind::eventual};
+        case WorkloadKind::counters:
+            break;
+    }
+    // The racy ways of keys that expire, queued adds and write-behind make no promise.
+    const bool exact = strategy.store == StoreKind::sql || way.empty() || way == "ttl";
+    return {exact ? Kind::exact : Kind::eventual};
+}
+
 const std::vector<Strategy>& all_strategies() {
     static const std::vector<Strategy> kAll = make_strategies();
     return kAll;

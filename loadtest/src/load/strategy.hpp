@@ -25,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <hotcount/clock.hpp>
 #include <hotcount/result.hpp>
 #include <optional>
 #include <string>
@@ -58,6 +59,22 @@ struct Strategy {
 bool is_views(const Strategy& strategy);
 /// Whether it has tables.
 bool is_on_sql(const Strategy& strategy);
+
+/// What a read says of the writes that were acknowledged before it was sent.
+struct ReadPromise {
+    enum class Kind : std::uint8_t {
+        none,      ///< It tells no count.
+        exact,     ///< It has them all.
+        within,    ///< It has those that are older than a time.
+        eventual,  ///< Any of them may be missing for a while.
+    };
+    Kind kind{Kind::none};
+    Duration time{0};  ///< within.
+
+    /// For people: "at most 30s stale".
+    std::string str() const;
+};
+ReadPromise reads_of(const Strategy& strategy);
 
 /// All of them, by workload.
 const std::vector<Strategy>& all_strategies();

@@ -133,6 +133,51 @@ json commands_per_operation(const Summary& summary) {
     return operations > 0 ? sent / operations : 0.0;
 }
 
+/// A histogram for people: pairs of 0, 1, 2, 5, 10, 20 ... units, and how many values lie up to there
+/// and above the pair before.
+json steps_of(const Histogram& values, std::int64_t unit) {
+    json steps = json::array();
+    std::size_t cell = 0;
+    const auto until = [&](std::int64_t end) {
+        std::uint64_t count = 0;
+        for (; cell <= Histogram::cell_of(end); ++cell) count += values.count_in(cell);
+        return count;
+    };
+    std::uint64_t left = values.count();
+    std::int64_t end = 0;
+    for (std::int64_t power = unit, digit = 1; left > 0;) {
+        const std::uint64_t count = until(end);
+        left -= count;
+        steps.push_back({static_cast<double>(end) / static_cast<double>(unit), count});
+        end = digit * power;
+        digit = digit == 1 ? 2 : digit == 2 ? 5 : 1;
+        if (digit == 1) power *= 10;
+    }
+    return steps;
+}
+
+/// Of the reads whose numbers were right once.
+json of_reads(const Histogram& values, std::int64_t unit) {
+    const auto at = [&](double quantile) {
+        return static_cast<double>(values.value_at(quantile)) / static_cast<double>(unit);
+    };
+    return {{"p50", at(0.5)},
+            {"p90", at(0.9)},
+            {"p99", at(0.99)},
+            {"p999", at(0.999)},
+            {"max", static_cast<double>(values.max()) / static_cast<double>(unit)},
+            {"up_to", steps_of(values, unit)}};
+}
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+
+json staleness_ms(const AuditResult& found) {
+    return found.reads > 0 ? of_reads(found.staleness_ns, kMillisecond) : json(nullptr);
+}
+json versions_behind(const AuditResult& found) {
+    return found.reads > 0 ? of_reads(found.versions_behind, 1) : json(nullptr);
+}
+
 double per_million(std::uint64_t found, std::uint64_t writes) {
     return writes > 0 ? 1e6 * static_cast<double>(found) / static_cast<double>(writes) : 0.0;
 }
@@ -372,6 +417,9 @@ std::vector<AuditColumn> make_audit_columns() {
         {"ghost", audit(&A::ghost), "ghost", n, kAll, counted},
         {"", [](const A& found) { return found.counts_agree() && found.wrong_answers == 0; },
          "counts right", Format::yes_no, kAll, counted},
+        {"", [](const A& found) { return in_us(found.staleness_ns.value_at(0.99)) * 1e-3; },
+         "stale p99_ms", Format::decimal, kAll, counted},
+        {"told_wrong", audit(&A::told_wrong), "told wrong", n, kAll, counted},
         {"", audit_word, "audit", Format::words, kAll},
         // In JSON alone.
         {"passed", audit(&A::passed)},
@@ -383,6 +431,15 @@ std::vector<AuditColumn> make_audit_columns() {
         {"count_low", audit(&A::counted_low)},
         {"count_high", audit(&A::counted_high)},
         {"wrong_answers", audit(&A::wrong_answers)},
+        {"stale_reads", audit(&A::stale_reads)},
+        {"wrong_reads", audit(&A::wrong_reads)},
+        {"wrong_casts", audit(&A::wrong_casts)},
+        {"casts_checked", audit(&A::casts)},
+        {"reads/checked", audit(&A::reads)},
+        {"reads/stale", audit(&A::reads_stale)},
+        {"reads/never_right", audit(&A::reads_never_right)},
+        {"reads/staleness_ms", staleness_ms},
+        {"reads/versions_behind", versions_behind},
         {"declared", audit(&A::allowed_breaches)},
         {"examples", audit(&A::examples)},
     };

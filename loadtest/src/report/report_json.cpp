@@ -14,12 +14,11 @@ namespace {
 
 using nlohmann::json;
 
-json describe(const Contract& contract) {
-    return {{"strategy", contract.strategy},
-            {"acknowledged", contract.acknowledged},
-            {"may_lose", contract.may_lose},
-            {"durable", contract.durable},
-            {"exact", contract.exact}};
+json describe(const Contract& contract, const std::string& strategy) {
+    const auto known = find_strategy(strategy);
+    return {{"strategy", contract.strategy}, {"acknowledged", contract.acknowledged},
+            {"may_lose", contract.may_lose}, {"durable", contract.durable},
+            {"exact", contract.exact},       {"reads", known ? reads_of(*known).str() : ""}};
 }
 
 json envelope(std::string_view kind, const json& provenance) {
@@ -46,7 +45,7 @@ json describe(const Summary& summary) {
     result["conclusion"] = to_string(summary.conclusion);
     result["reasons"] = summary.reasons;
     if (!summary.trials.empty()) {
-        result["contract"] = describe(summary.trials[0].contract);
+        result["contract"] = describe(summary.trials[0].contract, summary.strategy);
         result["place"] = summary.trials[0].place;
     }
     json& trials = result["trials"] = json::array();
@@ -86,7 +85,7 @@ json run_document(const TrialResult& trial, const json& provenance) {
     document["started"] = trial.started;
     document["settings"] = describe_settings(trial.settings);
     document["place"] = trial.place;
-    document["contract"] = describe(trial.contract);
+    document["contract"] = describe(trial.contract, trial.settings.strategy);
     if (trial.state == RunState::running) return document;
     document["result"] = trial_figures(trial);
     document["audit"] = audit_of(trial);
@@ -141,7 +140,7 @@ json audit_document(const std::vector<FolderAudit>& audits, const json& provenan
         runs.push_back({{"folder", audit.folder.string()},
                         {"state", audit.state},
                         {"settings", describe_settings(audit.settings)},
-                        {"contract", describe(audit.contract)},
+                        {"contract", describe(audit.contract, audit.settings.strategy)},
                         {"audit", audit_figures(audit.result)},
                         {"conclusion", to_string(audit.conclusion)},
                         {"reasons", audit.reasons}});

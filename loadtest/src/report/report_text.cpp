@@ -72,8 +72,37 @@ std::string example_lines(const AuditResult& audit) {
 }
 
 std::string contract_line(std::string_view name, const Contract& contract) {
-    return fmt::format("  {}: when answered, {}; may lose: {}\n", name, contract.acknowledged,
-                       contract.may_lose);
+    std::string line = fmt::format("  {}: when answered, {}; may lose: {}", name,
+                                   contract.acknowledged, contract.may_lose);
+    const auto strategy = find_strategy(name);
+    const ReadPromise reads = strategy ? reads_of(*strategy) : ReadPromise{};
+    if (reads.kind != ReadPromise::Kind::none) line += "; reads: " + reads.str();
+    return line + '\n';
+}
+
+/// How stale what callers were told was.
+std::string reads_line(const AuditResult& audit) {
+    if (audit.reads == 0) return {};
+    const auto ms = [&](double quantile) {
+        return three_digits(static_cast<double>(audit.staleness_ns.value_at(quantile)) * 1e-6);
+    };
+    const auto share = [&](std::uint64_t count) {
+        return 100 * static_cast<double>(count) / static_cast<double>(audit.reads);
+    };
+    const std::uint64_t stale = audit.reads_stale();
+    std::string line = fmt::format("  reads: {} checked, ", whole(audit.reads));
+    if (stale + audit.reads_never_right == 0) return line + "each right when it was asked\n";
+    if (stale > 0) {
+        line +=
+            fmt::format("{:.3g} % stale: p50 {} ms, p99 {} ms, at most {} ms and {} writes behind",
+                        share(stale), ms(0.5), ms(0.99), ms(1),
+                        whole(static_cast<std::uint64_t>(audit.versions_behind.max())));
+    }
+    if (audit.reads_never_right > 0) {
+        line += fmt::format("{}{:.3g} % right at no moment", stale > 0 ? "; " : "",
+                            share(audit.reads_never_right));
+    }
+    return line + '\n';
 }
 
 std::string allowed_or_clean(const AuditResult& audit) {
@@ -211,7 +240,8 @@ std::string run_text(const TrialResult& trial) {
                             whole(settings.max_operations));
     }
     text += '\n' + outcome_table(trial).str();
-    text += '\n' + run_audit_table(trial).str() + example_lines(trial.audit);
+    text +=
+        '\n' + run_audit_table(trial).str() + reads_line(trial.audit) + example_lines(trial.audit);
     text += "\nWhat an acknowledgement means\n" + contract_line(settings.strategy, trial.contract);
     for (const std::string& reason : trial.reasons) {
         text += fmt::format("{}: {}\n", to_string(trial.conclusion), reason);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "checkers/answers_audit.hpp"
 #include "checkers/audit.hpp"
 #include "load/batches.hpp"
 #include "load/processes.hpp"
@@ -72,6 +73,9 @@ std::string broken_reason(const AuditResult& audit) {
     add(audit.rogue_sets, "rogue sets");
     add(audit.late_writes, "late writes");
     add(audit.wrong_scores, "wrong scores");
+    add(audit.stale_reads, "reads staler than promised");
+    add(audit.wrong_reads, "reads that were never right");
+    add(audit.wrong_casts, "casts told wrong");
     add(audit.allowed_breaches, "of these allowed by the contract");
     return reason;
 }
@@ -84,6 +88,13 @@ std::string fresh_key_prefix() {
     return fmt::format("hotcount-load:{:x}-{:x}-{}:",
                        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), getpid(),
                        ++runs);
+}
+
+/// What is there, and what callers were told.
+Result<AuditResult> audit_all(Target& target, const Ledger& ledger) {
+    HOTCOUNT_TRY_ASSIGN(AuditResult result, target.audit(ledger));
+    if (const auto rules = target.answer_rules(ledger)) audit_answers(ledger, *rules, result);
+    return result;
 }
 
 Result<void> write_evidence(const Target& target, const fs::path& folder) {
@@ -276,7 +287,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     // A server that does not answer any more may take its time to say so.
     trial.stats = spent(before, target.stats());
     const StopWatch audit;
-    auto audited = target.audit(*ledger);
+    auto audited = audit_all(target, *ledger);
     trial.audit_s = audit.seconds();
     note(trial, "audit impossible", audited);
     if (audited) {
@@ -380,7 +391,7 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
                         reopen_target(audit.settings, folder));
     audit.contract = target->contract();
-    HOTCOUNT_TRY_ASSIGN(audit.result, target->audit(*ledger));
+    HOTCOUNT_TRY_ASSIGN(audit.result, audit_all(*target, *ledger));
     if (!audit.result.passed()) {
         audit.conclusion = Conclusion::broken;
         audit.reasons.push_back(broken_reason(audit.result));

@@ -66,6 +66,14 @@ class CountersTarget final : public StoreTarget {
         return result;
     }
 
+    /// The values of keys that expire under the load are no sums.
+    std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const override {
+        if (expires() && settings_.life > Duration{0}) return {};
+        AnswerRules rules = rules_for(strategy_, settings_.traffic.items);
+        rules.may_be_wrong = racy();
+        return rules;
+    }
+
   private:
     CountersTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
                    std::shared_ptr<Counter> counter)
@@ -107,6 +115,10 @@ class RetryTarget final : public StoreTarget {
         AuditResult result = audit_counters(ledger, values, false);
         result.queued = queued;
         return result;
+    }
+
+    std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const override {
+        return rules_for(strategy_, settings_.traffic.items);
     }
 
   private:

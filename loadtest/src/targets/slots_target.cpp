@@ -64,6 +64,10 @@ class SlotsTarget final : public Target {
         return audit_counters(ledger, values, false);
     }
 
+    std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const override {
+        return rules_for(find_strategy(settings_.strategy).value(), settings_.traffic.items);
+    }
+
     Result<void> clean_up() override {
         if (!file_.empty() || settings_.leaves_tables()) return {};
         const std::string& table = counter_->options().table;

@@ -92,7 +92,7 @@ class LimiterTarget final : public StoreTarget {
             HOTCOUNT_TRY_ASSIGN(after_, clock_offset());
         }
         const LimiterRules rules = rules_of(ledger);
-        const WritesByItem writes(ledger, settings_.traffic.items);
+        const CallsByItem writes(ledger, settings_.traffic.items);
         AuditResult result;
         writes.count_into(result);
         std::vector<LimiterHit> hits;
@@ -250,7 +250,7 @@ class SetsTarget final : public StoreTarget {
     }
 
     Result<AuditResult> audit(const Ledger& ledger) override {
-        const WritesByItem writes(ledger, settings_.traffic.items);
+        const CallsByItem writes(ledger, settings_.traffic.items);
         AuditResult result;
         writes.count_into(result);
         std::vector<SetWrite> set_writes;

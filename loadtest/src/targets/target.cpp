@@ -97,9 +97,9 @@ class VotesTarget final : public Target {
             own = std::make_unique<PlainVotes>(database, votes->options(),
                                                store ? store->client() : nullptr, settings.timeout);
         }
-        return std::unique_ptr<VotesTarget>(new VotesTarget(std::move(database), std::move(votes),
-                                                            std::move(file), std::move(store),
-                                                            std::move(own), settings));
+        return std::unique_ptr<VotesTarget>(
+            new VotesTarget(strategy, std::move(database), std::move(votes), std::move(file),
+                            std::move(store), std::move(own), settings));
     }
 
     Result<void> set_up(std::uint64_t items) {
@@ -151,6 +151,13 @@ class VotesTarget final : public Target {
         if (callers_died(ledger)) excuse_unanswered(result);
         return result;
     }
+    std::optional<AnswerRules> answer_rules(const Ledger& ledger) const override {
+        AnswerRules rules = rules_for(strategy_, items_);
+        const bool drifts =
+            strategy_.way == "seed_cached" || votes_->options().strategy == VoteStrategy::cached;
+        rules.may_be_wrong = drifts && (plain_ || callers_died(ledger));
+        return rules;
+    }
     Result<void> clean_up() override {
         if (plain_) HOTCOUNT_TRY(plain_->clean_up());
         if (store_ && !keep_keys_) HOTCOUNT_TRY(store_->remove_keys());
@@ -181,10 +188,13 @@ class VotesTarget final : public Target {
         result.stored_low = result.stored_high = result.counted_low = result.counted_high = 0;
     }
 
-    VotesTarget(std::shared_ptr<sql::Database> database, std::shared_ptr<Votes> votes,
-                std::filesystem::path file, std::optional<StoreHandle> store,
-                std::unique_ptr<PlainVotes> plain, const TrialSettings& settings)
-        : database_(std::move(database)),
+    VotesTarget(Strategy strategy, std::shared_ptr<sql::Database> database,
+                std::shared_ptr<Votes> votes, std::filesystem::path file,
+                std::optional<StoreHandle> store, std::unique_ptr<PlainVotes> plain,
+                const TrialSettings& settings)
+        : strategy_(std::move(strategy)),
+          items_(settings.traffic.items),
+          database_(std::move(database)),
           votes_(votes),
           file_(std::move(file)),
           store_(std::move(store)),
@@ -194,6 +204,8 @@ class VotesTarget final : public Target {
           keep_tables_(settings.leaves_tables()),
           driver_(votes, settings.timeout) {}
 
+    Strategy strategy_;
+    std::uint64_t items_;
     std::shared_ptr<sql::Database> database_;
     std::shared_ptr<Votes> votes_;
     std::filesystem::path file_;  // Empty on a server.
@@ -208,6 +220,16 @@ class VotesTarget final : public Target {
 };
 
 }  // namespace
+
+AnswerRules rules_for(const Strategy& strategy, std::uint64_t items) {
+    AnswerRules rules;
+    rules.items = items;
+    rules.adds = strategy.workload == WorkloadKind::counters;
+    const ReadPromise promise = reads_of(strategy);
+    if (promise.kind == ReadPromise::Kind::exact) rules.reads_within = Duration{0};
+    if (promise.kind == ReadPromise::Kind::within) rules.reads_within = promise.time;
+    return rules;
+}
 
 Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder) {

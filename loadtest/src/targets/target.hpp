@@ -10,9 +10,11 @@
 #include <hotcount/votes.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "checkers/checker.hpp"
+#include "checkers/read_checker.hpp"
 #include "load/driver.hpp"
 #include "load/ledger.hpp"
 #include "load/planner.hpp"
@@ -41,6 +43,8 @@ class Target {
     virtual Result<void> begin() { return {}; }
     /// Brings all counts up to date, then compares everything with the ledger. Nobody may write.
     virtual Result<AuditResult> audit(const Ledger& ledger) = 0;
+    /// What the answers in the ledger are held to; none: they say nothing that could be checked.
+    virtual std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const { return {}; }
     /// What an audit needs to know and does not find in the store; null: nothing. Asked after begin()
     /// and after the audit, and given to a target that is opened again.
     virtual nlohmann::json evidence() const { return nullptr; }
@@ -48,6 +52,9 @@ class Target {
     /// After the audit: takes away what the run left on a server, unless it is to be kept.
     virtual Result<void> clean_up() { return {}; }
 };
+
+/// What a strategy's answers are held to.
+AnswerRules rules_for(const Strategy& strategy, std::uint64_t items);
 
 /// A target for a new run: makes the tables and the items; refuses tables in use. `folder` is
 /// where its own database goes unless the settings name another.

@@ -77,6 +77,10 @@ class ViewsTarget final : public Target {
         return audit_counters(ledger, values, false);
     }
 
+    std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const override {
+        return rules_for(find_strategy(settings_.strategy).value(), settings_.traffic.items);
+    }
+
     Result<void> clean_up() override {
         if (!settings_.leaves_keys()) HOTCOUNT_TRY(store_.remove_keys());
         if (!file_.empty() || settings_.leaves_tables()) return {};

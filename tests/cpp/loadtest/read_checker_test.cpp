@@ -1,0 +1,250 @@
+// What callers were told against what they can have been told: each history here has an answer that a
+// person can work out.
+#include "checkers/read_checker.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace hotcount::loadtest {
+namespace {
+
+using std::chrono::nanoseconds;
+using testing::Contains;
+using testing::HasSubstr;
+
+constexpr std::int64_t kItem = 7;
+
+AnswerRules exact(bool adds) {
+    AnswerRules rules;
+    rules.adds = adds;
+    rules.reads_within = Duration{0};
+    return rules;
+}
+
+AnswerRules eventual(bool adds) {
+    AnswerRules rules;
+    rules.adds = adds;
+    return rules;
+}
+
+Attempt add(std::int64_t value, std::int64_t sent, std::int64_t done) {
+    return {kItem, 0, value, sent, done, Status::ok};
+}
+Attempt vote(std::int64_t user, std::int64_t value, std::int64_t sent, std::int64_t done) {
+    return {kItem, user, value, sent, done, Status::ok};
+}
+Attempt unanswered(Attempt attempt) {
+    attempt.status = Status::unknown;
+    return attempt;
+}
+
+AuditResult reads(const std::vector<Attempt>& writes, const std::vector<Read>& asked,
+                  const AnswerRules& rules) {
+    AuditResult result;
+    check_reads(kItem, writes, asked, rules, result);
+    EXPECT_EQ(result.reads, asked.size());
+    return result;
+}
+
+/// One read alone, from `sent` to `sent` + 1.
+AuditResult read(const std::vector<Attempt>& writes, std::int64_t number, std::int64_t sent,
+                 const AnswerRules& rules) {
+    return reads(writes, {{number, sent, sent + 1, false}}, rules);
+}
+
+TEST(ReadChecker, AReadHasWhatWasDoneAndMayHaveWhatWasBegun) {
+    const std::vector<Attempt> writes = {add(1, 10, 20), add(1, 30, 40)};
+    for (const auto& [number, sent, right] : std::vector<std::tuple<int, int, bool>>{
+             {0, 5, true},    // Before anything.
+             {1, 5, false},   // Too early.
+             {0, 15, true},   // The add is under way: not in it yet, ...
+             {1, 15, true},   // ... or already.
+             {0, 25, false},  // It was acknowledged.
+             {1, 25, true},
+             {2, 25, false},  // The second one has not begun.
+             {1, 35, true},
+             {2, 35, true},
+             {1, 45, false},
+             {2, 45, true}}) {
+        const AuditResult result = read(writes, number, sent, exact(true));
+        EXPECT_EQ(result.passed(), right) << number << " at " << sent;
+    }
+}
+
+TEST(ReadChecker, AReadThatMeetsAnEdgeBelongsToBothSides) {
+    const std::vector<Attempt> writes = {add(1, 10, 20)};
+    EXPECT_TRUE(reads(writes, {{1, 5, 10, false}}, exact(true)).passed());
+    EXPECT_TRUE(reads(writes, {{0, 20, 25, false}}, exact(true)).passed());
+    EXPECT_FALSE(reads(writes, {{0, 21, 25, false}}, exact(true)).passed());
+}
+
+TEST(ReadChecker, ALongReadMayHaveAnyNumberThatWasRightMeanwhile) {
+    const std::vector<Attempt> writes = {add(1, 10, 11), add(1, 20, 21), add(-1, 30, 31)};
+    for (const std::int64_t number : {0, 1, 2}) {
+        EXPECT_TRUE(reads(writes, {{number, 5, 35, false}}, exact(true)).passed()) << number;
+    }
+    EXPECT_FALSE(reads(writes, {{3, 5, 35, false}}, exact(true)).passed());
+    EXPECT_FALSE(reads(writes, {{0, 12, 35, false}}, exact(true)).passed());
+}
+
+TEST(ReadChecker, StalenessIsHowLongTheNumberHadBeenWrong) {
+    const std::vector<Attempt> writes = {add(1, 100, 200), add(1, 300, 400), add(1, 500, 600)};
+    const AuditResult result = read(writes, 1, 1000, eventual(true));
+    EXPECT_TRUE(result.passed()) << "it promised nothing";
+    EXPECT_EQ(result.reads_stale(), 1U);
+    EXPECT_EQ(result.staleness_ns.max(), 600) << "1 was right until 400";
+    EXPECT_EQ(result.versions_behind.max(), 2);
+    EXPECT_EQ(result.reads_never_right, 0U);
+
+    AnswerRules within = eventual(true);
+    within.reads_within = nanoseconds{600};
+    EXPECT_TRUE(read(writes, 1, 1000, within).passed());
+    within.reads_within = nanoseconds{599};
+    const AuditResult late = read(writes, 1, 1000, within);
+    EXPECT_EQ(late.stale_reads, 1U);
+    EXPECT_THAT(late.examples, Contains(HasSubstr("stale: item 7")));
+    EXPECT_FALSE(reads(writes, {{1, 1000, 1001, true}}, within).passed()) << "it said exact";
+}
+
+TEST(ReadChecker, TheLastTimeCountsIfANumberWasRightTwice) {
+    const std::vector<Attempt> writes = {add(1, 10, 20), add(-1, 30, 40), add(1, 50, 60)};
+    const AuditResult result = read(writes, 0, 100, eventual(true));
+    EXPECT_EQ(result.staleness_ns.max(), 40);
+    EXPECT_EQ(result.versions_behind.max(), 1);
+}
+
+TEST(ReadChecker, ANumberThatNoMomentGivesIsWrongWhereMoreIsPromised) {
+    const std::vector<Attempt> writes = {add(1, 10, 20), add(-1, 30, 40)};
+    // Without the first add, as somebody may see it who gets the second one sooner.
+    EXPECT_TRUE(read(writes, -1, 100, eventual(true)).passed());
+    EXPECT_EQ(read(writes, -1, 100, eventual(true)).reads_never_right, 1U);
+    EXPECT_EQ(read(writes, -1, 100, exact(true)).wrong_reads, 1U);
+    // Nobody sent what this counts.
+    const AuditResult wrong = read(writes, 1'000'001, 100, eventual(true));
+    EXPECT_EQ(wrong.wrong_reads, 1U);
+    EXPECT_FALSE(wrong.passed());
+    EXPECT_THAT(wrong.examples, Contains(HasSubstr("never right; then it had 0 to 0")));
+    AnswerRules drifts = eventual(true);
+    drifts.may_be_wrong = true;
+    EXPECT_TRUE(read(writes, 1'000'001, 100, drifts).passed());
+}
+
+TEST(ReadChecker, AWriteWithoutAnAnswerMayComeAtAnyTimeOrNever) {
+    const std::vector<Attempt> writes = {unanswered(add(1, 10, 20)), add(1, 30, 40)};
+    for (const std::int64_t number : {1, 2}) {
+        EXPECT_TRUE(read(writes, number, 1000, exact(true)).passed()) << number;
+    }
+    EXPECT_FALSE(read(writes, 0, 1000, exact(true)).passed());
+    EXPECT_FALSE(read(writes, 3, 1000, exact(true)).passed());
+    // It may have come between two reads.
+    EXPECT_TRUE(reads(writes, {{1, 100, 110, false}, {2, 120, 130, false}}, exact(true)).passed());
+    const std::vector<Attempt> votes = {vote(1, 1, 10, 20), unanswered(vote(1, 0, 30, 40)),
+                                        vote(2, 1, 50, 60)};
+    for (const std::int64_t number : {1, 2}) {
+        EXPECT_TRUE(read(votes, number, 1000, exact(false)).passed()) << number;
+    }
+}
+
+TEST(ReadChecker, AVoteThatIsCastAgainCountsOnce) {
+    const std::vector<Attempt> votes = {vote(1, 1, 10, 20), vote(1, 1, 30, 40), vote(2, 1, 50, 60)};
+    EXPECT_TRUE(read(votes, 2, 100, exact(false)).passed());
+    EXPECT_FALSE(read(votes, 3, 100, exact(false)).passed());
+    EXPECT_EQ(read(votes, 3, 100, eventual(false)).wrong_reads, 1U) << "two users, three votes";
+    // What the second cast did not change is no version that a read could lack.
+    EXPECT_EQ(read(votes, 1, 100, eventual(false)).versions_behind.max(), 1);
+}
+
+TEST(ReadChecker, OfTwoCastsAtOnceEitherMayBeTheLast) {
+    std::vector<Attempt> votes = {vote(1, 1, 10, 30), vote(1, 0, 20, 40)};
+    for (const std::int64_t number : {0, 1}) {
+        EXPECT_TRUE(read(votes, number, 100, exact(false)).passed()) << number;
+    }
+    // One that comes after both of them decides.
+    votes.push_back(vote(1, 0, 50, 60));
+    EXPECT_TRUE(read(votes, 0, 100, exact(false)).passed());
+    const AuditResult stale = read(votes, 1, 100, exact(false));
+    EXPECT_EQ(stale.stale_reads, 1U);
+    EXPECT_EQ(stale.staleness_ns.max(), 40);
+}
+
+TEST(ReadChecker, ACountThatIsMovedAndMovedBackIsFound) {
+    const std::vector<Attempt> writes = {add(1, 10, 20), add(1, 30, 40), add(1, 50, 60)};
+    const AuditResult result = reads(
+        writes, {{1, 25, 26, false}, {1'000'002, 45, 46, false}, {3, 65, 66, false}}, exact(true));
+    EXPECT_EQ(result.wrong_reads, 1U);
+    EXPECT_EQ(result.stale_reads, 0U);
+}
+
+CastCall told(const Attempt& attempt, std::int64_t previous) {
+    const std::int64_t now = attempt.value;
+    return {attempt, true, now != previous, now != 0, previous, now};
+}
+CastCall silent(const Attempt& attempt) { return {attempt, false, false, false, 0, 0}; }
+
+AuditResult casts(std::vector<CastCall> calls) {
+    AuditResult result;
+    check_casts(calls, exact(false), result);
+    return result;
+}
+
+TEST(CastChecker, EachCastFollowsOneBeforeIt) {
+    EXPECT_TRUE(casts({told(vote(1, 1, 10, 20), 0), told(vote(1, 0, 30, 40), 1),
+                       told(vote(1, 0, 50, 60), 0)})
+                    .passed());
+    EXPECT_EQ(casts({told(vote(1, 1, 10, 20), 1)}).wrong_casts, 1U) << "there was no vote before";
+    EXPECT_EQ(casts({told(vote(1, 1, 10, 20), 0), told(vote(1, 0, 30, 40), 0)}).wrong_casts, 1U);
+    EXPECT_EQ(casts({told(vote(1, 1, 10, 20), 0), told(vote(1, 0, 30, 40), 1),
+                     told(vote(1, 1, 50, 60), 1)})
+                  .wrong_casts,
+              1U)
+        << "the vote in between was replaced";
+}
+
+TEST(CastChecker, CastsAtOnceComeInOneOrderAndNotInTwo) {
+    const Attempt first = vote(1, 1, 10, 30);
+    const Attempt second = vote(1, 0, 20, 40);
+    EXPECT_TRUE(casts({told(first, 0), told(second, 1)}).passed());
+    EXPECT_TRUE(casts({told(second, 0), told(first, 0)}).passed());
+    const Attempt again = vote(1, 1, 20, 40);
+    EXPECT_TRUE(casts({told(first, 0), told(again, 1)}).passed());
+    const AuditResult both = casts({told(first, 0), told(again, 0)});
+    EXPECT_EQ(both.wrong_casts, 1U) << "one of two equal ones changed nothing";
+    EXPECT_THAT(both.examples, Contains(HasSubstr("changes that come to 2")));
+    EXPECT_EQ(casts({told(first, 1), told(again, 1)}).wrong_casts, 1U) << "one of them changed it";
+}
+
+TEST(CastChecker, OneWithoutAnAnswerMayStandBetweenAnyTwo) {
+    EXPECT_TRUE(casts({told(vote(1, 1, 10, 20), 0), silent(unanswered(vote(1, 0, 30, 40))),
+                       told(vote(1, 1, 50, 60), 0), told(vote(1, 1, 70, 80), 1)})
+                    .passed());
+    EXPECT_TRUE(casts({told(vote(1, 1, 10, 20), 0), silent(unanswered(vote(1, 0, 30, 40))),
+                       told(vote(1, 1, 50, 60), 1), told(vote(1, 1, 70, 80), 0)})
+                    .passed());
+}
+
+TEST(CastChecker, AnAnswerAgreesWithItself) {
+    CastCall cast = told(vote(1, 1, 10, 20), 0);
+    cast.changed = false;
+    const AuditResult result = casts({cast});
+    EXPECT_EQ(result.wrong_casts, 1U);
+    EXPECT_THAT(result.examples, Contains(HasSubstr("does not agree with itself")));
+    cast = told(vote(1, 1, 10, 20), 0);
+    cast.counted = false;
+    EXPECT_EQ(casts({cast}).wrong_casts, 1U);
+    cast = told(vote(1, 1, 10, 20), 0);
+    cast.now = 0;
+    EXPECT_EQ(casts({cast}).wrong_casts, 1U);
+}
+
+TEST(CastChecker, NothingIsHeldAgainstCastsThatWereToldNothing) {
+    const AuditResult result = casts({silent(vote(1, 1, 10, 20)), silent(vote(1, 0, 30, 40))});
+    EXPECT_TRUE(result.passed());
+    EXPECT_EQ(result.casts, 0U);
+}
+
+}  // namespace
+}  // namespace hotcount::loadtest
