@@ -7,7 +7,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
+#include <tuple>
 #include <vector>
+
+#include "load/strategy.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -177,6 +181,23 @@ TEST(ReadChecker, ACountThatIsMovedAndMovedBackIsFound) {
         writes, {{1, 25, 26, false}, {1'000'002, 45, 46, false}, {3, 65, 66, false}}, exact(true));
     EXPECT_EQ(result.wrong_reads, 1U);
     EXPECT_EQ(result.stale_reads, 0U);
+}
+
+TEST(ReadPromise, EveryStrategyThatTellsACountSaysWhatItsReadsAre) {
+    std::vector<std::string> exact_ones;
+    for (const Strategy& strategy : all_strategies()) {
+        const ReadPromise promise = reads_of(strategy);
+        const bool counts =
+            strategy.workload == WorkloadKind::votes || strategy.workload == WorkloadKind::counters;
+        EXPECT_EQ(promise.kind != ReadPromise::Kind::none, counts) << strategy.name;
+        if (promise.kind == ReadPromise::Kind::exact) exact_ones.push_back(strategy.name);
+    }
+    EXPECT_THAT(exact_ones, testing::UnorderedElementsAre(
+                                "naive", "slotted", "batched", "batched/async", "insert_only",
+                                "memory", "redis", "memory/ttl", "redis/ttl", "slots/sticky",
+                                "slots/random", "slots/adaptive"));
+    EXPECT_EQ(reads_of(find_strategy("redis/cached").value()).str(), "at most 30 s stale");
+    EXPECT_EQ(reads_of(find_strategy("redis/write_behind").value()).str(), "exact in the end");
 }
 
 CastCall told(const Attempt& attempt, std::int64_t previous) {

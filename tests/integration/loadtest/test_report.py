@@ -99,6 +99,8 @@ def test_runs_and_comparisons_are_one_file(
     assert "The audit found every promise kept: nothing acknowledged was lost or doubled." in body
     assert body.count('role="img"') == 2 + 2, "latency and time of the run; rates and latency"
     assert "batched was the fastest with" in body
+    assert body.count("<th>stale reads</th>") == 2
+    assert "<td>exact</td>" in body
 
 
 def changed(folder: Path, to: Path, name: str, **what: Any) -> Path:
@@ -115,7 +117,10 @@ def changed(folder: Path, to: Path, name: str, **what: Any) -> Path:
 
 
 def test_what_the_audit_found_is_said_first(open_run: Path, tmp_path: Path) -> None:
-    audit = {**json.loads((open_run / "run.json").read_text())["audit"], "passed": False, "lost": 3}
+    kept = json.loads((open_run / "run.json").read_text())["audit"]
+    reads = {**kept["reads"], "checked": 200, "stale": 4, "never_right": 1}
+    reads["staleness_ms"]["p99"] = 312.4
+    audit = {**kept, "passed": False, "lost": 3, "reads": reads}
     why = ["the audit found 3 lost, <b>0</b> double"]
     broken = changed(
         open_run, tmp_path / "broken", "run.json", audit=audit, conclusion="broken", reasons=why
@@ -126,6 +131,7 @@ def test_what_the_audit_found_is_said_first(open_run: Path, tmp_path: Path) -> N
     assert "broken</span></h2>" in body
     assert "The audit found a broken promise of batched." in body
     assert "3 lost, &lt;b&gt;0&lt;/b&gt; double" in body
+    assert "<td>2 %, p99 312 ms; 1 never right</td>" in body
 
 
 def test_a_run_that_was_killed_is_shown_as_one(open_run: Path, tmp_path: Path) -> None:
