@@ -46,7 +46,6 @@ setup:
 build: setup
 	.venv/bin/python -m pip install -v --no-build-isolation --no-deps --disable-pip-version-check \
 	    --config-settings=build-dir=$(BUILD) --config-settings=build.verbose=false \
-	    --config-settings='install.components=python;loadtest' \
 	    --config-settings=cmake.define.HOTCOUNT_LOADTEST=ON \
 	    --config-settings=cmake.define.HOTCOUNT_MICRO=ON \
 	    --config-settings=cmake.define.HOTCOUNT_TESTS=ON \

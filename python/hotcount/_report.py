@@ -162,7 +162,7 @@ def _percentiles(
 
 def _latency(figures: dict[str, Any]) -> dict[str, Any]:
     """From the intended time where there was one, as the tables of hotcount-load show it."""
-    response: dict[str, Any] = figures["response_us"]
+    response: dict[str, Any] = figures.get("response_us", {"count": 0})
     service: dict[str, Any] = figures["service_us"]
     return response if response["count"] else service
 
@@ -210,7 +210,7 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         return ()
     latency = _latency(figures)
     done = figures["operations"]
-    unserved = figures["offered"]["censored"]
+    unserved = figures["offered"]["censored"] if "offered" in figures else 0
     window = figures["window_s"]
     rate = (done["votes_ok"] + done["unvotes_ok"]) / window if window else 0.0
     row = Row(
@@ -304,8 +304,9 @@ def read(folder: Path) -> Measured:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add: Any = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN", help="a folder that --out kept")
-    add("-o", "--output", type=Path, required=True, metavar="FILE", help="the HTML file to write")
+    add("runs", nargs="*", type=Path, metavar="RUN", help="a folder that --out kept")
+    add("-o", "--output", type=Path, metavar="FILE", help="the HTML file to write")
+    add("--check", action="store_true", help="only say whether a report could be written here")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -313,6 +314,10 @@ def run(options: argparse.Namespace) -> int:
     for needed in ("plotly", "hdrh"):
         if importlib.util.find_spec(needed) is None:
             raise hotcount.ConfigError(f"a report needs {needed}: pip install 'hotcount[report]'")
+    if options.check:
+        return 0
+    if not options.runs or options.output is None:
+        raise hotcount.ConfigError("a report needs a RUN and -o FILE")
     from hotcount import _report_page
 
     page = _report_page.html([read(folder) for folder in options.runs])

@@ -141,7 +141,10 @@ def load_program() -> str | None:
 def load(arguments: Sequence[str]) -> int:
     program = load_program()
     if program is None:
-        say("hotcount load: hotcount-load is not installed; `make build` puts it beside hotcount")
+        say(
+            "hotcount load: hotcount-load is not installed: the build did not find its libraries "
+            "(CLI11, fmt, nlohmann-json, zlib; `scripts/setup demo` installs them)"
+        )
         return INCONCLUSIVE
     sys.stdout.flush()
     os.execv(program, [program, *arguments])

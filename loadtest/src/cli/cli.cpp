@@ -330,10 +330,12 @@ Result<Settings> interpret(Command command, const Given& given) {
     HOTCOUNT_TRY(read(given, "rounds", parse_count, settings.rounds));
     HOTCOUNT_TRY(check_range<std::uint32_t>("rounds", settings.rounds, 1, kMostRounds));
     if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
+    if (const auto html = given.find("html"); html != given.end()) settings.html = html->second;
     if (canonical) {
         HOTCOUNT_TRY(read_traffic(given, settings.trial));
         HOTCOUNT_TRY(read_load(given, true, settings.trial));
         settings.trial.keep = settings.out.has_value();
+        settings.trial.keep_series = settings.html.has_value();
         return settings;
     }
     HOTCOUNT_TRY(read_stores(given, settings));
@@ -347,6 +349,7 @@ Result<Settings> interpret(Command command, const Given& given) {
         HOTCOUNT_TRY(read_load(given, false, group.trial));
         HOTCOUNT_TRY(place_faults(given, group.trial));
         group.trial.keep = settings.out.has_value();
+        group.trial.keep_series = settings.html.has_value();
     }
     settings.trial = settings.groups.front().trial;
     return settings;

@@ -11,6 +11,7 @@
 
 #include "load/run_folder.hpp"
 #include "report/compare.hpp"
+#include "report/html_report.hpp"
 #include "report/machine.hpp"
 #include "report/progress.hpp"
 #include "report/report_json.hpp"
@@ -39,12 +40,26 @@ class Program {
                        *why);
             return kInconclusive;
         }
+        std::filesystem::path drawer;
+        if (settings_.html) {
+            auto found = find_drawer();
+            if (!found) return fail(found.error());
+            drawer = std::move(*found);
+        }
         auto folder = RunFolder::make(settings_.out);
         if (!folder) return fail(folder.error());
         if (auto started = start_servers(*folder); !started) return fail(started.error());
         const nlohmann::json provenance = describe_provenance(settings_.command_line);
-        const int code = settings_.command == Command::run ? run(*folder, provenance)
-                                                           : compare(*folder, provenance);
+        int code = settings_.command == Command::run ? run(*folder, provenance)
+                                                     : compare(*folder, provenance);
+        if (measured_ && settings_.html) {
+            // What was measured stays as it is: the page is one more way to look at it.
+            const auto drawn = write_html(drawer, folder->path(), *settings_.html);
+            if (!drawn) {
+                fmt::print(log_, "hotcount-load: no page: {}\n", drawn.error().message);
+                if (code == 0) code = kInconclusive;
+            }
+        }
         if (measured_ && !folder->temporary()) say_where(folder->path());
         return code;
     }

@@ -73,6 +73,8 @@ struct TrialSettings {
     /// The run is kept for a later audit: keys and tables stay on a server that was there before.
     /// What a private Redis holds goes into the folder: targets/redis_dump.hpp.
     bool keep{false};
+    /// How it went second by second is kept too: a page is drawn from it. `keep` implies that.
+    bool keep_series{false};
     /// The time to live of counters that have one. 0: longer than the run.
     Duration life{0};
     /// Of sorted sets, for the methods that have one. None: the library's own.
@@ -118,7 +120,8 @@ struct Settings {
     std::uint32_t rounds{5};
     TrialSettings trial{};              ///< Of the first group; the canonical comparison's own.
     std::vector<ServerKind> managed{};  ///< Private servers to start.
-    std::optional<std::filesystem::path> out{};  ///< None: a temporary folder.
+    std::optional<std::filesystem::path> out{};   ///< None: a temporary folder.
+    std::optional<std::filesystem::path> html{};  ///< The page to write.
     std::filesystem::path audit_folder{};
     bool json{false};
     ProgressMode progress{ProgressMode::line};

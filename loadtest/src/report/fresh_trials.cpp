@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "run_series.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
@@ -59,7 +61,11 @@ Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
     HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_trial(settings, folder, context_.provenance, hooks));
     context_.progress.end(trial);
     if (!context_.keep) {
-        fs::remove_all(folder, failed);
+        for (const auto& each : fs::directory_iterator(folder, failed)) {
+            if (settings.keep_series && each.path().filename() == kResponseFile) continue;
+            fs::remove_all(each.path(), failed);
+        }
+        if (!settings.keep_series) fs::remove(folder, failed);
         if (!database.empty()) remove_database(database);
     }
     return trial;

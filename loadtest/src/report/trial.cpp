@@ -280,7 +280,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     trial.problems.pop_back();
     // Without it the verdict may find no room; what is kept by now stays.
     (void)reserve_json(folder / kRunFile);
-    if (settings.keep) {
+    if (settings.keep || settings.keep_series) {
         note(trial, "how it went could not be kept", write_series(*ledger, settings, folder));
     }
 

@@ -15,7 +15,7 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from hotcount._report import read
 
-from tests.support.load_generator import FAILED, OK, SMALL, read_ledger, run
+from tests.support.load_generator import FAILED, OK, SMALL, program, read_ledger, run
 
 # Passed; or this machine was too busy for the rate, and what is there was measured all the same.
 MEASURED = (0, 3)
@@ -188,3 +188,36 @@ def test_a_file_that_cannot_be_written_is_named(open_run: Path, tmp_path: Path) 
     done = report(open_run, "-o", tmp_path / "nowhere" / "report.html")
     assert done.returncode == 2
     assert "nowhere/report.html: No such file or directory" in done.stderr
+
+
+def test_html_draws_a_run_that_is_not_kept_and_one_that_is(tmp_path: Path) -> None:
+    page, folder = tmp_path / "page.html", tmp_path / "compared"
+    done = run("run", "-s", "memory", "-d", "1200ms", *SMALL, "--html", str(page))
+    assert done.returncode in MEASURED, done.stderr
+    body = page.read_text(encoding="utf-8").partition("<body>")[2]
+    assert body.count('role="img"') == 2, "latency and time"
+    options = ("--rounds", "1", "-d", "200ms", "--out", str(folder), "--html", str(page))
+    done = run("compare", "-s", "memory,memory/ttl", *SMALL, *options)
+    assert done.returncode in MEASURED, done.stderr
+    assert "Writes per second, in the same rounds" in page.read_text(encoding="utf-8")
+
+
+def test_without_the_package_html_is_refused_before_the_load(tmp_path: Path) -> None:
+    alone = tmp_path / "bin"
+    alone.mkdir()
+    shutil.copy(program(), alone)
+    done = subprocess.run(
+        [alone / "hotcount-load", "run", "-s", "memory", "--out", tmp_path / "run", "--html", "x"],
+        capture_output=True, text=True, timeout=60, env={"PATH": str(alone)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "hotcount[report]" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_page_that_cannot_be_written_takes_no_result_away(tmp_path: Path) -> None:
+    where = tmp_path / "nowhere" / "page.html"
+    done = run("run", "-s", "memory", "-d", "200ms", *SMALL, "--html", str(where))
+    assert done.returncode == 3
+    assert "no page" in done.stderr
+    assert "memory" in done.stdout
