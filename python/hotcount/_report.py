@@ -51,6 +51,12 @@ class Row:
     reads: str
     reasons: tuple[str, ...]
     percentiles: tuple[tuple[float, float], ...]
+    cpu_us: float | None  # Of the generator with the library in it, for each call.
+    transactions_per_write: float | None  # None: none were counted.
+    # Of 100 reads, 99 had a number that was right so many ms before they were sent, or later; and
+    # how many reads were stale by at most so many ms. None, empty: no reads were checked.
+    stale_p99_ms: float | None
+    staleness: tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,22 @@ def _reads(audit: dict[str, Any] | None) -> str:
     return f"{said}; {never:,} never right" if never else said
 
 
+def _staleness(audit: dict[str, Any] | None) -> dict[str, Any]:
+    """As Row has it."""
+    reads = (audit or {}).get("reads", {})
+    if not reads.get("checked"):
+        return {"stale_p99_ms": None, "staleness": ()}
+    found = reads["staleness_ms"]
+    return {
+        "stale_p99_ms": found["p99"],
+        "staleness": tuple((ms, count) for ms, count in found["up_to"]),
+    }
+
+
+def _inverse(number: float | None) -> float | None:
+    return 1 / number if number else None
+
+
 def _load(settings: dict[str, Any]) -> str:
     rate = settings["rate_per_s"]
     loop = (
@@ -212,7 +234,9 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
     done = figures["operations"]
     unserved = figures["offered"]["censored"] if "offered" in figures else 0
     window = figures["window_s"]
-    rate = (done["votes_ok"] + done["unvotes_ok"]) / window if window else 0.0
+    written = done["votes_ok"] + done["unvotes_ok"]
+    answered = written + done["reads_ok"]
+    rate = written / window if window else 0.0
     row = Row(
         strategy=settings["strategy"],
         place=document["place"],
@@ -229,6 +253,9 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         reads=_reads(document.get("audit")),
         reasons=tuple(document["reasons"]),
         percentiles=_percentiles([folder], settings["warmup_s"], unserved, latency),
+        cpu_us=1e6 * figures["cpu_s"] / answered if answered else None,
+        transactions_per_write=figures["transactions"] / written if written else None,
+        **_staleness(document.get("audit")),
     )
     return (Part("Run", _load(settings), "", (row,)),)
 
@@ -264,6 +291,9 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
                     reads=_reads(audit),
                     reasons=tuple(found["reasons"]),
                     percentiles=_percentiles(folders, warmup_s, found["censored"], latency),
+                    cpu_us=found["cpu_us_per_operation"],
+                    transactions_per_write=_inverse(found["writes_per_transaction"]),
+                    **_staleness(audit),
                 )
             )
         load = _load(part["settings"])

@@ -25,6 +25,7 @@ th, td { padding: .3rem .6rem; border-bottom: 1px solid #d0d7de; text-align: rig
   white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 ul { margin: 0; padding-left: 1.2rem; }
+p, li { overflow-wrap: anywhere; }
 .passed { color: #1a7f37; } .broken { color: #b42318; font-weight: 600; } .open { color: #9a6700; }
 code { overflow-wrap: anywhere; }
 summary { cursor: pointer; color: #57606a; }
@@ -65,7 +66,7 @@ def _scorecard(part: Part) -> str:
     compared = any(row.ratio for row in part.rows)
     head = ["strategy", "audit", "writes/s", *([f"x {part.baseline}"] if compared else [])]
     told = any(row.reads for row in part.rows)
-    head += ["p50 ms", "p99 ms", "failed", "unknown", "unserved"]
+    head += ["p50 ms", "p99 ms", "without an answer"]
     head += ["stale reads"] if told else []
     rows = []
     meanings = []
@@ -73,7 +74,10 @@ def _scorecard(part: Part) -> str:
         cells = [row.strategy, _spread(row.writes_per_s)]
         cells += [_spread(row.ratio)] if compared else []
         cells += [_number(row.p50_ms), _number(row.p99_ms)]
-        cells += [f"{number:,}" for number in (row.failed, row.unknown, row.unserved)]
+        ends = {"failed": row.failed, "unknown": row.unknown, "unserved": row.unserved}
+        cells.append(
+            ", ".join(f"{number:,} {end}" for end, number in ends.items() if number) or "0"
+        )
         cells += [row.reads] if told else []
         cells = [markup.escape(cell) for cell in cells]
         verdict = f"<span class={_class_of(row.audit)}>{markup.escape(row.audit)}</span>"
@@ -169,6 +173,78 @@ def _latencies(rows: Sequence[Row]) -> str:
     return _chart(figure, "Latency by percentile", said, data)
 
 
+def _freshness(rows: Sequence[Row]) -> str:
+    """What a strategy pays to be fresh, and to be fast."""
+    figure = go.Figure()
+    # A logarithmic axis has no 0: what was never stale is drawn at its left end.
+    stale = [row.stale_p99_ms for row in rows if row.stale_p99_ms]
+    exact = min(stale, default=1.0) / 10
+    most = max((row.transactions_per_write or 0 for row in rows), default=0) or 1
+    for row in rows:
+        work = row.transactions_per_write or 0
+        figure.add_scatter(
+            x=[row.stale_p99_ms or exact],
+            y=[row.p99_ms],
+            name=row.strategy,
+            mode="markers",
+            # The area says how much: the diameter is its root.
+            marker={"size": 12 + 40 * (work / most) ** 0.5,
+                    "symbol": "circle-open" if row.audit.startswith("FAILED") else "circle"},
+        )  # fmt: skip
+    ticks = [exact, *(t for t in (1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4) if t > exact)]
+    figure.update_xaxes(
+        type="log",
+        title="p99 staleness of reads, ms",
+        tickvals=ticks,
+        ticktext=["exact", *(f"{tick:g}" for tick in ticks[1:])],
+    )
+    figure.update_yaxes(type="log", title="p99 latency, ms", dtick="D2")
+    figure.update_layout(legend_itemsizing="constant")
+    said = (
+        "To the left reads are fresher, below calls are faster; the larger the circle, the more "
+        "transactions of the database for each write; hollow: the audit did not pass."
+    )
+    head = ("strategy", "p99 ms", "p99 staleness ms", "transactions a write", "CPU us a call")
+    data = _table(
+        head,
+        [
+            [markup.escape(row.strategy), _number(row.p99_ms), _number(row.stale_p99_ms or 0),
+             "" if row.transactions_per_write is None else _number(row.transactions_per_write),
+             "" if row.cpu_us is None else _number(row.cpu_us)]
+            for row in rows
+        ],
+    )  # fmt: skip
+    return _chart(figure, "Latency and staleness", said, data)
+
+
+def _staleness(rows: Sequence[Row]) -> str:
+    figure = go.Figure()
+    listed = []
+    for row in rows:
+        total = sum(count for _, count in row.staleness)
+        so_far, shares = 0, []
+        for _, count in row.staleness:
+            so_far += count
+            shares.append(100 * so_far / total)
+        ages = [ms for ms, _ in row.staleness]
+        figure.add_scatter(
+            x=[max(ms, 0.001) for ms in ages], y=shares, name=row.strategy, mode="lines+markers",
+            line_shape="hv", hovertemplate="%{y:.4g} % at most %{x:.3g} ms",
+        )  # fmt: skip
+        listed += [
+            (markup.escape(row.strategy), _number(ms), f"{share:.4g} %")
+            for ms, share in zip(ages, shares, strict=True)
+        ]
+    figure.update_xaxes(type="log", title="ms", dtick=1)
+    figure.update_yaxes(title="% of the reads", range=[0, 101])
+    worst = max(rows, key=lambda row: row.stale_p99_ms or 0)
+    said = (
+        f"How stale reads were: 99 of 100 at most {_number(worst.stale_p99_ms or 0)} "
+        f"ms, {worst.strategy} the stalest. 0 is drawn at 0.001."
+    )
+    return _chart(figure, "Staleness of reads", said, _table(("strategy", "ms", "reads"), listed))
+
+
 def _timeline(measured: Measured) -> str:
     series = measured.series
     at = series["from_s"]
@@ -259,6 +335,9 @@ def _section(measured: Measured) -> str:
             said.append(_rates(part))
         if part.rows:
             said.append(_latencies(part.rows))
+        read = [row for row in part.rows if row.stale_p99_ms is not None]
+        if any(row.stale_p99_ms for row in read):
+            said += [_freshness(read), _staleness(read)]
     if measured.series:
         said.append(_timeline(measured))
     said.append(

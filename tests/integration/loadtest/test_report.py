@@ -116,6 +116,22 @@ def changed(folder: Path, to: Path, name: str, **what: Any) -> Path:
     return to
 
 
+def test_stale_reads_are_drawn_beside_latency(comparison: Path, tmp_path: Path) -> None:
+    parts = json.loads((comparison / "compare.json").read_text())["parts"]
+    reads = parts[0]["strategies"][1]["audit"]["reads"]
+    reads |= {"checked": 10, "stale": 4}
+    reads["staleness_ms"] |= {"p99": 80.0, "up_to": [[0.0, 6], [80.0, 4]]}
+    stale = changed(comparison, tmp_path / "stale", "compare.json", parts=parts)
+    file = tmp_path / "report.html"
+    done = report(stale, "-o", file)
+    assert (done.returncode, done.stderr) == (0, "")
+    body = file.read_text(encoding="utf-8").partition("<body>")[2]
+    assert "<h3>Latency and staleness</h3>" in body
+    assert "99 of 100 at most 80 ms, batched the stalest." in body
+    assert "<tr><td>batched</td><td>0</td><td>60 %</td></tr>" in body
+    assert "<tr><td>batched</td><td>80</td><td>100 %</td></tr>" in body
+
+
 def test_what_the_audit_found_is_said_first(open_run: Path, tmp_path: Path) -> None:
     kept = json.loads((open_run / "run.json").read_text())["audit"]
     reads = {**kept["reads"], "checked": 200, "stale": 4, "never_right": 1}
