@@ -216,11 +216,11 @@ std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value)
     std::vector<std::int32_t> crossed(2 * adds.size() + 1, 0);
     std::uint64_t outside = 0;
     for (const AddAnswer& add : adds) {
-        const std::int64_t edge = add.added > 0 ? add.returned : add.returned + 1;
-        if (edge < -most || edge > most) {
+        const std::int64_t below = add.added > 0 ? 0 : 1;  // The step begins above the value.
+        if (add.returned < -most - below || add.returned > most - below) {
             ++outside;
         } else {
-            crossed[static_cast<std::size_t>(edge + most)] += add.added;
+            crossed[static_cast<std::size_t>(add.returned + below + most)] += add.added;
         }
     }
     std::uint64_t missing = 0;

@@ -106,9 +106,9 @@ class CountBounds {
         return number >= ever_least_ && number <= ever_most_;
     }
     Left left(std::int64_t number) const {
-        const std::int64_t at = number - base_;
-        const bool known = at >= 0 && static_cast<std::size_t>(at) < left_.size();
-        return known ? left_[static_cast<std::size_t>(at)] : Left{};
+        // Of any number that a driver may have made up.
+        const auto at = static_cast<std::uint64_t>(number) - static_cast<std::uint64_t>(base_);
+        return number >= base_ && at < left_.size() ? left_[at] : Left{};
     }
     std::uint64_t changes() const { return changes_; }
     std::int64_t least() const { return least_; }
@@ -301,14 +301,16 @@ void check_casts(std::span<CastCall> casts, const AnswerRules& rules, AuditResul
         all_told = all_told && cast.told;
         if (!cast.told) continue;
         ++result.casts;
-        moved += cast.now - cast.previous;
         const char* why = nullptr;
         if (!agrees_with_itself(cast)) {
             why = "which does not agree with itself";
         } else if (!may_follow(casts, at, last_sent_ns[at])) {
             why = "which no order of that user's casts gives";
         }
-        if (why == nullptr) continue;
+        if (why == nullptr) {
+            moved += cast.now - cast.previous;
+            continue;
+        }
         add_breach(result.wrong_casts, rules, result);
         result.example(fmt::format(
             "cast: item {} user {} set {} at {:.3f} ms and was told {} before, {} after{}, {}",

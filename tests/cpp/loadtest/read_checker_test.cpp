@@ -261,6 +261,15 @@ TEST(CastChecker, AnAnswerAgreesWithItself) {
     EXPECT_EQ(casts({cast}).wrong_casts, 1U);
 }
 
+TEST(CastChecker, ANumberThatADriverMadeUpIsOnlyWrong) {
+    for (const std::int64_t wild : {INT64_MIN, INT64_MAX}) {
+        EXPECT_EQ(read({add(-1, 10, 20)}, wild, 100, eventual(true)).wrong_reads, 1U);
+        EXPECT_EQ(casts({told(vote(1, 1, 10, 20), wild)}).wrong_casts, 1U);
+        EXPECT_EQ(wrong_answers(std::vector<AddAnswer>{{1, 1}, {1, wild}}, 2), 1U);
+        EXPECT_GE(wrong_answers(std::vector<AddAnswer>{{1, 1}, {-1, wild}}, 0), 1U);
+    }
+}
+
 TEST(CastChecker, NothingIsHeldAgainstCastsThatWereToldNothing) {
     const AuditResult result = casts({silent(vote(1, 1, 10, 20)), silent(vote(1, 0, 30, 40))});
     EXPECT_TRUE(result.passed());
