@@ -182,6 +182,7 @@ def _freshness(rows: Sequence[Row]) -> str:
     most = max((row.transactions_per_write or 0 for row in rows), default=0) or 1
     for row in rows:
         work = row.transactions_per_write or 0
+        symbol = "circle" if work else "diamond"
         figure.add_scatter(
             x=[row.stale_p99_ms or exact],
             y=[row.p99_ms],
@@ -189,9 +190,9 @@ def _freshness(rows: Sequence[Row]) -> str:
             mode="markers",
             # The area says how much: the diameter is its root.
             marker={"size": 12 + 40 * (work / most) ** 0.5,
-                    "symbol": "circle-open" if row.audit.startswith("FAILED") else "circle"},
+                    "symbol": f"{symbol}-open" if row.audit.startswith("FAILED") else symbol},
         )  # fmt: skip
-    ticks = [exact, *(t for t in (1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4) if t > exact)]
+    ticks = [exact, *(t for t in (1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4) if t > 3 * exact)]
     figure.update_xaxes(
         type="log",
         title="p99 staleness of reads, ms",
@@ -202,7 +203,8 @@ def _freshness(rows: Sequence[Row]) -> str:
     figure.update_layout(legend_itemsizing="constant")
     said = (
         "To the left reads are fresher, below calls are faster; the larger the circle, the more "
-        "transactions of the database for each write; hollow: the audit did not pass."
+        "transactions of the database for each write, or a diamond where they were not counted; "
+        "hollow: the audit did not pass."
     )
     head = ("strategy", "p99 ms", "p99 staleness ms", "transactions a write", "CPU us a call")
     data = _table(
