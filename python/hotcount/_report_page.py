@@ -1,15 +1,14 @@
-"""The page of `hotcount report`: tables and plotly's charts, all in one file."""
+"""The page of `hotcount report`: tables and charts, all in one file."""
 
 from __future__ import annotations
 
 import html as markup
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from hotcount._report import Measured, Part, Row
+from hotcount._report_charts import number, of_part, of_time, spread
+from hotcount.report import Chart, Measured, Part
 
 STYLE = """
 :root { color-scheme: light; }
@@ -30,13 +29,7 @@ p, li { overflow-wrap: anywhere; }
 code { overflow-wrap: anywhere; }
 summary { cursor: pointer; color: #57606a; }
 """
-COLOURS = ("#2f6fde", "#d1680f", "#1a7f37", "#8250df", "#b42318", "#57606a", "#0a7e8c", "#bf8700")
-# On a phone a drag scrolls the page; it does not zoom into a chart.
 CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d"]}
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -53,15 +46,6 @@ def _class_of(verdict: str) -> str:
     return "passed" if verdict == "passed" else "open"
 
 
-def _spread(three: tuple[float, float, float] | None) -> str:
-    if three is None:
-        return ""
-    least, median, most = three
-    if least == most:
-        return _number(median)
-    return f"{_number(median)} ({_number(least)} to {_number(most)})"
-
-
 def _scorecard(part: Part) -> str:
     compared = any(row.ratio for row in part.rows)
     head = ["strategy", "audit", "writes/s", *([f"x {part.baseline}"] if compared else [])]
@@ -71,9 +55,9 @@ def _scorecard(part: Part) -> str:
     rows = []
     meanings = []
     for row in part.rows:
-        cells = [row.strategy, _spread(row.writes_per_s)]
-        cells += [_spread(row.ratio)] if compared else []
-        cells += [_number(row.p50_ms), _number(row.p99_ms)]
+        cells = [row.strategy, spread(row.writes_per_s)]
+        cells += [spread(row.ratio)] if compared else []
+        cells += [number(row.p50_ms), number(row.p99_ms)]
         ends = {"failed": row.failed, "unknown": row.unknown, "unserved": row.unserved}
         cells.append(
             ", ".join(f"{number:,} {end}" for end, number in ends.items() if number) or "0"
@@ -89,207 +73,15 @@ def _scorecard(part: Part) -> str:
     return _table(head, rows) + f"<h3>{what}</h3><ul>{''.join(meanings)}</ul>"
 
 
-def _chart(figure: Any, title: str, said: str, data: str) -> str:
-    """A chart, what it shows in words, and its numbers for who cannot see it."""
-    figure.update_layout(
-        template="plotly_white",
-        colorway=COLOURS,
-        height=380,
-        margin={"l": 60, "r": 15, "t": 10, "b": 50},
-        legend={"orientation": "h", "y": -0.25},
-        dragmode=False,
-        font={"family": "system-ui, sans-serif"},
-    )
-    drawn = figure.to_html(full_html=False, include_plotlyjs=False, config=CONFIG)
-    label = markup.escape(f"{title}. {said}", quote=True)
+def _drawn(chart: Chart) -> str:
+    drawn = chart.figure.to_html(full_html=False, include_plotlyjs=False, config=CONFIG)
+    label = markup.escape(f"{chart.title}. {chart.said}", quote=True)
+    numbers = _table(chart.head, [[markup.escape(cell) for cell in row] for row in chart.numbers])
     return (
-        f"<h3>{markup.escape(title)}</h3><p class=soft>{markup.escape(said)}</p>"
+        f"<h3>{markup.escape(chart.title)}</h3><p class=soft>{markup.escape(chart.said)}</p>"
         f'<div role="img" aria-label="{label}">{drawn}</div>'
-        f"<details><summary>The numbers</summary>{data}</details>"
+        f"<details><summary>The numbers</summary>{numbers}</details>"
     )
-
-
-def _rates(part: Part) -> str:
-    rows = [row for row in part.rows if row.ratio]
-    figure = go.Figure()
-    for row in rows:
-        least, median, most = row.ratio or (0.0, 0.0, 0.0)
-        figure.add_scatter(
-            x=[median],
-            y=[row.strategy],
-            name=row.strategy,
-            mode="markers",
-            marker={"size": 11, "symbol": "circle" if row.audit == "passed" else "circle-open"},
-            error_x={"type": "data", "symmetric": False, "array": [most - median],
-                     "arrayminus": [median - least]},
-        )  # fmt: skip
-    figure.add_vline(x=1, line_dash="dot", line_color="#57606a")
-    title = f"writes/s, as a multiple of {part.baseline}"
-    figure.update_xaxes(type="log", title=title, dtick="D2")
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_layout(showlegend=False)
-    best = max(rows, key=lambda row: row.ratio[1] if row.ratio else 0)
-    said = (
-        f"{best.strategy} answered {_spread(best.ratio)} times the writes of {part.baseline}: the "
-        "median of the rounds, from the least to the most; hollow: the audit did not pass."
-    )
-    data = _table(("strategy", "ratio"), [(row.strategy, _spread(row.ratio)) for row in rows])
-    return _chart(figure, "Writes per second, in the same rounds", said, data)
-
-
-def _latencies(rows: Sequence[Row]) -> str:
-    figure = go.Figure()
-    for row in rows:
-        figure.add_scatter(
-            x=[1 / (1 - share) for share, _ in row.percentiles],
-            y=[ms for _, ms in row.percentiles],
-            customdata=[f"{100 * share:g} %" for share, _ in row.percentiles],
-            name=row.strategy,
-            mode="lines+markers",
-            hovertemplate="%{customdata} within %{y:.3g} ms",
-        )
-    ticks = (2, 10, 100, 1000, 10_000, 100_000)
-    figure.update_xaxes(
-        type="log",
-        title="share of the calls",
-        tickvals=ticks,
-        ticktext=[f"{100 - 100 / tick:g} %" for tick in ticks],
-    )
-    figure.update_yaxes(type="log", title="ms", dtick="D2")
-    worst = max(rows, key=lambda row: row.p99_ms)
-    said = f"99 of 100 calls were answered within {_number(worst.p99_ms)} ms"
-    if len(rows) > 1:
-        best = min(rows, key=lambda row: row.p99_ms)
-        said += f" or sooner: {best.strategy} {_number(best.p99_ms)}, {worst.strategy} the slowest"
-    said += "."
-    data = _table(
-        ("strategy", "share", "ms"),
-        [
-            (row.strategy, f"{100 * share:g} %", _number(ms))
-            for row in rows
-            for share, ms in row.percentiles
-        ],
-    )
-    return _chart(figure, "Latency by percentile", said, data)
-
-
-def _freshness(rows: Sequence[Row]) -> str:
-    """What a strategy pays to be fresh, and to be fast."""
-    figure = go.Figure()
-    # A logarithmic axis has no 0: what was never stale is drawn at its left end.
-    stale = [row.stale_p99_ms for row in rows if row.stale_p99_ms]
-    exact = min(stale, default=1.0) / 10
-    most = max((row.transactions_per_write or 0 for row in rows), default=0) or 1
-    for row in rows:
-        work = row.transactions_per_write or 0
-        symbol = "circle" if work else "diamond"
-        figure.add_scatter(
-            x=[row.stale_p99_ms or exact],
-            y=[row.p99_ms],
-            name=row.strategy,
-            mode="markers",
-            # The area says how much: the diameter is its root.
-            marker={"size": 12 + 40 * (work / most) ** 0.5,
-                    "symbol": f"{symbol}-open" if row.audit.startswith("FAILED") else symbol},
-        )  # fmt: skip
-    ticks = [exact, *(t for t in (1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4) if t > 3 * exact)]
-    figure.update_xaxes(
-        type="log",
-        title="p99 staleness of reads, ms",
-        tickvals=ticks,
-        ticktext=["exact", *(f"{tick:g}" for tick in ticks[1:])],
-    )
-    figure.update_yaxes(type="log", title="p99 latency, ms", dtick="D2")
-    figure.update_layout(legend_itemsizing="constant")
-    said = (
-        "To the left reads are fresher, below calls are faster; the larger the circle, the more "
-        "transactions of the database for each write, or a diamond where they were not counted; "
-        "hollow: the audit did not pass."
-    )
-    head = ("strategy", "p99 ms", "p99 staleness ms", "transactions a write", "CPU us a call")
-    data = _table(
-        head,
-        [
-            [markup.escape(row.strategy), _number(row.p99_ms), _number(row.stale_p99_ms or 0),
-             "" if row.transactions_per_write is None else _number(row.transactions_per_write),
-             "" if row.cpu_us is None else _number(row.cpu_us)]
-            for row in rows
-        ],
-    )  # fmt: skip
-    return _chart(figure, "Latency and staleness", said, data)
-
-
-def _staleness(rows: Sequence[Row]) -> str:
-    figure = go.Figure()
-    listed = []
-    for row in rows:
-        total = sum(count for _, count in row.staleness)
-        so_far, shares = 0, []
-        for _, count in row.staleness:
-            so_far += count
-            shares.append(100 * so_far / total)
-        ages = [ms for ms, _ in row.staleness]
-        figure.add_scatter(
-            x=[max(ms, 0.001) for ms in ages], y=shares, name=row.strategy, mode="lines+markers",
-            line_shape="hv", hovertemplate="%{y:.4g} % at most %{x:.3g} ms",
-        )  # fmt: skip
-        listed += [
-            (markup.escape(row.strategy), _number(ms), f"{share:.4g} %")
-            for ms, share in zip(ages, shares, strict=True)
-        ]
-    figure.update_xaxes(type="log", title="ms", dtick=1)
-    figure.update_yaxes(title="% of the reads", range=[0, 101])
-    worst = max(rows, key=lambda row: row.stale_p99_ms or 0)
-    said = (
-        f"How stale reads were: 99 of 100 at most {_number(worst.stale_p99_ms or 0)} "
-        f"ms, {worst.strategy} the stalest. 0 is drawn at 0.001."
-    )
-    return _chart(figure, "Staleness of reads", said, _table(("strategy", "ms", "reads"), listed))
-
-
-def _timeline(measured: Measured) -> str:
-    series = measured.series
-    at = series["from_s"]
-    figure = go.Figure()
-    for column, name in (
-        ("vote_ok", "votes"),
-        ("unvote_ok", "unvotes"),
-        ("read_ok", "reads"),
-        ("failed", "failed"),
-        ("unknown", "unknown"),
-        ("unserved", "unserved"),
-    ):
-        if any(series[column]):
-            counts = zip(series[column], series["length_s"], strict=True)
-            rate = [count / length for count, length in counts]
-            figure.add_scatter(x=at, y=rate, name=f"{name}/s", mode="lines", line_shape="hv")
-    figure.add_scatter(
-        x=at,
-        y=series["p99_ms"],
-        name="p99 ms",
-        mode="lines",
-        yaxis="y2",
-        line={"dash": "dot", "shape": "hv", "color": "#57606a"},
-    )
-    if measured.warmup_s > 0:
-        figure.add_vrect(x0=0, x1=measured.warmup_s, fillcolor="#57606a", opacity=0.1, line_width=0)
-    for fault in measured.faults:
-        begins, ends = measured.warmup_s + fault.from_s, measured.warmup_s + fault.until_s
-        figure.add_vrect(
-            x0=begins, x1=ends, fillcolor="#b42318", opacity=0.15, line_width=0,
-            annotation_text=fault.name, annotation_position="top left",
-        )  # fmt: skip
-    figure.update_layout(
-        xaxis={"title": "seconds"},
-        yaxis={"title": "per second", "rangemode": "tozero"},
-        yaxis2={"title": "p99 ms", "overlaying": "y", "side": "right", "rangemode": "tozero"},
-    )
-    said = "Grey: the warm-up, which the figures leave out."
-    if measured.faults:
-        said += " Red: " + ", ".join(fault.name for fault in measured.faults) + "."
-    columns = list(series)
-    rows = [[_number(series[name][row]) for name in columns] for row in range(len(at))]
-    return _chart(figure, "As it went", said, _table(columns, rows))
 
 
 def _sentences(part: Part) -> str:
@@ -298,9 +90,9 @@ def _sentences(part: Part) -> str:
     audited = [row for row in part.rows if row.audit != "not audited"]
     fastest = max(part.rows, key=lambda row: row.writes_per_s[1])
     did = "was the fastest with" if len(part.rows) > 1 else "answered"
-    said = [f"{fastest.strategy} {did} {_spread(fastest.writes_per_s)} writes/s"]
+    said = [f"{fastest.strategy} {did} {spread(fastest.writes_per_s)} writes/s"]
     if fastest.ratio and fastest.strategy != part.baseline:
-        said[0] += f", {_spread(fastest.ratio)} times {part.baseline}"
+        said[0] += f", {spread(fastest.ratio)} times {part.baseline}"
     if lost:
         said.append(
             "The audit found a broken promise of " + ", ".join(row.strategy for row in lost)
@@ -333,15 +125,8 @@ def _section(measured: Measured) -> str:
             f"<p class=soft>{markup.escape(part.load)}. {markup.escape('; '.join(places))}</p>"
         )
         said += [_reasons(part), _scorecard(part)]
-        if len([row for row in part.rows if row.ratio]) > 1:
-            said.append(_rates(part))
-        if part.rows:
-            said.append(_latencies(part.rows))
-        read = [row for row in part.rows if row.stale_p99_ms is not None]
-        if any(row.stale_p99_ms for row in read):
-            said += [_freshness(read), _staleness(read)]
-    if measured.series:
-        said.append(_timeline(measured))
+        said += [_drawn(chart) for chart in of_part(part)]
+    said += [_drawn(chart) for chart in of_time(measured)]
     said.append(
         f"<p class=soft>{markup.escape(measured.started)}; {markup.escape(measured.machine)}; "
         f"{markup.escape(measured.versions)}</p><p><code>{markup.escape(measured.command)}</code></p>"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hotcount
-from hotcount import _demo, _doctor, _reconcile, _report, _schema
+from hotcount import _demo, _doctor, _reconcile, _schema, report
 from hotcount._schema import ID_TYPES
 from hotcount._sync import fold_counts, open_views, save_counts
 
@@ -124,6 +124,23 @@ def told(options: argparse.Namespace, settled: bool, stats: dict[str, Any]) -> i
     else:
         print(", ".join(f"{name} {number:,}" for name, number in stats.items()))
     return DONE if settled else CHECK_FAILED
+
+
+# -- report -----------------------------------------------------------------
+
+
+def draw(options: argparse.Namespace) -> int:
+    report.check()
+    if options.check:
+        return DONE
+    if not options.runs or options.output is None:
+        raise hotcount.ConfigError("a report needs a RUN and -o FILE")
+    page = report.html([report.read(folder) for folder in options.runs])
+    try:
+        options.output.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise hotcount.ConfigError(f"{options.output}: {error.strerror}") from None
+    return DONE
 
 
 # -- load -------------------------------------------------------------------
@@ -319,9 +336,14 @@ def parser() -> argparse.ArgumentParser:
     _reconcile.add_arguments(each, ALL_STRATEGIES, url)
     each.set_defaults(run=_reconcile.run, refuse=each.error)
 
-    each = commands.add_parser("report", help=_report.DESCRIPTION, description=_report.DESCRIPTION)
-    _report.add_arguments(each)
-    each.set_defaults(run=_report.run)
+    what = "draw runs and comparisons of hotcount-load as one HTML file that needs no network"
+    each = commands.add_parser("report", help=what, description=what)
+    each.add_argument("runs", nargs="*", metavar="RUN", help="a folder that --out kept")
+    each.add_argument("-o", "--output", type=Path, metavar="FILE", help="the HTML file to write")
+    each.add_argument(
+        "--check", action="store_true", help="only say whether a report could be written here"
+    )
+    each.set_defaults(run=draw)
 
     # Listed for --help; main() hands everything after it on unread.
     commands.add_parser(

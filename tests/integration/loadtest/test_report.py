@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
-from hotcount._report import read
+from hotcount.report import read
 
 from tests.support.load_generator import FAILED, OK, SMALL, program, read_ledger, run
 
@@ -130,6 +130,17 @@ def test_stale_reads_are_drawn_beside_latency(comparison: Path, tmp_path: Path) 
     assert "99 of 100 at most 80 ms, batched the stalest." in body
     assert "<tr><td>batched</td><td>0</td><td>60 %</td></tr>" in body
     assert "<tr><td>batched</td><td>80</td><td>100 %</td></tr>" in body
+
+
+def test_rows_and_charts_are_for_notebooks(comparison: Path) -> None:
+    result = read(comparison)
+    rows = result.rows()
+    assert [row["strategy"] for row in rows] == ["naive", "batched"]
+    assert rows[0]["ratio"] == 1
+    assert all(row["writes_per_s"] > 0 < row["cpu_us"] for row in rows)
+    rates, latency = result.charts()
+    assert rates.numbers[0] == ("naive", "1")
+    assert [line.name for line in latency.figure.data] == ["naive", "batched"]
 
 
 def test_what_the_audit_found_is_said_first(open_run: Path, tmp_path: Path) -> None:

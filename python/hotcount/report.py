@@ -1,22 +1,27 @@
-"""`hotcount report`: folders of hotcount-load as one HTML file that needs no network.
+"""Results of hotcount-load in Python: rows for a DataFrame, plotly's charts, one HTML file.
 
-This module reads the folders; `_report_page` draws them.
+A folder is what ``hotcount-load run`` or ``compare`` kept with ``--out``. The extra
+``hotcount[report]`` brings plotly and hdrhistogram, which this needs.
+
+>>> from hotcount import report  # doctest: +SKIP
+>>> result = report.read("compared")  # doctest: +SKIP
+>>> pandas.DataFrame(result.rows())  # doctest: +SKIP
+>>> result.charts()[0].figure.show()  # doctest: +SKIP
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import importlib.util
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hotcount
 
-DESCRIPTION = "draw runs and comparisons of hotcount-load as one HTML file that needs no network"
 SCHEMA = "hotcount-load/1"
 # Of the answers that did what they were asked for; the log has others under `failed`, `unknown`.
 SUCCESSES = ("vote", "unvote", "read")
@@ -70,8 +75,19 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A picture, what it shows in words, and its numbers for who cannot see it."""
+
+    title: str
+    said: str
+    figure: Any  # plotly.graph_objects.Figure
+    head: tuple[str, ...]
+    numbers: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Measured:
-    """One folder."""
+    """What one folder holds; of a comparison each part has its own load."""
 
     folder: Path
     kind: str
@@ -85,6 +101,41 @@ class Measured:
     series: dict[str, list[float]] = field(default_factory=dict)
     warmup_s: float = 0.0
     faults: tuple[Fault, ...] = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict for each strategy of each part: ``pandas.DataFrame(measured.rows())``."""
+        return [
+            {
+                "part": part.title,
+                "strategy": row.strategy,
+                "audit": row.audit,
+                "writes_per_s": row.writes_per_s[1],
+                "ratio": row.ratio[1] if row.ratio else None,
+                "p50_ms": row.p50_ms,
+                "p99_ms": row.p99_ms,
+                "stale_p99_ms": row.stale_p99_ms,
+                "transactions_per_write": row.transactions_per_write,
+                "cpu_us": row.cpu_us,
+                "without_an_answer": row.failed + row.unknown + row.unserved,
+            }
+            for part in self.parts
+            for row in part.rows
+        ]
+
+    def charts(self) -> list[Chart]:
+        """The charts of the page, in its order."""
+        from hotcount import _report_charts
+
+        return [
+            chart for part in self.parts for chart in _report_charts.of_part(part)
+        ] + _report_charts.of_time(self)
+
+
+def check() -> None:
+    """ConfigError names what this needs and does not find; `read` asks it too."""
+    for needed in ("plotly", "hdrh"):
+        if importlib.util.find_spec(needed) is None:
+            raise hotcount.ConfigError(f"a report needs {needed}: pip install 'hotcount[report]'")
 
 
 def _document(folder: Path) -> dict[str, Any]:
@@ -301,8 +352,10 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def read(folder: Path) -> Measured:
+def read(folder: str | Path) -> Measured:
     """What a folder of `run` or `compare` holds; ConfigError names a folder that holds neither."""
+    folder = Path(folder)
+    check()
     document = _document(folder)
     is_run = document["kind"] == "run"
     try:
@@ -332,27 +385,8 @@ def read(folder: Path) -> Measured:
         raise hotcount.ConfigError(f"{folder}: its result lacks something: {error!r}") from None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add: Any = parser.add_argument
-    add("runs", nargs="*", type=Path, metavar="RUN", help="a folder that --out kept")
-    add("-o", "--output", type=Path, metavar="FILE", help="the HTML file to write")
-    add("--check", action="store_true", help="only say whether a report could be written here")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Exit code 0: it is written."""
-    for needed in ("plotly", "hdrh"):
-        if importlib.util.find_spec(needed) is None:
-            raise hotcount.ConfigError(f"a report needs {needed}: pip install 'hotcount[report]'")
-    if options.check:
-        return 0
-    if not options.runs or options.output is None:
-        raise hotcount.ConfigError("a report needs a RUN and -o FILE")
+def html(measured: Sequence[Measured]) -> str:
+    """One page with the charts and tables of all; it asks nobody for anything."""
     from hotcount import _report_page
 
-    page = _report_page.html([read(folder) for folder in options.runs])
-    try:
-        options.output.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise hotcount.ConfigError(f"{options.output}: {error.strerror}") from None
-    return 0
+    return _report_page.html(measured)

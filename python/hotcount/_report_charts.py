@@ -1,0 +1,238 @@
+"""The charts of `hotcount.report`, by plotly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from hotcount.report import Chart, Measured, Part, Row
+
+COLOURS = ("#2f6fde", "#d1680f", "#1a7f37", "#8250df", "#b42318", "#57606a", "#0a7e8c", "#bf8700")
+
+
+def number(value: float) -> str:
+    """With three digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def spread(three: tuple[float, float, float] | None) -> str:
+    """The median, and from the least to the most."""
+    if three is None:
+        return ""
+    least, median, most = three
+    if least == most:
+        return number(median)
+    return f"{number(median)} ({number(least)} to {number(most)})"
+
+
+def _chart(
+    figure: Any, title: str, said: str, head: Sequence[str], numbers: Iterable[Sequence[str]]
+) -> Chart:
+    figure.update_layout(
+        template="plotly_white",
+        colorway=COLOURS,
+        height=380,
+        margin={"l": 60, "r": 15, "t": 10, "b": 50},
+        legend={"orientation": "h", "y": -0.25},
+        # On a phone a drag scrolls the page; it does not zoom into a chart.
+        dragmode=False,
+        font={"family": "system-ui, sans-serif"},
+    )
+    return Chart(title, said, figure, tuple(head), tuple(tuple(row) for row in numbers))
+
+
+def _rates(part: Part) -> Chart:
+    rows = [row for row in part.rows if row.ratio]
+    figure = go.Figure()
+    for row in rows:
+        least, median, most = row.ratio or (0.0, 0.0, 0.0)
+        figure.add_scatter(
+            x=[median],
+            y=[row.strategy],
+            name=row.strategy,
+            mode="markers",
+            marker={"size": 11, "symbol": "circle" if row.audit == "passed" else "circle-open"},
+            error_x={"type": "data", "symmetric": False, "array": [most - median],
+                     "arrayminus": [median - least]},
+        )  # fmt: skip
+    figure.add_vline(x=1, line_dash="dot", line_color="#57606a")
+    title = f"writes/s, as a multiple of {part.baseline}"
+    figure.update_xaxes(type="log", title=title, dtick="D2")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(showlegend=False)
+    best = max(rows, key=lambda row: row.ratio[1] if row.ratio else 0)
+    said = (
+        f"{best.strategy} answered {spread(best.ratio)} times the writes of {part.baseline}: the "
+        "median of the rounds, from the least to the most; hollow: the audit did not pass."
+    )
+    numbers = [(row.strategy, spread(row.ratio)) for row in rows]
+    title = "Writes per second, in the same rounds"
+    return _chart(figure, title, said, ("strategy", "ratio"), numbers)
+
+
+def _latencies(rows: Sequence[Row]) -> Chart:
+    figure = go.Figure()
+    for row in rows:
+        figure.add_scatter(
+            x=[1 / (1 - share) for share, _ in row.percentiles],
+            y=[ms for _, ms in row.percentiles],
+            customdata=[f"{100 * share:g} %" for share, _ in row.percentiles],
+            name=row.strategy,
+            mode="lines+markers",
+            hovertemplate="%{customdata} within %{y:.3g} ms",
+        )
+    ticks = (2, 10, 100, 1000, 10_000, 100_000)
+    figure.update_xaxes(
+        type="log",
+        title="share of the calls",
+        tickvals=ticks,
+        ticktext=[f"{100 - 100 / tick:g} %" for tick in ticks],
+    )
+    figure.update_yaxes(type="log", title="ms", dtick="D2")
+    worst = max(rows, key=lambda row: row.p99_ms)
+    said = f"99 of 100 calls were answered within {number(worst.p99_ms)} ms"
+    if len(rows) > 1:
+        best = min(rows, key=lambda row: row.p99_ms)
+        said += f" or sooner: {best.strategy} {number(best.p99_ms)}, {worst.strategy} the slowest"
+    said += "."
+    numbers = [
+        (row.strategy, f"{100 * share:g} %", number(ms))
+        for row in rows
+        for share, ms in row.percentiles
+    ]
+    return _chart(figure, "Latency by percentile", said, ("strategy", "share", "ms"), numbers)
+
+
+def _freshness(rows: Sequence[Row]) -> Chart:
+    """What a strategy pays to be fresh, and to be fast."""
+    figure = go.Figure()
+    # A logarithmic axis has no 0: what was never stale is drawn at its left end.
+    stale = [row.stale_p99_ms for row in rows if row.stale_p99_ms]
+    exact = min(stale, default=1.0) / 10
+    most = max((row.transactions_per_write or 0 for row in rows), default=0) or 1
+    for row in rows:
+        work = row.transactions_per_write or 0
+        symbol = "circle" if work else "diamond"
+        figure.add_scatter(
+            x=[row.stale_p99_ms or exact],
+            y=[row.p99_ms],
+            name=row.strategy,
+            mode="markers",
+            # The area says how much: the diameter is its root.
+            marker={"size": 12 + 40 * (work / most) ** 0.5,
+                    "symbol": f"{symbol}-open" if row.audit.startswith("FAILED") else symbol},
+        )  # fmt: skip
+    ticks = [exact, *(t for t in (1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4) if t > 3 * exact)]
+    figure.update_xaxes(
+        type="log",
+        title="p99 staleness of reads, ms",
+        tickvals=ticks,
+        ticktext=["exact", *(f"{tick:g}" for tick in ticks[1:])],
+    )
+    figure.update_yaxes(type="log", title="p99 latency, ms", dtick="D2")
+    figure.update_layout(legend_itemsizing="constant")
+    said = (
+        "To the left reads are fresher, below calls are faster; the larger the circle, the more "
+        "transactions of the database for each write, or a diamond where they were not counted; "
+        "hollow: the audit did not pass."
+    )
+    head = ("strategy", "p99 ms", "p99 staleness ms", "transactions a write", "CPU us a call")
+    numbers = [
+        (row.strategy, number(row.p99_ms), number(row.stale_p99_ms or 0),
+         "" if row.transactions_per_write is None else number(row.transactions_per_write),
+         "" if row.cpu_us is None else number(row.cpu_us))
+        for row in rows
+    ]  # fmt: skip
+    return _chart(figure, "Latency and staleness", said, head, numbers)
+
+
+def _staleness(rows: Sequence[Row]) -> Chart:
+    figure = go.Figure()
+    listed = []
+    for row in rows:
+        total = sum(count for _, count in row.staleness)
+        so_far, shares = 0, []
+        for _, count in row.staleness:
+            so_far += count
+            shares.append(100 * so_far / total)
+        ages = [ms for ms, _ in row.staleness]
+        figure.add_scatter(
+            x=[max(ms, 0.001) for ms in ages], y=shares, name=row.strategy, mode="lines+markers",
+            line_shape="hv", hovertemplate="%{y:.4g} % at most %{x:.3g} ms",
+        )  # fmt: skip
+        listed += [
+            (row.strategy, number(ms), f"{share:.4g} %")
+            for ms, share in zip(ages, shares, strict=True)
+        ]
+    figure.update_xaxes(type="log", title="ms", dtick=1)
+    figure.update_yaxes(title="% of the reads", range=[0, 101])
+    worst = max(rows, key=lambda row: row.stale_p99_ms or 0)
+    said = (
+        f"How stale reads were: 99 of 100 at most {number(worst.stale_p99_ms or 0)} "
+        f"ms, {worst.strategy} the stalest. 0 is drawn at 0.001."
+    )
+    return _chart(figure, "Staleness of reads", said, ("strategy", "ms", "reads"), listed)
+
+
+def _timeline(measured: Measured) -> Chart:
+    series = measured.series
+    at = series["from_s"]
+    figure = go.Figure()
+    for column, name in (
+        ("vote_ok", "votes"),
+        ("unvote_ok", "unvotes"),
+        ("read_ok", "reads"),
+        ("failed", "failed"),
+        ("unknown", "unknown"),
+        ("unserved", "unserved"),
+    ):
+        if any(series[column]):
+            counts = zip(series[column], series["length_s"], strict=True)
+            rate = [count / length for count, length in counts]
+            figure.add_scatter(x=at, y=rate, name=f"{name}/s", mode="lines", line_shape="hv")
+    figure.add_scatter(
+        x=at,
+        y=series["p99_ms"],
+        name="p99 ms",
+        mode="lines",
+        yaxis="y2",
+        line={"dash": "dot", "shape": "hv", "color": "#57606a"},
+    )
+    if measured.warmup_s > 0:
+        figure.add_vrect(x0=0, x1=measured.warmup_s, fillcolor="#57606a", opacity=0.1, line_width=0)
+    for fault in measured.faults:
+        begins, ends = measured.warmup_s + fault.from_s, measured.warmup_s + fault.until_s
+        figure.add_vrect(
+            x0=begins, x1=ends, fillcolor="#b42318", opacity=0.15, line_width=0,
+            annotation_text=fault.name, annotation_position="top left",
+        )  # fmt: skip
+    figure.update_layout(
+        xaxis={"title": "seconds"},
+        yaxis={"title": "per second", "rangemode": "tozero"},
+        yaxis2={"title": "p99 ms", "overlaying": "y", "side": "right", "rangemode": "tozero"},
+    )
+    said = "Grey: the warm-up, which the figures leave out."
+    if measured.faults:
+        said += " Red: " + ", ".join(fault.name for fault in measured.faults) + "."
+    columns = list(series)
+    rows = [[number(series[name][row]) for name in columns] for row in range(len(at))]
+    return _chart(figure, "As it went", said, columns, rows)
+
+
+def of_part(part: Part) -> list[Chart]:
+    charts = []
+    if len([row for row in part.rows if row.ratio]) > 1:
+        charts.append(_rates(part))
+    if part.rows:
+        charts.append(_latencies(part.rows))
+    read = [row for row in part.rows if row.stale_p99_ms is not None]
+    if any(row.stale_p99_ms for row in read):
+        charts += [_freshness(read), _staleness(read)]
+    return charts
+
+
+def of_time(measured: Measured) -> list[Chart]:
+    """The run second by second; nothing for a comparison."""
+    return [_timeline(measured)] if measured.series else []
