@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <hotcount/detail/base/random.hpp>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -259,6 +262,71 @@ TEST(CastChecker, AnAnswerAgreesWithItself) {
     cast = told(vote(1, 1, 10, 20), 0);
     cast.now = 0;
     EXPECT_EQ(casts({cast}).wrong_casts, 1U);
+}
+
+/// A call of a history that really happened: it took effect at `at`.
+struct Happened {
+    Attempt attempt;
+    bool is_read;
+    bool applied;
+    std::int64_t at;
+};
+
+/// Calls of three users that overlap at random; of ten writes one has no answer, and comes late or never.
+std::vector<Happened> random_history(Random& random, bool adds) {
+    std::vector<Happened> calls;
+    for (int i = 0; i < 40; ++i) {
+        const auto sent = static_cast<std::int64_t>(random.below(200));
+        const auto length = static_cast<std::int64_t>(random.below(40));
+        const auto user = static_cast<std::int64_t>(random.below(3));
+        const std::int64_t value = random.below(2) == 0 ? (adds ? -1 : 0) : 1;
+        Happened call{vote(user, value, sent, sent + length), random.below(3) == 0, true,
+                      sent + static_cast<std::int64_t>(random.below(40)) % (length + 1)};
+        if (!call.is_read && random.below(10) == 0) {
+            call.attempt.status = Status::unknown;
+            call.applied = random.below(2) == 0;
+            call.at += static_cast<std::int64_t>(random.below(100));
+        }
+        calls.push_back(call);
+    }
+    std::stable_sort(calls.begin(), calls.end(),
+                     [](const Happened& a, const Happened& b) { return a.at < b.at; });
+    return calls;
+}
+
+TEST(ReadChecker, NoHistoryThatHappenedIsWrong) {
+    Random random(7);
+    for (int round = 0; round < 2000; ++round) {
+        const bool adds = round % 2 == 0;
+        std::vector<Attempt> writes;
+        std::vector<Read> asked;
+        std::map<std::int64_t, std::vector<CastCall>> calls;
+        std::map<std::int64_t, std::int64_t> votes;
+        std::int64_t count = 0;
+        for (const Happened& call : random_history(random, adds)) {
+            const Attempt& attempt = call.attempt;
+            if (call.is_read) {
+                asked.push_back({count, attempt.sent_ns, attempt.done_ns, false});
+                continue;
+            }
+            writes.push_back(attempt);
+            std::int64_t& now = votes[attempt.user];
+            const std::int64_t previous = now;
+            if (call.applied) {
+                count += adds ? attempt.value : attempt.value - previous;
+                now = attempt.value;
+            }
+            const bool answered = attempt.status == Status::ok;
+            calls[attempt.user].push_back(answered ? told(attempt, previous) : silent(attempt));
+        }
+        AuditResult result = reads(writes, asked, exact(adds));
+        if (!adds) {
+            for (auto& [user, of_user] : calls) check_casts(of_user, exact(false), result);
+            EXPECT_GT(result.casts, 0U);
+        }
+        ASSERT_TRUE(result.passed()) << round << ": " << testing::PrintToString(result.examples);
+        EXPECT_EQ(result.reads_stale() + result.reads_never_right, 0U);
+    }
 }
 
 TEST(CastChecker, ANumberThatADriverMadeUpIsOnlyWrong) {
