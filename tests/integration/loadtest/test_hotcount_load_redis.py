@@ -93,7 +93,7 @@ def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) 
             summary["audit"][finding]
             for finding in (
                 *("drift", "wrong_answers", "over_admitted", "wrong_refusals", "keys_without_ttl"),
-                *("rogue_sets", "late_writes", "wrong_scores"),
+                *("rogue_sets", "late_writes", "wrong_scores", "told_wrong"),
             )
         )
         assert breaches == summary["audit"]["declared"], name
