@@ -137,27 +137,6 @@ double fastest(const PartResult& result) {
 
 }  // namespace
 
-Spread spread_of(std::span<const double> values) {
-    if (values.empty()) return {};
-    std::vector<double> sorted(values.begin(), values.end());
-    std::sort(sorted.begin(), sorted.end());
-    const std::size_t middle = sorted.size() / 2;
-    const double median =
-        sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-    return {median, sorted.front(), sorted.back()};
-}
-
-std::vector<double> paired_ratios(std::span<const double> values,
-                                  std::span<const double> baselines) {
-    std::vector<double> ratios;
-    const std::size_t pairs = std::min(values.size(), baselines.size());
-    ratios.reserve(pairs);
-    for (std::size_t round = 0; round < pairs; ++round) {
-        if (baselines[round] > 0) ratios.push_back(values[round] / baselines[round]);
-    }
-    return ratios;
-}
-
 std::vector<Part> compare_parts(const Settings& settings) {
     std::vector<Part> parts;
     for (const StrategyGroup& group : settings.groups) {

@@ -143,24 +143,5 @@ TEST(CanonicalParts, CompareOneHotItemManyItemsAnOpenLoopAndCounters) {
     EXPECT_FALSE(canonical_parts(settings)[2].rate_may_fall);
 }
 
-TEST(Statistics, TakesTheMiddleAndTheEnds) {
-    const Spread odd = spread_of(std::vector<double>{5, 1, 3});
-    EXPECT_EQ(odd.median, 3);
-    EXPECT_EQ(odd.min, 1);
-    EXPECT_EQ(odd.max, 5);
-    EXPECT_EQ(spread_of(std::vector<double>{4, 1, 3, 2}).median, 2.5);
-    EXPECT_EQ(spread_of(std::vector<double>{7}).median, 7);
-    EXPECT_EQ(spread_of({}).median, 0);
-}
-
-TEST(Statistics, ComparesRoundsPairwise) {
-    // The machine halves its speed in the second round: the ratio does not move.
-    EXPECT_EQ(paired_ratios(std::vector<double>{100, 50, 100}, std::vector<double>{10, 5, 10}),
-              (std::vector<double>{10, 10, 10}));
-    // A missing or empty partner takes its round out.
-    EXPECT_EQ(paired_ratios(std::vector<double>{100, 50}, std::vector<double>{0, 5, 9}),
-              (std::vector<double>{10}));
-}
-
 }  // namespace
 }  // namespace hotcount::loadtest
