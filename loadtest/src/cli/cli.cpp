@@ -58,7 +58,7 @@ void set_defaults(Settings& settings) {
     if (settings.command == Command::run) return;
     trial.workers = 64;
     trial.warmup = milliseconds{250};
-    trial.duration = milliseconds{settings.command == Command::compare ? 2000 : 1500};
+    trial.duration = milliseconds{settings.command == Command::compare ? 1000 : 1200};
     // Rented disks allow bursts of cheap flushes: the median of these rounds is beyond that.
     if (settings.command == Command::canonical) settings.rounds = 7;
 }
@@ -313,6 +313,15 @@ Result<Settings> interpret(Command command, const Given& given) {
     settings.command = command;
     settings.json = given.contains("json");
     settings.allow_debug = given.contains("allow-debug");
+    if (command == Command::diff) {
+        if (!given.contains("a") || !given.contains("b")) {
+            return make_error(ErrorCode::config,
+                              "diff needs two folders of runs or comparisons: hotcount-load diff A "
+                              "B");
+        }
+        settings.diff_folders = {given.at("a"), given.at("b")};
+        return settings;
+    }
     if (command == Command::audit) {
         const auto folder = given.find("folder");
         if (folder == given.end()) {
@@ -329,6 +338,15 @@ Result<Settings> interpret(Command command, const Given& given) {
     const bool canonical = command == Command::canonical;
     HOTCOUNT_TRY(read(given, "rounds", parse_count, settings.rounds));
     HOTCOUNT_TRY(check_range<std::uint32_t>("rounds", settings.rounds, 1, kMostRounds));
+    settings.control = !given.contains("no-control");
+    settings.find_best = !given.contains("no-best");
+    HOTCOUNT_TRY(read(given, "control-slower", parse_share, settings.control_slower));
+    HOTCOUNT_TRY(check_range("control-slower", settings.control_slower, 0.0, kMostSlower));
+    if (settings.control_slower > 0 && !settings.control) {
+        return make_error(ErrorCode::config,
+                          "--control-slower needs the control: leave out "
+                          "--no-control");
+    }
     if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
     if (const auto html = given.find("html"); html != given.end()) settings.html = html->second;
     if (canonical) {
@@ -417,10 +435,13 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
         {Command::compare,
          app.add_subcommand("compare", "Strategies side by side, in alternating rounds")},
         {Command::audit,
-         app.add_subcommand("audit", "Audit a run folder again, also one whose run was killed")}};
+         app.add_subcommand("audit", "Audit a run folder again, also one whose run was killed")},
+        {Command::diff,
+         app.add_subcommand("diff", "What differs between two folders, and what is noise")}};
     for (const auto& [command, subcommand] : commands) {
         add_options(*subcommand, command, given);
-        if (command != Command::audit) subcommand->footer(strategy_lines());
+        if (command == Command::run || command == Command::compare)
+            subcommand->footer(strategy_lines());
     }
     app.require_subcommand(0, 1);
 

@@ -90,6 +90,12 @@ Result<void> check_options(const Given& given, const Settings& settings) {
         return make_error(ErrorCode::config,
                           "--in-flight needs a strategy driven by completions: batched/async");
     }
+    for (const StrategyGroup& group : settings.groups) {
+        if (settings.control_slower <= 0 || !group.baseline.ends_with("/async")) continue;
+        return make_error(ErrorCode::config,
+                          "--control-slower needs a baseline whose callers wait: none that ends in "
+                          "/async");
+    }
     if (async && given.contains("rate")) {
         return make_error(ErrorCode::config,
                           "strategies that end in /async are driven in a closed loop: leave out "

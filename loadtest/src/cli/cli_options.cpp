@@ -25,14 +25,29 @@ constexpr std::array kOptions = {
            "Names, see below; gcra alone is redis/gcra where a Redis is given, else memory/gcra; "
            "compare also takes all: of --workload, else of every workload",
            false, true, true},
-    Option{"rounds", "--rounds", "N", "Rounds per strategy, in changing order [compare 5, else 7]",
-           true, true, false},
+    Option{
+        "rounds", "--rounds", "N",
+        "Rounds per strategy, in drawn order; 6 or more can show a difference [compare 8, else 7]",
+        true, true, false},
     Option{"baseline", "--baseline", "NAME",
            "Strategy that the others are compared with [the first]", false, true, false},
+    Option{"no-control", "--no-control", "",
+           "Do not run the baseline a second time in each round; that control costs as much as one "
+           "more strategy, and shows what is noise",
+           false, true, false},
+    Option{"control-slower", "--control-slower", "SHARE",
+           "Make the control slower on purpose, by 5% for example: would these rounds show such a "
+           "difference? [0]",
+           false, true, false},
+    Option{
+        "no-best", "--no-best", "",
+        "Do not look for the baseline's best number of callers, in up to 11 trials of 300 ms, nor "
+        "run it with them in each round; closed loop",
+        false, true, false},
     Option{"rate", "-r,--rate", "RATE", "Operations per second, open loop: 500, 5k", true, true,
            true},
     Option{"duration", "-d,--duration", "TIME",
-           "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 2s, else 1.5s]",
+           "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 1s, else 1.2s]",
            true, true, true},
     Option{"workers", "-w,--workers", "N", "Threads that call [run 32, else 64]", true, true, true},
     Option{"in-flight", "--in-flight", "N",
@@ -142,6 +157,8 @@ bool knows(Command command, const Option& option) {
             return option.compare;
         case Command::run:
             return option.run;
+        case Command::diff:
+            return std::string_view{option.name} == "json";
         case Command::audit:
             return std::string_view{option.name} == "json" ||
                    std::string_view{option.name} == "redis" ||
@@ -178,6 +195,14 @@ void add_options(CLI::App& app, Command command, Given& given) {
                 option.flags, [&given, name] { given[name] = ""; }, option.help);
         }
     }
+    if (command == Command::diff) {
+        for (const char* side : {"a", "b"}) {
+            app.add_option_function<std::string>(
+                   side, [&given, side](const std::string& text) { given[side] = text; },
+                   "A folder of run or compare")
+                ->type_name("DIR");
+        }
+    }
     if (command == Command::audit) {
         app.add_option_function<std::string>(
                "folder", [&given](const std::string& text) { given["folder"] = text; },
@@ -196,7 +221,7 @@ std::string explain_extra(Command command, const std::string& extra) {
     }
     if (command == Command::canonical) {
         return fmt::format(
-            "unknown command '{}'; the commands are: run, compare, audit, or none "
+            "unknown command '{}'; the commands are: run, compare, audit, diff, or none "
             "for the canonical comparison",
             extra);
     }

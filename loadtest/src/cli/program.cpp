@@ -11,6 +11,7 @@
 
 #include "load/run_folder.hpp"
 #include "report/compare.hpp"
+#include "report/diff.hpp"
 #include "report/html_report.hpp"
 #include "report/machine.hpp"
 #include "report/progress.hpp"
@@ -33,6 +34,7 @@ class Program {
 
     int go() {
         if (settings_.command == Command::audit) return audit();
+        if (settings_.command == Command::diff) return diff();
         if (const auto why = why_not_measurable(); why && !settings_.allow_debug) {
             fmt::print(log_,
                        "hotcount-load: no figures from this build, because {}; build with "
@@ -187,6 +189,15 @@ class Program {
             return kInconclusive;
         }
         return code;
+    }
+
+    int diff() {
+        const auto& [a, b] = settings_.diff_folders;
+        const auto found = diff_folders(a, b);
+        if (!found) return fail(found.error());
+        return finish(
+            diff_document(diff_figures(*found), describe_provenance(settings_.command_line)),
+            diff_text(*found), Conclusion::passed);
     }
 
     int audit() {

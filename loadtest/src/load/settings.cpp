@@ -93,6 +93,8 @@ std::string_view to_string(Command command) {
             return "run";
         case Command::audit:
             return "audit";
+        case Command::diff:
+            return "diff";
     }
     return "?";
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <hotcount/limiter.hpp>
@@ -20,7 +21,7 @@
 
 namespace hotcount::loadtest {
 
-enum class Command : std::uint8_t { canonical, compare, run, audit };
+enum class Command : std::uint8_t { canonical, compare, run, audit, diff };
 std::string_view to_string(Command command);
 
 /// The private servers that this program can start: targets/managed_server.hpp.
@@ -94,6 +95,8 @@ struct TrialSettings {
     Duration rebuild_every{0};
     /// Another client asks the Redis for a small thing every millisecond, and is timed.
     bool bystander{false};
+    /// The share of their time that callers lose on purpose. 0: none.
+    double slower{0};
     /// What the limiters allow each key.
     Rate limit{.limit = 100, .period = std::chrono::seconds{1}, .burst = 100};
 
@@ -117,12 +120,16 @@ struct Settings {
     Command command{Command::canonical};
     /// One for each workload; `run` has one of one strategy.
     std::vector<StrategyGroup> groups{};
-    std::uint32_t rounds{5};
-    TrialSettings trial{};              ///< Of the first group; the canonical comparison's own.
-    std::vector<ServerKind> managed{};  ///< Private servers to start.
+    std::uint32_t rounds{8};
+    bool control{true};        ///< compare: the baseline runs a second time.
+    double control_slower{0};  ///< ... slower on purpose, by this share.
+    bool find_best{true};      ///< compare: the baseline with its best number of callers as well.
+    TrialSettings trial{};     ///< Of the first group; the canonical comparison's own.
+    std::vector<ServerKind> managed{};            ///< Private servers to start.
     std::optional<std::filesystem::path> out{};   ///< None: a temporary folder.
     std::optional<std::filesystem::path> html{};  ///< The page to write.
     std::filesystem::path audit_folder{};
+    std::array<std::filesystem::path, 2> diff_folders{};  ///< A and B.
     bool json{false};
     ProgressMode progress{ProgressMode::line};
     bool allow_debug{false};
@@ -139,6 +146,7 @@ inline constexpr std::uint32_t kMostInFlight = 100'000;
 inline constexpr std::uint32_t kMostBatch = 1000;
 inline constexpr std::uint32_t kMostProcesses = 64;
 inline constexpr std::uint32_t kMostRounds = 1000;
+inline constexpr double kMostSlower = 0.9;
 inline constexpr std::uint64_t kMostItems = 50'000'000;
 inline constexpr std::uint64_t kMostUsers = std::uint64_t{1} << 40;
 inline constexpr std::uint64_t kMostOperations = 1'000'000'000;

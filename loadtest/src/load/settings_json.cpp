@@ -49,6 +49,7 @@ json describe_settings(const TrialSettings& settings) {
             {"faults", format_faults(settings.faults)},
             {"rebuild_every_s", in_s(settings.rebuild_every)},
             {"bystander", settings.bystander},
+            {"slower", settings.slower},
             {"limit", settings.limit.str()}};
 }
 
@@ -99,6 +100,7 @@ Result<TrialSettings> settings_of(const json& from) {
         }
         if (from.contains("rebuild_every_s")) settings.rebuild_every = duration("rebuild_every_s");
         settings.bystander = from.value("bystander", false);
+        settings.slower = from.value("slower", 0.0);
         if (from.contains("limit")) {
             HOTCOUNT_TRY_ASSIGN(settings.limit, Rate::parse(from.at("limit").get<std::string>()));
         }

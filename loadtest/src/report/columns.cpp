@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 namespace hotcount::loadtest {
@@ -14,10 +15,42 @@ using nlohmann::json;
 bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
 double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
-auto spread(Spread Summary::*member) {
+/// Null for none; `unit` is what one of the interval's is in the document's.
+json pair_of(const std::optional<Interval>& interval, double unit = 1) {
+    if (!interval) return nullptr;
+    return {interval->low * unit, interval->high * unit};
+}
+
+json describe(const Spread& spread, const std::optional<Interval>& interval) {
+    return {{"median", spread.median},
+            {"min", spread.min},
+            {"max", spread.max},
+            {"interval", pair_of(interval)}};
+}
+
+auto spread(Spread Summary::*member, std::optional<Interval> Summary::*interval) {
+    return [=](const Summary& summary) { return describe(summary.*member, summary.*interval); };
+}
+
+/// All 0 where there is nothing to compare with.
+auto ratio(Ratio Summary::*member) {
     return [member](const Summary& summary) -> json {
-        const Spread& spread = summary.*member;
-        return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
+        const Ratio& ratio = summary.*member;
+        json result = describe(ratio.spread, ratio.interval);
+        result["p"] = ratio.p;
+        result["p_adjusted"] = ratio.p_adjusted;
+        result["difference"] = ratio.tested ? json(ratio.called) : json(nullptr);
+        return result;
+    };
+}
+
+/// Of an open loop the response has an interval, of a closed one the service.
+auto interval_us(std::optional<Interval> Summary::*member, bool of_response) {
+    return [=](const Summary& summary) -> json {
+        if (summary.trials.empty() || is_open(summary.trials[0].settings) != of_response) {
+            return nullptr;
+        }
+        return pair_of(summary.*member, 1e-3);
     };
 }
 
@@ -47,15 +80,6 @@ auto open_only(T value) {
         return is_open(trial.settings) ? json(value(trial)) : json(nullptr);
     };
 }
-template <class T>
-auto audit(T AuditResult::*member) {
-    return [member](const AuditResult& found) -> json { return found.*member; };
-}
-template <class T>
-auto audit(T (AuditResult::*method)() const) {
-    return [method](const AuditResult& found) -> json { return (found.*method)(); };
-}
-
 /// The sum of a trial's value over the rounds.
 template <class Value>
 double sum_of(const Summary& summary, const Value& value) {
@@ -103,6 +127,8 @@ json outcomes(const TrialResult& trial) {
     return all;
 }
 
+json timer_floor(const TrialResult& trial) { return in_us(timer_floor_ns({&trial.machine, 1})); }
+
 json least_offered(const Summary& summary) {
     double least = 1;
     for (const TrialResult& trial : summary.trials) {
@@ -133,60 +159,14 @@ json commands_per_operation(const Summary& summary) {
     return operations > 0 ? sent / operations : 0.0;
 }
 
-/// A histogram for people: pairs of 0, 1, 2, 5, 10, 20 ... units, and how many values lie up to there
-/// and above the pair before.
-json steps_of(const Histogram& values, std::int64_t unit) {
-    json steps = json::array();
-    std::size_t cell = 0;
-    const auto until = [&](std::int64_t end) {
-        std::uint64_t count = 0;
-        for (; cell <= Histogram::cell_of(end); ++cell) count += values.count_in(cell);
-        return count;
-    };
-    std::uint64_t left = values.count();
-    std::int64_t end = 0;
-    for (std::int64_t power = unit, digit = 1; left > 0;) {
-        const std::uint64_t count = until(end);
-        left -= count;
-        steps.push_back({static_cast<double>(end) / static_cast<double>(unit), count});
-        end = digit * power;
-        digit = digit == 1 ? 2 : digit == 2 ? 5 : 1;
-        if (digit == 1) power *= 10;
-    }
-    return steps;
-}
-
-/// Of the reads whose numbers were right once.
-json of_reads(const Histogram& values, std::int64_t unit) {
-    const auto at = [&](double quantile) {
-        return static_cast<double>(values.value_at(quantile)) / static_cast<double>(unit);
-    };
-    return {{"p50", at(0.5)},
-            {"p90", at(0.9)},
-            {"p99", at(0.99)},
-            {"p999", at(0.999)},
-            {"max", static_cast<double>(values.max()) / static_cast<double>(unit)},
-            {"up_to", steps_of(values, unit)}};
-}
-
-constexpr std::int64_t kMillisecond = 1'000'000;
-
-json staleness_ms(const AuditResult& found) {
-    return found.reads > 0 ? of_reads(found.staleness_ns, kMillisecond) : json(nullptr);
-}
-json versions_behind(const AuditResult& found) {
-    return found.reads > 0 ? of_reads(found.versions_behind, 1) : json(nullptr);
-}
-
-double per_million(std::uint64_t found, std::uint64_t writes) {
-    return writes > 0 ? 1e6 * static_cast<double>(found) / static_cast<double>(writes) : 0.0;
-}
-
 bool writes_something(const PartResult& result) {
     return result.part.settings.traffic.mix.vote > 0;
 }
 bool writes_nothing(const PartResult& result) { return !writes_something(result); }
 bool has_several(const PartResult& result) { return result.summaries.size() > 1; }
+bool has_best(const PartResult& result) { return result.with_role(Role::best) != nullptr; }
+bool has_rounds(const PartResult& result) { return has_several(result) && result.part.rounds > 1; }
+bool has_intervals(const PartResult& result) { return result.part.rounds >= kLeastRounds; }
 bool has_bystander(const PartResult& result) { return result.part.settings.bystander; }
 bool has_builds(const PartResult& result) {
     return result.part.settings.rebuild_every > Duration{0};
@@ -218,6 +198,9 @@ void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
         column.format = Format::time;
         column.tables = in;
         if (bystander) column.shown = has_bystander;
+        const std::string_view percentile = name;
+        column.begins_with_sleep =
+            of == &LoadResult::response_ns && (percentile == "p99" || percentile == "p999");
         columns.push_back(std::move(column));
     };
     const auto at = [](double quantile) {
@@ -231,6 +214,21 @@ void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
     add("p50", bystander ? "other's p50_{unit}" : "p50_{unit}", tables, at(0.5));
     add("p90", "", 0, at(0.9));
     add("p99", bystander ? "other's p99_{unit}" : "p99_{unit}", tables, at(0.99));
+    const auto add_interval = [&](const char* name, std::optional<Interval> Summary::*of_figure,
+                                  unsigned in) {
+        ReportColumn column;
+        column.summary = {path + "/" + name,
+                          interval_us(of_figure, of == &LoadResult::response_ns)};
+        column.header = "95 %";
+        column.format = Format::interval;
+        column.tables = in;
+        column.shown = has_intervals;
+        columns.push_back(std::move(column));
+    };
+    if (of_rounds != nullptr && !bystander) {
+        add_interval("p50_interval", &Summary::p50_interval_ns, 0);
+        add_interval("p99_interval", &Summary::p99_interval_ns, tables & kCompare);
+    }
     add("p999", "p999_{unit}", tail, at(0.999));
     add("max", "max_{unit}", tail, [](const Histogram& times) { return in_us(times.max()); });
 }
@@ -242,23 +240,35 @@ std::vector<ReportColumn> make_columns() {
     // In the order of the tables.
     std::vector<ReportColumn> all = {
         {{"writes_per_s", per_second(&Tally::writes_ok)},
-         {"writes_per_s", spread(&Summary::writes_per_s)},
+         {"writes_per_s", spread(&Summary::writes_per_s, &Summary::writes_interval)},
          "{writes}/s",
          Format::whole,
          kRun | kCompareClosed,
          writes_something},
         {{"reads_per_s", per_second(&Tally::reads_ok)},
-         {"reads_per_s", spread(&Summary::reads_per_s)},
+         {"reads_per_s", spread(&Summary::reads_per_s, &Summary::reads_interval)},
          "reads/s",
          Format::whole,
          kRun | kCompareClosed,
          writes_nothing},
         {{},
-         {"ratio_to_baseline", spread(&Summary::ratio)},
+         {"ratio_to_baseline", ratio(&Summary::ratio)},
          "x {baseline}",
          Format::ratio,
          kCompareClosed,
          has_several},
+        {{},
+         {"ratio_to_best", ratio(&Summary::ratio_to_best)},
+         "x {best}",
+         Format::ratio,
+         kCompareClosed,
+         has_best},
+        {{},
+         {"p99_ratio_to_baseline", ratio(&Summary::p99_ratio)},
+         "p99 x {baseline}",
+         Format::ratio,
+         kCompareOpen,
+         has_rounds},
         {{"offered/share", open_only([](const TrialResult& t) { return t.load.offered.share; })},
          {"offered_share", least_offered},
          "offered",
@@ -321,6 +331,9 @@ std::vector<ReportColumn> make_columns() {
         {{"operations/reads_ok", tally(&Tally::reads_ok)}},
         {{"operations/refused", tally(&Tally::refused)}},
         {{"operations/repeated_votes", load(&R::repeated)}},
+        {{"machine", [](const TrialResult& t) { return describe(t.machine); }}},
+        {{"timer_floor_us", timer_floor},
+         {"timer_floor_us", [](const Summary& s) -> json { return in_us(s.floor_ns); }}},
         {{"errors", error_codes}},
         {{"outcomes_us", outcomes}},
         {{"bound", [](const TrialResult& t) -> json { return to_string(t.load.bound); }}},
@@ -353,106 +366,10 @@ std::vector<ReportColumn> make_columns() {
     return all;
 }
 
-std::string audit_word(const AuditResult& found) {
-    if (!found.passed()) return "FAILED";
-    return found.allowed_breaches > 0 ? "allowed" : "passed";
-}
-
-std::vector<AuditColumn> make_audit_columns() {
-    using A = AuditResult;
-    using W = WorkloadKind;
-    constexpr Format n = Format::whole;
-    constexpr unsigned kAll = kCompare | kRunAudit | kFolderAudit;
-    const std::vector<W> counted = {W::votes, W::counters};
-    return {
-        // What was attempted, and what is there.
-        {"acknowledged",
-         audit(&A::acknowledged),
-         "writes acked",
-         n,
-         kRunAudit | kFolderAudit,
-         {},
-         false},
-        {"unknown", audit(&A::unknown), "unanswered", n, kFolderAudit, {}, false},
-        {"rows", audit(&A::rows), "rows", n, kRunAudit | kFolderAudit, {W::votes}, false},
-        {"live_votes", audit(&A::live), "live", n, kRunAudit | kFolderAudit, {W::votes}, false},
-        {"sum_of_counters", audit(&A::sum), "sum", n, kRunAudit, {W::counters}, false},
-        {"failed", audit(&A::failed)},
-        {"unsent", audit(&A::unsent)},
-        {"items", audit(&A::items)},
-        {"queued", audit(&A::queued), "queued", n, kRunAudit | kCompare, {W::counters}, false},
-        {"refused", audit(&A::refused), "refused", n, kAll, {W::limiter, W::zset}},
-        // What is wrong.
-        {"drift", audit(&A::drift), "drift", n, kAll, {W::votes}},
-        {"over_admitted", audit(&A::over_admitted), "over-admitted", n, kAll, {W::limiter}},
-        {"rogue_sets", audit(&A::rogue_sets), "rogue sets", n, kAll, {W::zset}},
-        {"late_writes", audit(&A::late_writes), "late writes", n, kAll, {W::zset}},
-        {"wrong_scores", audit(&A::wrong_scores), "wrong scores", n, kAll, {W::zset}},
-        {"wrong_refusals",
-         audit(&A::wrong_refusals),
-         "wrong refusals",
-         n,
-         kAll,
-         {W::limiter, W::zset}},
-        {"keys_without_ttl",
-         audit(&A::keys_without_ttl),
-         "no TTL",
-         n,
-         kAll,
-         {W::limiter, W::counters}},
-        {"keys_without_ttl_per_million",
-         [](const A& found) { return per_million(found.keys_without_ttl, found.acknowledged); },
-         "no TTL per M",
-         Format::decimal,
-         kAll,
-         {W::counters}},
-        {"rogue_sets_per_million",
-         [](const A& found) { return per_million(found.rogue_sets, found.acknowledged); },
-         "rogue per M",
-         Format::decimal,
-         kAll,
-         {W::zset}},
-        {"lost", audit(&A::lost), "lost", n, kAll, {W::votes, W::counters, W::zset}},
-        {"double", audit(&A::doubled), "double", n, kAll, counted},
-        {"ghost", audit(&A::ghost), "ghost", n, kAll, counted},
-        {"", [](const A& found) { return found.counts_agree() && found.wrong_answers == 0; },
-         "counts right", Format::yes_no, kAll, counted},
-        {"", [](const A& found) { return in_us(found.staleness_ns.value_at(0.99)) * 1e-3; },
-         "stale p99_ms", Format::decimal, kAll, counted},
-        {"told_wrong", audit(&A::told_wrong), "told wrong", n, kAll, counted},
-        {"", audit_word, "audit", Format::words, kAll},
-        // In JSON alone.
-        {"passed", audit(&A::passed)},
-        {"counts_equal_live_votes", audit(&A::counts_agree)},
-        {"lost_rows", audit(&A::lost_rows)},
-        {"double_rows", audit(&A::double_rows)},
-        {"vote_count_low", audit(&A::stored_low)},
-        {"vote_count_high", audit(&A::stored_high)},
-        {"count_low", audit(&A::counted_low)},
-        {"count_high", audit(&A::counted_high)},
-        {"wrong_answers", audit(&A::wrong_answers)},
-        {"stale_reads", audit(&A::stale_reads)},
-        {"wrong_reads", audit(&A::wrong_reads)},
-        {"wrong_casts", audit(&A::wrong_casts)},
-        {"casts_checked", audit(&A::casts)},
-        {"reads/checked", audit(&A::reads)},
-        {"reads/stale", audit(&A::reads_stale)},
-        {"reads/never_right", audit(&A::reads_never_right)},
-        {"reads/staleness_ms", staleness_ms},
-        {"reads/versions_behind", versions_behind},
-        {"declared", audit(&A::allowed_breaches)},
-        {"examples", audit(&A::examples)},
-    };
-}
-
 }  // namespace
 
 const std::vector<ReportColumn>& report_columns() {
     static const std::vector<ReportColumn> kColumns = make_columns();
-    return kColumns;
-}
-const std::vector<AuditColumn>& audit_columns() {
-    static const std::vector<AuditColumn> kColumns = make_audit_columns();
     return kColumns;
 }
 

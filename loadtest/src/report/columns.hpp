@@ -1,4 +1,5 @@
-// The columns of every report: the one list of what a report shows, in columns.cpp.
+// The columns of every report: the lists of what a report shows, in columns.cpp and, of what audits
+// found, in audit_columns.cpp.
 //
 // A column says where it stands in the JSON documents, how it is computed from one trial and from
 // all rounds of a strategy, its unit, and in which tables for people it stands. figures.cpp makes
@@ -31,11 +32,12 @@ inline constexpr unsigned kCompare = kCompareClosed | kCompareOpen;
 
 /// How a value looks in a table. In JSON the end of its name is its unit: _s, _us, _per_s.
 enum class Format : std::uint8_t {
-    whole,    ///< 1,234
-    decimal,  ///< 1.23, 12.3; for 0: -
-    ratio,    ///< 1.23, 12.3
-    percent,  ///< 99.9 %, of a share from 0 to 1
-    time,     ///< Microseconds, shown in the table's own unit.
+    whole,     ///< 1,234
+    decimal,   ///< 1.23, 12.3; for 0: -
+    ratio,     ///< 1.23, 12.3
+    interval,  ///< 1.2 .. 3.4, of times.
+    percent,   ///< 99.9 %, of a share from 0 to 1
+    time,      ///< Microseconds, shown in the table's own unit.
     yes_no,
     words,
 };
@@ -51,11 +53,13 @@ struct Source {
 struct ReportColumn {
     Source<TrialResult> trial{};
     Source<Summary> summary{};
-    /// In tables. {writes}: votes, adds, hits ...; {unit}: ms or us; {baseline}: its name.
+    /// In tables. {writes}: votes, adds, hits ...; {unit}: ms or us; {baseline}, {best}: the names of
+    /// the baseline, and of the baseline with its best number of callers.
     const char* header{""};
     Format format{Format::whole};
     unsigned tables{0};
     bool (*shown)(const PartResult&){nullptr};  ///< In a comparison: whether it says anything.
+    bool begins_with_sleep{false};  ///< Not known any better than timers are: timer_floor_ns().
 };
 
 struct AuditColumn {

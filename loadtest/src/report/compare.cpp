@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <hotcount/detail/base/random.hpp>
+#include <numeric>
 #include <utility>
 
 #include "fresh_trials.hpp"
+#include "load/draws.hpp"
 #include "machine.hpp"
 
 namespace hotcount::loadtest {
@@ -19,59 +22,28 @@ double in_s(Duration duration) { return std::chrono::duration<double>(duration).
 
 double trial_s(const Part& part) { return in_s(part.settings.warmup + part.settings.duration); }
 
-double throughput(const TrialResult& trial) {
-    const Tally& tally = trial.load.tally;
-    const bool writes = trial.settings.traffic.mix.vote > 0;
-    return trial.load.per_second(writes ? tally.writes_ok() : tally.reads_ok);
+// What a trial of a number of callers may take, of which there are at most eleven: kMostWorkers is
+// 1024.
+constexpr milliseconds kLeastTry{50};
+constexpr milliseconds kMostTry{250};
+constexpr milliseconds kMostTryWarmup{50};
+constexpr double kFarLess = 0.8;
+constexpr double kClearlyMore = 1.1;
+
+/// Whether a number of callers means anything, and nobody kills them.
+bool looks_for_best(const Part& part) {
+    const TrialSettings& settings = part.settings;
+    const auto strategy = find_strategy(part.baseline);
+    return part.find_best && part.strategies.size() > 1 && settings.workers > 1 &&
+           settings.arrival == Arrival::closed && settings.processes == 0 &&
+           settings.faults.empty() && strategy && !strategy->async;
 }
 
-template <class Figure>
-std::vector<double> by_round(const Summary& summary, const Figure& figure) {
-    std::vector<double> values;
-    for (const TrialResult& trial : summary.trials) values.push_back(figure(trial));
-    return values;
-}
-
-void add_reasons(Summary& summary, const TrialResult& trial) {
-    for (const std::string& reason : trial.reasons) {
-        if (std::find(summary.reasons.begin(), summary.reasons.end(), reason) ==
-            summary.reasons.end()) {
-            summary.reasons.push_back(reason);
-        }
-    }
-}
-
-void summarise_strategy(Summary& summary) {
-    for (const TrialResult& trial : summary.trials) {
-        const LoadResult& load = trial.load;
-        summary.response_ns.merge(load.response_ns);
-        summary.service_ns.merge(load.service_ns);
-        summary.bystander_ns.merge(load.bystander_ns);
-        summary.audit.add(trial.audit);
-        if (trial.audited) ++summary.audited;
-        summary.overloaded = summary.overloaded || trial.overloaded();
-        add_reasons(summary, trial);
-        if (trial.conclusion == Conclusion::broken || summary.conclusion == Conclusion::passed) {
-            summary.conclusion = trial.conclusion;
-        }
-    }
-    summary.writes_per_s = spread_of(by_round(summary, [](const TrialResult& trial) {
-        return trial.load.per_second(trial.load.tally.writes_ok());
-    }));
-    summary.reads_per_s = spread_of(by_round(summary, [](const TrialResult& trial) {
-        return trial.load.per_second(trial.load.tally.reads_ok);
-    }));
-}
-
-Conclusion conclude(const PartResult& result) {
-    bool any_carried = false;
-    bool any_other = false;
-    for (const Summary& summary : result.summaries) {
-        if (summary.conclusion == Conclusion::broken) return Conclusion::broken;
-        if (summary.conclusion == Conclusion::passed) any_carried = true;
-        if (summary.conclusion == Conclusion::inconclusive && !summary.overloaded) any_other = true;
-    }
-    return any_carried && !any_other ? Conclusion::passed : Conclusion::inconclusive;
+/// At most: those that would not be needed are not run.
+std::size_t trials_of(const Part& part) {
+    const bool best = looks_for_best(part);
+    return part.rounds * (part.strategies.size() + (part.control ? 1 : 0) + (best ? 1 : 0)) +
+           (best ? callers_to_try(part.settings.workers).size() : 0);
 }
 
 class Runner {
@@ -81,13 +53,18 @@ class Runner {
     Result<PartResult> run(const Part& part) {
         PartResult result;
         result.part = part;
-        for (const std::string& strategy : part.strategies) {
-            result.summaries.emplace_back().strategy = strategy;
+        HOTCOUNT_TRY(try_callers(result));
+        const std::vector<Contender> contenders = contenders_of(result);
+        for (const Contender& contender : contenders) {
+            Summary& summary = result.summaries.emplace_back();
+            summary.strategy = contender.name;
+            summary.role = contender.role;
         }
+        const std::uint64_t seed = part.settings.traffic.seed;
         for (std::uint32_t round = 0; round < part.rounds && !over(); ++round) {
-            for (const std::size_t index : order_of_round(round, part.strategies.size())) {
+            for (const std::size_t index : order_of_round(seed, round, contenders.size())) {
                 if (over()) break;
-                auto trial = run_one(part, round, index);
+                auto trial = run_one(part, round, contenders[index]);
                 Summary& summary = result.summaries[index];
                 if (trial) {
                     measured_ = true;
@@ -113,12 +90,66 @@ class Runner {
     bool over() const { return failed_ || trials_.interrupted(); }
 
   private:
-    Result<TrialResult> run_one(const Part& part, std::uint32_t round, std::size_t index) {
+    Result<TrialResult> run_one(const Part& part, std::uint32_t round, const Contender& contender) {
         TrialSettings settings = part.settings;
-        settings.strategy = part.strategies[index];
+        settings.strategy = contender.strategy;
+        settings.workers = contender.workers;
+        if (contender.role == Role::control) settings.slower = part.control_slower;
         return trials_.run(
-            settings, fmt::format("{}-{:02}-{}", part.name, round + 1, settings.strategy),
-            fmt::format("{} {}/{} {}", part.name, round + 1, part.rounds, settings.strategy));
+            settings, fmt::format("{}-{:02}-{}", part.name, round + 1, contender.name),
+            fmt::format("{} {}/{} {}", part.name, round + 1, part.rounds, contender.name));
+    }
+
+    /// Tries the baseline with few callers and with many, until two in a row made far less than the
+    /// best: short trials, which are not kept. An error only if nothing else was measured.
+    Result<void> try_callers(PartResult& result) {
+        const Part& part = result.part;
+        if (!looks_for_best(part)) return {};
+        TrialSettings settings = part.settings;
+        settings.strategy = part.baseline;
+        settings.warmup = std::min<Duration>(settings.warmup, kMostTryWarmup);
+        settings.duration = std::clamp<Duration>(settings.duration / 5, kLeastTry, kMostTry);
+        settings.keep = false;
+        double most = 0;
+        int worse = 0;
+        for (const std::uint32_t callers : callers_to_try(settings.workers)) {
+            if (over()) break;
+            // With all of them in any case: that is what the best is held against.
+            if (worse >= 2 && callers < part.settings.workers) continue;
+            settings.workers = callers;
+            auto trial = trials_.run(settings, fmt::format("{}-try-{}", part.name, callers),
+                                     fmt::format("{} {} callers", part.name, callers), false);
+            if (!trial && !measured_) return trial.error();
+            if (!trial) break;
+            measured_ = true;
+            const double per_s = throughput(*trial);
+            result.tried.push_back({callers, per_s});
+            most = std::max(most, per_s);
+            worse = per_s < kFarLess * most ? worse + 1 : 0;
+            if (trial->conclusion == Conclusion::broken) {
+                result.conclusion = Conclusion::broken;
+                result.notes.push_back(fmt::format("{} with {} callers: {}", part.baseline, callers,
+                                                   trial->reasons.front()));
+            }
+        }
+        return {};
+    }
+
+    static std::vector<Contender> contenders_of(const PartResult& result) {
+        const Part& part = result.part;
+        const std::uint32_t workers = part.settings.workers;
+        std::vector<Contender> contenders;
+        for (const std::string& strategy : part.strategies) {
+            contenders.push_back({strategy, strategy, workers, Role::named});
+        }
+        if (part.control) {
+            contenders.push_back({part.baseline + "/again", part.baseline, workers, Role::control});
+        }
+        if (const auto callers = best_callers(result.tried, workers)) {
+            contenders.push_back({fmt::format("{}@{}", part.baseline, *callers), part.baseline,
+                                  *callers, Role::best});
+        }
+        return contenders;
     }
 
     FreshTrials& trials_;
@@ -149,6 +180,9 @@ std::vector<Part> compare_parts(const Settings& settings) {
         part.strategies = group.strategies;
         part.baseline = group.baseline;
         part.rounds = settings.rounds;
+        part.control = settings.control;
+        part.control_slower = settings.control_slower;
+        part.find_best = settings.find_best;
     }
     return parts;
 }
@@ -164,6 +198,7 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     closed.strategies = {"naive", "slotted", "batched"};
     closed.baseline = "naive";
     closed.rounds = settings.rounds;
+    closed.find_best = false;
 
     // What hotcount is for: everybody votes for one item.
     Part hot = closed;
@@ -172,9 +207,9 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     hot.settings.traffic.users = std::max<std::uint64_t>(hot.settings.traffic.users, 10'000'000);
     hot.settings.traffic.mix = Mix{100, 0, 0};
     hot.settings.traffic.dup = 0;
-    hot.settings.duration = std::min<Duration>(closed.settings.duration, milliseconds{800});
+    hot.settings.duration = std::min<Duration>(closed.settings.duration, milliseconds{500});
     hot.strategies = {"naive", "batched"};
-    hot.rounds = std::min<std::uint32_t>(closed.rounds, 5);
+    hot.find_best = true;
 
     Part open = closed;
     open.name = "open";
@@ -185,6 +220,8 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     // Its tail needs more operations than a rate does.
     open.settings.duration = 2 * closed.settings.duration;
     open.rounds = 1;
+    // Of so few rounds no difference is called.
+    open.control = false;
 
     Part counters = closed;
     counters.name = "counters";
@@ -196,6 +233,7 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     counters.baseline = counters.strategies.front();
     counters.settings.duration = std::min<Duration>(closed.settings.duration, seconds{1});
     counters.rounds = std::min<std::uint32_t>(closed.rounds, 3);
+    counters.control = false;
     if (!with_redis) return {hot, closed, open, counters};
 
     Part limiter = counters;
@@ -215,14 +253,33 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     return {hot, closed, open, counters, limiter, zset};
 }
 
-std::vector<std::size_t> order_of_round(std::uint32_t round, std::size_t strategies) {
-    std::vector<std::size_t> order(strategies);
-    // Forwards and backwards in turn, beginning one place later every other round.
-    for (std::size_t place = 0; place < strategies; ++place) {
-        const std::size_t step = round % 2 == 0 ? place : strategies - 1 - place;
-        order[place] = (step + round / 2) % strategies;
+std::vector<std::size_t> order_of_round(std::uint64_t seed, std::uint32_t round,
+                                        std::size_t contenders) {
+    std::vector<std::size_t> order(contenders);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    Random random(mix(seed, round / 2));
+    for (std::size_t left = contenders; left > 1; --left) {
+        std::swap(order[left - 1], order[random.below(left)]);
     }
+    if (round % 2 == 1) std::reverse(order.begin(), order.end());
     return order;
+}
+
+std::vector<std::uint32_t> callers_to_try(std::uint32_t workers) {
+    std::vector<std::uint32_t> callers;
+    for (std::uint32_t few = 1; few < workers; few *= 2) callers.push_back(few);
+    callers.push_back(workers);
+    return callers;
+}
+
+std::optional<std::uint32_t> best_callers(const std::vector<CallersTried>& tried,
+                                          std::uint32_t workers) {
+    if (tried.empty() || tried.back().callers != workers) return std::nullopt;
+    const auto best = std::max_element(
+        tried.begin(), tried.end(),
+        [](const CallersTried& a, const CallersTried& b) { return a.per_s < b.per_s; });
+    if (best->per_s <= kClearlyMore * tried.back().per_s) return std::nullopt;
+    return best->callers;
 }
 
 double rate_for(double wanted_per_s, double closed_per_s) {
@@ -232,28 +289,14 @@ double rate_for(double wanted_per_s, double closed_per_s) {
     return std::max(1.0, std::floor(half / step) * step);
 }
 
-void summarise(PartResult& result) {
-    for (Summary& summary : result.summaries) summarise_strategy(summary);
-    const auto baseline = std::find_if(
-        result.summaries.begin(), result.summaries.end(),
-        [&](const Summary& summary) { return summary.strategy == result.part.baseline; });
-    if (baseline != result.summaries.end()) {
-        const std::vector<double> base = by_round(*baseline, throughput);
-        for (Summary& summary : result.summaries) {
-            summary.ratio = spread_of(paired_ratios(by_round(summary, throughput), base));
-        }
-    }
-    result.conclusion = conclude(result);
-}
-
 Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context) {
     Comparison comparison;
     comparison.started = utc_now();
     std::size_t trials = 0;
     double load_s = 0;
     for (const Part& part : parts) {
-        trials += part.rounds * part.strategies.size();
-        load_s += trial_s(part) * static_cast<double>(part.rounds * part.strategies.size());
+        trials += trials_of(part);
+        load_s += trial_s(part) * static_cast<double>(trials_of(part));
     }
     context.progress.expect(trials, load_s);
     FreshTrials fresh(context);

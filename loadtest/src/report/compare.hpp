@@ -1,12 +1,15 @@
 // Strategies side by side: the same traffic, in alternating rounds, each on a fresh database.
 //
-// The order changes from round to round, so that a machine that warms up, or slows down for a
-// while, does not favour whoever runs first. Ratios are taken within a round and their median
-// reported with the range.
+// A round is a block: every contender runs once in it, in an order drawn from the seed, and the round
+// after it has that order backwards. So a machine that warms up, or slows down for a while, does not
+// favour whoever runs first. Ratios are taken within a round. The baseline runs a second time as a
+// control: what differs between a thing and itself is noise. Where it is faster with fewer callers, it
+// runs with those as well.
 #pragma once
 
 #include <cstdint>
 #include <hotcount/result.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +21,21 @@
 
 namespace hotcount::loadtest {
 
+/// Why somebody runs in a comparison.
+enum class Role : std::uint8_t {
+    named,    ///< By the user.
+    control,  ///< The baseline once more.
+    best,     ///< The baseline with the number of callers that suits it best.
+};
+std::string_view to_string(Role role);
+
+struct Contender {
+    std::string name{};  ///< Of its row and its folders: naive, naive/again, naive@4.
+    std::string strategy{};
+    std::uint32_t workers{0};
+    Role role{Role::named};
+};
+
 /// One table: several strategies under one load.
 struct Part {
     std::string name{};        ///< For folders and labels: "closed", "open", "counters".
@@ -28,16 +46,29 @@ struct Part {
     /// The rate is a default. It falls to half of what the fastest strategy reached in the closed
     /// loop before, if that is less than twice the rate: a slow disk leaves something to see.
     bool rate_may_fall{false};
+    bool control{true};
+    /// How much slower the control is made on purpose: 0.05 is 5 %. 0: it is not.
+    double control_slower{0};
+    bool find_best{true};  ///< Look for the baseline's best number of callers, in a closed loop.
 };
 
 /// All rounds of one strategy. columns.cpp computes from them what a report shows.
 struct Summary {
-    std::string strategy{};
+    std::string strategy{};  ///< The contender's name.
+    Role role{Role::named};
     std::vector<TrialResult> trials{};  ///< By round.
 
     Spread writes_per_s{};  ///< Acknowledged votes and un-votes.
     Spread reads_per_s{};
-    Spread ratio{};  ///< writes_per_s against the baseline's; of reads if nothing is written.
+    std::optional<Interval> writes_interval{};  ///< Of the median.
+    std::optional<Interval> reads_interval{};
+    Ratio ratio{};  ///< writes_per_s against the baseline's; of reads if nothing is written.
+    Ratio ratio_to_best{};  ///< The same against the baseline with its best number of callers.
+    Ratio p99_ratio{};      ///< Open loop: p99 of the response against the baseline's.
+    /// Of p50 and p99 over all rounds: of the response in an open loop, else of the service.
+    std::optional<Interval> p50_interval_ns{};
+    std::optional<Interval> p99_interval_ns{};
+    std::int64_t floor_ns{0};  ///< Of the timers: timer_floor_ns().
     Histogram response_ns{};
     Histogram service_ns{};
     Histogram bystander_ns{};
@@ -48,10 +79,21 @@ struct Summary {
     bool overloaded{false};
 };
 
+/// What the baseline made with so many callers, in a short trial.
+struct CallersTried {
+    std::uint32_t callers{0};
+    double per_s{0};
+};
+
 struct PartResult {
     Part part{};
-    std::vector<Summary> summaries{};  ///< As the strategies were named.
+    std::vector<Summary> summaries{};  ///< As the strategies were named; then control and best.
+    std::vector<CallersTried> tried{};
+    std::vector<std::string> notes{};  ///< What disturbed the machine, and the like; one a line.
     Conclusion conclusion{Conclusion::passed};
+
+    const Summary* with_role(Role role) const;  ///< Null: there is none.
+    std::size_t tests() const;                  ///< Of how many contenders a difference is tested.
 };
 
 struct Comparison {
@@ -68,8 +110,19 @@ std::vector<Part> compare_parts(const Settings& settings);
 /// the settings have a Redis, counters, limiters and sorted sets on it as well.
 std::vector<Part> canonical_parts(const Settings& settings);
 
-/// Which strategy comes first, second, ... in a round: every strategy takes every place.
-std::vector<std::size_t> order_of_round(std::uint32_t round, std::size_t strategies);
+/// Which contender comes first, second, ... in a round: drawn from the seed, and in every other round
+/// backwards what it was in the one before.
+std::vector<std::size_t> order_of_round(std::uint64_t seed, std::uint32_t round,
+                                        std::size_t contenders);
+
+/// How many callers the baseline is tried with: 1, 2, 4 ... and all.
+std::vector<std::uint32_t> callers_to_try(std::uint32_t workers);
+/// The number of callers that made most; none if all of them made as much, to within 10 %.
+std::optional<std::uint32_t> best_callers(const std::vector<CallersTried>& tried,
+                                          std::uint32_t workers);
+
+/// Operations per second that the comparison is about: writes, or reads if nothing is written.
+double throughput(const TrialResult& trial);
 
 /// The open-loop rate for a machine on which the fastest strategy reached `closed_per_s`.
 double rate_for(double wanted_per_s, double closed_per_s);

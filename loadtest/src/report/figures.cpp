@@ -58,6 +58,9 @@ std::string cell(const json& value, Format format, const TrialSettings& settings
             return value.get<double>() > 0 ? two_decimals(value.get<double>()) : "-";
         case Format::ratio:
             return two_decimals(value.get<double>());
+        case Format::interval:
+            return fmt::format("{} .. {}", cell(value[0], Format::time, settings),
+                               cell(value[1], Format::time, settings));
         case Format::percent:
             return fmt::format("{:.1f} %", 100 * value.get<double>());
         case Format::time:
@@ -70,6 +73,15 @@ std::string cell(const json& value, Format format, const TrialSettings& settings
     return value.get<std::string>();
 }
 
+/// What the cells of a table depend on besides their values.
+struct TableContext {
+    const TrialSettings& settings;
+    std::string baseline{};
+    std::string best{};
+    bool intervals{false};     ///< There are enough rounds for them.
+    std::int64_t floor_ns{0};  ///< Of the timers.
+};
+
 /// One line of a table, with the header of each cell.
 struct Line {
     std::vector<std::string> header;
@@ -79,16 +91,33 @@ struct Line {
         header.push_back(std::move(name));
         cells.push_back(std::move(text));
     }
-    /// A value over several rounds takes two cells: its median and its range.
-    void add(const ReportColumn& column, const json& value, const TrialSettings& settings,
-             const std::string& baseline) {
+    /// A value over several rounds takes two cells: its median and its interval, or its range if the
+    /// rounds are too few. ~ stands where no difference could be shown.
+    void add(const ReportColumn& column, const json& value, const TableContext& context) {
+        const TrialSettings& settings = context.settings;
         const auto text = [&](const json& one) { return cell(one, column.format, settings); };
         std::string name =
             fmt::format(fmt::runtime(column.header), fmt::arg("writes", writes(settings.workload)),
-                        fmt::arg("unit", time_unit(settings).name), fmt::arg("baseline", baseline));
-        if (!value.is_object()) return add(std::move(name), text(value));
-        add(std::move(name), text(value["median"]));
-        add("min .. max", fmt::format("{} .. {}", text(value["min"]), text(value["max"])));
+                        fmt::arg("unit", time_unit(settings).name),
+                        fmt::arg("baseline", context.baseline), fmt::arg("best", context.best));
+        if (!value.is_object()) {
+            const double floor_us = 2 * in_us(context.floor_ns);
+            const bool hidden = column.begins_with_sleep && value.is_number() &&
+                                value.get<double>() > 0 && value.get<double>() <= floor_us;
+            return add(std::move(name),
+                       hidden ? fmt::format("<= {} (floor)", text(floor_us)) : text(value));
+        }
+        const bool noise =
+            context.intervals && value.contains("difference") && value["difference"] == false;
+        add(std::move(name), text(value["median"]) + (noise ? " ~" : ""));
+        if (!context.intervals) {
+            add("min .. max", fmt::format("{} .. {}", text(value["min"]), text(value["max"])));
+            return;
+        }
+        const json& interval = value["interval"];
+        add("95 %", interval.is_null()
+                        ? "-"
+                        : fmt::format("{} .. {}", text(interval[0]), text(interval[1])));
     }
     void add(const AuditResult& found, WorkloadKind workload, unsigned table, bool complete) {
         for (const AuditColumn& column : audit_columns()) {
@@ -136,12 +165,13 @@ json audit_figures(const AuditResult& found) {
 
 Table run_table(const TrialResult& trial) {
     const unsigned table = is_open(trial.settings) ? kRunOpen : kRunClosed;
+    const TableContext context{trial.settings, "", "", false, timer_floor_ns({&trial.machine, 1})};
     Line line;
     line.add("strategy", trial.settings.strategy);
     for (const ReportColumn& column : report_columns()) {
         if ((column.tables & table) == 0) continue;
         const json value = column.trial.value(trial);
-        if (!value.is_null()) line.add(column, value, trial.settings, "");
+        if (!value.is_null()) line.add(column, value, context);
     }
     return table_of({line});
 }
@@ -156,17 +186,30 @@ Table run_audit_table(const TrialResult& trial) {
 Table comparison_table(const PartResult& result) {
     const TrialSettings& settings = result.part.settings;
     const unsigned table = is_open(settings) ? kCompareOpen : kCompareClosed;
+    const Summary* const best = result.with_role(Role::best);
+    TableContext context{settings, result.part.baseline, best ? best->strategy : "",
+                         result.part.rounds >= kLeastRounds, 0};
     std::vector<Line> lines;
     for (const Summary& summary : result.summaries) {
+        context.floor_ns = summary.floor_ns;
         Line& line = lines.emplace_back();
         line.add("strategy", summary.strategy);
         for (const ReportColumn& column : report_columns()) {
             if ((column.tables & table) == 0) continue;
             if (column.shown != nullptr && !column.shown(result)) continue;
-            line.add(column, column.summary.value(summary), settings, result.part.baseline);
+            const std::size_t first = line.cells.size();
+            line.add(column, column.summary.value(summary), context);
+            if (column.format == Format::interval &&
+                line.cells[line.cells.size() - 2].ends_with("(floor)")) {
+                line.cells.back() = "-";
+            }
             if (!summary.overloaded) continue;
             // A queue that grows has no percentiles, only a length that depends on the wait.
-            if (column.format == Format::time) line.cells.back() = "-";
+            if (column.format == Format::time || column.format == Format::interval ||
+                column.format == Format::ratio) {
+                std::fill(line.cells.begin() + static_cast<std::ptrdiff_t>(first), line.cells.end(),
+                          "-");
+            }
             if (column.format == Format::percent) line.cells.back() += " overloaded";
         }
         line.add(summary.audit, settings.workload, kCompare,

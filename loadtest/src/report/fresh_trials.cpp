@@ -35,7 +35,7 @@ void remove_database(const fs::path& path) {
 }  // namespace
 
 Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
-                                     const std::string& label) {
+                                     const std::string& label, bool keep) {
     std::replace(name.begin(), name.end(), '/', '-');
     fs::path database;
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
@@ -60,12 +60,13 @@ Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
                            context_.redis};
     HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_trial(settings, folder, context_.provenance, hooks));
     context_.progress.end(trial);
-    if (!context_.keep) {
+    if (!context_.keep || !keep) {
+        const bool series = keep && settings.keep_series;
         for (const auto& each : fs::directory_iterator(folder, failed)) {
-            if (settings.keep_series && each.path().filename() == kResponseFile) continue;
+            if (series && each.path().filename() == kResponseFile) continue;
             fs::remove_all(each.path(), failed);
         }
-        if (!settings.keep_series) fs::remove(folder, failed);
+        if (!series) fs::remove(folder, failed);
         if (!database.empty()) remove_database(database);
     }
     return trial;

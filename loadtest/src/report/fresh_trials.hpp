@@ -33,7 +33,9 @@ class FreshTrials {
     /// `name` is that of the trial's folder, with - for each /. With a database URL of SQLite it makes
     /// a file beside that: votes.db becomes votes-closed-01-naive.db. `label` is for progress. Errors
     /// are those of run_trial().
-    Result<TrialResult> run(TrialSettings settings, std::string name, const std::string& label);
+    /// `keep`: as the context says; otherwise the folder goes in any case.
+    Result<TrialResult> run(TrialSettings settings, std::string name, const std::string& label,
+                            bool keep = true);
 
     bool interrupted() const { return context_.interrupt; }
 

@@ -40,6 +40,7 @@ json audit_of(const TrialResult& trial) {
 json describe(const Summary& summary) {
     json result = summary_figures(summary);
     result["strategy"] = summary.strategy;
+    result["role"] = to_string(summary.role);
     result["overloaded"] = summary.overloaded;
     result["audit"] = audit_figures(summary.audit);
     result["conclusion"] = to_string(summary.conclusion);
@@ -122,13 +123,30 @@ json compare_document(const Comparison& comparison, const json& provenance) {
                      {"rounds", result.part.rounds},
                      {"baseline", result.part.baseline},
                      {"settings", describe_settings(result.part.settings)},
+                     {"baseline_callers", json::array()},
+                     {"notes", result.notes},
                      {"conclusion", to_string(result.conclusion)}};
         part["settings"].erase("strategy");
+        for (const CallersTried& tried : result.tried) {
+            part["baseline_callers"].push_back(
+                {{"callers", tried.callers}, {"per_s", tried.per_s}});
+        }
         json& strategies = part["strategies"] = json::array();
-        for (const Summary& summary : result.summaries) strategies.push_back(describe(summary));
+        // The baseline once more, and with its best number of callers.
+        json& references = part["references"] = json::array();
+        for (const Summary& summary : result.summaries) {
+            (summary.role == Role::named ? strategies : references).push_back(describe(summary));
+        }
         parts.push_back(std::move(part));
     }
     add_conclusion(document, comparison.conclusion);
+    return document;
+}
+
+json diff_document(const json& figures, const json& provenance) {
+    json document = envelope("diff", provenance);
+    document.update(figures);
+    add_conclusion(document, Conclusion::passed);
     return document;
 }
 

@@ -1,6 +1,6 @@
 // The machine-readable form of everything: schema "hotcount-load/1".
 //
-//   { "schema", "kind": "run" | "compare" | "audit", "state", "started", "command", "versions",
+//   { "schema", "kind": "run" | "compare" | "audit" | "diff", "state", "started", "command", "versions",
 //     "machine", ... , "conclusion", "exit_code" }
 //
 // A field's unit is the end of its name: _s, _us, _per_s, _bytes. Fields are added to a schema
@@ -30,6 +30,9 @@ Result<TrialSettings> trial_settings_of(const nlohmann::json& document);
 
 /// compare.json, and what `compare --json` prints.
 nlohmann::json compare_document(const Comparison& comparison, const nlohmann::json& provenance);
+
+/// What `diff --json` prints: diff_figures() in an envelope.
+nlohmann::json diff_document(const nlohmann::json& figures, const nlohmann::json& provenance);
 
 /// What `audit --json` prints.
 nlohmann::json audit_document(const std::vector<FolderAudit>& audits,

@@ -15,6 +15,7 @@
 #include "load/batches.hpp"
 #include "load/processes.hpp"
 #include "load/run_folder.hpp"
+#include "load/slowed.hpp"
 #include "machine.hpp"
 #include "report_json.hpp"
 #include "run_series.hpp"
@@ -57,6 +58,12 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
 bool on_redis(const TrialSettings& settings) {
     const auto strategy = find_strategy(settings.strategy);
     return strategy && strategy->store == StoreKind::redis;
+}
+
+bool on_server(const TrialSettings& settings) {
+    const auto strategy = find_strategy(settings.strategy);
+    return strategy && (strategy->store == StoreKind::redis || is_views(*strategy) ||
+                        (is_on_sql(*strategy) && on_database_server(settings.database_url)));
 }
 
 std::string broken_reason(const AuditResult& audit) {
@@ -224,6 +231,8 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
         const std::unique_ptr<Ledger> ledger,
         Ledger::create(folder / kLedgerFile, ledger_capacity(load, settings.max_operations),
                        settings.traffic.seed));
+    trial.machine.on_server = on_server(settings);
+    trial.machine.before = measure_machine(folder);
     HOTCOUNT_TRY(target.begin());
     HOTCOUNT_TRY(write_evidence(target, folder));
     ManagedServer* const redis = on_redis(settings) ? hooks.redis : nullptr;
@@ -232,6 +241,8 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
 
     const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target.driver()) : nullptr;
     Driver* driver = wrapped ? wrapped.get() : &target.driver();
+    std::optional<SlowedDriver> slowed;
+    if (settings.slower > 0) driver = &slowed.emplace(*driver, settings.slower);
     std::unique_ptr<Processes> processes;
     if (settings.processes > 0) {
         HOTCOUNT_TRY_ASSIGN(processes,
@@ -272,6 +283,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
         processes.reset();
     }
     if (bystander) trial.load.bystander_ns = bystander->stop();
+    trial.machine.after = measure_machine(folder);
     // Also makes room on a full disk.
     note(trial, "the ledger keeps its length", ledger->finish());
     trial.state = RunState::measured;

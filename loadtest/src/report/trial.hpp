@@ -16,6 +16,7 @@
 #include "checkers/checker.hpp"
 #include "load/runner.hpp"
 #include "load/settings.hpp"
+#include "machine_state.hpp"
 #include "targets/managed_server.hpp"
 #include "targets/rebuilder.hpp"
 #include "targets/target.hpp"
@@ -52,6 +53,7 @@ struct TrialResult {
     std::uint64_t kills{0};   ///< Processes of callers that were killed in the load, ...
     std::uint64_t stalls{0};  ///< ... and how often one was stopped.
     Builds builds{};
+    MachineWatch machine{};   ///< Before and after the load.
     std::uint64_t faults{0};  ///< What was done to the private Redis, from --fault or --outage.
     double set_up_s{0};
     double audit_s{0};

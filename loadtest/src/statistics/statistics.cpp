@@ -276,6 +276,7 @@ void call_differences(std::span<Ratio* const> table, const std::optional<Interva
     for (std::size_t i = 0; i < table.size(); ++i) {
         Ratio& ratio = *table[i];
         ratio.p_adjusted = adjusted[i];
+        ratio.tested = true;
         ratio.called = adjusted[i] <= kSignificance && ratio.interval &&
                        !ratio.interval->contains(1) &&
                        !(noise && noise->contains(ratio.spread.median));

@@ -85,6 +85,7 @@ struct Ratio {
     std::optional<Interval> interval{};
     double p{1};           ///< Of the test.
     double p_adjusted{1};  ///< By Holm, over all tests of its table.
+    bool tested{false};    ///< call_differences() has seen it.
     bool called{false};    ///< A difference could be shown.
 };
 

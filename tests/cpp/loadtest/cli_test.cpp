@@ -84,6 +84,22 @@ TEST(CommandLine, WithoutARateTheLoopIsClosed) {
     EXPECT_THAT(refuse({"run", "--arrival", "poisson"}), HasSubstr("--rate"));
 }
 
+TEST(CommandLine, CompareHasAControlAndLooksForTheBestNumberOfCallers) {
+    const Settings settings = accept({"compare"});
+    EXPECT_TRUE(settings.control);
+    EXPECT_TRUE(settings.find_best);
+    EXPECT_GE(settings.rounds, 6U) << "fewer cannot show a difference";
+    const Settings without = accept({"compare", "--no-control", "--no-best"});
+    EXPECT_FALSE(without.control);
+    EXPECT_FALSE(without.find_best);
+    EXPECT_EQ(accept({"compare", "--control-slower", "5%"}).control_slower, 0.05);
+    EXPECT_THAT(refuse({"compare", "--control-slower", "95%"}), HasSubstr("--control-slower"));
+    EXPECT_THAT(refuse({"compare", "--control-slower", "5%", "--no-control"}),
+                HasSubstr("--no-control"));
+    EXPECT_THAT(refuse({"compare", "-s", "batched/async", "--control-slower", "5%"}),
+                HasSubstr("/async"));
+}
+
 TEST(CommandLine, CompareTakesSeveralStrategiesAndABaseline) {
     const Settings settings = accept({"compare", "-s", "batched,naive", "--rounds", "3"});
     ASSERT_EQ(settings.groups.size(), 1U);

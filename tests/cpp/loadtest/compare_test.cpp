@@ -5,36 +5,52 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace hotcount::loadtest {
 namespace {
 
-TEST(OrderOfRound, EveryStrategyTakesEveryPlace) {
-    for (const std::size_t strategies : {1U, 2U, 3U, 5U}) {
-        std::vector<std::vector<bool>> seen(strategies, std::vector<bool>(strategies, false));
-        for (std::uint32_t round = 0; round < 2 * strategies; ++round) {
-            std::vector<std::size_t> order = order_of_round(round, strategies);
-            for (std::size_t place = 0; place < strategies; ++place) {
-                seen[place][order[place]] = true;
-            }
-            std::sort(order.begin(), order.end());
-            std::vector<std::size_t> all(strategies);
+TEST(OrderOfRound, EveryContenderRunsOnceAndTheNextRoundIsBackwards) {
+    for (const std::size_t contenders : {1U, 2U, 3U, 6U}) {
+        for (std::uint32_t round = 0; round < 20; round += 2) {
+            const std::vector<std::size_t> order = order_of_round(7, round, contenders);
+            std::vector<std::size_t> next = order_of_round(7, round + 1, contenders);
+            std::reverse(next.begin(), next.end());
+            EXPECT_EQ(next, order);
+            std::sort(next.begin(), next.end());
+            std::vector<std::size_t> all(contenders);
             std::iota(all.begin(), all.end(), std::size_t{0});
-            ASSERT_EQ(order, all);
-        }
-        for (const auto& place : seen) {
-            EXPECT_EQ(std::count(place.begin(), place.end(), true),
-                      static_cast<std::ptrdiff_t>(strategies));
+            EXPECT_EQ(next, all);
         }
     }
 }
 
-TEST(OrderOfRound, ChangesFromRoundToRound) {
-    for (std::uint32_t round = 1; round < 6; ++round) {
-        EXPECT_NE(order_of_round(round, 3), order_of_round(round - 1, 3));
+TEST(OrderOfRound, IsDrawnFromTheSeed) {
+    std::set<std::vector<std::size_t>> orders;
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        EXPECT_EQ(order_of_round(seed, 4, 3), order_of_round(seed, 4, 3));
+        orders.insert(order_of_round(seed, 0, 3));
     }
+    EXPECT_EQ(orders.size(), 6U) << "every order comes";
+}
+
+TEST(BestCallers, AreLookedForFromFewToAll) {
+    EXPECT_EQ(callers_to_try(1), (std::vector<std::uint32_t>{1}));
+    EXPECT_EQ(callers_to_try(6), (std::vector<std::uint32_t>{1, 2, 4, 6}));
+    EXPECT_EQ(callers_to_try(64), (std::vector<std::uint32_t>{1, 2, 4, 8, 16, 32, 64}));
+    EXPECT_EQ(callers_to_try(kMostWorkers).size(), 11U);
+}
+
+TEST(BestCallers, AreThoseThatClearlyMadeMore) {
+    EXPECT_EQ(best_callers({{1, 900}, {4, 1500}, {64, 300}}, 64), 4U);
+    EXPECT_EQ(best_callers({{1, 900}, {4, 1050}, {64, 1000}}, 64), std::nullopt);
+    EXPECT_EQ(best_callers({{1, 900}, {64, 1000}}, 64), std::nullopt);
+    // The search was ended before it came to all callers.
+    EXPECT_EQ(best_callers({{1, 900}, {4, 100}}, 64), std::nullopt);
+    EXPECT_EQ(best_callers({}, 64), std::nullopt);
 }
 
 TEST(RateFor, LeavesHalfOfWhatTheMachineCanDo) {
@@ -76,10 +92,10 @@ TEST(Summarise, TakesMediansAndRatiosWithinRounds) {
     EXPECT_EQ(result.summaries[1].writes_per_s.median, 500);
     EXPECT_EQ(result.summaries[1].writes_per_s.min, 300);
     EXPECT_EQ(result.summaries[1].writes_per_s.max, 550);
-    EXPECT_EQ(result.summaries[0].ratio.median, 1);
-    EXPECT_EQ(result.summaries[1].ratio.median, 11);
-    EXPECT_EQ(result.summaries[1].ratio.min, 10);
-    EXPECT_EQ(result.summaries[1].ratio.max, 12);
+    EXPECT_EQ(result.summaries[0].ratio.spread.median, 1);
+    EXPECT_EQ(result.summaries[1].ratio.spread.median, 11);
+    EXPECT_EQ(result.summaries[1].ratio.spread.min, 10);
+    EXPECT_EQ(result.summaries[1].ratio.spread.max, 12);
     EXPECT_EQ(result.conclusion, Conclusion::passed);
 }
 
@@ -106,6 +122,71 @@ TEST(Summarise, AnythingElseIsNot) {
     EXPECT_EQ(broken.conclusion, Conclusion::broken);
 }
 
+/// So many rounds of each, with votes around these.
+PartResult rounds(std::size_t count, double batched, double again) {
+    PartResult result;
+    result.part.strategies = {"naive", "batched"};
+    result.part.baseline = "naive";
+    result.part.rounds = static_cast<std::uint32_t>(count);
+    result.summaries.resize(3);
+    const double middle[] = {10'000, batched, again};
+    const char* const names[] = {"naive", "batched", "naive/again"};
+    for (std::size_t i = 0; i < 3; ++i) {
+        result.summaries[i].strategy = names[i];
+        for (std::size_t round = 0; round < count; ++round) {
+            // The machine itself is twice as fast in one round as in another.
+            const double machine = 1 + static_cast<double>(round) / static_cast<double>(count);
+            const double own = 1 + 0.001 * static_cast<double>((round * 7 + i * 3) % 5);
+            result.summaries[i].trials.push_back(
+                trial(static_cast<std::uint64_t>(middle[i] * machine * own)));
+        }
+    }
+    result.summaries[2].role = Role::control;
+    summarise(result);
+    return result;
+}
+
+TEST(Summarise, CallsADifferenceThatTheControlDoesNotHave) {
+    const PartResult found = rounds(8, 11'000, 10'000);
+    EXPECT_TRUE(found.summaries[1].ratio.called);
+    EXPECT_NEAR(found.summaries[1].ratio.spread.median, 1.1, 0.01);
+    ASSERT_TRUE(found.summaries[1].ratio.interval);
+    EXPECT_TRUE(found.summaries[1].ratio.interval->contains(1.1));
+    EXPECT_FALSE(found.summaries[0].ratio.tested) << "the baseline is not held against itself";
+    EXPECT_FALSE(rounds(8, 10'000, 10'000).summaries[1].ratio.called);
+    EXPECT_FALSE(rounds(5, 11'000, 10'000).summaries[1].ratio.called) << "too few rounds";
+    EXPECT_FALSE(rounds(5, 11'000, 10'000).summaries[1].ratio.interval);
+    // The control is as far off, one way or the other: that is noise.
+    EXPECT_TRUE(rounds(8, 11'000, 12'000).summaries[2].ratio.called);
+    PartResult noisy = rounds(8, 10'030, 10'000);
+    noisy.summaries[2].trials[0].load.tally.votes_ok /= 2;
+    for (std::size_t round = 1; round < 8; ++round) {
+        noisy.summaries[2].trials[round].load.tally.votes_ok =
+            noisy.summaries[2].trials[round].load.tally.votes_ok * (round % 2 == 0 ? 95 : 105) /
+            100;
+    }
+    summarise(noisy);
+    EXPECT_FALSE(noisy.summaries[1].ratio.called);
+}
+
+TEST(Summarise, PercentilesHaveIntervalsOverTheRounds) {
+    PartResult result = rounds(8, 10'000, 10'000);
+    for (std::size_t round = 0; round < 8; ++round) {
+        Histogram& times = result.summaries[0].trials[round].load.service_ns;
+        for (int call = 0; call < 1000; ++call) {
+            times.record(1'000'000 + static_cast<std::int64_t>(round) * 100'000 + call * 1000);
+        }
+    }
+    summarise(result);
+    const Summary& naive = result.summaries[0];
+    ASSERT_TRUE(naive.p50_interval_ns);
+    ASSERT_TRUE(naive.p99_interval_ns);
+    const auto p99 = static_cast<double>(naive.service_ns.value_at(0.99));
+    EXPECT_TRUE(naive.p99_interval_ns->contains(p99));
+    EXPECT_LT(naive.p99_interval_ns->low, naive.p99_interval_ns->high);
+    EXPECT_LT(naive.p50_interval_ns->high, naive.p99_interval_ns->low);
+}
+
 TEST(CanonicalParts, CompareOneHotItemManyItemsAnOpenLoopAndCounters) {
     Settings settings;
     settings.trial.workers = 64;
@@ -119,6 +200,9 @@ TEST(CanonicalParts, CompareOneHotItemManyItemsAnOpenLoopAndCounters) {
     EXPECT_EQ(parts[1].settings.workers, 64U);
     EXPECT_EQ(parts[1].strategies, (std::vector<std::string>{"naive", "slotted", "batched"}));
     EXPECT_EQ(parts[1].baseline, "naive");
+    EXPECT_TRUE(parts[0].find_best);
+    EXPECT_TRUE(parts[1].control);
+    EXPECT_FALSE(parts[2].control) << "one round has no statistics";
     EXPECT_EQ(parts[2].settings.arrival, Arrival::poisson);
     EXPECT_EQ(parts[2].settings.rate_per_s, 5000);
     EXPECT_TRUE(parts[2].rate_may_fall);

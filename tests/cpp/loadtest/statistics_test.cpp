@@ -149,15 +149,18 @@ bool calls(Random& random, double slower, double deviation, std::size_t rounds) 
     return ratio.called;
 }
 
-// The noise is that of a second of a strategy in memory on a machine with nothing else to do.
-constexpr double kMeasuredNoise = 0.02;
+// Of `hotcount-load compare --workload counters -s memory --rounds 100 -d 50ms --warmup 10ms -w 1` on
+// two processors with nothing else to do: the logarithm of the ratio of neighbours deviates by 0.045,
+// by its median.
+constexpr double kMeasuredNoise = 0.032;
+constexpr std::size_t kRounds = 24;
 
 TEST(CallDifferences, SeldomCallsOneBetweenAThingAndItself) {
     for (const double deviation : {0.002, kMeasuredNoise, 0.5}) {
         Random random(21);
         int called = 0;
         for (int comparison = 0; comparison < 50; ++comparison) {
-            if (calls(random, 0, deviation, 10)) ++called;
+            if (calls(random, 0, deviation, kRounds)) ++called;
         }
         EXPECT_LE(called, 6) << deviation;
     }
@@ -167,7 +170,7 @@ TEST(CallDifferences, FindsFivePercentInTheMeasuredNoise) {
     Random random(22);
     int called = 0;
     for (int comparison = 0; comparison < 50; ++comparison) {
-        if (calls(random, 0.05, kMeasuredNoise, 10)) ++called;
+        if (calls(random, 0.05, kMeasuredNoise, kRounds)) ++called;
     }
     EXPECT_GE(called, 45);
 }

@@ -86,15 +86,17 @@ def test_the_same_seed_sends_the_same_traffic(tmp_path: Path) -> None:
 
 def test_compare_prints_a_row_for_each_strategy(tmp_path: Path) -> None:
     out = tmp_path / "compare"
-    arguments = ["compare", "-s", "naive,slotted,batched", "--rounds", "2", "-d", "200ms"]
-    done = run(*arguments, *SMALL, "--out", str(out))
+    arguments = ["compare", "-s", "naive,slotted,batched", "--rounds", "2", "--no-best"]
+    done = run(*arguments, "-d", "200ms", *SMALL, "--out", str(out))
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     for strategy in ("naive", "slotted", "batched"):
         assert "passed" in rows[strategy]
     assert "x naive" in done.stdout
     assert "2 rounds" in done.stdout
-    assert len(list(out.glob("closed-0[12]-*/run.json"))) == 6
+    assert "2 rounds: no difference can be called; that takes 7 or more." in done.stdout
+    assert "naive/again is naive once more" in done.stdout
+    assert len(list(out.glob("closed-0[12]-*/run.json"))) == 8
     document = json.loads((out / "compare.json").read_text())
     assert [s["strategy"] for s in document["parts"][0]["strategies"]] == [
         "naive",
@@ -104,7 +106,7 @@ def test_compare_prints_a_row_for_each_strategy(tmp_path: Path) -> None:
 
     again = run("audit", str(out))
     assert again.returncode == 0, again.stdout
-    assert "Audit of 6 runs" in again.stdout
+    assert "Audit of 8 runs" in again.stdout
 
 
 def test_counters_in_memory_are_audited_too() -> None:

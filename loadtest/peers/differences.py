@@ -1,0 +1,81 @@
+"""How often hotcount-load calls a difference: of a strategy beside itself, and beside one that is
+slower by a known share.
+
+    python -m loadtest.peers.differences --comparisons 50 --rounds 24 --seconds 0.05
+
+Each comparison is a command of its own with its own seed: `compare -s memory`, whose control is
+the same strategy once more. --slower makes the control of as many other comparisons slower by that
+share. A called difference is false in the first, and right in the second. Nothing else should run
+beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+LEAST_ROUNDS = 6
+
+
+def comparison(seed: int, slower: float, chosen: argparse.Namespace) -> dict[str, Any]:
+    """The ratio of the control to the strategy, as compare.json has it."""
+    program = Path(sys.executable).parent / "hotcount-load"
+    done = subprocess.run(
+        [
+            *[str(program), "compare", "--workload", "counters", "-s", "memory"],
+            *["--rounds", str(chosen.rounds), "-d", f"{chosen.seconds:g}s", "--warmup", "5ms"],
+            *["-w", "1", "--items", "1000", "--seed", str(seed), "--progress", "none", "--json"],
+            *["--control-slower", f"{slower:g}"],
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (control,) = json.loads(done.stdout)["parts"][0]["references"]
+    ratio: dict[str, Any] = control["ratio_to_baseline"]
+    return ratio
+
+
+def called(slower: float, chosen: argparse.Namespace) -> int:
+    """In how many comparisons a difference was called; each is one line on stdout."""
+    count = 0
+    for seed in range(chosen.seed, chosen.seed + chosen.comparisons):
+        ratio = comparison(seed, slower, chosen)
+        # A round in which the strategy did not come to run at all has no ratio.
+        low, high = ratio["interval"] or (ratio["min"], ratio["max"])
+        count += ratio["difference"]
+        print(
+            f"{100 * slower:g} % slower, seed {seed}: {ratio['median']:.3f} ({low:.3f} to "
+            f"{high:.3f}), p {ratio['p']:.4f}{', called' if ratio['difference'] else ''}",
+            flush=True,
+        )
+    return count
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.peers.differences",
+        description="how often compare calls a difference that is not there, and one that is",
+    )
+    parser.add_argument("--comparisons", type=int, default=50, help="of each kind [50]")
+    parser.add_argument("--rounds", type=int, default=24, help="of each comparison [24]")
+    parser.add_argument("--seconds", type=float, default=0.05, help="of each load [0.05]")
+    parser.add_argument("--seed", type=int, default=1, help="of the first comparison [1]")
+    parser.add_argument("--slower", type=float, default=0.05, help="share to find [0.05]")
+    chosen = parser.parse_args(words)
+    if chosen.comparisons < 1 or chosen.rounds < LEAST_ROUNDS or chosen.seconds <= 0:
+        parser.error(
+            f"--comparisons takes 1 or more, --rounds {LEAST_ROUNDS} or more, --seconds more than 0"
+        )
+    for slower in (0.0, chosen.slower):
+        found = called(slower, chosen)
+        print(f"{100 * slower:g} % slower: called in {found} of {chosen.comparisons}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
