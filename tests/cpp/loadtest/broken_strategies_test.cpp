@@ -46,6 +46,8 @@ class BrokenStrategiesTest : public testing::Test {
         settings_.workers = 8;
         settings_.warmup = Duration{0};
         settings_.duration = std::chrono::seconds{60};
+        // No call fails on a slow machine.
+        settings_.timeout = std::chrono::seconds{20};
         settings_.traffic.items = 40;
         settings_.traffic.mix = {90, 0, 10};
         settings_.traffic.dup = 0;
