@@ -3,8 +3,8 @@
     make notebooks
     make notebooks NOTEBOOKS="limiters counters"
 
-They start a private Redis each; votes and slotted_counters get a private PostgreSQL and a private
-MariaDB with full durability as well. Pictures become SVG, which is small and is shown everywhere,
+They start a private Redis each; those of ON_SERVERS get a private PostgreSQL and a private MariaDB
+with full durability as well. Pictures become SVG, which is small and is shown everywhere,
 so Chromium must be on the PATH. Each notebook's table of claims is printed, and put into
 docs/systems.md.
 """
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"
 DOCUMENT = ROOT / "docs" / "systems.md"
 # Those that use PostgreSQL and MariaDB where they are told of some.
-ON_SERVERS = ("slotted_counters", "votes")
+ON_SERVERS = ("slotted_counters", "strategies", "votes")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 

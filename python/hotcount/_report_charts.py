@@ -18,7 +18,7 @@ def number(value: float) -> str:
 
 
 def spread(three: tuple[float, float, float] | None) -> str:
-    """The median, and from the least to the most."""
+    """The median, and the ends of its interval."""
     if three is None:
         return ""
     least, median, most = three
@@ -27,9 +27,14 @@ def spread(three: tuple[float, float, float] | None) -> str:
     return f"{number(median)} ({number(least)} to {number(most)})"
 
 
-def _chart(
+def ratio_of(row: Row) -> str:
+    return f"{spread(row.ratio)}{' ~' if row.difference is False else ''}"
+
+
+def chart_of(
     figure: Any, title: str, said: str, head: Sequence[str], numbers: Iterable[Sequence[str]]
 ) -> Chart:
+    """A chart in the looks that all have."""
     figure.update_layout(
         template="plotly_white",
         colorway=COLOURS,
@@ -62,14 +67,16 @@ def _rates(part: Part) -> Chart:
     figure.update_xaxes(type="log", title=title, dtick="D2")
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(showlegend=False)
-    best = max(rows, key=lambda row: row.ratio[1] if row.ratio else 0)
+    own = [row for row in rows if not row.reference]
+    best = max(own, key=lambda row: row.ratio[1] if row.ratio else 0)
     said = (
         f"{best.strategy} answered {spread(best.ratio)} times the writes of {part.baseline}: the "
-        "median of the rounds, from the least to the most; hollow: the audit did not pass."
+        "median of the rounds with its 95 % interval; ~: no difference could be shown; hollow: the "
+        "audit did not pass."
     )
-    numbers = [(row.strategy, spread(row.ratio)) for row in rows]
+    numbers = [(row.strategy, ratio_of(row)) for row in rows]
     title = "Writes per second, in the same rounds"
-    return _chart(figure, title, said, ("strategy", "ratio"), numbers)
+    return chart_of(figure, title, said, ("strategy", "ratio"), numbers)
 
 
 def _latencies(rows: Sequence[Row]) -> Chart:
@@ -102,7 +109,7 @@ def _latencies(rows: Sequence[Row]) -> Chart:
         for row in rows
         for share, ms in row.percentiles
     ]
-    return _chart(figure, "Latency by percentile", said, ("strategy", "share", "ms"), numbers)
+    return chart_of(figure, "Latency by percentile", said, ("strategy", "share", "ms"), numbers)
 
 
 def _freshness(rows: Sequence[Row]) -> Chart:
@@ -145,7 +152,7 @@ def _freshness(rows: Sequence[Row]) -> Chart:
          "" if row.cpu_us is None else number(row.cpu_us))
         for row in rows
     ]  # fmt: skip
-    return _chart(figure, "Latency and staleness", said, head, numbers)
+    return chart_of(figure, "Latency and staleness", said, head, numbers)
 
 
 def _staleness(rows: Sequence[Row]) -> Chart:
@@ -173,7 +180,7 @@ def _staleness(rows: Sequence[Row]) -> Chart:
         f"How stale reads were: 99 of 100 at most {number(worst.stale_p99_ms or 0)} "
         f"ms, {worst.strategy} the stalest. 0 is drawn at 0.001."
     )
-    return _chart(figure, "Staleness of reads", said, ("strategy", "ms", "reads"), listed)
+    return chart_of(figure, "Staleness of reads", said, ("strategy", "ms", "reads"), listed)
 
 
 def _timeline(measured: Measured) -> Chart:
@@ -218,7 +225,7 @@ def _timeline(measured: Measured) -> Chart:
         said += " Red: " + ", ".join(fault.name for fault in measured.faults) + "."
     columns = list(series)
     rows = [[number(series[name][row]) for name in columns] for row in range(len(at))]
-    return _chart(figure, "As it went", said, columns, rows)
+    return chart_of(figure, "As it went", said, columns, rows)
 
 
 def of_part(part: Part) -> list[Chart]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from plotly.offline import get_plotlyjs
 
-from hotcount._report_charts import number, of_part, of_time, spread
+from hotcount._report_charts import number, of_part, of_time, ratio_of, spread
+from hotcount._report_studies import charts_of, sentences_of
 from hotcount.report import Chart, Measured, Part
 
 STYLE = """
@@ -56,7 +57,7 @@ def _scorecard(part: Part) -> str:
     meanings = []
     for row in part.rows:
         cells = [row.strategy, spread(row.writes_per_s)]
-        cells += [spread(row.ratio)] if compared else []
+        cells += [ratio_of(row)] if compared else []
         cells += [number(row.p50_ms), number(row.p99_ms)]
         ends = {"failed": row.failed, "unknown": row.unknown, "unserved": row.unserved}
         cells.append(
@@ -88,11 +89,14 @@ def _sentences(part: Part) -> str:
     """What anyone wants to know first."""
     lost = [row for row in part.rows if row.audit.startswith("FAILED")]
     audited = [row for row in part.rows if row.audit != "not audited"]
-    fastest = max(part.rows, key=lambda row: row.writes_per_s[1])
-    did = "was the fastest with" if len(part.rows) > 1 else "answered"
+    candidates = [row for row in part.rows if not row.reference]
+    fastest = max(candidates, key=lambda row: row.writes_per_s[1])
+    did = "was the fastest with" if len(candidates) > 1 else "answered"
     said = [f"{fastest.strategy} {did} {spread(fastest.writes_per_s)} writes/s"]
     if fastest.ratio and fastest.strategy != part.baseline:
         said[0] += f", {spread(fastest.ratio)} times {part.baseline}"
+        if not fastest.difference:
+            said[0] += "; these rounds could not show that this is more than noise"
     if lost:
         said.append(
             "The audit found a broken promise of " + ", ".join(row.strategy for row in lost)
@@ -127,6 +131,9 @@ def _section(measured: Measured) -> str:
         said += [_reasons(part), _scorecard(part)]
         said += [_drawn(chart) for chart in of_part(part)]
     said += [_drawn(chart) for chart in of_time(measured)]
+    if measured.study:
+        said += [f"<p>{markup.escape(each)}.</p>" for each in sentences_of(measured)]
+        said += [_drawn(chart) for chart in charts_of(measured)]
     said.append(
         f"<p class=soft>{markup.escape(measured.started)}; {markup.escape(measured.machine)}; "
         f"{markup.escape(measured.versions)}</p><p><code>{markup.escape(measured.command)}</code></p>"

@@ -1,6 +1,7 @@
 """Results of hotcount-load in Python: rows for a DataFrame, plotly's charts, one HTML file.
 
-A folder is what ``hotcount-load run`` or ``compare`` kept with ``--out``. The extra
+A folder is what ``hotcount-load run``, ``compare``, ``search``, ``sweep`` or ``scale`` kept with
+``--out``. The extra
 ``hotcount[report]`` brings plotly and hdrhistogram, which this needs.
 
 >>> from hotcount import report  # doctest: +SKIP
@@ -23,6 +24,8 @@ from typing import Any
 import hotcount
 
 SCHEMA = "hotcount-load/1"
+STUDIES = ("search", "sweep", "scale")
+FILES = ("compare.json", "run.json", *(f"{study}.json" for study in STUDIES))
 # Of the answers that did what they were asked for; the log has others under `failed`, `unknown`.
 SUCCESSES = ("vote", "unvote", "read")
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999)
@@ -45,8 +48,11 @@ class Row:
     place: str
     acknowledged: str
     may_lose: str
-    writes_per_s: tuple[float, float, float]  # Least, median, most.
+    # The median of the rounds between the ends of its 95 % interval, or of a run thrice the figure.
+    writes_per_s: tuple[float, float, float]
     ratio: tuple[float, float, float] | None
+    # Whether the ratio differs from 1 by more than noise; None: nobody asked, as of a baseline.
+    difference: bool | None
     p50_ms: float
     p99_ms: float
     failed: int
@@ -62,6 +68,7 @@ class Row:
     # how many reads were stale by at most so many ms. None, empty: no reads were checked.
     stale_p99_ms: float | None
     staleness: tuple[tuple[float, int], ...]
+    reference: bool = False  # The baseline once more: the control, or with other callers.
 
 
 @dataclass(frozen=True)
@@ -101,16 +108,26 @@ class Measured:
     series: dict[str, list[float]] = field(default_factory=dict)
     warmup_s: float = 0.0
     faults: tuple[Fault, ...] = ()
+    study: tuple[dict[str, Any], ...] = ()  # Of search, sweep and scale: each strategy's, as JSON.
 
     def rows(self) -> list[dict[str, Any]]:
-        """A dict for each strategy of each part: ``pandas.DataFrame(measured.rows())``."""
+        """For ``pandas.DataFrame(measured.rows())``: a dict for each strategy of each part.
+
+        Of search and sweep one for each trial, of scale one for each number of callers.
+        """
+        if self.kind in STUDIES:
+            from hotcount import _report_studies
+
+            return _report_studies.rows_of(self)
         return [
             {
                 "part": part.title,
                 "strategy": row.strategy,
+                "reference": row.reference,
                 "audit": row.audit,
                 "writes_per_s": row.writes_per_s[1],
                 "ratio": row.ratio[1] if row.ratio else None,
+                "difference": row.difference,
                 "p50_ms": row.p50_ms,
                 "p99_ms": row.p99_ms,
                 "stale_p99_ms": row.stale_p99_ms,
@@ -124,8 +141,10 @@ class Measured:
 
     def charts(self) -> list[Chart]:
         """The charts of the page, in its order."""
-        from hotcount import _report_charts
+        from hotcount import _report_charts, _report_studies
 
+        if self.kind in STUDIES:
+            return _report_studies.charts_of(self)
         return [
             chart for part in self.parts for chart in _report_charts.of_part(part)
         ] + _report_charts.of_time(self)
@@ -139,7 +158,7 @@ def check() -> None:
 
 
 def _document(folder: Path) -> dict[str, Any]:
-    for name in ("compare.json", "run.json"):
+    for name in FILES:
         file = folder / name
         if not file.exists():
             continue
@@ -150,7 +169,7 @@ def _document(folder: Path) -> dict[str, Any]:
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise hotcount.ConfigError(f"{file} is no result of this hotcount-load ({SCHEMA})")
         return document
-    raise hotcount.ConfigError(f"{folder} has neither run.json nor compare.json")
+    raise hotcount.ConfigError(f"{folder} has none of {', '.join(FILES)}")
 
 
 def _seconds(text: str) -> float:
@@ -257,6 +276,12 @@ def _staleness(audit: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def _interval(spread: dict[str, Any]) -> tuple[float, float, float]:
+    # One round has no interval.
+    least, most = spread["interval"] or (spread["min"], spread["max"])
+    return least, spread["median"], most
+
+
 def _inverse(number: float | None) -> float | None:
     return 1 / number if number else None
 
@@ -295,6 +320,7 @@ def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         may_lose=contract["may_lose"],
         writes_per_s=(rate, rate, rate),
         ratio=None,
+        difference=None,
         p50_ms=latency["p50"] / 1000,
         p99_ms=latency["p99"] / 1000,
         failed=done["failed"],
@@ -316,7 +342,8 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
     for part in document["parts"]:
         rows = []
         warmup_s = part["settings"]["warmup_s"]
-        for found in part["strategies"]:
+        # The baseline's second run shows what noise is here.
+        for found in [*part["strategies"], *part.get("references", [])]:
             name = found["strategy"]
             of_it = re.compile(rf"{part['name']}-\d+-{re.escape(name.replace('/', '-'))}")
             folders = sorted(each for each in folder.iterdir() if of_it.fullmatch(each.name))
@@ -331,8 +358,9 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
                     place=found.get("place", ""),
                     acknowledged=contract.get("acknowledged", ""),
                     may_lose=contract.get("may_lose", ""),
-                    writes_per_s=(writes["min"], writes["median"], writes["max"]),
-                    ratio=(ratio["min"], ratio["median"], ratio["max"]),
+                    writes_per_s=_interval(writes),
+                    ratio=_interval(ratio),
+                    difference=ratio["difference"],
                     p50_ms=latency["p50"] / 1000,
                     p99_ms=latency["p99"] / 1000,
                     failed=found["failed"],
@@ -345,6 +373,7 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
                     cpu_us=found["cpu_us_per_operation"],
                     transactions_per_write=_inverse(found["writes_per_transaction"]),
                     **_staleness(audit),
+                    reference=found.get("role", "strategy") in ("control", "best"),
                 )
             )
         load = _load(part["settings"])
@@ -353,20 +382,30 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
 
 
 def read(folder: str | Path) -> Measured:
-    """What a folder of `run` or `compare` holds; ConfigError names a folder that holds neither."""
+    """What the folder of a run, comparison, search, sweep or scale holds.
+
+    ConfigError names a folder that holds none of them.
+    """
     folder = Path(folder)
     check()
     document = _document(folder)
     is_run = document["kind"] == "run"
     try:
-        parts = _of_run(folder, document) if is_run else _of_comparison(folder, document)
+        is_study = document["kind"] in STUDIES
+        parts = (
+            _of_run(folder, document)
+            if is_run
+            else ()
+            if is_study
+            else _of_comparison(folder, document)
+        )
         settings = document["settings"] if is_run else {}
         machine = document["machine"]
         state = document.get("state", "finished")
         notes = list(document.get("notes", []))
         if state == "running":
             notes.append("The run was killed, or goes on: it has no figures. `audit` checks it.")
-        return Measured(
+        measured = Measured(
             folder=folder,
             kind=document["kind"],
             command=" ".join(document["command"]),
@@ -380,7 +419,10 @@ def read(folder: str | Path) -> Measured:
             series=_series(folder) if is_run else {},
             warmup_s=settings.get("warmup_s", 0.0),
             faults=_faults(settings.get("faults", "")),
+            study=tuple(document["strategies"]) if is_study else (),
         )
+        measured.rows()  # Says here what a result lacks.
+        return measured
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise hotcount.ConfigError(f"{folder}: its result lacks something: {error!r}") from None
 
