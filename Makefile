@@ -26,7 +26,7 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all sanitize lint docs bench bench-hardening peers votes
+.PHONY: all setup build demo test test-all sanitize lint docs bench bench-hardening peers rates votes
 .PHONY: adoption notebooks compare-builds clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
@@ -108,6 +108,12 @@ peers: build
 	.venv/bin/python scripts/pins peers >.venv/peers.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/peers.txt
 	.venv/bin/python -m loadtest.peers.redis_counters $(PEERS_ARGS)
+
+# The table of README: the highest rate that each strategy carries on each database, in 10 minutes at
+# most. RATES_ARGS="-d 5s --max-time 3m" for longer trials.
+RATES_ARGS ?=
+rates: build
+	scripts/rates $(BUILD)/loadtest/hotcount-load $(RATES_ARGS)
 
 # With BEFORE=../other its strategies run beside this build's. VOTES_ARGS="--cases C++ --rounds 3"
 VOTES_ARGS ?=

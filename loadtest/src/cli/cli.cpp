@@ -15,32 +15,11 @@
 
 #include "cli_checks.hpp"
 #include "cli_options.hpp"
+#include "cli_read.hpp"
 #include "load/runner.hpp"
 
 namespace hotcount::loadtest {
 namespace {
-
-Error about(const char* option, const Error& error) {
-    return make_error(ErrorCode::config, fmt::format("{}: {}", option, error.message));
-}
-
-/// Reads one option into `target`, if it was given.
-template <class T, class Parse>
-Result<void> read(const Given& given, const char* name, const Parse& parse, T& target) {
-    const auto found = given.find(name);
-    if (found == given.end()) return {};
-    auto parsed = parse(found->second);
-    if (!parsed) return about(("--" + std::string{name}).c_str(), parsed.error());
-    target = static_cast<T>(std::move(parsed).value());
-    return {};
-}
-
-template <class T>
-Result<void> check_range(const char* name, T value, T least, T most) {
-    if (value >= least && value <= most) return {};
-    return make_error(ErrorCode::config,
-                      fmt::format("--{} is {}; it takes {} to {}", name, value, least, most));
-}
 
 Result<double> parse_number(std::string_view text) {
     double number = 0;
@@ -59,6 +38,14 @@ void set_defaults(Settings& settings) {
     trial.workers = 64;
     trial.warmup = milliseconds{250};
     trial.duration = milliseconds{settings.command == Command::compare ? 1000 : 1200};
+    if (sets_rates(settings.command)) {
+        trial.timeout = std::chrono::seconds{1};
+        trial.duration = std::chrono::seconds{2};
+    }
+    if (settings.command == Command::scale) {
+        trial.duration = std::chrono::seconds{1};
+        settings.rounds = 6;
+    }
     // Rented disks allow bursts of cheap flushes: the median of these rounds is beyond that.
     if (settings.command == Command::canonical) settings.rounds = 7;
 }
@@ -92,22 +79,31 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     return check_range("dup", traffic.dup, 0.0, 1.0);
 }
 
-Result<void> read_load(const Given& given, bool canonical, TrialSettings& trial) {
+Result<void> read_load(const Given& given, Command command, TrialSettings& trial) {
+    const bool canonical = command == Command::canonical;
     HOTCOUNT_TRY(read(given, "rate", parse_rate, trial.rate_per_s));
+    if (sets_rates(command)) trial.arrival = Arrival::poisson;
     // The canonical comparison has a closed and an open part; a rate is the open one's.
     if (given.contains("rate") && !canonical) trial.arrival = Arrival::poisson;
-    HOTCOUNT_TRY(read(given, "arrival", parse_arrival, trial.arrival));
+    HOTCOUNT_TRY(read_arrival(given, trial));
     if (trial.arrival == Arrival::closed && given.contains("rate") && !canonical) {
         return make_error(ErrorCode::config,
                           "--arrival closed has no rate: leave out --rate, or take poisson or "
                           "uniform");
     }
-    if (trial.arrival != Arrival::closed && !given.contains("rate")) {
+    if (sets_rates(command) && trial.arrival == Arrival::closed) {
+        return make_error(
+            ErrorCode::config,
+            fmt::format("--arrival closed has no rate, and {} varies it", to_string(command)));
+    }
+    if (trial.arrival != Arrival::closed && !given.contains("rate") && !sets_rates(command)) {
         return make_error(ErrorCode::config,
                           fmt::format("--arrival {} needs a --rate", to_string(trial.arrival)));
     }
-    HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
-    HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
+    if (command != Command::scale) {  // It takes a list of them.
+        HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
+        HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
+    }
     HOTCOUNT_TRY(read(given, "in-flight", parse_count, trial.in_flight));
     HOTCOUNT_TRY(check_range<std::uint32_t>("in-flight", trial.in_flight, 1, kMostInFlight));
     HOTCOUNT_TRY(read(given, "duration", parse_duration, trial.duration));
@@ -126,10 +122,11 @@ Result<void> read_load(const Given& given, bool canonical, TrialSettings& trial)
     HOTCOUNT_TRY(read(given, "max-errors", parse_share, trial.max_errors));
     HOTCOUNT_TRY(read(given, "max-ops", parse_count, trial.max_operations));
     HOTCOUNT_TRY(check_range<std::uint64_t>("max-ops", trial.max_operations, 1, kMostOperations));
-    if (trial.arrival != Arrival::closed) {
+    if (trial.arrival != Arrival::closed && trial.rate_per_s > 0) {
         LoadSettings load;
         load.arrival = trial.arrival;
         load.rate_per_s = trial.rate_per_s;
+        load.profile = trial.profile;
         load.warmup = trial.warmup;
         load.duration = trial.duration;
         const std::uint64_t needed = ledger_capacity(load, UINT64_MAX);
@@ -166,8 +163,7 @@ Result<void> read_groups(const Given& given, Settings& settings) {
     const auto named = given.find("strategies");
     if (named == given.end() || named->second == "all") {
         std::erase_if(names, [&](const std::string& name) {
-            return (given.contains("rate") && name.ends_with("/async")) ||
-                   (name == "redis/seed_cached" && !manages(settings, ServerKind::redis));
+            return name == "redis/seed_cached" && !manages(settings, ServerKind::redis);
         });
     }
     if (run && names.size() != 1) {
@@ -333,6 +329,8 @@ Result<Settings> interpret(Command command, const Given& given) {
         HOTCOUNT_TRY(read(given, "db", absolute_database_url, settings.trial.database_url));
         return settings;
     }
+    if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
+    if (command == Command::calibrate) return settings;
     set_defaults(settings);
     HOTCOUNT_TRY(read(given, "progress", parse_progress, settings.progress));
     const bool canonical = command == Command::canonical;
@@ -347,11 +345,10 @@ Result<Settings> interpret(Command command, const Given& given) {
                           "--control-slower needs the control: leave out "
                           "--no-control");
     }
-    if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
     if (const auto html = given.find("html"); html != given.end()) settings.html = html->second;
     if (canonical) {
         HOTCOUNT_TRY(read_traffic(given, settings.trial));
-        HOTCOUNT_TRY(read_load(given, true, settings.trial));
+        HOTCOUNT_TRY(read_load(given, command, settings.trial));
         settings.trial.keep = settings.out.has_value();
         settings.trial.keep_series = settings.html.has_value();
         return settings;
@@ -364,12 +361,14 @@ Result<Settings> interpret(Command command, const Given& given) {
         if (group.trial.workload != WorkloadKind::zset) group.trial.batch = 0;
         HOTCOUNT_TRY(read_traffic(given, group.trial));
         HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
-        HOTCOUNT_TRY(read_load(given, false, group.trial));
+        HOTCOUNT_TRY(read_load(given, command, group.trial));
+        HOTCOUNT_TRY(read_trace(given, group.trial));
         HOTCOUNT_TRY(place_faults(given, group.trial));
         group.trial.keep = settings.out.has_value();
         group.trial.keep_series = settings.html.has_value();
     }
     settings.trial = settings.groups.front().trial;
+    HOTCOUNT_TRY(read_study(given, settings));
     return settings;
 }
 
@@ -434,14 +433,33 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
         {Command::run, app.add_subcommand("run", "One strategy under one load")},
         {Command::compare,
          app.add_subcommand("compare", "Strategies side by side, in alternating rounds")},
+        {Command::search,
+         app.add_subcommand("search",
+                            "The highest rate that meets an SLO, for each strategy: x1.5, then "
+                            "bisection to 3 %, then three confirmations, all audited; at most "
+                            "--max-time for each strategy")},
+        {Command::sweep,
+         app.add_subcommand("sweep", "Each strategy at each of several rates, open loop")},
+        {Command::scale,
+         app.add_subcommand(
+             "scale",
+             "Throughput of a closed loop against the number of callers, and the law "
+             "that it follows (USL)")},
+        {Command::calibrate,
+         app.add_subcommand(
+             "calibrate",
+             "What this machine and the generator can do by themselves: how late "
+             "sleeps end, operations per second without work, flushes; 5 to 15 s. Other "
+             "commands say how near they came (kept in ~/.cache/hotcount)")},
         {Command::audit,
          app.add_subcommand("audit", "Audit a run folder again, also one whose run was killed")},
         {Command::diff,
          app.add_subcommand("diff", "What differs between two folders, and what is noise")}};
     for (const auto& [command, subcommand] : commands) {
         add_options(*subcommand, command, given);
-        if (command == Command::run || command == Command::compare)
-            subcommand->footer(strategy_lines());
+        const bool drives =
+            command != Command::audit && command != Command::diff && command != Command::calibrate;
+        if (drives) subcommand->footer(strategy_lines());
     }
     app.require_subcommand(0, 1);
 

@@ -96,11 +96,6 @@ Result<void> check_options(const Given& given, const Settings& settings) {
                           "--control-slower needs a baseline whose callers wait: none that ends in "
                           "/async");
     }
-    if (async && given.contains("rate")) {
-        return make_error(ErrorCode::config,
-                          "strategies that end in /async are driven in a closed loop: leave out "
-                          "--rate");
-    }
     const bool managed_redis = manages(settings, ServerKind::redis);
     if ((given.contains("redis") || managed_redis) && !on_redis) {
         return make_error(ErrorCode::config,

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -54,8 +56,15 @@ constexpr std::array kOptions = {
            "Calls under way at once where a strategy's name ends in /async [1000]", false, true,
            true},
     Option{"arrival", "--arrival", "KIND",
-           "poisson, uniform (both with -r), or closed [poisson with -r, else closed]", false, true,
-           true},
+           "poisson, uniform, burst:10x,2s/20s (ten times the rate for 2 s in the middle of each "
+           "20 s) or "
+           "stairs:1x,2x,4x/10s (all with -r), or closed [poisson with -r, else closed]",
+           false, true, true},
+    Option{
+        "trace", "--trace", "FILE",
+        "Send what is recorded in this CSV file, at its own times: time in seconds,item,user,value "
+        "(1 a vote, 0 takes it back, empty a read)",
+        false, true, true},
     Option{"workload", "--workload", "NAME",
            "votes (SQL), counters, limiter or zset [as the strategies named, else votes]", false,
            true, true},
@@ -149,6 +158,38 @@ constexpr std::array kOptions = {
            "Report even from a debug build: the figures mislead", true, true, true},
 };
 
+/// Of the commands that vary the load themselves.
+struct StudyOption {
+    Command command;
+    const char* name;
+    const char* flags;
+    const char* value;
+    const char* help;
+};
+
+constexpr std::array kStudyOptions = {
+    StudyOption{Command::search, "slo", "--slo", "TERMS",
+                "What a rate must meet: p50, p99, p99.9 ... and max with a time, stale.p99 ... "
+                "too, err with a share, "
+                "lost, double and ghost with a count [p99<10ms,err<0.1%,lost=0]"},
+    StudyOption{Command::search, "from", "--from", "RATE",
+                "The first rate [a quarter of what a short closed loop reaches]"},
+    StudyOption{Command::search, "max-time", "--max-time", "TIME",
+                "The search for one strategy ends after this, confirmed or not [3m]"},
+    StudyOption{Command::search, "markdown", "--markdown", "",
+                "Print the rows of a Markdown table"},
+    StudyOption{Command::sweep, "rates", "--rates", "RATES",
+                "500:20000:x1.5, 500:2000:+250 or 500,1k,5k"},
+    StudyOption{Command::scale, "workers", "-w,--workers", "LIST",
+                "Numbers of callers, rising; /async: calls under way [1,2,4,8,16,32]"},
+    StudyOption{Command::scale, "rounds", "--rounds", "N",
+                "Rounds for each number; fewer than 6 have no intervals [6]"},
+};
+
+bool is_one_of(const Option& option, std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), option.name) != names.end();
+}
+
 bool knows(Command command, const Option& option) {
     switch (command) {
         case Command::canonical:
@@ -160,9 +201,21 @@ bool knows(Command command, const Option& option) {
         case Command::diff:
             return std::string_view{option.name} == "json";
         case Command::audit:
-            return std::string_view{option.name} == "json" ||
-                   std::string_view{option.name} == "redis" ||
-                   std::string_view{option.name} == "db";
+            return is_one_of(option, {"json", "redis", "db"});
+        case Command::calibrate:
+            return is_one_of(option, {"json", "out", "allow-debug"});
+        case Command::scale:
+            return option.compare &&
+                   !is_one_of(option,
+                              {"rate", "rounds", "workers", "arrival", "in-flight", "baseline",
+                               "no-control", "no-best", "control-slower", "html", "trace",
+                               "kill-every", "stall", "outage", "fault", "bystander", "batch"});
+        case Command::search:
+        case Command::sweep:
+            return option.compare &&
+                   !is_one_of(option, {"rate", "rounds", "baseline", "no-control", "no-best",
+                                       "control-slower", "html", "trace", "kill-every", "stall",
+                                       "outage", "fault", "bystander", "batch"});
     }
     return false;
 }
@@ -172,6 +225,9 @@ std::string valid_options(Command command) {
     for (const Option& option : kOptions) {
         if (knows(command, option)) flags.emplace_back(option.flags);
     }
+    for (const StudyOption& option : kStudyOptions) {
+        if (option.command == command) flags.emplace_back(option.flags);
+    }
     return fmt::format("{}", fmt::join(flags, " "));
 }
 
@@ -180,8 +236,7 @@ std::string valid_options(Command command) {
 void add_options(CLI::App& app, Command command, Given& given) {
     app.allow_extras();
     app.set_help_flag("-h,--help", "Print this and exit");
-    for (const Option& option : kOptions) {
-        if (!knows(command, option)) continue;
+    const auto add = [&](const auto& option) {
         const std::string name = option.name;
         if (*option.value != '\0') {
             app.add_option_function<std::string>(
@@ -194,6 +249,12 @@ void add_options(CLI::App& app, Command command, Given& given) {
             app.add_flag_callback(
                 option.flags, [&given, name] { given[name] = ""; }, option.help);
         }
+    };
+    for (const StudyOption& option : kStudyOptions) {
+        if (option.command == command) add(option);
+    }
+    for (const Option& option : kOptions) {
+        if (knows(command, option)) add(option);
     }
     if (command == Command::diff) {
         for (const char* side : {"a", "b"}) {
@@ -221,8 +282,8 @@ std::string explain_extra(Command command, const std::string& extra) {
     }
     if (command == Command::canonical) {
         return fmt::format(
-            "unknown command '{}'; the commands are: run, compare, audit, diff, or none "
-            "for the canonical comparison",
+            "unknown command '{}'; the commands are: run, compare, search, sweep, scale, "
+            "calibrate, audit, diff, or none for the canonical comparison",
             extra);
     }
     return fmt::format("unexpected argument '{}'; {} takes: {} -h,--help", extra, where,

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "load/run_folder.hpp"
+#include "report/calibration.hpp"
 #include "report/compare.hpp"
 #include "report/diff.hpp"
 #include "report/html_report.hpp"
@@ -18,6 +20,9 @@
 #include "report/report_json.hpp"
 #include "report/report_text.hpp"
 #include "report/trial.hpp"
+#include "studies/scale.hpp"
+#include "studies/search.hpp"
+#include "studies/sweep.hpp"
 #include "targets/managed_server.hpp"
 
 namespace hotcount::loadtest {
@@ -50,10 +55,11 @@ class Program {
         }
         auto folder = RunFolder::make(settings_.out);
         if (!folder) return fail(folder.error());
+        if (settings_.command == Command::calibrate) return calibrate_here(*folder);
         if (auto started = start_servers(*folder); !started) return fail(started.error());
         const nlohmann::json provenance = describe_provenance(settings_.command_line);
-        int code = settings_.command == Command::run ? run(*folder, provenance)
-                                                     : compare(*folder, provenance);
+        if (const auto cache = calibration_cache()) ceiling_ = find_ceiling(*cache, provenance);
+        int code = measure(*folder, provenance);
         if (measured_ && settings_.html) {
             // What was measured stays as it is: the page is one more way to look at it.
             const auto drawn = write_html(drawer, folder->path(), *settings_.html);
@@ -161,7 +167,8 @@ class Program {
                                [&] { progress.load(); },
                                [&](const LoadSample& sample) { progress.sample(sample); },
                                {},
-                               redis_};
+                               redis_,
+                               ceiling_};
         auto trial = run_trial(trial_settings, folder.path(), provenance, hooks);
         if (!trial) return fail(trial.error());
         measured_ = true;
@@ -174,17 +181,45 @@ class Program {
         const std::vector<Part> parts = settings_.command == Command::compare
                                             ? compare_parts(settings_)
                                             : canonical_parts(settings_);
-        auto comparison = run_comparison(
-            parts, {folder.path(), !folder.temporary(), provenance, interrupt_, redis_, progress});
+        auto comparison = run_comparison(parts, context(folder, provenance, progress));
         if (!comparison) return fail(comparison.error());
-        measured_ = true;
         comparison->title = settings_.command == Command::canonical
                                 ? "hotcount-load: the canonical comparison"
                                 : "hotcount-load: a comparison";
         comparison->notes = notes_;
-        const nlohmann::json document = compare_document(*comparison, provenance);
-        const int code = finish(document, compare_text(*comparison), comparison->conclusion);
-        if (auto written = write_json(folder.path() / kCompareFile, document); !written) {
+        return finish_study(folder, kCompareFile, compare_document(*comparison, provenance),
+                            compare_text(*comparison), comparison->conclusion);
+    }
+
+    int measure(const RunFolder& folder, const nlohmann::json& provenance) {
+        switch (settings_.command) {
+            case Command::run:
+                return run(folder, provenance);
+            case Command::search:
+                return search(folder, provenance);
+            case Command::sweep:
+                return sweep(folder, provenance);
+            case Command::scale:
+                return scale(folder, provenance);
+            default:
+                return compare(folder, provenance);
+        }
+    }
+
+    TrialContext context(const RunFolder& folder, const nlohmann::json& provenance,
+                         Progress& progress) const {
+        return {folder.path(), !folder.temporary(),
+                provenance,    interrupt_,
+                redis_,        ceiling_,
+                progress,      {}};
+    }
+
+    /// The result of several trials: printed, and kept beside their folders.
+    int finish_study(const RunFolder& folder, const char* file, const nlohmann::json& document,
+                     const std::string& text, Conclusion conclusion) {
+        measured_ = true;
+        const int code = finish(document, text, conclusion);
+        if (auto written = write_json(folder.path() / file, document); !written) {
             (void)fail(written.error());
             return kInconclusive;
         }
@@ -198,6 +233,64 @@ class Program {
         return finish(
             diff_document(diff_figures(*found), describe_provenance(settings_.command_line)),
             diff_text(*found), Conclusion::passed);
+    }
+
+    int search(const RunFolder& folder, const nlohmann::json& provenance) {
+        Progress progress(settings_.progress, log_);
+        const auto found =
+            run_search(settings_.groups, settings_.study, context(folder, provenance, progress));
+        if (!found) return fail(found.error());
+        return finish_study(
+            folder, kSearchFile, search_document(*found, provenance),
+            settings_.study.markdown ? search_markdown(*found) : search_text(*found),
+            found->conclusion);
+    }
+
+    int sweep(const RunFolder& folder, const nlohmann::json& provenance) {
+        Progress progress(settings_.progress, log_);
+        const auto swept =
+            run_sweep(settings_.groups, settings_.study, context(folder, provenance, progress));
+        if (!swept) return fail(swept.error());
+        const int code = finish_study(folder, kSweepFile, sweep_document(*swept, provenance),
+                                      sweep_text(*swept), swept->conclusion);
+        std::ofstream series(folder.path() / kSweepSeries);
+        series << sweep_csv(*swept);
+        series.close();
+        if (series) return code;
+        return fail(
+            make_error(ErrorCode::unavailable, fmt::format("{} cannot be written", kSweepSeries)));
+    }
+
+    int scale(const RunFolder& folder, const nlohmann::json& provenance) {
+        Progress progress(settings_.progress, log_);
+        const auto scaled =
+            run_scale(settings_.groups, settings_.study, context(folder, provenance, progress));
+        if (!scaled) return fail(scaled.error());
+        return finish_study(folder, kScaleFile, scale_document(*scaled, provenance),
+                            scale_text(*scaled), scaled->conclusion);
+    }
+
+    int calibrate_here(const RunFolder& folder) {
+        const auto found = calibrate(folder.path(), interrupt_);
+        if (!found) return fail(found.error());
+        const nlohmann::json document =
+            calibration_document(*found, describe_provenance(settings_.command_line));
+        const int code = finish(document, calibration_text(*found), Conclusion::passed);
+        std::vector<std::filesystem::path> files;
+        if (!folder.temporary()) files.push_back(folder.path() / kCalibrationFile);
+        if (const auto cache = calibration_cache()) {
+            std::error_code failed;  // Of it, writing says more.
+            std::filesystem::create_directories(cache->parent_path(), failed);
+            files.push_back(*cache);
+        }
+        for (const std::filesystem::path& file : files) {
+            if (auto written = write_json(file, document); !written) {
+                (void)fail(written.error());
+                return kInconclusive;
+            }
+            fmt::print(log_, "The calibration is in {}\n", file.string());
+        }
+        return code;
     }
 
     int audit() {
@@ -236,6 +329,7 @@ class Program {
     std::vector<std::unique_ptr<ManagedServer>> servers_{};
     ManagedServer* redis_{nullptr};  ///< One of them, if there is one.
     std::vector<std::string> notes_{};
+    std::optional<GeneratorCeiling> ceiling_{};
     bool measured_{false};
 };
 

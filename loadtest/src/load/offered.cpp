@@ -1,8 +1,11 @@
 // Whether the load was offered as asked, and what kept it back: pure functions.
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cmath>
 
 #include "runner.hpp"
+#include "trace.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -46,6 +49,19 @@ LoadBound find_bound(const LoadSettings& settings, const OfferedLoad& offered,
     }
     if (service_ns.value_at(0.5) >= 2 * service_ns.min()) return LoadBound::system;
     return settings.in_flight > 0 ? LoadBound::in_flight : LoadBound::workers;
+}
+
+std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations) {
+    if (settings.arrival == Arrival::closed) return max_operations;
+    // One more, so that the trace ends the run and not the ledger.
+    if (settings.traffic.trace) return settings.traffic.trace->lines().size() + 1;
+    const double mean =
+        settings.rate_per_s * std::chrono::duration<double>(
+                                  settings.profile.equivalent(settings.warmup + settings.duration))
+                                  .count();
+    // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
+    const double most = mean + 6 * std::sqrt(mean) + 64;
+    return std::min(max_operations, static_cast<std::uint64_t>(most));
 }
 
 OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,

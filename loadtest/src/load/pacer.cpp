@@ -2,11 +2,14 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <ctime>
+#include <utility>
 
 #include "draws.hpp"
+#include "trace.hpp"
 
 namespace hotcount::loadtest {
 
@@ -18,15 +21,61 @@ std::string_view to_string(Arrival arrival) {
             return "uniform";
         case Arrival::poisson:
             return "poisson";
+        case Arrival::trace:
+            return "trace";
     }
     return "?";
 }
 
-Schedule::Schedule(Arrival arrival, double rate_per_s, std::uint64_t seed)
+Duration RateProfile::equivalent(Duration time) const {
+    if (constant()) return time;
+    Duration round{0};
+    double made_ns = 0;
+    for (const Step& step : steps) {
+        round += step.lasts;
+        made_ns += step.factor * static_cast<double>(step.lasts.count());
+    }
+    made_ns *= static_cast<double>(time / round);
+    Duration left = time % round;
+    for (const Step& step : steps) {
+        const Duration part = std::min(left, step.lasts);
+        made_ns += step.factor * static_cast<double>(part.count());
+        left -= part;
+    }
+    return Duration{static_cast<std::int64_t>(made_ns)};
+}
+
+Schedule::Schedule(Arrival arrival, double rate_per_s, std::uint64_t seed, RateProfile profile)
     : arrival_(arrival),
       gap_ns_(arrival == Arrival::closed ? 0 : 1e9 / rate_per_s),
       // Apart from the workload's generator, so that the traffic is the same at every rate.
-      random_(mix(seed, 1)) {}
+      random_(mix(seed, 1)),
+      profile_(std::move(profile)) {
+    if (!profile_.constant()) {
+        step_ends_ns_ = static_cast<double>(profile_.steps[0].lasts.count());
+    }
+}
+
+Schedule::Schedule(std::shared_ptr<const Trace> trace)
+    : arrival_(Arrival::trace), random_(0), trace_(std::move(trace)) {}
+
+/// The next time of a Poisson process: so many gaps of the mean rate further, of which a step with a
+/// higher rate has more.
+void Schedule::advance(double gaps) {
+    while (!profile_.constant()) {
+        const double rate = profile_.steps[step_].factor / gap_ns_;
+        const double left = (step_ends_ns_ - at_ns_) * rate;
+        if (gaps < left) {
+            at_ns_ += gaps / rate;
+            return;
+        }
+        gaps -= left;
+        at_ns_ = step_ends_ns_;
+        step_ = (step_ + 1) % profile_.steps.size();
+        step_ends_ns_ += static_cast<double>(profile_.steps[step_].lasts.count());
+    }
+    at_ns_ += gap_ns_ * gaps;
+}
 
 std::int64_t Schedule::next_ns() {
     switch (arrival_) {
@@ -37,8 +86,12 @@ std::int64_t Schedule::next_ns() {
             at_ns_ = gap_ns_ * static_cast<double>(index_++);
             break;
         case Arrival::poisson:
-            at_ns_ -= gap_ns_ * std::log1p(-random_.unit());
+            advance(-std::log1p(-random_.unit()));
             break;
+        case Arrival::trace: {
+            const auto& lines = trace_->lines();
+            return index_ < lines.size() ? lines[index_++].at_ns : INT64_MAX;
+        }
     }
     return static_cast<std::int64_t>(at_ns_);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace hotcount::loadtest {
 
@@ -9,7 +10,7 @@ Planner::Planner(Ledger& ledger, const TrafficSettings& traffic, Schedule schedu
                  std::int64_t horizon_ns, UnvoteValue unvote)
     : ledger_(ledger),
       workload_(traffic),
-      schedule_(schedule),
+      schedule_(std::move(schedule)),
       horizon_ns_(horizon_ns),
       unvote_(unvote) {}
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -27,6 +28,8 @@ constexpr Duration kTick = milliseconds{50};
 constexpr Duration kObserve = std::chrono::seconds{1};
 // Calls in flight share this many of what each thread has one of: a few threads complete them.
 constexpr std::size_t kStripes = 8;
+// Threads that start calls of an open loop without waiting for their answers.
+constexpr std::uint32_t kStarters = 4;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -81,7 +84,9 @@ class Run {
           until_ns_(from_ns_ + settings.duration.count()),
           give_up_ns_(until_ns_ + (open() ? kGrace.count() : 0)),
           planner_(ledger, settings.traffic,
-                   Schedule(settings.arrival, settings.rate_per_s, settings.traffic.seed),
+                   settings.traffic.trace ? Schedule(settings.traffic.trace)
+                                          : Schedule(settings.arrival, settings.rate_per_s,
+                                                     settings.traffic.seed, settings.profile),
                    open() ? until_ns_ : INT64_MAX, settings.unvote),
           measured_(settings.in_flight > 0 ? kStripes : settings.workers),
           places_(settings.in_flight) {}
@@ -101,6 +106,9 @@ class Run {
     void start_workers(std::vector<std::thread>& threads, LoadResult& result);
     void work(Measured& measured);
     void go_on(Place& place);
+    void start_on_time();
+    Place* take_place();
+    void give_back(Place& place);
     Operation send(LedgerRecord& record, std::int64_t now);
     void finish(LedgerRecord& record, const Answer& answer);
     std::int64_t wait_for_slot(const LedgerRecord& record);
@@ -122,6 +130,10 @@ class Run {
     Planner planner_;
     std::vector<Measured> measured_;
     std::vector<Place> places_;
+    // Open loop: those without a call.
+    std::mutex free_mutex_;
+    std::condition_variable freed_;
+    std::vector<Place*> free_places_;
     SteadyTime start_{};
     alignas(64) std::atomic<std::uint64_t> next_{0};
     alignas(64) std::atomic<std::uint32_t> working_{0};
@@ -203,6 +215,58 @@ void Run::go_on(Place& place) {
     } while (place.handed_on.exchange(true));
 }
 
+/// Null: no call ended before it is too late to send one.
+Place* Run::take_place() {
+    std::unique_lock lock(free_mutex_);
+    while (free_places_.empty()) {
+        if (stopped() || now_ns() >= give_up_ns_) return nullptr;
+        freed_.wait_for(lock, kTick);
+    }
+    Place* const place = free_places_.back();
+    free_places_.pop_back();
+    return place;
+}
+
+void Run::give_back(Place& place) {
+    {
+        std::lock_guard lock(free_mutex_);
+        free_places_.push_back(&place);
+        freed_.notify_one();
+    }
+    // The last use of this object: the run may be over.
+    working_.fetch_sub(1, std::memory_order_release);
+}
+
+// A thread of the open loop by completions.
+void Run::start_on_time() {
+    sharpen_timers();
+    sleep_until(start_);
+    while (!stopped()) {
+        const std::uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
+        if (!planner_.reach(index)) break;
+        LedgerRecord& record = ledger_[index];
+        if (wait_for_slot(record) >= give_up_ns_ || stopped()) break;
+        Place* const place = take_place();
+        if (place == nullptr) break;
+        working_.fetch_add(1, std::memory_order_relaxed);
+        const std::int64_t now = now_ns();
+        if (now >= give_up_ns_) {
+            give_back(*place);
+            break;
+        }
+        place->record = &record;
+        driver_.start(send(record, now), [this, place](const Answer& answer) {
+            finish(*place->record, answer);
+            {
+                std::lock_guard lock(place->measured->mutex);
+                account(*place->measured, *place->record, answer, place->record->sent_ns);
+            }
+            give_back(*place);
+        });
+    }
+    working_.fetch_sub(1, std::memory_order_release);
+}
+
 /// What is not acknowledged has no time that could be compared: it waits longer than the time limit.
 std::int64_t Run::counted(Outcome outcome, std::int64_t ns) const {
     return outcome == Outcome::ok ? ns : std::max(ns, settings_.timeout.count() + 1);
@@ -264,7 +328,8 @@ LoadSample Run::sample(std::int64_t at_ns) {
     sample.p99_ns = merged.value_at(0.99);
     sample.errors = errors;
     if (open()) {
-        const double due = settings_.rate_per_s * sample.elapsed_s;
+        const double due =
+            settings_.rate_per_s * seconds(settings_.profile.equivalent(Duration{at_ns}));
         const auto answered = static_cast<double>(answers);
         sample.backlog = std::max<std::int64_t>(
             0, static_cast<std::int64_t>(due - answered) - settings_.workers);
@@ -369,16 +434,22 @@ LoadResult Run::go(const LoadObserver& observe) {
         std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count());
     planner_.reach(0);
     std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+        places_[i].measured = &measured_[i % measured_.size()];
+        if (open()) free_places_.push_back(&places_[i]);
+    }
     if (places_.empty()) {
         start_workers(threads, result);
+    } else if (open()) {
+        working_.store(kStarters);
+        for (std::uint32_t i = 0; i < kStarters; ++i) {
+            threads.emplace_back([this] { start_on_time(); });
+        }
     } else {
         working_.store(settings_.in_flight);
         threads.emplace_back([this] {
             sleep_until(start_);
-            for (std::size_t i = 0; i < places_.size(); ++i) {
-                places_[i].measured = &measured_[i % measured_.size()];
-                go_on(places_[i]);
-            }
+            for (Place& place : places_) go_on(place);
         });
     }
     watch(observe, result);
@@ -415,14 +486,6 @@ void Run::start_workers(std::vector<std::thread>& threads, LoadResult& result) {
 LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger,
                     const std::atomic<bool>& interrupt, const LoadObserver& observe) {
     return Run(settings, driver, ledger, interrupt).go(observe);
-}
-
-std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations) {
-    if (settings.arrival == Arrival::closed) return max_operations;
-    const double mean = settings.rate_per_s * seconds(settings.warmup + settings.duration);
-    // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
-    const double most = mean + 6 * std::sqrt(mean) + 64;
-    return std::min(max_operations, static_cast<std::uint64_t>(most));
 }
 
 }  // namespace hotcount::loadtest

@@ -5,8 +5,9 @@
 //                and in the headline as the least latency it can have had.
 //   closed loop  a worker calls again as soon as it was answered. Headline figure: the rate;
 //                latencies are of the calls alone and say nothing about a loaded system.
-//   in flight    the closed loop without a thread for each call: so many are under way, and the
-//                completion of one starts the next.
+//   in flight    without a thread for each call: at most so many are under way. In the closed loop
+//                the completion of one starts the next. In the open loop a few threads start them
+//                when they are due; one that is due while all are under way waits for a completion.
 //
 // The window of measurement begins after the warm-up. An operation belongs to it by its intended
 // time (open loop) or by the time of its answer (closed loop). All operations stand in the ledger.
@@ -34,8 +35,10 @@ namespace hotcount::loadtest {
 struct LoadSettings {
     Arrival arrival{Arrival::closed};
     double rate_per_s{0};  ///< Open loop only.
+    RateProfile profile{};
     std::uint32_t workers{32};
-    std::uint32_t in_flight{0};  ///< Closed loop only: by completions, so many; 0: by workers.
+    /// By completions, at most so many calls under way; 0: by workers.
+    std::uint32_t in_flight{0};
     Duration warmup{std::chrono::seconds{1}};
     Duration duration{std::chrono::seconds{10}};
     /// Of each call: what is not acknowledged counts as slower than this.

@@ -95,6 +95,14 @@ std::string_view to_string(Command command) {
             return "audit";
         case Command::diff:
             return "diff";
+        case Command::calibrate:
+            return "calibrate";
+        case Command::search:
+            return "search";
+        case Command::sweep:
+            return "sweep";
+        case Command::scale:
+            return "scale";
     }
     return "?";
 }
@@ -164,6 +172,58 @@ Result<Arrival> parse_arrival(std::string_view text) {
          {"uniform", Arrival::uniform},
          {"closed", Arrival::closed}}};
     return parse_name("arrival", text, kNames);
+}
+
+namespace {
+
+/// 10x; 0x is a pause.
+std::optional<double> parse_factor(std::string_view text) {
+    constexpr std::array kFactorUnits = {Unit{"x", 1}};
+    const auto factor = text.ends_with('x') ? scaled(text, kFactorUnits) : std::nullopt;
+    return factor && *factor <= 1e6 ? factor : std::nullopt;
+}
+
+/// A duration of a profile: not 0.
+Result<Duration> parse_step(std::string_view text) {
+    HOTCOUNT_TRY_ASSIGN(const Duration lasts, parse_duration(text));
+    if (lasts >= std::chrono::milliseconds{1}) return lasts;
+    return refuse("part of an arrival", text, "1ms or more");
+}
+
+}  // namespace
+
+Result<std::optional<RateProfile>> parse_profile(std::string_view text) {
+    constexpr std::string_view kTakes = "burst:10x,2s/20s or stairs:1x,2x,4x/10s";
+    const bool burst = text.starts_with("burst:");
+    if (!burst && !text.starts_with("stairs:")) return std::optional<RateProfile>{};
+    RateProfile profile;
+    profile.text = std::string{text};
+    const std::string_view what = text.substr(text.find(':') + 1);
+    const std::size_t slash = what.find('/');
+    if (slash == std::string_view::npos) return refuse("arrival", text, kTakes);
+    HOTCOUNT_TRY_ASSIGN(const Duration last, parse_step(what.substr(slash + 1)));
+    const std::vector<std::string_view> parts = split(what.substr(0, slash), ',');
+    if (!burst) {
+        double sum = 0;
+        for (const std::string_view part : parts) {
+            const auto factor = parse_factor(part);
+            if (!factor) return refuse("arrival", text, kTakes);
+            profile.steps.push_back({*factor, last});
+            sum += *factor;
+        }
+        if (sum == 0) return refuse("arrival", text, kTakes);
+        return std::optional{std::move(profile)};
+    }
+    const auto factor = parse_factor(parts[0]);
+    if (parts.size() != 2 || !factor) return refuse("arrival", text, kTakes);
+    HOTCOUNT_TRY_ASSIGN(const Duration lasts, parse_step(parts[1]));
+    if (lasts >= last) {
+        return make_error(ErrorCode::config,
+                          fmt::format("'{}': a burst is shorter than the time between two", text));
+    }
+    const Duration before = (last - lasts) / 2;
+    profile.steps = {{1, before}, {*factor, lasts}, {1, last - lasts - before}};
+    return std::optional{std::move(profile)};
 }
 
 Result<ProgressMode> parse_progress(std::string_view text) {

@@ -17,11 +17,22 @@
 
 #include "pacer.hpp"
 #include "strategy.hpp"
+#include "study_settings.hpp"
 #include "workload.hpp"
 
 namespace hotcount::loadtest {
 
-enum class Command : std::uint8_t { canonical, compare, run, audit, diff };
+enum class Command : std::uint8_t {
+    canonical,
+    compare,
+    run,
+    audit,
+    diff,
+    calibrate,
+    search,
+    sweep,
+    scale
+};
 std::string_view to_string(Command command);
 
 /// The private servers that this program can start: targets/managed_server.hpp.
@@ -50,6 +61,7 @@ struct TrialSettings {
     std::string strategy{"batched"};
     Arrival arrival{Arrival::closed};
     double rate_per_s{0};  ///< 0 in the closed loop.
+    RateProfile profile{};
     std::uint32_t workers{32};
     /// Calls under way at once, if the strategy is driven by completions.
     std::uint32_t in_flight{1000};
@@ -124,8 +136,9 @@ struct Settings {
     bool control{true};        ///< compare: the baseline runs a second time.
     double control_slower{0};  ///< ... slower on purpose, by this share.
     bool find_best{true};      ///< compare: the baseline with its best number of callers as well.
-    TrialSettings trial{};     ///< Of the first group; the canonical comparison's own.
-    std::vector<ServerKind> managed{};            ///< Private servers to start.
+    StudySettings study{};
+    TrialSettings trial{};              ///< Of the first group; the canonical comparison's own.
+    std::vector<ServerKind> managed{};  ///< Private servers to start.
     std::optional<std::filesystem::path> out{};   ///< None: a temporary folder.
     std::optional<std::filesystem::path> html{};  ///< The page to write.
     std::filesystem::path audit_folder{};
@@ -162,6 +175,10 @@ Result<double> parse_share(std::string_view text);
 /// vote=80,unvote=5,read=15; what is left out is 0.
 Result<Mix> parse_mix(std::string_view text);
 Result<Arrival> parse_arrival(std::string_view text);
+/// How the rate of a schedule changes, for --arrival. burst:10x,2s/20s: ten times the rate for 2 s in
+/// the middle of each 20 s. stairs:1x,2x,4x/10s: each factor for 10 s, then from the first again. None
+/// if the text begins with neither.
+Result<std::optional<RateProfile>> parse_profile(std::string_view text);
 Result<ProgressMode> parse_progress(std::string_view text);
 /// 3s:redis.kill9+1s,8s:redis.pause+500ms: when, what, and how long it lasts; returned in order of
 /// time. Of two, the second begins after the first one has ended.

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "trace.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
@@ -17,40 +19,44 @@ json describe(const Mix& mix) {
 
 json describe_settings(const TrialSettings& settings) {
     const bool open = settings.arrival != Arrival::closed;
-    return {{"workload", to_string(settings.workload)},
-            {"strategy", settings.strategy},
-            {"arrival", to_string(settings.arrival)},
-            {"rate_per_s", open ? json(settings.rate_per_s) : json(nullptr)},
-            {"workers", settings.workers},
-            {"in_flight", settings.in_flight},
-            {"warmup_s", in_s(settings.warmup)},
-            {"duration_s", in_s(settings.duration)},
-            {"timeout_s", in_s(settings.timeout)},
-            {"items", settings.traffic.items},
-            {"zipf", settings.traffic.zipf},
-            {"users", settings.traffic.users},
-            {"mix", describe(settings.traffic.mix)},
-            {"dup", settings.traffic.dup},
-            {"seed", settings.traffic.seed},
-            {"max_errors", settings.max_errors},
-            {"max_operations", settings.max_operations},
-            {"database_url", without_password(settings.database_url)},
-            {"managed_database", settings.managed_database},
-            {"redis_url", without_password(settings.redis_url)},
-            {"managed_redis", settings.managed_redis},
-            {"key_prefix", settings.key_prefix},
-            {"life_s", in_s(settings.life)},
-            {"gate_s", settings.gate ? json(in_s(*settings.gate)) : json(nullptr)},
-            {"batch", settings.batch},
-            {"slots", settings.slots},
-            {"processes", settings.processes},
-            {"kill_every_s", in_s(settings.kill_every)},
-            {"stall_s", in_s(settings.stall)},
-            {"faults", format_faults(settings.faults)},
-            {"rebuild_every_s", in_s(settings.rebuild_every)},
-            {"bystander", settings.bystander},
-            {"slower", settings.slower},
-            {"limit", settings.limit.str()}};
+    return {
+        {"workload", to_string(settings.workload)},
+        {"strategy", settings.strategy},
+        {"arrival", settings.profile.constant() ? std::string{to_string(settings.arrival)}
+                                                : settings.profile.text},
+        {"trace", settings.traffic.trace ? nlohmann::json(settings.traffic.trace->path().string())
+                                         : nlohmann::json(nullptr)},
+        {"rate_per_s", open ? json(settings.rate_per_s) : json(nullptr)},
+        {"workers", settings.workers},
+        {"in_flight", settings.in_flight},
+        {"warmup_s", in_s(settings.warmup)},
+        {"duration_s", in_s(settings.duration)},
+        {"timeout_s", in_s(settings.timeout)},
+        {"items", settings.traffic.items},
+        {"zipf", settings.traffic.zipf},
+        {"users", settings.traffic.users},
+        {"mix", describe(settings.traffic.mix)},
+        {"dup", settings.traffic.dup},
+        {"seed", settings.traffic.seed},
+        {"max_errors", settings.max_errors},
+        {"max_operations", settings.max_operations},
+        {"database_url", without_password(settings.database_url)},
+        {"managed_database", settings.managed_database},
+        {"redis_url", without_password(settings.redis_url)},
+        {"managed_redis", settings.managed_redis},
+        {"key_prefix", settings.key_prefix},
+        {"life_s", in_s(settings.life)},
+        {"gate_s", settings.gate ? json(in_s(*settings.gate)) : json(nullptr)},
+        {"batch", settings.batch},
+        {"slots", settings.slots},
+        {"processes", settings.processes},
+        {"kill_every_s", in_s(settings.kill_every)},
+        {"stall_s", in_s(settings.stall)},
+        {"faults", format_faults(settings.faults)},
+        {"rebuild_every_s", in_s(settings.rebuild_every)},
+        {"bystander", settings.bystander},
+        {"slower", settings.slower},
+        {"limit", settings.limit.str()}};
 }
 
 Result<TrialSettings> settings_of(const json& from) {
@@ -62,7 +68,16 @@ Result<TrialSettings> settings_of(const json& from) {
         TrialSettings settings;
         HOTCOUNT_TRY_ASSIGN(settings.workload,
                             parse_workload(from.at("workload").get<std::string>()));
-        HOTCOUNT_TRY_ASSIGN(settings.arrival, parse_arrival(from.at("arrival").get<std::string>()));
+        const auto arrival = from.at("arrival").get<std::string>();
+        HOTCOUNT_TRY_ASSIGN(auto profile, parse_profile(arrival));
+        settings.arrival = Arrival::poisson;
+        if (profile) {
+            settings.profile = std::move(*profile);
+        } else if (arrival == to_string(Arrival::trace)) {
+            settings.arrival = Arrival::trace;  // An audit has its operations from the ledger.
+        } else {
+            HOTCOUNT_TRY_ASSIGN(settings.arrival, parse_arrival(arrival));
+        }
         from.at("strategy").get_to(settings.strategy);
         if (from.at("rate_per_s").is_number()) from.at("rate_per_s").get_to(settings.rate_per_s);
         from.at("workers").get_to(settings.workers);

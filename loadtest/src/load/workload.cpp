@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trace.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
@@ -31,6 +33,7 @@ Workload::Workload(const TrafficSettings& settings)
       items_(settings.items),
       users_(settings.users),
       seed_(settings.seed),
+      trace_(settings.trace),
       votes_of_item_(settings.items, 0) {
     const Mix& shares = settings.mix;
     const double total = shares.vote + shares.unvote + shares.read;
@@ -44,6 +47,7 @@ Workload::Workload(const TrafficSettings& settings)
 std::uint64_t Workload::draw_item() { return items_.permute(seed_, zipf_.draw(random_) - 1); }
 
 Operation Workload::next() {
+    if (trace_) return trace_->lines()[traced_++].operation;
     const std::uint64_t kind = random_.next();
     if (kind < unvote_below_) {
         // Before there are votes old enough to take back, a vote comes in the un-vote's place.

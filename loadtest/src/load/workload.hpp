@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <hotcount/detail/base/random.hpp>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct Mix {
     double read{15};
 };
 
+class Trace;
+
 struct TrafficSettings {
     std::uint64_t items{10'000};
     /// The Zipf exponent: 0 is uniform; higher makes the hot items hotter.
@@ -49,12 +52,15 @@ struct TrafficSettings {
     /// Share of the votes that are resent ones.
     double dup{0.01};
     std::uint64_t seed{1};
+    /// Instead of all that: trace.hpp.
+    std::shared_ptr<const Trace> trace{};
 };
 
 class Workload {
   public:
     explicit Workload(const TrafficSettings& settings);
 
+    /// With a trace, at most as often as it has operations.
     Operation next();
     /// Votes whose item had run out of users, so that they repeat an earlier one.
     std::uint64_t repeated() const { return repeated_; }
@@ -79,6 +85,8 @@ class Workload {
     Permutation items_;
     Permutation users_;
     std::uint64_t seed_;
+    std::shared_ptr<const Trace> trace_;
+    std::size_t traced_{0};       // Operations of the trace so far.
     std::uint64_t unvote_below_;  // Of a 64-bit draw: a vote below neither, ...
     std::uint64_t read_below_;
     std::uint64_t dup_below_;  // ... of another one.

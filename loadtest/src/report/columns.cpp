@@ -129,6 +129,21 @@ json outcomes(const TrialResult& trial) {
 
 json timer_floor(const TrialResult& trial) { return in_us(timer_floor_ns({&trial.machine, 1})); }
 
+/// Of a trial: null if nobody knows the ceiling.
+json ceiling(const TrialResult& trial) {
+    return trial.ceiling_per_s > 0 ? json(trial.ceiling_per_s) : json(nullptr);
+}
+json headroom(const TrialResult& trial) {
+    return trial.headroom() > 0 ? json(trial.headroom()) : json(nullptr);
+}
+json least_headroom(const Summary& summary) {
+    double least = 0;
+    for (const TrialResult& trial : summary.trials) {
+        if (least == 0 || trial.headroom() < least) least = trial.headroom();
+    }
+    return least > 0 ? json(least) : json(nullptr);
+}
+
 json least_offered(const Summary& summary) {
     double least = 1;
     for (const TrialResult& trial : summary.trials) {
@@ -337,6 +352,8 @@ std::vector<ReportColumn> make_columns() {
         {{"errors", error_codes}},
         {{"outcomes_us", outcomes}},
         {{"bound", [](const TrialResult& t) -> json { return to_string(t.load.bound); }}},
+        {{"generator/ceiling_per_s", ceiling}},
+        {{"generator/headroom", headroom}, {"generator/headroom", least_headroom}},
         {{"ok_per_s", per_second(&Tally::ok)}},
         {{"cpu_s", load(&R::cpu_s)}},
         {{"transactions", [](const TrialResult& t) { return t.stats.transactions; }}},

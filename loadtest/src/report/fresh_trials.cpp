@@ -56,8 +56,9 @@ Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
     const TrialHooks hooks{context_.interrupt,
                            [this] { context_.progress.load(); },
                            [this](const LoadSample& sample) { context_.progress.sample(sample); },
-                           {},
-                           context_.redis};
+                           context_.wrap,
+                           context_.redis,
+                           context_.ceiling};
     HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_trial(settings, folder, context_.provenance, hooks));
     context_.progress.end(trial);
     if (!context_.keep || !keep) {

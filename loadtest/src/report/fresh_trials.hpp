@@ -6,8 +6,11 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <hotcount/result.hpp>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "load/settings.hpp"
@@ -22,8 +25,11 @@ struct TrialContext {
     bool keep;                            ///< The trials' folders stay.
     const nlohmann::json& provenance;     ///< As run_trial() takes it.
     const std::atomic<bool>& interrupt;
-    ManagedServer* redis;  ///< As TrialHooks have it.
+    ManagedServer* redis;                     ///< As TrialHooks have it.
+    std::optional<GeneratorCeiling> ceiling;  ///< The same.
     Progress& progress;
+    /// As TrialHooks have it.
+    std::function<std::unique_ptr<Driver>(Driver&)> wrap{};
 };
 
 class FreshTrials {

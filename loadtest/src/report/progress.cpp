@@ -23,6 +23,14 @@ void Progress::expect(std::size_t trials, double load_s) {
     left_of_others_s_ = load_s;
 }
 
+std::string Progress::place() const {
+    return trials_ == 0 ? fmt::format("[{}]", trial_) : fmt::format("[{}/{}]", trial_, trials_);
+}
+
+std::string Progress::left(double elapsed_s) const {
+    return trials_ == 0 ? "" : fmt::format(", about {:.0f} s left", left_s(elapsed_s));
+}
+
 double Progress::left_s(double elapsed_s) const {
     return std::max(0.0, left_of_others_s_ + load_s_ - elapsed_s);
 }
@@ -38,9 +46,7 @@ void Progress::set_up(const std::string& label, double load_s) {
         fmt::print(stream_, "{}\n", event.dump());
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
-        write_line(fmt::format("[{}/{}] {}: setting up, about {:.0f} s left", trial_, trials_,
-                               label_, left_s(0)),
-                   false);
+        write_line(fmt::format("{} {}: setting up{}", place(), label_, left(0)), false);
     }
 }
 
@@ -65,10 +71,9 @@ void Progress::sample(const LoadSample& sample) {
         fmt::print(stream_, "{}\n", event.dump());
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
-        write_line(fmt::format("[{}/{}] {}: {:.0f}/s, p99 {:.1f} ms, {} errors, backlog {}, "
-                               "about {:.0f} s left",
-                               trial_, trials_, label_, sample.rate_per_s, in_ms(sample.p99_ns),
-                               sample.errors, sample.backlog, left_s(sample.elapsed_s)),
+        write_line(fmt::format("{} {}: {:.0f}/s, p99 {:.1f} ms, {} errors, backlog {}{}", place(),
+                               label_, sample.rate_per_s, in_ms(sample.p99_ns), sample.errors,
+                               sample.backlog, left(sample.elapsed_s)),
                    false);
     }
 }
@@ -84,8 +89,8 @@ void Progress::end(const TrialResult& trial) {
         fmt::print(stream_, "{}\n", event.dump());
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
-        write_line(fmt::format("[{}/{}] {}: {:.0f} writes/s, audit {}", trial_, trials_, label_,
-                               rate, trial.audit_word()),
+        write_line(fmt::format("{} {}: {:.0f} writes/s, audit {}", place(), label_, rate,
+                               trial.audit_word()),
                    true);
     }
 }

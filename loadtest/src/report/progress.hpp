@@ -21,7 +21,8 @@ class Progress {
   public:
     Progress(ProgressMode mode, std::FILE* stream);
 
-    /// How many trials there will be, and how long their loads last altogether.
+    /// How many trials there will be, and how long their loads last altogether. Not called: nobody
+    /// knows.
     void expect(std::size_t trials, double load_s);
     /// A trial is being set up; its load will last `load_s`.
     void set_up(const std::string& label, double load_s);
@@ -32,6 +33,8 @@ class Progress {
   private:
     void write_line(const std::string& text, bool final);
     double left_s(double elapsed_s) const;
+    std::string place() const;
+    std::string left(double elapsed_s) const;
 
     ProgressMode mode_;
     std::FILE* stream_;

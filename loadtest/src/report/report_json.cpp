@@ -21,17 +21,6 @@ json describe(const Contract& contract, const std::string& strategy) {
             {"exact", contract.exact},       {"reads", known ? reads_of(*known).str() : ""}};
 }
 
-json envelope(std::string_view kind, const json& provenance) {
-    json document = {{"schema", kSchema}, {"kind", kind}};
-    document.update(provenance);
-    return document;
-}
-
-void add_conclusion(json& document, Conclusion conclusion) {
-    document["conclusion"] = to_string(conclusion);
-    document["exit_code"] = static_cast<int>(conclusion);
-}
-
 /// Null: nothing was audited.
 json audit_of(const TrialResult& trial) {
     return trial.audited ? audit_figures(trial.audit) : json(nullptr);
@@ -62,6 +51,28 @@ json describe(const Summary& summary) {
 
 }  // namespace
 
+json begin_document(std::string_view kind, const json& provenance) {
+    json document = {{"schema", kSchema}, {"kind", kind}};
+    document.update(provenance);
+    return document;
+}
+
+void add_conclusion(json& document, Conclusion conclusion) {
+    document["conclusion"] = to_string(conclusion);
+    document["exit_code"] = static_cast<int>(conclusion);
+}
+
+json trial_document(const TrialResult& trial) {
+    return {{"started", trial.started},
+            {"settings", describe_settings(trial.settings)},
+            {"place", trial.place},
+            {"contract", describe(trial.contract, trial.settings.strategy)},
+            {"result", trial_figures(trial)},
+            {"audit", audit_of(trial)},
+            {"conclusion", to_string(trial.conclusion)},
+            {"reasons", trial.reasons}};
+}
+
 json describe_provenance(const std::vector<std::string>& command_line) {
     return {{"command", command_line},
             {"versions", describe_versions()},
@@ -81,7 +92,7 @@ std::string_view to_string(RunState state) {
 }
 
 json run_document(const TrialResult& trial, const json& provenance) {
-    json document = envelope("run", provenance);
+    json document = begin_document("run", provenance);
     document["state"] = to_string(trial.state);
     document["started"] = trial.started;
     document["settings"] = describe_settings(trial.settings);
@@ -114,7 +125,7 @@ Result<TrialSettings> trial_settings_of(const json& document) {
 }
 
 json compare_document(const Comparison& comparison, const json& provenance) {
-    json document = envelope("compare", provenance);
+    json document = begin_document("compare", provenance);
     document["started"] = comparison.started;
     document["notes"] = comparison.notes;
     json& parts = document["parts"] = json::array();
@@ -144,7 +155,7 @@ json compare_document(const Comparison& comparison, const json& provenance) {
 }
 
 json diff_document(const json& figures, const json& provenance) {
-    json document = envelope("diff", provenance);
+    json document = begin_document("diff", provenance);
     document.update(figures);
     add_conclusion(document, Conclusion::passed);
     return document;
@@ -152,7 +163,7 @@ json diff_document(const json& figures, const json& provenance) {
 
 json audit_document(const std::vector<FolderAudit>& audits, const json& provenance,
                     Conclusion conclusion) {
-    json document = envelope("audit", provenance);
+    json document = begin_document("audit", provenance);
     json& runs = document["runs"] = json::array();
     for (const FolderAudit& audit : audits) {
         runs.push_back({{"folder", audit.folder.string()},

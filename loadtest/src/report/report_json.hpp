@@ -9,6 +9,7 @@
 
 #include <hotcount/result.hpp>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 #include "compare.hpp"
@@ -21,6 +22,12 @@ inline constexpr const char* kSchema = "hotcount-load/1";
 
 /// What does not depend on the trial: the exact command, versions, the machine.
 nlohmann::json describe_provenance(const std::vector<std::string>& command_line);
+
+/// The beginning of every document of a command, and its end.
+nlohmann::json begin_document(std::string_view kind, const nlohmann::json& provenance);
+void add_conclusion(nlohmann::json& document, Conclusion conclusion);
+/// A trial as a member of a document.
+nlohmann::json trial_document(const TrialResult& trial);
 
 /// run.json, and what `run --json` prints. While it runs: settings only. What was not audited has
 /// null for its audit.

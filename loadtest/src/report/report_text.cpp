@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "figures.hpp"
+#include "load/trace.hpp"
 #include "machine.hpp"
 
 namespace hotcount::loadtest {
@@ -20,6 +21,10 @@ std::string whole(std::uint64_t count) { return grouped(static_cast<double>(coun
 
 std::string traffic_line(const TrialSettings& settings) {
     const TrafficSettings& traffic = settings.traffic;
+    if (traffic.trace) {
+        return fmt::format("{} operations on {} items, of {}", whole(traffic.trace->lines().size()),
+                           whole(traffic.items), traffic.trace->path().string());
+    }
     std::string line = fmt::format("{} items, Zipf {:g}, {} users, vote={:g},unvote={:g},read={:g}",
                                    whole(traffic.items), traffic.zipf, whole(traffic.users),
                                    traffic.mix.vote, traffic.mix.unvote, traffic.mix.read);
@@ -40,9 +45,11 @@ bool is_async(const std::string& name) {
 std::string load_line(const TrialSettings& settings, bool async) {
     if (is_open(settings)) {
         return fmt::format(
-            "open loop, {} arrivals at {}/s, {} workers, latency from the intended "
+            "open loop, {} arrivals at {}/s, {} workers{}, latency from the intended "
             "time, {} after {} of warm-up",
-            to_string(settings.arrival), three_digits(settings.rate_per_s), settings.workers,
+            settings.profile.constant() ? to_string(settings.arrival) : settings.profile.text,
+            three_digits(settings.rate_per_s), settings.workers,
+            async ? fmt::format(" (/async: {} calls in flight)", settings.in_flight) : "",
             format_duration(settings.duration), format_duration(settings.warmup));
     }
     return fmt::format(
@@ -158,6 +165,28 @@ std::string statistics_lines(const PartResult& result) {
     return text;
 }
 
+/// Of the least of several; 0: not known.
+std::string headroom_words(double headroom) {
+    if (headroom == 0) return "the generator's ceiling is not known (hotcount-load calibrate)";
+    return fmt::format(
+        "the generator's ceiling is {} times this rate{}", three_digits(headroom),
+        headroom < GeneratorCeiling::kLeastHeadroom ? ", so it may be what was measured" : "");
+}
+
+/// Strategies that came near the generator's ceiling; nothing if none did.
+std::string ceiling_lines(const PartResult& result) {
+    std::string text;
+    for (const Summary& summary : result.summaries) {
+        const auto nearest = std::min_element(
+            summary.trials.begin(), summary.trials.end(),
+            [](const TrialResult& a, const TrialResult& b) { return a.headroom() < b.headroom(); });
+        if (nearest == summary.trials.end() || !nearest->near_ceiling()) continue;
+        text += fmt::format("  {}: bound: generator; {}\n", summary.strategy,
+                            headroom_words(nearest->headroom()));
+    }
+    return text;
+}
+
 std::string part_text(const PartResult& result) {
     const TrialSettings& settings = result.part.settings;
     std::vector<std::string> places;
@@ -180,7 +209,8 @@ std::string part_text(const PartResult& result) {
             settings.workload == WorkloadKind::votes ? "database" : "store",
             result.part.rounds >= kLeastRounds ? ", each with its 95 % interval" : "");
     }
-    text += "\n\n" + comparison_table(result).str() + statistics_lines(result);
+    text +=
+        "\n\n" + comparison_table(result).str() + statistics_lines(result) + ceiling_lines(result);
     for (const Summary& summary : result.summaries) {
         for (const std::string& reason : summary.reasons) {
             text += fmt::format("  {}: {}\n", summary.strategy, reason);
@@ -276,7 +306,8 @@ std::string run_text(const TrialResult& trial) {
             "  errors: {}; in the percentiles each counts as slower than the time limit of {}\n",
             errors_line(tally), format_duration(settings.timeout));
     }
-    text += fmt::format("  bound: {}\n", to_string(load.bound));
+    text +=
+        fmt::format("  bound: {}; {}\n", to_string(load.bound), headroom_words(trial.headroom()));
     if (load.repeated > 0) {
         text += fmt::format(
             "  {} votes repeated a user, because their items had run out of them; "

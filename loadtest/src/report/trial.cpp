@@ -42,6 +42,7 @@ LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
     LoadSettings load;
     load.arrival = settings.arrival;
     load.rate_per_s = settings.rate_per_s;
+    load.profile = settings.profile;
     load.workers = settings.workers;
     if (const auto strategy = find_strategy(settings.strategy); strategy && strategy->async) {
         load.in_flight = settings.in_flight;
@@ -109,7 +110,13 @@ Result<void> write_evidence(const Target& target, const fs::path& folder) {
     return evidence.is_null() ? Result<void>{} : write_json(folder / kTargetFile, evidence);
 }
 
-std::string describe(LoadBound bound, const TrialSettings& settings) {
+std::string describe_bound(const TrialResult& trial) {
+    if (trial.near_ceiling()) {
+        return fmt::format("the generator, whose ceiling is {:.2g} times what was asked for",
+                           trial.headroom());
+    }
+    const LoadBound bound = trial.load.bound;
+    const TrialSettings& settings = trial.settings;
     switch (bound) {
         case LoadBound::schedule:
             return "the schedule, which was kept";
@@ -147,7 +154,7 @@ void conclude(TrialResult& trial) {
             fmt::format("overloaded: {:.1f} % of the schedule was offered, the "
                         "backlog {}; the rate was bound by {}",
                         100 * load.offered.share, load.offered.growing ? "grew" : "stayed flat",
-                        describe(load.bound, trial.settings)));
+                        describe_bound(trial)));
     }
     const auto answered = static_cast<double>(tally.answered());
     const std::uint64_t errors = tally.failed + tally.unknown;
@@ -184,6 +191,13 @@ std::string_view TrialResult::audit_word() const {
     if (!audited) return "impossible";
     if (!audit.passed()) return "FAILED";
     return audit.allowed_breaches > 0 ? "allowed" : "passed";
+}
+
+double TrialResult::headroom() const {
+    const double per_s = settings.arrival == Arrival::closed
+                             ? load.per_second(load.tally.answered())
+                             : settings.rate_per_s;
+    return per_s > 0 ? ceiling_per_s / per_s : 0;
 }
 
 bool TrialResult::overloaded() const {
@@ -268,6 +282,8 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
         HOTCOUNT_TRY_ASSIGN(rebuilder, Rebuilder::start(settings));
     }
     trial.load = run_load(load, *driver, *ledger, hooks.interrupt, hooks.observe);
+    if (hooks.ceiling) trial.ceiling_per_s = hooks.ceiling->per_s(settings.arrival);
+    if (trial.near_ceiling()) trial.load.bound = LoadBound::generator;
     // From here on there is a measurement, which nothing may throw away.
     if (faults) {
         auto done = faults->stop();

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "calibration.hpp"
 #include "checkers/checker.hpp"
 #include "load/runner.hpp"
 #include "load/settings.hpp"
@@ -55,6 +56,8 @@ struct TrialResult {
     Builds builds{};
     MachineWatch machine{};   ///< Before and after the load.
     std::uint64_t faults{0};  ///< What was done to the private Redis, from --fault or --outage.
+    /// What the generator can do in such a loop; 0: not known.
+    double ceiling_per_s{0};
     double set_up_s{0};
     double audit_s{0};
     Conclusion conclusion{Conclusion::passed};
@@ -62,6 +65,13 @@ struct TrialResult {
 
     /// passed, allowed, FAILED, or impossible.
     std::string_view audit_word() const;
+    /// The generator's ceiling divided by what was answered, or asked for in the open loop. 0: not
+    /// known.
+    double headroom() const;
+    /// The generator is so near to its ceiling that it may be what was measured.
+    bool near_ceiling() const {
+        return headroom() > 0 && headroom() < GeneratorCeiling::kLeastHeadroom;
+    }
     /// The only thing wrong is that the strategy did not keep up with the schedule.
     bool overloaded() const;
 };
@@ -75,6 +85,8 @@ struct TrialHooks {
     std::function<std::unique_ptr<Driver>(Driver&)> wrap{};
     /// The Redis of --managed redis; null: none was started. It outlives the trial.
     ManagedServer* redis{nullptr};
+    /// None: nobody has calibrated this machine.
+    std::optional<GeneratorCeiling> ceiling{};
 };
 
 /// Runs in `folder`, which exists. `provenance` (command, versions, machine) goes into run.json,

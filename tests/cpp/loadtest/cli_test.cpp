@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <variant>
 #include <vector>
+
+#include "temporary_folder.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -100,6 +103,76 @@ TEST(CommandLine, CompareHasAControlAndLooksForTheBestNumberOfCallers) {
                 HasSubstr("/async"));
 }
 
+TEST(CommandLine, ARateMayComeInBurstsAndStairs) {
+    const TrialSettings burst =
+        accept({"run", "-r", "100", "--arrival", "burst:10x,2s/20s", "-d", "40s"}).trial;
+    EXPECT_EQ(burst.arrival, Arrival::poisson);
+    EXPECT_EQ(burst.profile.text, "burst:10x,2s/20s");
+    ASSERT_EQ(burst.profile.steps.size(), 3U);
+    EXPECT_EQ(burst.profile.steps[0].lasts, seconds{9});
+    EXPECT_EQ(burst.profile.steps[1].factor, 10);
+    EXPECT_EQ(burst.profile.steps[1].lasts, seconds{2});
+    EXPECT_EQ(accept({"run", "-r", "9", "--arrival", "stairs:1x,0x,4x/500ms"})
+                  .trial.profile.steps[2]
+                  .factor,
+              4);
+    EXPECT_THAT(refuse({"run", "--arrival", "burst:10x,2s/20s"}), HasSubstr("--rate"));
+    for (const char* bad : {"burst:10,2s/20s", "burst:10x,2s", "burst:10x/20s", "burst:10x,20s/20s",
+                            "burst:x,2s/20s", "stairs:1x", "stairs:0x/1s", "stairs:/1s",
+                            "stairs:1x,2x/0s", "burst:10x,2s,3s/20s", "burst:-1x,2s/20s"}) {
+        EXPECT_THAT(refuse({"run", "-r", "9", "--arrival", bad}), HasSubstr("--arrival")) << bad;
+    }
+}
+
+TEST(CommandLine, ASearchHasAnSloAndABound) {
+    const Settings settings = accept({"search", "-s", "naive,batched"});
+    EXPECT_EQ(settings.command, Command::search);
+    EXPECT_EQ(settings.study.slo.text(), "p99<10ms,err<0.1%,lost=0");
+    EXPECT_EQ(settings.study.max_time, std::chrono::minutes{3});
+    EXPECT_EQ(settings.trial.arrival, Arrival::poisson);
+    EXPECT_EQ(settings.trial.timeout, seconds{1});
+    EXPECT_EQ(accept({"search", "--from", "2k"}).study.from_per_s, 2000);
+    EXPECT_THAT(refuse({"search", "--slo", "p99<10ms,speed<1"}),
+                AllOf(HasSubstr("--slo"), HasSubstr("term 'speed<1'")));
+    EXPECT_THAT(refuse({"search", "--arrival", "closed"}), HasSubstr("closed"));
+    EXPECT_THAT(refuse({"search", "--fault", "1s:redis.pause+1s"}), HasSubstr("unknown option"));
+    EXPECT_THAT(refuse({"run", "--slo", "p99<10ms"}), HasSubstr("unknown option"));
+}
+
+TEST(CommandLine, AScaleHasNumbersOfCallers) {
+    const Settings settings = accept({"scale", "-s", "batched"});
+    EXPECT_THAT(settings.study.workers, ElementsAre(1U, 2U, 4U, 8U, 16U, 32U));
+    EXPECT_EQ(settings.study.rounds, 6U);
+    EXPECT_EQ(settings.trial.arrival, Arrival::closed);
+    EXPECT_THAT(accept({"scale", "-w", "3,5", "--rounds", "2"}).study.workers, ElementsAre(3U, 5U));
+    EXPECT_THAT(refuse({"scale", "-w", "5,3"}), AllOf(HasSubstr("--workers"), HasSubstr("rise")));
+    EXPECT_THAT(refuse({"scale", "-r", "5"}), HasSubstr("unknown option"));
+}
+
+TEST(CommandLine, ATraceSaysWhenWhatIsDone) {
+    const TemporaryFolder folder;
+    const std::string path = (folder / "trace.csv").string();
+    std::ofstream(path) << "0,7,1,1\n0.5,9,1,1\n2,7,,\n";
+    const TrialSettings trial = accept({"run", "--trace", path}).trial;
+    EXPECT_EQ(trial.arrival, Arrival::trace);
+    EXPECT_EQ(trial.traffic.items, 2U);
+    EXPECT_EQ(trial.warmup, seconds{0});
+    EXPECT_EQ(trial.duration, seconds{2} + std::chrono::nanoseconds{1});
+    EXPECT_NEAR(trial.rate_per_s, 1.5, 1e-6);
+    EXPECT_THAT(refuse({"run", "--trace", path, "--items", "5"}), HasSubstr("leave out --items"));
+    EXPECT_THAT(refuse({"run", "--trace", path, "-r", "5"}), HasSubstr("leave out --rate"));
+    EXPECT_THAT(refuse({"run", "--trace", path, "--warmup", "5s"}), HasSubstr("--warmup"));
+    EXPECT_THAT(refuse({"run", "--trace", path, "--workload", "limiter"}), HasSubstr("votes"));
+    EXPECT_THAT(refuse({"run", "--trace", path, "--max-ops", "2"}), HasSubstr("line 3"));
+    EXPECT_THAT(refuse({"search", "--trace", path}), HasSubstr("unknown option"));
+}
+
+TEST(CommandLine, ASweepHasRates) {
+    EXPECT_THAT(accept({"sweep", "--rates", "100:400:x2"}).study.rates, ElementsAre(100, 200, 400));
+    EXPECT_THAT(refuse({"sweep"}), HasSubstr("--rates"));
+    EXPECT_THAT(refuse({"sweep", "--rates", "1:2"}), HasSubstr("500:20000:x1.5"));
+}
+
 TEST(CommandLine, CompareTakesSeveralStrategiesAndABaseline) {
     const Settings settings = accept({"compare", "-s", "batched,naive", "--rounds", "3"});
     ASSERT_EQ(settings.groups.size(), 1U);
@@ -175,7 +248,8 @@ TEST(CommandLine, DatabasesAreStartedOrNamed) {
     EXPECT_THAT(named.command_line, testing::Not(testing::Contains(HasSubstr("secret"))));
     EXPECT_EQ(accept({"run", "-s", "batched/async", "--in-flight", "9"}).trial.in_flight, 9U);
     EXPECT_THAT(accept({"compare", "-s", "all", "-r", "5"}).groups[0].strategies,
-                ElementsAre("naive", "slotted", "batched", "insert_only", "memory/cached"));
+                ElementsAre("naive", "slotted", "batched", "batched/async", "insert_only",
+                            "memory/cached"));
 }
 
 TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
@@ -196,7 +270,7 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
     EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "postgres", "--db", "sqlite:///x"}),
                 AllOf(HasSubstr("--db"), HasSubstr("take one of them")));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--in-flight", "5"}), HasSubstr("batched/async"));
-    EXPECT_THAT(refuse({"run", "-s", "batched/async", "-r", "5"}), HasSubstr("--rate"));
+    EXPECT_EQ(accept({"run", "-s", "batched/async", "-r", "5"}).trial.rate_per_s, 5);
     EXPECT_THAT(refuse({"run", "-s", "redis", "--redis", "http://h"}), HasSubstr("--redis"));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--limit", "5/s"}), HasSubstr("--limit"));
     EXPECT_THAT(refuse({"run", "-s", "gcra", "--limit", "often"}), HasSubstr("--limit"));
@@ -276,7 +350,7 @@ TEST(CommandLine, AuditTakesAFolderAndLittleElse) {
 }
 
 TEST(CommandLine, WhatIsNotKnownIsNamedWithWhatIs) {
-    EXPECT_THAT(refuse({"sweep"}), AllOf(HasSubstr("'sweep'"), HasSubstr("run, compare, audit")));
+    EXPECT_THAT(refuse({"tune"}), AllOf(HasSubstr("'tune'"), HasSubstr("run, compare, search")));
     EXPECT_THAT(refuse({"run", "--speed", "9"}),
                 AllOf(HasSubstr("'--speed'"), HasSubstr("--workers"), HasSubstr("--duration")));
     EXPECT_THAT(refuse({"run", "--rounds", "9"}), HasSubstr("'--rounds'"));

@@ -1,10 +1,17 @@
 // Drivers that answer without a strategy behind them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <stop_token>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "load/driver.hpp"
 
@@ -60,6 +67,47 @@ class FailingDriver final : public Driver {
 
   private:
     std::atomic<std::uint64_t> calls_{0};
+};
+
+/// Answers later, from a thread of its own, when so many calls wait, or when no more come.
+class LateDriver final : public Driver {
+  public:
+    explicit LateDriver(std::size_t together) : together_(together) {}
+    Answer apply(const Operation&) override { return {Outcome::failed, ErrorCode::closed}; }
+    void start(const Operation&, Done done) override {
+        std::lock_guard lock(mutex_);
+        waiting_.push_back(std::move(done));
+        most_ = std::max(most_, waiting_.size());
+        if (waiting_.size() == together_) enough_.notify_one();
+    }
+    /// The most calls that waited at once.
+    std::size_t most() const { return most_; }
+
+  private:
+    void answer(const std::stop_token& over) {
+        for (std::size_t before = 0; !over.stop_requested();) {
+            std::unique_lock lock(mutex_);
+            const auto enough = [&] { return waiting_.size() >= together_; };
+            const bool came = enough_.wait_for(lock, over, std::chrono::seconds{2}, enough);
+            // Fewer than that are the last ones, if none has come for so long.
+            if (!came && waiting_.size() != before) {
+                before = waiting_.size();
+                continue;
+            }
+            std::vector<Done> answered;
+            answered.swap(waiting_);
+            before = 0;
+            lock.unlock();
+            for (const Done& done : answered) done({});
+        }
+    }
+
+    std::size_t together_;
+    std::mutex mutex_{};
+    std::condition_variable_any enough_{};
+    std::vector<Done> waiting_{};
+    std::size_t most_{0};
+    std::jthread thread_{[this](const std::stop_token& over) { answer(over); }};
 };
 
 }  // namespace hotcount::loadtest

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 namespace hotcount::loadtest {
@@ -54,6 +56,36 @@ TEST(SleepUntil, WakesAtTheTimeAndNotBefore) {
     EXPECT_LT(woke - at, std::chrono::seconds{1});
     sleep_until(at);  // Passed: returns at once.
     EXPECT_LT(std::chrono::steady_clock::now() - woke, std::chrono::seconds{1});
+}
+
+/// 2 s with the rate, 1 s with five times as many, 1 s with none.
+RateProfile uneven() {
+    using std::chrono::seconds;
+    return {{{1, seconds{2}}, {5, seconds{1}}, {0, seconds{1}}}, "uneven"};
+}
+
+TEST(RateProfile, StepsHaveTheirShareOfTheOperations) {
+    Schedule schedule(Arrival::poisson, 10'000, 3, uneven());
+    std::array<double, 8> counts{};  // By second, over two rounds of the profile.
+    std::int64_t previous = 0;
+    for (std::int64_t at_ns = schedule.next_ns(); at_ns < 8'000'000'000;
+         at_ns = schedule.next_ns()) {
+        ASSERT_GE(at_ns, previous);
+        previous = at_ns;
+        ++counts[static_cast<std::size_t>(at_ns / 1'000'000'000)];
+    }
+    for (const std::size_t second : {0U, 1U, 4U, 5U}) EXPECT_NEAR(counts[second], 10'000, 600);
+    for (const std::size_t second : {2U, 6U}) EXPECT_NEAR(counts[second], 50'000, 1500);
+    for (const std::size_t second : {3U, 7U}) EXPECT_EQ(counts[second], 0);
+}
+
+TEST(RateProfile, KnowsHowManyOperationsATimeHas) {
+    using std::chrono::milliseconds;
+    EXPECT_EQ(uneven().equivalent(milliseconds{2000}), milliseconds{2000});
+    EXPECT_EQ(uneven().equivalent(milliseconds{2500}), milliseconds{4500});
+    EXPECT_EQ(uneven().equivalent(milliseconds{4000}), milliseconds{7000});
+    EXPECT_EQ(uneven().equivalent(milliseconds{9000}), milliseconds{15'000});
+    EXPECT_EQ(RateProfile{}.equivalent(milliseconds{9000}), milliseconds{9000});
 }
 
 }  // namespace

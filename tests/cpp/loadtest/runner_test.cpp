@@ -109,6 +109,25 @@ TEST_F(RunnerTest, AnOpenLoopServesEverySlotAtItsTime) {
     }
 }
 
+TEST_F(RunnerTest, AnOpenLoopByCompletionsWaitsForNoAnswer) {
+    // More calls than threads must be under way before the first is answered.
+    LateDriver driver(20);
+    LoadSettings settings = open_loop(1000, milliseconds{400}, 1);
+    settings.in_flight = 30;
+    const LoadResult result = run(settings, driver);
+    EXPECT_EQ(result.scheduled, 400U);
+    EXPECT_EQ(result.tally.ok() + result.censored, 400U);
+    EXPECT_GE(driver.most(), 20U);
+    EXPECT_LE(driver.most(), 30U);
+    EXPECT_EQ(result.response_ns.count(), 400U);
+    for (std::uint64_t index = 0; index < ledger_->planned(); ++index) {
+        const LedgerRecord& record = (*ledger_)[index];
+        if (record.load_status() == Status::planned) continue;
+        ASSERT_GE(record.sent_ns, record.intended_ns) << "sent before its time";
+        ASSERT_GE(record.done_ns, record.sent_ns);
+    }
+}
+
 TEST_F(RunnerTest, AStallIsChargedToEveryOperationThatWasDueInIt) {
     StallingDriver driver(100, milliseconds{200});
     const LoadResult result = run(open_loop(1000, milliseconds{500}, 1), driver);

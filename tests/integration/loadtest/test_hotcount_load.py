@@ -190,7 +190,7 @@ def test_too_high_a_rate_is_inconclusive_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["sweep"], ["'sweep'", "run, compare, audit"]),
+        (["tune"], ["'tune'", "run, compare, search"]),
         (["run", "--sped", "3"], ["'--sped'", "--seed"]),
         (["run", "-s", "quick"], ["'quick'", "naive, slotted, batched"]),
         (["run", "-d", "soon"], ["--duration", "'soon'", "500ms"]),

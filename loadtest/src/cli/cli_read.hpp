@@ -1,0 +1,49 @@
+// Options that were given, read into settings; what is wrong is said with the option's name.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <hotcount/result.hpp>
+#include <string>
+#include <utility>
+
+#include "cli_options.hpp"
+#include "load/settings.hpp"
+
+namespace hotcount::loadtest {
+
+inline Error about(const char* option, const Error& error) {
+    return make_error(ErrorCode::config, fmt::format("{}: {}", option, error.message));
+}
+
+/// Reads one option into `target`, if it was given.
+template <class T, class Parse>
+Result<void> read(const Given& given, const char* name, const Parse& parse, T& target) {
+    const auto found = given.find(name);
+    if (found == given.end()) return {};
+    auto parsed = parse(found->second);
+    if (!parsed) return about(("--" + std::string{name}).c_str(), parsed.error());
+    target = static_cast<T>(std::move(parsed).value());
+    return {};
+}
+
+template <class T>
+Result<void> check_range(const char* name, T value, T least, T most) {
+    if (value >= least && value <= most) return {};
+    return make_error(ErrorCode::config,
+                      fmt::format("--{} is {}; it takes {} to {}", name, value, least, most));
+}
+
+/// Commands that try rates of their own, all in an open loop.
+inline bool sets_rates(Command command) {
+    return command == Command::search || command == Command::sweep;
+}
+
+/// --arrival: a kind, or a profile of the rate.
+Result<void> read_arrival(const Given& given, TrialSettings& trial);
+/// --trace: its operations instead of synthetic ones, at its own times.
+Result<void> read_trace(const Given& given, TrialSettings& trial);
+/// What `search` and `sweep` vary.
+Result<void> read_study(const Given& given, Settings& settings);
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,327 @@
+#include "search.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "rate_search.hpp"
+#include "report/figures.hpp"
+#include "report/machine.hpp"
+#include "report/report_json.hpp"
+#include "report/table.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How many times as long as asked a trial may take, for a percentile of a low rate.
+constexpr int kMostLonger = 5;
+
+double in_ms(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+double error_share(const TrialResult& trial) {
+    const LoadResult& load = trial.load;
+    const auto due = static_cast<double>(std::max<std::uint64_t>(1, load.scheduled));
+    return static_cast<double>(load.tally.failed + load.tally.unknown + load.censored) / due;
+}
+
+std::optional<std::string> why_not(const SloTerm& term, const TrialResult& trial) {
+    const auto exceeds = [&](double value, double most) {
+        return term.inclusive ? value > most : value >= most;
+    };
+    const auto count = [&](std::uint64_t found) -> std::optional<std::string> {
+        if (!exceeds(static_cast<double>(found), term.most)) return std::nullopt;
+        return fmt::format("{}: {}", term.text, found);
+    };
+    switch (term.metric) {
+        case SloMetric::latency:
+        case SloMetric::staleness: {
+            const Histogram& ns = term.metric == SloMetric::latency ? trial.load.response_ns
+                                                                    : trial.audit.staleness_ns;
+            const std::int64_t value = term.quantile == 1 ? ns.max() : ns.value_at(term.quantile);
+            if (!exceeds(static_cast<double>(value), static_cast<double>(term.time.count()))) {
+                return std::nullopt;
+            }
+            return fmt::format("{}: {} ms", term.text, three_digits(in_ms(value)));
+        }
+        case SloMetric::errors:
+            if (!exceeds(error_share(trial), term.most)) return std::nullopt;
+            return fmt::format("{}: {} %", term.text, three_digits(100 * error_share(trial)));
+        case SloMetric::lost:
+            return count(trial.audit.lost());
+        case SloMetric::doubled:
+            return count(trial.audit.doubled());
+        case SloMetric::ghost:
+            return count(trial.audit.ghost());
+    }
+    return std::nullopt;
+}
+
+/// What ends the search for a strategy; none if it goes on.
+std::optional<std::string> why_over(const TrialResult& trial) {
+    if (trial.conclusion == Conclusion::broken) return trial.reasons.front();
+    if (trial.load.error) return trial.load.error->message;
+    if (trial.load.interrupted) return "it was interrupted";
+    if (!trial.audited) return trial.problems.empty() ? "not audited" : trial.problems.front();
+    return std::nullopt;
+}
+
+class Searcher {
+  public:
+    Searcher(const StudySettings& study, const TrialContext& context)
+        : study_(study), trials_(context) {}
+
+    Result<SearchResult> run(const TrialSettings& settings) {
+        SearchResult found;
+        found.strategy = settings.strategy;
+        const auto start = steady_clock::now();
+        const auto elapsed_s = [&] {
+            return std::chrono::duration<double>(steady_clock::now() - start).count();
+        };
+        auto from_per_s = first_rate(settings, found);
+        if (!from_per_s) return given_up(std::move(found), from_per_s.error());
+        if (found.conclusion == Conclusion::broken) return found;
+        RateSearch search(*from_per_s);
+        double longest_s = 0;
+        for (bool ended = false; !ended && search.next();) {
+            const double before_s = elapsed_s();
+            if (longest_s > 0 &&
+                before_s + longest_s > std::chrono::duration<double>(study_.max_time).count()) {
+                found.reasons.push_back(
+                    fmt::format("--max-time {} was over before a rate was "
+                                "confirmed; {} held once",
+                                format_duration(study_.max_time), three_digits(search.held())));
+                break;
+            }
+            auto trial = try_rate(settings, *search.next(), found.trials.size());
+            if (!trial) return given_up(std::move(found), trial.error());
+            if (const auto over = why_over(*trial)) {
+                found.reasons.push_back(*over);
+                ended = true;
+            }
+            if (trial->conclusion == Conclusion::broken) found.conclusion = Conclusion::broken;
+            std::vector<std::string> misses = loadtest::why_not(study_.slo, *trial);
+            search.note(misses.empty() && !ended);
+            measured_ = true;
+            found.trials.push_back({std::move(*trial), std::move(misses)});
+            longest_s = std::max(longest_s, elapsed_s() - before_s);
+        }
+        found.rate_per_s = search.confirmed();
+        found.refused_per_s = search.refused();
+        found.elapsed_s = elapsed_s();
+        if (found.rate_per_s > 0) found.conclusion = Conclusion::passed;
+        if (found.rate_per_s == 0 && found.reasons.empty()) {
+            found.reasons.push_back(fmt::format("no rate held: {}", found.limit()));
+        }
+        return found;
+    }
+
+  private:
+    /// A short closed loop says where about the limit is.
+    Result<double> first_rate(TrialSettings settings, SearchResult& found) {
+        if (study_.from_per_s > 0) return study_.from_per_s;
+        settings.arrival = Arrival::closed;
+        settings.rate_per_s = 0;
+        settings.duration = std::min<Duration>(settings.duration, milliseconds{500});
+        settings.warmup = std::min<Duration>(settings.warmup, milliseconds{250});
+        HOTCOUNT_TRY_ASSIGN(const TrialResult trial,
+                            trials_.run(settings, fmt::format("search-{}-00", settings.strategy),
+                                        fmt::format("search {}", settings.strategy)));
+        measured_ = true;
+        if (trial.conclusion == Conclusion::broken) {
+            found.conclusion = trial.conclusion;
+            found.reasons = trial.reasons;
+        }
+        return std::max(10.0, trial.load.per_second(trial.load.tally.ok()) / 4);
+    }
+
+    Result<TrialResult> try_rate(TrialSettings settings, double rate_per_s, std::size_t tried) {
+        settings.rate_per_s = rate_per_s;
+        settings.duration = long_enough(settings.duration, rate_per_s);
+        return trials_.run(
+            settings, fmt::format("search-{}-{:02}", settings.strategy, tried + 1),
+            fmt::format("search {} at {}/s", settings.strategy, three_digits(rate_per_s)));
+    }
+
+    /// Two calls may be slower than a percentile of the SLO: at a low rate that takes longer.
+    Duration long_enough(Duration duration, double rate_per_s) const {
+        double calls = 0;
+        for (const SloTerm& term : study_.slo.terms) {
+            const bool percentile = term.metric == SloMetric::latency && term.quantile < 1;
+            if (percentile) calls = std::max(calls, 2 / (1 - term.quantile));
+        }
+        const double asked_s = std::chrono::duration<double>(duration).count();
+        const double wanted_s = std::clamp(calls / rate_per_s, asked_s, kMostLonger * asked_s);
+        return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wanted_s));
+    }
+
+    /// What was measured before stays.
+    Result<SearchResult> given_up(SearchResult found, const Error& error) {
+        if (!measured_ && found.trials.empty()) return error;
+        found.reasons.push_back("it could not be measured: " + error.message);
+        return found;
+    }
+
+    const StudySettings& study_;
+    FreshTrials trials_;
+    bool measured_{false};  ///< At least one trial.
+};
+
+nlohmann::json describe(const RateTrial& tried) {
+    const TrialResult& trial = tried.trial;
+    nlohmann::json document = trial_document(trial);
+    document["rate_per_s"] = trial.settings.rate_per_s;
+    document["held"] = tried.misses.empty();
+    document["misses"] = tried.misses;
+    return document;
+}
+
+std::string per_s(double rate) { return rate > 0 ? three_digits(rate) : "-"; }
+
+std::string headroom_text(const TrialResult& trial) {
+    return trial.headroom() > 0 ? three_digits(trial.headroom()) : "?";
+}
+
+}  // namespace
+
+std::vector<std::string> why_not(const Slo& slo, const TrialResult& trial) {
+    std::vector<std::string> misses;
+    const OfferedLoad& offered = trial.load.offered;
+    if (!offered.carried()) {
+        misses.push_back(fmt::format("overloaded: {:.1f} % was sent in time, bound by {}",
+                                     100 * offered.share, to_string(trial.load.bound)));
+    }
+    for (const SloTerm& term : slo.terms) {
+        if (auto why = why_not(term, trial)) misses.push_back(std::move(*why));
+    }
+    return misses;
+}
+
+const TrialResult* SearchResult::slowest() const {
+    const TrialResult* slowest = nullptr;
+    for (const RateTrial& tried : trials) {
+        if (tried.trial.settings.rate_per_s != rate_per_s || !tried.misses.empty()) continue;
+        if (slowest == nullptr || tried.trial.load.response_ns.value_at(0.99) >
+                                      slowest->load.response_ns.value_at(0.99)) {
+            slowest = &tried.trial;
+        }
+    }
+    return slowest;
+}
+
+std::string SearchResult::limit() const {
+    for (auto tried = trials.rbegin(); tried != trials.rend(); ++tried) {
+        if (tried->misses.empty() || tried->trial.settings.rate_per_s != refused_per_s) continue;
+        return fmt::format("{}", fmt::join(tried->misses, "; "));
+    }
+    return "-";
+}
+
+Result<Search> run_search(const std::vector<StrategyGroup>& groups, const StudySettings& study,
+                          const TrialContext& context) {
+    Search search;
+    search.slo = study.slo;
+    search.started = utc_now();
+    Searcher searcher(study, context);
+    bool broken = false;
+    bool all_passed = true;
+    for (const StrategyGroup& group : groups) {
+        for (const std::string& strategy : group.strategies) {
+            if (context.interrupt) break;
+            TrialSettings settings = group.trial;
+            settings.strategy = strategy;
+            HOTCOUNT_TRY_ASSIGN(SearchResult found, searcher.run(settings));
+            broken = broken || found.conclusion == Conclusion::broken;
+            all_passed = all_passed && found.conclusion == Conclusion::passed;
+            search.results.push_back(std::move(found));
+        }
+    }
+    all_passed = all_passed && !context.interrupt;
+    search.conclusion = broken       ? Conclusion::broken
+                        : all_passed ? Conclusion::passed
+                                     : Conclusion::inconclusive;
+    return search;
+}
+
+nlohmann::json search_document(const Search& search, const nlohmann::json& provenance) {
+    nlohmann::json document = begin_document("search", provenance);
+    document["started"] = search.started;
+    document["slo"] = search.slo.text();
+    nlohmann::json& results = document["strategies"] = nlohmann::json::array();
+    for (const SearchResult& found : search.results) {
+        nlohmann::json one = {
+            {"strategy", found.strategy},
+            {"rate_per_s", found.rate_per_s},
+            {"refused_per_s", found.refused_per_s > 0 ? nlohmann::json(found.refused_per_s)
+                                                      : nlohmann::json(nullptr)},
+            {"limit", found.limit()},
+            {"elapsed_s", found.elapsed_s},
+            {"conclusion", to_string(found.conclusion)},
+            {"reasons", found.reasons}};
+        nlohmann::json& trials = one["trials"] = nlohmann::json::array();
+        for (const RateTrial& tried : found.trials) trials.push_back(describe(tried));
+        results.push_back(std::move(one));
+    }
+    add_conclusion(document, search.conclusion);
+    return document;
+}
+
+std::string search_text(const Search& search) {
+    Table table({"strategy", "ops/s", "refused at", "writes/s", "p50 ms", "p99 ms", "p99.9 ms",
+                 "generator", "trials", "what the next rate misses"});
+    std::string notes;
+    std::string places;
+    for (const SearchResult& found : search.results) {
+        const TrialResult* at = found.slowest();
+        const auto ms = [&](double quantile) {
+            return at ? three_digits(in_ms(at->load.response_ns.value_at(quantile))) : "-";
+        };
+        table.add({found.strategy, per_s(found.rate_per_s), per_s(found.refused_per_s),
+                   at ? per_s(at->load.per_second(at->load.tally.writes_ok())) : "-", ms(0.5),
+                   ms(0.99), ms(0.999), at ? headroom_text(*at) + " x" : "-",
+                   fmt::format("{}", found.trials.size()), found.limit()});
+        for (const std::string& reason : found.reasons) {
+            notes +=
+                fmt::format("  {}: {}: {}\n", found.strategy, to_string(found.conclusion), reason);
+        }
+        if (at == nullptr) continue;
+        places += fmt::format("  {} on {}: when answered, {}\n", found.strategy, at->place,
+                              at->contract.acknowledged);
+    }
+    return fmt::format(
+        "The highest rate under {}, on {}\n\n{}{}\n"
+        "Each rate held in three trials; \"refused at\" is the lowest rate above that failed "
+        "twice.\nPercentiles are those of the slowest of the three. \"generator\": its ceiling "
+        "divided by the rate.\n\nWhat an acknowledgement means\n{}",
+        search.slo.text(), machine_line(), table.str(), notes, places);
+}
+
+std::string search_markdown(const Search& search) {
+    std::string text = fmt::format(
+        "| strategy | operations/s with {} | refused at | votes/s | p50 ms | p99 ms | what the "
+        "next "
+        "rate misses |\n|---|---|---|---|---|---|---|\n",
+        search.slo.text());
+    for (const SearchResult& found : search.results) {
+        const TrialResult* at = found.slowest();
+        const auto ms = [&](double quantile) {
+            return at ? three_digits(in_ms(at->load.response_ns.value_at(quantile))) : "-";
+        };
+        text += fmt::format(
+            "| {} | {} | {} | {} | {} | {} | {} |\n", found.strategy,
+            found.rate_per_s > 0 ? per_s(found.rate_per_s) : to_string(found.conclusion),
+            per_s(found.refused_per_s),
+            at ? per_s(at->load.per_second(at->load.tally.writes_ok())) : "-", ms(0.5), ms(0.99),
+            found.rate_per_s > 0 ? found.limit()
+                                 : fmt::format("{}", fmt::join(found.reasons, "; ")));
+    }
+    return text;
+}
+
+}  // namespace hotcount::loadtest

@@ -1,0 +1,245 @@
+#include "studies/search.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "report/progress.hpp"
+#include "studies/scale.hpp"
+#include "studies/sweep.hpp"
+#include "temporary_folder.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Carried, with a hundred answers of 1 to 100 ms.
+TrialResult carried() {
+    TrialResult trial;
+    trial.settings.arrival = Arrival::poisson;
+    trial.settings.rate_per_s = 100;
+    trial.audited = true;
+    trial.load.scheduled = 100;
+    trial.load.window_s = 1;
+    trial.load.tally.votes_ok = 100;
+    for (int i = 1; i <= 100; ++i) trial.load.response_ns.record(i * 1'000'000);
+    return trial;
+}
+
+TEST(WhyNot, SaysWhichTermIsMissedAndByWhat) {
+    const TrialResult trial = carried();
+    EXPECT_THAT(why_not(parse_slo("p50<60ms,p99<110ms,max<101ms,err<1%,lost=0").value(), trial),
+                IsEmpty());
+    EXPECT_THAT(why_not(parse_slo("p99<50ms,max<200ms").value(), trial),
+                ElementsAre(AllOf(HasSubstr("p99<50ms"), HasSubstr("99"), HasSubstr("ms"))));
+    EXPECT_THAT(why_not(parse_slo("max<=100ms").value(), trial), IsEmpty());
+    EXPECT_THAT(why_not(parse_slo("max<100ms").value(), trial), ElementsAre("max<100ms: 100 ms"));
+}
+
+TEST(WhyNot, WhatWasNotServedIsAnError) {
+    TrialResult trial = carried();
+    trial.load.tally.failed = 1;
+    trial.load.tally.unknown = 1;
+    trial.load.censored = 1;
+    const Slo slo = parse_slo("err<3%").value();
+    EXPECT_THAT(why_not(slo, trial), ElementsAre("err<3%: 3.00 %"));
+    trial.load.censored = 0;
+    EXPECT_THAT(why_not(slo, trial), IsEmpty());
+}
+
+TEST(WhyNot, CountsWhatTheAuditFound) {
+    TrialResult trial = carried();
+    trial.audit.lost_rows = 2;
+    EXPECT_THAT(why_not(parse_slo("lost=0,double=0,ghost=0").value(), trial),
+                ElementsAre("lost=0: 2"));
+    EXPECT_THAT(why_not(parse_slo("lost<=2").value(), trial), IsEmpty());
+    EXPECT_THAT(why_not(parse_slo("lost<2").value(), trial), ElementsAre("lost<2: 2"));
+}
+
+TEST(WhyNot, StalenessIsOfWhatReadsWereTold) {
+    TrialResult trial = carried();
+    trial.audit.staleness_ns.record(50'000'000);
+    EXPECT_THAT(why_not(parse_slo("stale.p99<60ms,stale.max<=51ms").value(), trial), IsEmpty());
+    EXPECT_THAT(why_not(parse_slo("stale.p99<20ms").value(), trial),
+                ElementsAre(AllOf(HasSubstr("stale.p99<20ms"), HasSubstr("50.0 ms"))));
+}
+
+TEST(WhyNot, ALoadThatWasNotCarriedMeetsNothing) {
+    TrialResult trial = carried();
+    trial.load.offered.share = 0.5;
+    EXPECT_THAT(why_not(parse_slo("max<10s").value(), trial),
+                ElementsAre(AllOf(HasSubstr("overloaded"), HasSubstr("50.0 %"))));
+}
+
+/// Drops every vote and acknowledges it.
+class Liar final : public Driver {
+  public:
+    Answer apply(const Operation& /*operation*/) override { return {}; }
+};
+
+class Studies : public testing::Test {
+  protected:
+    Studies() {
+        group_.strategies = {"batched"};
+        group_.trial.arrival = Arrival::uniform;
+        group_.trial.rate_per_s = 100;
+        group_.trial.workers = 2;
+        group_.trial.warmup = milliseconds{0};
+        group_.trial.duration = milliseconds{100};
+        group_.trial.traffic.items = 10;
+        study_.slo = parse_slo("max<10s").value();
+        study_.rates = {100, 200};
+    }
+
+    TrialContext context() {
+        return {folder_.path(), false, provenance_, interrupt_, nullptr, {}, progress_, wrap_};
+    }
+
+    TemporaryFolder folder_;
+    nlohmann::json provenance_ = nlohmann::json::object();
+    std::atomic<bool> interrupt_{false};
+    Progress progress_{ProgressMode::none, stderr};
+    decltype(TrialHooks::wrap) wrap_{};
+    StrategyGroup group_{};
+    StudySettings study_{};
+};
+
+TEST_F(Studies, ASearchEndsAtABrokenContract) {
+    wrap_ = [](Driver&) { return std::make_unique<Liar>(); };
+    study_.from_per_s = 100;
+    const auto search = run_search({group_}, study_, context());
+    ASSERT_TRUE(search) << search.error().message;
+    EXPECT_EQ(search->conclusion, Conclusion::broken);
+    ASSERT_EQ(search->results.size(), 1U);
+    EXPECT_EQ(search->results[0].trials.size(), 1U);
+    EXPECT_EQ(search->results[0].rate_per_s, 0);
+    EXPECT_THAT(search->results[0].reasons, ElementsAre(HasSubstr("lost")));
+    EXPECT_THAT(search_text(*search), HasSubstr("broken: the audit found"));
+    EXPECT_EQ(search_document(*search, provenance_)["exit_code"], 1);
+    // Also if the short load that says where to begin finds it.
+    study_.from_per_s = 0;
+    group_.trial.max_operations = 500;
+    const auto sooner = run_search({group_}, study_, context());
+    ASSERT_TRUE(sooner) << sooner.error().message;
+    EXPECT_EQ(sooner->conclusion, Conclusion::broken);
+    EXPECT_TRUE(sooner->results[0].trials.empty());
+}
+
+TEST_F(Studies, ASearchWhoseTimeIsOverIsInconclusive) {
+    study_.from_per_s = 100;
+    study_.max_time = milliseconds{1};
+    const auto search = run_search({group_}, study_, context());
+    ASSERT_TRUE(search) << search.error().message;
+    EXPECT_EQ(search->conclusion, Conclusion::inconclusive);
+    EXPECT_EQ(search->results[0].trials.size(), 1U);
+    EXPECT_THAT(search->results[0].reasons, ElementsAre(HasSubstr("--max-time 1ms")));
+}
+
+TEST_F(Studies, ASearchInWhichNothingHoldsSaysWhatWasMissed) {
+    study_.slo = parse_slo("max<1ns").value();
+    study_.from_per_s = 30;
+    group_.trial.duration = milliseconds{50};
+    const auto search = run_search({group_}, study_, context());
+    ASSERT_TRUE(search) << search.error().message;
+    EXPECT_EQ(search->conclusion, Conclusion::inconclusive);
+    EXPECT_THAT(search->results[0].reasons,
+                ElementsAre(AllOf(HasSubstr("no rate held"), HasSubstr("max<1ns"))));
+    EXPECT_EQ(search_document(*search, provenance_)["exit_code"], 3);
+    EXPECT_THAT(search_markdown(*search), HasSubstr("| batched | inconclusive | "));
+}
+
+TEST_F(Studies, ASweepHasALineForEachRate) {
+    const auto sweep = run_sweep({group_}, study_, context());
+    ASSERT_TRUE(sweep) << sweep.error().message;
+    EXPECT_NE(sweep->conclusion, Conclusion::broken);
+    const nlohmann::json document = sweep_document(*sweep, provenance_);
+    const nlohmann::json& trials = document["strategies"][0]["trials"];
+    ASSERT_EQ(trials.size(), 2U);
+    EXPECT_EQ(trials[0]["settings"]["rate_per_s"], 100);
+    EXPECT_EQ(trials[1]["settings"]["rate_per_s"], 200);
+    EXPECT_EQ(trials[1]["audit"]["passed"], true);
+    EXPECT_THAT(sweep_csv(*sweep), AllOf(HasSubstr("\nbatched,100,"), HasSubstr("\nbatched,200,")));
+}
+
+TEST_F(Studies, AScaleMeasuresEachNumberOfCallersInEachRound) {
+    group_.trial.arrival = Arrival::closed;
+    group_.trial.rate_per_s = 0;
+    group_.trial.duration = std::chrono::seconds{60};
+    group_.trial.max_operations = 100;
+    study_.workers = {1, 2, 4};
+    study_.rounds = 2;
+    const auto scale = run_scale({group_}, study_, context());
+    ASSERT_TRUE(scale) << scale.error().message;
+    EXPECT_EQ(scale->conclusion, Conclusion::passed);
+    ASSERT_EQ(scale->results.size(), 1U);
+    const ScaleResult& result = scale->results[0];
+    ASSERT_EQ(result.trials.size(), 3U);
+    for (std::size_t at = 0; at < 3; ++at) {
+        ASSERT_EQ(result.trials[at].size(), 2U);
+        EXPECT_EQ(result.trials[at][1].settings.workers, study_.workers[at]);
+    }
+    ASSERT_TRUE(result.law);
+    EXPECT_FALSE(result.law->sigma) << "two rounds have no interval";
+    const nlohmann::json document = scale_document(*scale, provenance_);
+    EXPECT_EQ(document["strategies"][0]["points"][2]["workers"], 4);
+    EXPECT_EQ(document["strategies"][0]["points"][2]["writes_per_s"].size(), 2U);
+    EXPECT_THAT(scale_text(*scale), HasSubstr("sigma"));
+}
+
+TEST(FitLaw, HasIntervalsAroundWhatMadeTheRounds) {
+    const UslFit made{1000, 0.1, 0.002};
+    ScaleRounds rounds(8);
+    for (std::size_t round = 0; round < rounds.size(); ++round) {
+        for (const double callers : {1.0, 2.0, 4.0, 8.0, 16.0, 32.0}) {
+            const double noise = 1 + 0.02 * (static_cast<double>((round * 3) % 8) - 3.5) / 3.5;
+            rounds[round].push_back({callers, made.per_s(callers) * noise});
+        }
+    }
+    const auto law = fit_law(rounds, 1);
+    ASSERT_TRUE(law);
+    EXPECT_NEAR(law->fit.sigma, made.sigma, 0.01);
+    ASSERT_TRUE(law->sigma && law->kappa && law->peak);
+    EXPECT_LE(law->sigma->low, law->fit.sigma);
+    EXPECT_GE(law->sigma->high, law->fit.sigma);
+    ASSERT_TRUE(law->peak_callers);
+    EXPECT_NEAR(*law->peak_callers, *made.peak(), 0.5);
+    EXPECT_EQ(fit_law(rounds, 1)->peak, law->peak);
+}
+
+TEST(FitLaw, SaysNothingOfMoreThanTwiceTheCallersMeasured) {
+    const UslFit made{1000, 0.01, 0.0001};  // Its peak is at 99 callers.
+    ScaleRounds rounds(6);
+    for (auto& round : rounds) {
+        for (const double callers : {1.0, 8.0, 32.0}) {
+            round.push_back({callers, made.per_s(callers)});
+        }
+    }
+    const auto law = fit_law(rounds, 1);
+    ASSERT_TRUE(law);
+    EXPECT_FALSE(law->peak_callers);
+    EXPECT_FALSE(law->peak);
+    EXPECT_FALSE(fit_law({{{1, 10}, {2, 20}}}, 1));
+}
+
+TEST_F(Studies, ASweepOfABrokenStrategyIsBroken) {
+    wrap_ = [](Driver&) { return std::make_unique<Liar>(); };
+    const auto sweep = run_sweep({group_}, study_, context());
+    ASSERT_TRUE(sweep) << sweep.error().message;
+    EXPECT_EQ(sweep->conclusion, Conclusion::broken);
+    EXPECT_EQ(sweep_document(*sweep, provenance_)["exit_code"], 1);
+}
+
+}  // namespace
+}  // namespace hotcount::loadtest

@@ -1,0 +1,160 @@
+"""hotcount-load calibrate, search, sweep and scale: several loads, one answer."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.load_generator import SMALL, UNVOTE, VOTE, read_ledger, run, run_json
+
+
+def test_slo_that_cannot_be_read_is_named() -> None:
+    for slo, term in (("p99<10ms,speed=1", "speed=1"), ("p99>1ms", "p99>1ms"), ("err<", "err<")):
+        done = run("search", "-s", "batched", "--slo", slo)
+        assert done.returncode == 2
+        assert f"term '{term}'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["sweep", "-s", "batched"], "--rates"),
+        (["sweep", "-s", "batched", "--rates", "5:1:x2"], "below the first"),
+        (["sweep", "-s", "batched", "--rates", "5", "--arrival", "closed"], "closed"),
+        (["search", "-s", "batched", "-r", "100"], "unknown option '-r'"),
+        (["search", "-s", "batched", "--markdown", "--json"], "--markdown"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(arguments: list[str], says: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
+
+
+def test_a_sweep_keeps_its_runs_and_a_series(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    code, document = run_json(
+        *["sweep", "-s", "batched,naive", "--rates", "50:100:x2", "-d", "200ms", *SMALL],
+        *["--out", str(folder)],
+    )
+    # A machine that is busy with other things may not carry one of them.
+    assert code in (0, 3)
+    assert document == json.loads((folder / "sweep.json").read_text())
+    rows = list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))
+    assert [(row["strategy"], float(row["rate_per_s"])) for row in rows] == [
+        ("batched", 50),
+        ("batched", 100),
+        ("naive", 50),
+        ("naive", 100),
+    ]
+    assert {row["lost"] for row in rows} == {"0"}
+    audited = run("audit", str(folder))
+    assert audited.returncode == 0, audited.stdout
+    assert "Audit of 4 runs" in audited.stdout
+
+
+def test_a_search_is_over_in_its_time_and_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "search"
+    code, document = run_json(
+        *["search", "-s", "memory", "--max-time", "300ms", "--from", "100", "-d", "100ms"],
+        *["--slo", "max<10s", *SMALL, "--out", str(folder)],
+    )
+    assert code == 3
+    (found,) = document["strategies"]
+    assert found["rate_per_s"] == 0
+    assert any("--max-time 300ms was over" in reason for reason in found["reasons"])
+    assert 1 <= len(found["trials"]) < 10
+    assert document == json.loads((folder / "search.json").read_text())
+
+
+def test_a_trace_is_sent_as_it_was_recorded_and_audited(tmp_path: Path) -> None:
+    trace = tmp_path / "votes.csv"
+    lines = [f"{1000 + number / 1000},{number % 3 + 70},{number + 1},1" for number in range(100)]
+    trace.write_text(
+        "\n".join(["time,item,user,value", *lines, "1000.1,70,1,0", "1000.1,70,,", ""])
+    )
+    folder = tmp_path / "run"
+    code, document = run_json(
+        *["run", "-s", "batched", "--trace", str(trace), "--progress", "none"],
+        *["--out", str(folder)],
+    )
+    assert code in (0, 3)  # A machine that is busy with other things may not carry it.
+    assert document["settings"]["trace"] == str(trace)
+    assert document["settings"]["items"] == 3
+    assert document["result"]["offered"]["scheduled"] == 102
+    assert document["audit"]["passed"]
+    writes = read_ledger(folder / "ledger.bin")
+    assert [write.user for write in writes] == [*range(1, 101), 1]
+    assert [write.kind for write in writes[99:]] == [VOTE, UNVOTE]
+    assert [write.intended_ns for write in writes[1:3]] == pytest.approx([1e6, 2e6], abs=1e3)
+    assert len(read_ledger(folder / "ledger.bin", reads=True)) == 1
+    assert run("audit", str(folder)).returncode == 0
+
+    trace.write_text("time,item,user,value\n1,70,1,1\n2,70,1,5\n")
+    refused = run("run", "-s", "batched", "--trace", str(trace))
+    assert refused.returncode == 2
+    assert "line 3: its value is '5'" in refused.stderr
+
+
+@pytest.mark.long
+def test_a_search_finds_a_rate_and_the_one_that_is_refused() -> None:
+    code, document = run_json(
+        *["search", "-s", "naive", "--slo", "err<1%,lost=0", "-d", "300ms", *SMALL, "-w", "2"],
+        timeout=300,
+    )
+    assert code == 0, document["strategies"][0]["reasons"]
+    (found,) = document["strategies"]
+    assert 0 < found["rate_per_s"] < found["refused_per_s"]
+    confirmed = [trial for trial in found["trials"] if trial["rate_per_s"] == found["rate_per_s"]]
+    assert sum(trial["held"] for trial in confirmed) >= 3
+    assert all(trial["audit"]["passed"] for trial in found["trials"])
+    assert found["limit"] != "-"
+
+
+@pytest.mark.long
+def test_a_calibration_is_found_by_later_runs(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "calibration"
+    code, document = run_json("calibrate", "--out", str(folder))
+    assert code == 0
+    kept = json.loads((cache / "hotcount" / "calibration.json").read_text())
+    assert kept == document == json.loads((folder / "calibration.json").read_text())
+    ceiling = document["ceiling"]
+    assert ceiling["closed_per_s"] > 10_000
+    assert ceiling["open_per_s"] >= 10_000
+    assert document["timer_late_us"]["p99"] > 0
+    assert document["flush_us"]["count"] > 0
+
+    _, slow = run_json("run", "-s", "batched", "-d", "200ms", *SMALL)
+    assert slow["result"]["generator"]["ceiling_per_s"] == ceiling["closed_per_s"]
+    assert slow["result"]["generator"]["headroom"] > 3
+    assert slow["result"]["bound"] != "generator"
+    _, fast = run_json("run", "-s", "memory", "-d", "200ms", *SMALL)
+    assert fast["result"]["generator"]["headroom"] < 100
+    text = run("run", "-s", "batched", "-d", "200ms", *SMALL).stdout
+    assert "the generator's ceiling is" in text
+
+
+@pytest.mark.long
+@pytest.mark.server
+def test_a_server_that_stands_still_is_charged_to_every_call_that_was_due() -> None:
+    """At a constant rate the times of a stall of L run evenly from L to 0. So of a load of T, the
+    share q waited longer than L - q T."""
+    window_s, rate = 5, 2000
+    code, document = run_json(
+        *["run", "-s", "redis", "--managed", "redis", "-r", str(rate), "--arrival", "uniform"],
+        *["-d", f"{window_s}s", "--warmup", "500ms", "-w", "64", "--mix", "vote=1"],
+        *["--fault", "2s:redis.pause+1s", "--progress", "none"],
+    )
+    assert code == 0, document["reasons"]
+    response = document["result"]["response_us"]
+    assert response["count"] == window_s * rate
+    stall_s = response["max"] * 1e-6
+    # The timer that ends the stall may be late; it is never early.
+    assert stall_s > 0.95
+    assert response["p999"] * 1e-6 == pytest.approx(stall_s - 0.001 * window_s, rel=0.05)
+    assert response["p99"] * 1e-6 == pytest.approx(stall_s - 0.01 * window_s, rel=0.05)
+    assert response["p50"] * 1e-6 < 0.1 * stall_s
+    assert document["audit"]["passed"]
