@@ -190,12 +190,21 @@ void CallsByItem::count_into(AuditResult& result) const { result.add(counts_); }
 Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
                                 std::uint64_t most_attempts) {
     const VoteReader reader(votes.options());
+    const VoteSource source = [&](std::int64_t first, std::int64_t last, std::vector<VoteRow>& rows,
+                                  std::vector<ItemCount>& counts) -> Result<void> {
+        HOTCOUNT_TRY(reader.read(database, {first, last}, rows, counts));
+        return ask_counts(votes, counts);
+    };
+    return audit_votes(ledger, source, most_attempts);
+}
+
+Result<AuditResult> audit_votes(const Ledger& ledger, const VoteSource& source,
+                                std::uint64_t most_attempts) {
     AuditResult result;
     for (const ItemRange& range : item_ranges(ledger, most_attempts)) {
         std::vector<VoteRow> rows;
         std::vector<ItemCount> counts;
-        HOTCOUNT_TRY(reader.read(database, range, rows, counts));
-        HOTCOUNT_TRY(ask_counts(votes, counts));
+        HOTCOUNT_TRY(source(range.first, range.last, rows, counts));
         AuditResult part;
         check_votes(attempts_in(ledger, range, part.unsent), rows, counts, part);
         result.add(part);

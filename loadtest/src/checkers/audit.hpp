@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <hotcount/result.hpp>
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
@@ -40,9 +41,17 @@ class CallsByItem {
 /// Attempts (48 bytes each) and rows (24 bytes) held at once: about 300 MB.
 inline constexpr std::uint64_t kMostAttempts = 4'000'000;
 
+/// Reads the rows of the items from `first` to `last` and their counts, each in ascending order.
+using VoteSource =
+    std::function<Result<void>(std::int64_t first, std::int64_t last, std::vector<VoteRow>& rows,
+                               std::vector<ItemCount>& counts)>;
+
 /// The caller has flushed the votes. Works through the items in parts of at most `most_attempts`
 /// (one item is never cut), so that memory is bounded however long the ledger is.
 Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
+                                std::uint64_t most_attempts = kMostAttempts);
+/// The same from a source that is none of the library's tables.
+Result<AuditResult> audit_votes(const Ledger& ledger, const VoteSource& source,
                                 std::uint64_t most_attempts = kMostAttempts);
 
 /// `values` are those of items 1, 2, ... as they stand. Also holds the value that each add was told

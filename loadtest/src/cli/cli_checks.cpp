@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "targets/driver_program.hpp"
 #include "targets/store_targets.hpp"
 
 namespace hotcount::loadtest {
@@ -17,6 +18,23 @@ bool manages_database(const Settings& settings) {
     return manages(settings, ServerKind::postgres) || manages(settings, ServerKind::mariadb);
 }
 
+namespace {
+
+/// The command is kept in run.json and shown in reports.
+Result<void> check_exec(const Strategy& strategy) {
+    if (!is_exec(strategy)) return {};
+    HOTCOUNT_TRY_ASSIGN(const auto words, words_of_command(strategy.way));
+    const bool secret = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+        return word.find("://") != std::string::npos && word.find('@') != std::string::npos;
+    });
+    if (!secret) return {};
+    return make_error(ErrorCode::config,
+                      "exec: a URL with a password in the command would be kept in run.json: "
+                      "name it with --db, which the program finds in HOTCOUNT_LOAD_DB");
+}
+
+}  // namespace
+
 Result<void> check_options(const Given& given, const Settings& settings) {
     bool votes = false;
     bool limiter = false;
@@ -27,6 +45,7 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     bool in_memory = false;
     bool on_redis = false;
     bool async = false;
+    bool exec = false;
     bool rebuilds = true;
     for (const StrategyGroup& group : settings.groups) {
         votes = votes || group.trial.workload == WorkloadKind::votes;
@@ -38,6 +57,8 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             async = async || strategy.async;
             rebuilds =
                 rebuilds && strategy.workload == WorkloadKind::zset && strategy.way == "script";
+            HOTCOUNT_TRY(check_exec(strategy));
+            exec = exec || is_exec(strategy);
             const bool counter = strategy.workload == WorkloadKind::counters;
             const bool slotted = counter && strategy.store == StoreKind::sql;
             const bool views = is_views(strategy);
@@ -114,6 +135,11 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     if (given.contains("batch") && (!sets || given.contains("rate"))) {
         return make_error(ErrorCode::config,
                           "--batch needs --workload zset, in a closed loop: leave out --rate");
+    }
+    if (given.contains("processes") && exec) {
+        return make_error(
+            ErrorCode::config,
+            "--processes: the program of exec: has processes of its own; leave it out");
     }
     if (given.contains("processes") && (in_memory || async)) {
         return make_error(ErrorCode::config,

@@ -300,6 +300,7 @@ std::string strategy_lines() {
         }
         text += " " + strategy.name;
     }
+    text += "\n  exec:PROGRAM ARGUMENTS (votes): a driver of your own, see docs/load-drivers.md";
     return text;
 }
 

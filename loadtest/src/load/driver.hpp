@@ -63,6 +63,8 @@ class Driver {
     virtual std::vector<Answer> apply_many(std::span<const Operation> operations);
     /// The same without waiting: `done` gets the answer, in any thread, perhaps before this returns.
     virtual void start(const Operation& operation, Done done) { done(apply(operation)); }
+    /// Why no call will succeed any more, so that the load ends; none: it goes on. One thread asks.
+    virtual std::optional<Error> broken() const { return std::nullopt; }
 };
 
 /// Votes: vote casts 1, unvote casts 0, read counts.

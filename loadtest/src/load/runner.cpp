@@ -353,6 +353,10 @@ void Run::watch(const LoadObserver& observe, LoadResult& result) {
         if (!window_over) wake_ns = std::min(wake_ns, until_ns_);
         sleep_until(start_ + std::chrono::nanoseconds{wake_ns});
         now = now_ns();
+        if (!result.error) {
+            result.error = driver_.broken();
+            if (result.error) stop_.store(true);
+        }
         if (!window_open && now >= from_ns_) {
             window_open = true;
             cpu_from_s = process_cpu_s();

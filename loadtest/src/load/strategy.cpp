@@ -78,16 +78,28 @@ std::string list_of_all() {
     return text;
 }
 
-const Strategy* find(std::string_view name, std::optional<WorkloadKind> workload, bool with_redis) {
+constexpr std::string_view kExec = "exec:";
+
+/// exec:COMMAND, whatever the command.
+Strategy exec_strategy(std::string_view name) {
+    return {WorkloadKind::votes, StoreKind::sql, std::string{name.substr(kExec.size())},
+            std::string{name}};
+}
+
+std::optional<Strategy> find(std::string_view name, std::optional<WorkloadKind> workload,
+                             bool with_redis) {
+    if (name.starts_with(kExec) && workload.value_or(WorkloadKind::votes) == WorkloadKind::votes) {
+        return exec_strategy(name);
+    }
     const StoreKind preferred = with_redis ? StoreKind::redis : StoreKind::memory;
     for (const Strategy& strategy : all_strategies()) {
         if (workload && strategy.workload != *workload) continue;
-        if (strategy.name == name) return &strategy;
+        if (strategy.name == name) return strategy;
         if (!strategy.way.empty() && strategy.way == name && strategy.store == preferred) {
-            return &strategy;
+            return strategy;
         }
     }
-    return nullptr;
+    return std::nullopt;
 }
 
 }  // namespace
@@ -116,6 +128,8 @@ Result<WorkloadKind> parse_workload(std::string_view text) {
                                                      fmt::join(valid, ", ")));
 }
 
+bool is_exec(const Strategy& strategy) { return strategy.name.starts_with(kExec); }
+
 bool is_views(const Strategy& strategy) {
     return strategy.workload == WorkloadKind::counters && strategy.way.starts_with("views");
 }
@@ -139,8 +153,9 @@ std::string ReadPromise::str() const {
     return "exact in the end";
 }
 
-ReadPromise reads_of(const Strategy& strategy) {
+ReadPromise reads_of(const Strategy& strategy, bool exact) {
     using Kind = ReadPromise::Kind;
+    if (is_exec(strategy)) return {exact ? Kind::exact : Kind::eventual};
     const std::string& way = strategy.way;
     switch (strategy.workload) {
         case WorkloadKind::limiter:
@@ -153,8 +168,8 @@ ReadPromise reads_of(const Strategy& strategy) {
             break;
     }
     // The racy ways of keys that expire, queued adds and write-behind make no promise.
-    const bool exact = strategy.store == StoreKind::sql || way.empty() || way == "ttl";
-    return {exact ? Kind::exact : Kind::eventual};
+    const bool at_once = strategy.store == StoreKind::sql || way.empty() || way == "ttl";
+    return {at_once ? Kind::exact : Kind::eventual};
 }
 
 const std::vector<Strategy>& all_strategies() {
@@ -163,6 +178,7 @@ const std::vector<Strategy>& all_strategies() {
 }
 
 Result<Strategy> find_strategy(std::string_view name) {
+    if (name.starts_with(kExec)) return exec_strategy(name);
     for (const Strategy& strategy : all_strategies()) {
         if (strategy.name == name) return strategy;
     }
@@ -188,13 +204,13 @@ Result<std::vector<std::string>> parse_strategies(std::string_view text,
     for (;;) {
         const std::size_t comma = text.find(',');
         const std::string_view name = text.substr(0, comma);
-        const Strategy* const strategy = find(name, workload, with_redis);
-        if (strategy == nullptr && workload) {
+        const std::optional<Strategy> strategy = find(name, workload, with_redis);
+        if (!strategy && workload) {
             return make_error(ErrorCode::config,
                               fmt::format("'{}' is no strategy for {}; it takes all, {}", name,
                                           to_string(*workload), list_of(*workload)));
         }
-        if (strategy == nullptr) {
+        if (!strategy) {
             return make_error(
                 ErrorCode::config,
                 fmt::format("'{}' is no strategy; it takes all, {}", name, list_of_all()));

@@ -18,6 +18,7 @@
 //              STORE/per_second_key  STORE/racy_incr  STORE/incr_expire  STORE/racy_list
 //   zset       STORE/script  STORE/ttl_gate  STORE/watch  STORE/exists_then_add
 //              STORE/unguarded_pipeline
+//   exec:COMMAND  (votes)    the user's own program: targets/driver_session.hpp; not in the lists
 //
 // STORE is memory or redis. No name stands for two things, so a name tells its workload too. The
 // part after the slash alone (gcra) means the strategy on Redis if a Redis is given, and otherwise
@@ -49,12 +50,14 @@ enum class StoreKind : std::uint8_t { sql, memory, redis };
 struct Strategy {
     WorkloadKind workload;
     StoreKind store;
-    std::string
-        way;  ///< The library's name for it; counters: also empty, ttl, retry or a racy way.
+    /// The library's name for it; counters: also empty, ttl, retry or a racy way; exec: the command.
+    std::string way;
     std::string name;   ///< In full, as above.
     bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
 };
 
+/// Whether it is a program of the user's own.
+bool is_exec(const Strategy& strategy);
 /// Whether it is a WriteBehindCounter, on Redis and SQL.
 bool is_views(const Strategy& strategy);
 /// Whether it has tables.
@@ -74,7 +77,8 @@ struct ReadPromise {
     /// For people: "at most 30s stale".
     std::string str() const;
 };
-ReadPromise reads_of(const Strategy& strategy);
+/// `exact`: what the user's own program says of its reads.
+ReadPromise reads_of(const Strategy& strategy, bool exact = true);
 
 /// All of them, by workload.
 const std::vector<Strategy>& all_strategies();

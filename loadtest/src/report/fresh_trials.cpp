@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <functional>
 #include <hotcount/url.hpp>
 #include <system_error>
 #include <utility>
@@ -15,12 +17,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kLongestName = 100;
+
 /// votes.db and closed-01-naive give votes-closed-01-naive.db.
 Result<fs::path> database_beside(const std::string& url, const std::string& name) {
     HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
     const fs::path path = parsed.path.substr(1);
     return path.parent_path() /
            fmt::format("{}-{}{}", path.stem().string(), name, path.extension().string());
+}
+
+/// The name as a folder may be called, which is in no other trial's. A user's own command may have
+/// anything in it.
+std::string folder_name(const fs::path& parent, std::string name) {
+    const auto keeps = [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.' || c == '=';
+    };
+    std::replace_if(name.begin(), name.end(), std::not_fn(keeps), '-');
+    if (name.size() > kLongestName) name.resize(kLongestName);
+    std::error_code ignored;
+    std::string taken = name;
+    for (int other = 2; fs::exists(parent / taken, ignored); ++other) {
+        taken = fmt::format("{}-{}", name, other);
+    }
+    return taken;
 }
 
 void remove_database(const fs::path& path) {
@@ -36,7 +56,7 @@ void remove_database(const fs::path& path) {
 
 Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
                                      const std::string& label, bool keep) {
-    std::replace(name.begin(), name.end(), '/', '-');
+    name = folder_name(context_.folder, std::move(name));
     fs::path database;
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
     if (!settings.database_url.empty() && is_on_sql(strategy) &&

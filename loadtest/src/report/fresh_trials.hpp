@@ -36,7 +36,7 @@ class FreshTrials {
   public:
     explicit FreshTrials(const TrialContext& context) : context_(context) {}
 
-    /// `name` is that of the trial's folder, with - for each /. With a database URL of SQLite it makes
+    /// `name` is that of the trial's folder, with - for what a file name should not have. With a database URL of SQLite it makes
     /// a file beside that: votes.db becomes votes-closed-01-naive.db. `label` is for progress. Errors
     /// are those of run_trial().
     /// `keep`: as the context says; otherwise the folder goes in any case.

@@ -16,9 +16,12 @@ using nlohmann::json;
 
 json describe(const Contract& contract, const std::string& strategy) {
     const auto known = find_strategy(strategy);
-    return {{"strategy", contract.strategy}, {"acknowledged", contract.acknowledged},
-            {"may_lose", contract.may_lose}, {"durable", contract.durable},
-            {"exact", contract.exact},       {"reads", known ? reads_of(*known).str() : ""}};
+    return {{"strategy", contract.strategy},
+            {"acknowledged", contract.acknowledged},
+            {"may_lose", contract.may_lose},
+            {"durable", contract.durable},
+            {"exact", contract.exact},
+            {"reads", known ? reads_of(*known, contract.exact).str() : ""}};
 }
 
 /// Null: nothing was audited.

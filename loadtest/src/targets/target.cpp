@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkers/audit.hpp"
+#include "exec_target.hpp"
 #include "load/run_folder.hpp"
 #include "plain_votes.hpp"
 #include "slots_target.hpp"
@@ -234,6 +235,7 @@ AnswerRules rules_for(const Strategy& strategy, std::uint64_t items) {
 Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    if (is_exec(strategy)) return make_exec_target(settings, strategy, folder, true);
     const bool slots =
         strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql;
     if (slots) return make_slots_target(settings, strategy, folder, true);
@@ -247,6 +249,7 @@ Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
 Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    if (is_exec(strategy)) return make_exec_target(settings, strategy, folder, false);
     if (is_views(strategy)) return make_views_target(settings, strategy, folder, false);
     if (strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql) {
         return make_slots_target(settings, strategy, folder, false);
