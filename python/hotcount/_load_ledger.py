@@ -47,7 +47,8 @@ class LedgerPart:
         folder.mkdir(parents=True, exist_ok=True)
         # No other process of a fleet has this, on this machine or on another.
         name = PART_PATTERN.replace("*", f"{os.getpid()}-{os.urandom(8).hex()}")
-        self._file = (folder / name).open("x+b")
+        self._path = folder / name
+        self._path.touch(exist_ok=False)
         self._exact = exact
         self._wall_ns = time.time_ns() - time.monotonic_ns()
         self._used = 0
@@ -55,13 +56,12 @@ class LedgerPart:
         self._grow()
 
     def _grow(self) -> None:
-        if self._room:
-            self._map.close()
-        self._room += _STEP
-        self._file.truncate(_HEADER_BYTES + self._room * _RECORD.size)
-        # On a full disk this is an error, and a write into the mapping would be a signal.
-        os.posix_fallocate(self._file.fileno(), 0, _HEADER_BYTES + self._room * _RECORD.size)
-        self._map = mmap.mmap(self._file.fileno(), 0)
+        room = self._room + _STEP
+        with self._path.open("r+b") as file:
+            # On a full disk this is an error, and a write into the mapping would be a signal.
+            os.posix_fallocate(file.fileno(), 0, self._at(room))
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._room = room
 
     def now_ns(self) -> int:
         """The wall clock, without its steps after the start of this process."""
