@@ -75,7 +75,8 @@ std::vector<Attempt> attempts_in(const Ledger& ledger, const ItemRange& range,
             ++unsent;
             continue;
         }
-        attempts.push_back({record.item, record.user, record.value, record.sent_ns, record.done_ns,
+        attempts.push_back({record.item, record.user, record.value, ledger.earliest_ns(record),
+                            ledger.latest_ns(record),
                             status == Status::sent ? Status::unknown : status});
     }
     return attempts;

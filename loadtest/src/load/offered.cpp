@@ -80,7 +80,8 @@ OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int
     const std::uint64_t planned = ledger.planned();
     for (std::uint64_t index = 0; index < planned; ++index) {
         const LedgerRecord& record = ledger[index];
-        if (record.intended_ns >= until_ns) break;  // The schedule is in order.
+        if (record.intended_ns >= until_ns) break;            // The schedule is in order.
+        if (record.load_status() == Status::empty) continue;  // Of a part that did not come back.
         const bool was_sent = record.load_status() >= Status::sent && record.sent_ns < until_ns;
         change[tenth_of(record.intended_ns)] += 1;
         if (was_sent) change[tenth_of(record.sent_ns)] -= 1;

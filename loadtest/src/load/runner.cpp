@@ -87,11 +87,13 @@ class Run {
                    settings.traffic.trace ? Schedule(settings.traffic.trace)
                                           : Schedule(settings.arrival, settings.rate_per_s,
                                                      settings.traffic.seed, settings.profile),
-                   open() ? until_ns_ : INT64_MAX, settings.unvote),
+                   open() ? until_ns_ : INT64_MAX, settings.unvote, settings.part),
           measured_(settings.in_flight > 0 ? kStripes : settings.workers),
           places_(settings.in_flight) {}
 
     LoadResult go(const LoadObserver& observe);
+    LoadResult merge(const std::vector<LoadResult>& parts, bool interrupted,
+                     std::optional<SteadyTime> stopped_at);
 
   private:
     bool open() const { return settings_.arrival != Arrival::closed; }
@@ -117,7 +119,7 @@ class Run {
     std::int64_t counted(Outcome outcome, std::int64_t ns) const;
     LoadSample sample(std::int64_t at_ns);
     void watch(const LoadObserver& observe, LoadResult& result);
-    void gather(LoadResult& result);
+    void gather(LoadResult& result, std::int64_t ended_ns, bool stopped);
 
     const LoadSettings& settings_;
     Driver& driver_;
@@ -328,8 +330,8 @@ LoadSample Run::sample(std::int64_t at_ns) {
     sample.p99_ns = merged.value_at(0.99);
     sample.errors = errors;
     if (open()) {
-        const double due =
-            settings_.rate_per_s * seconds(settings_.profile.equivalent(Duration{at_ns}));
+        const double due = settings_.rate_per_s / settings_.part.of *
+                           seconds(settings_.profile.equivalent(Duration{at_ns}));
         const auto answered = static_cast<double>(answers);
         sample.backlog = std::max<std::int64_t>(
             0, static_cast<std::int64_t>(due - answered) - settings_.workers);
@@ -370,11 +372,11 @@ void Run::watch(const LoadObserver& observe, LoadResult& result) {
     }
 }
 
-void Run::gather(LoadResult& result) {
+/// `ended_ns`: nothing was sent later. `stopped`: what was due then is not.
+void Run::gather(LoadResult& result, std::int64_t ended_ns, bool stopped) {
     std::int64_t last_done_ns = 0;
     Histogram acknowledged_ns;
-    WorkerTime time;
-    time.planning_ns = planner_.spent_ns();
+    WorkerTime& time = result.time;
     std::array<std::optional<Histogram>, kKinds * kOutcomes> outcomes;
     for (const Measured& measured : measured_) {
         acknowledged_ns.merge(measured.acknowledged_ns);
@@ -402,18 +404,20 @@ void Run::gather(LoadResult& result) {
         }
     }
     // Claimed but never sent records stay `planned`: that is what censored means.
-    const std::int64_t gave_up_ns = std::min(now_ns(), give_up_ns_);
+    const std::int64_t gave_up_ns = std::min(ended_ns, give_up_ns_);
     const std::uint64_t planned = ledger_.planned();
     for (std::uint64_t index = 0; open() && index < planned; ++index) {
         const LedgerRecord& record = ledger_[index];
         if (record.intended_ns < from_ns_ || record.intended_ns >= until_ns_) continue;
-        if (result.interrupted && record.intended_ns >= gave_up_ns) break;
+        if (stopped && record.intended_ns >= gave_up_ns) break;
+        const Status status = record.load_status();
+        if (status == Status::empty) continue;  // Of a part that did not come back.
         ++result.scheduled;
-        if (record.load_status() != Status::planned) continue;
+        if (status != Status::planned) continue;
         ++result.censored;
         result.response_ns.record(counted(Outcome::failed, gave_up_ns - record.intended_ns));
     }
-    const bool cut_short = result.interrupted || result.ledger_full || result.error;
+    const bool cut_short = stopped || result.ledger_full || result.error;
     for (std::uint64_t index = 0; cut_short && index < planned; ++index) {
         last_done_ns = std::max(last_done_ns, ledger_[index].done_ns);
     }
@@ -432,8 +436,8 @@ void Run::gather(LoadResult& result) {
 LoadResult Run::go(const LoadObserver& observe) {
     LoadResult result;
     // All workers are asleep, waiting for the start, when it comes.
-    start_ = std::chrono::steady_clock::now() + milliseconds{5} +
-             std::chrono::microseconds{50} * settings_.workers;
+    start_ = settings_.start.value_or(std::chrono::steady_clock::now() + milliseconds{5} +
+                                      std::chrono::microseconds{50} * settings_.workers);
     ledger_.set_started_ns(
         std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count());
     planner_.reach(0);
@@ -464,7 +468,40 @@ LoadResult Run::go(const LoadObserver& observe) {
     // Slots that no worker came to are due all the same.
     if (open() && !result.interrupted) planner_.reach(ledger_.capacity());
     result.repeated = planner_.repeated();
-    gather(result);
+    result.time.planning_ns = planner_.spent_ns();
+    gather(result, now_ns(), result.interrupted);
+    return result;
+}
+
+LoadResult Run::merge(const std::vector<LoadResult>& parts, bool interrupted,
+                      std::optional<SteadyTime> stopped_at) {
+    LoadResult result;
+    start_ = SteadyTime{std::chrono::nanoseconds{ledger_.started_ns()}};
+    const std::uint64_t planned = ledger_.planned();
+    for (std::uint64_t index = 0; index < planned; ++index) {
+        const LedgerRecord& record = ledger_[index];
+        const Status status = record.load_status();
+        if (status < Status::ok) continue;
+        Answer answer;
+        answer.outcome = status == Status::ok       ? Outcome::ok
+                         : status == Status::failed ? Outcome::failed
+                                                    : Outcome::unknown;
+        if (record.error > 0) answer.error = static_cast<ErrorCode>(record.error - 1);
+        account(measured_.front(), record, answer, record.sent_ns);
+    }
+    result.interrupted = interrupted;
+    for (const LoadResult& part : parts) {
+        result.tally.refused += part.tally.refused;
+        result.time.own_ns += part.time.own_ns;
+        result.time.planning_ns += part.time.planning_ns;
+        result.cpu_s += part.cpu_s;
+        // Each of them draws the whole plan.
+        result.repeated = std::max(result.repeated, part.repeated);
+        result.ledger_full = result.ledger_full || part.ledger_full;
+        if (!result.error) result.error = part.error;
+    }
+    const auto ended = stopped_at.value_or(std::chrono::steady_clock::now()) - start_;
+    gather(result, std::chrono::nanoseconds{ended}.count(), stopped_at.has_value());
     return result;
 }
 
@@ -492,4 +529,31 @@ LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger
     return Run(settings, driver, ledger, interrupt).go(observe);
 }
 
+<<<<<<< HEAD
+=======
+LoadResult merge_parts(const LoadSettings& settings, Ledger& ledger,
+                       const std::vector<LoadResult>& parts, bool interrupted,
+                       std::optional<SteadyTime> stopped_at) {
+    // Nothing is driven any more.
+    class Nobody final : public Driver {
+      public:
+        Answer apply(const Operation& /*operation*/) override { return {}; }
+    } nobody;
+    const std::atomic<bool> interrupt{interrupted};
+    return Run(settings, nobody, ledger, interrupt).merge(parts, interrupted, stopped_at);
+}
+
+std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations) {
+    const auto share = [&](std::uint64_t whole) {
+        const PlanPart& part = settings.part;
+        return whole > part.index ? (whole - part.index - 1) / part.of + 1 : 0;
+    };
+    if (settings.arrival == Arrival::closed) return share(max_operations);
+    const double mean = settings.rate_per_s * seconds(settings.warmup + settings.duration);
+    // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
+    const double most = mean + 6 * std::sqrt(mean) + 64;
+    return share(std::min(max_operations, static_cast<std::uint64_t>(most)));
+}
+
+>>>>>>> f6eef9c (feat(loadtest): a plan can be carried out in parts, under several clocks)
 }  // namespace hotcount::loadtest

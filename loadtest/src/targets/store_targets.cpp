@@ -100,7 +100,8 @@ class LimiterTarget final : public StoreTarget {
             hits.clear();
             for (const std::uint64_t index : writes.of(item)) {
                 const LedgerRecord& record = ledger[index];
-                LimiterHit hit{record.sent_ns, record.done_ns, LimiterHit::Kind::maybe};
+                LimiterHit hit{ledger.earliest_ns(record), ledger.latest_ns(record),
+                               LimiterHit::Kind::maybe};
                 if (record.load_status() == Status::ok) {
                     hit.kind = record.returned == 1 ? LimiterHit::Kind::admitted
                                                     : LimiterHit::Kind::denied;
@@ -257,7 +258,7 @@ class SetsTarget final : public StoreTarget {
         for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
             set_writes.clear();
             for (const std::uint64_t index : writes.of(item)) {
-                set_writes.push_back(to_write(ledger[index]));
+                set_writes.push_back(to_write(ledger, ledger[index]));
                 const bool ok = set_writes.back().status == Status::ok;
                 if (ok && set_writes.back().answer != Upsert::applied) ++result.refused;
             }
@@ -331,12 +332,12 @@ class SetsTarget final : public StoreTarget {
         return {};
     }
 
-    static SetWrite to_write(const LedgerRecord& record) {
+    static SetWrite to_write(const Ledger& ledger, const LedgerRecord& record) {
         const Status status = record.load_status();
         return {record.user,
                 record.value,
-                record.sent_ns,
-                status == Status::sent ? INT64_MAX / 4 : record.done_ns,
+                ledger.earliest_ns(record),
+                status == Status::sent ? INT64_MAX / 4 : ledger.latest_ns(record),
                 status == Status::sent ? Status::unknown : status,
                 static_cast<Upsert>(record.returned)};
     }
