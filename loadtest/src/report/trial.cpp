@@ -238,7 +238,6 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     trial.contract = target.contract();
     trial.place = target.place();
     const LoadSettings load = load_settings(settings, target.unvote());
-    // First of all: what the folder is.
     HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance)));
     HOTCOUNT_TRY(reserve_json(folder / kRunFile));
     HOTCOUNT_TRY_ASSIGN(
@@ -340,18 +339,30 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     if (on_server && settings.key_prefix.empty()) {
         fresh.settings.key_prefix = fresh_key_prefix();
     }
+    // First of all: what the folder is, whatever becomes of this program.
+    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(fresh, provenance)));
+    // Where there was nothing to measure, the folder can be named again.
+    const auto leave_no_trace = [&] {
+        std::error_code ignored;
+        if (!fs::exists(folder / kLedgerFile, ignored)) fs::remove(folder / kRunFile, ignored);
+    };
     const StopWatch set_up;
-    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target, make_target(fresh.settings, folder));
-    auto trial = run_on_target(std::move(fresh), *target, set_up, folder, provenance, hooks);
+    auto target = make_target(fresh.settings, folder);
+    if (!target) {
+        leave_no_trace();
+        return target.error();
+    }
+    auto trial = run_on_target(std::move(fresh), **target, set_up, folder, provenance, hooks);
     if (!trial) {
-        (void)target->clean_up();  // No key is left on somebody's server.
+        (void)(*target)->clean_up();  // No key is left on somebody's server.
+        leave_no_trace();
         return trial;
     }
     if (hooks.redis && settings.keep && strategy.store == StoreKind::redis) {
         note(*trial, "what the private Redis held could not be kept",
              save_dump(*hooks.redis, folder));
     }
-    const auto cleaned = target->clean_up();
+    const auto cleaned = (*target)->clean_up();
     // Of a server that is gone, the audit has said so.
     if (trial->audited) note(*trial, "what the run left could not be removed", cleaned);
     keep(*trial, provenance, folder);
@@ -371,6 +382,17 @@ std::optional<std::string> why_not_again(const TrialSettings& settings, const St
     }
     return std::nullopt;
 }
+
+namespace {
+
+FolderAudit nothing_sent(FolderAudit audit) {
+    audit.audited = false;
+    audit.conclusion = Conclusion::inconclusive;
+    audit.reasons.emplace_back("the run ended before its first write: there is nothing to audit");
+    return audit;
+}
+
+}  // namespace
 
 Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url,
                                  const std::string& database_url) {
@@ -393,14 +415,11 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
                           fmt::format("{} has no password for {}: name it with --db", kRunFile,
                                       audit.settings.database_url));
     }
+    std::error_code unreadable;
+    const bool begun = fs::exists(folder / kLedgerFile, unreadable) || unreadable;
+    if (audit.state == "running" && !begun) return nothing_sent(std::move(audit));
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
-    if (nothing_was_sent(*ledger)) {
-        audit.audited = false;
-        audit.conclusion = Conclusion::inconclusive;
-        audit.reasons.emplace_back(
-            "the run ended before its first write: there is nothing to audit");
-        return audit;
-    }
+    if (nothing_was_sent(*ledger)) return nothing_sent(std::move(audit));
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(audit.settings.strategy));
     // A database that somebody names is there.
     audit.settings.managed_database = audit.settings.managed_database && database_url.empty();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,26 @@ def test_a_generator_that_is_killed_in_its_audit_has_kept_what_it_measured(
     code, found = run_json("audit", str(folder))
     assert code == 0, found
     assert found["runs"][0]["audit"]["acknowledged"] > 0
+
+
+def test_a_generator_that_is_killed_while_it_sets_up_leaves_a_folder_that_says_so(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        url = f"redis://127.0.0.1:{server.getsockname()[1]}"
+        load = subprocess.Popen(
+            [program(), "run", "-s", "redis", "--redis", url, "--out", str(folder), *SMALL]
+        )
+        peer, _ = server.accept()  # It waits for an answer that never comes.
+        with peer:
+            load.kill()
+            load.communicate()
+    assert kept(folder)["state"] == "running"
+    audit = run("audit", str(folder))
+    assert audit.returncode == 3
+    assert "the run ended before its first write" in audit.stdout
 
 
 def test_calls_that_time_out_are_no_fast_answers(tmp_path: Path) -> None:
