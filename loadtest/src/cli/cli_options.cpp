@@ -98,6 +98,19 @@ constexpr std::array kOptions = {
     Option{"kill-every", "--kill-every", "TIME",
            "kill -9 one of the --processes so often, and fork another: 200ms [never]", false, true,
            true},
+    Option{
+        "agents", "--agents", "ADDRESSES",
+        "host:port of each `hotcount-load agent` that drives a part of the load: one schedule, one "
+        "start, one ledger; the workers are shared out; needs a server that all of them reach "
+        "[this program drives]",
+        false, false, true},
+    Option{"token-file", "--token-file", "FILE",
+           "Its first line is the secret that agents want to be told; run: with --agents [none]",
+           false, false, true},
+    Option{"listen", "--listen", "ADDRESS",
+           "host:port; other machines reach no loopback address, and any other one needs a "
+           "--token-file; port 0: any [127.0.0.1:7420]",
+           false, false, false},
     Option{"stall", "--stall", "TIME",
            "Stop one of the --processes for so long, again and again: 100ms [never]", false, true,
            true},
@@ -216,6 +229,8 @@ bool knows(Command command, const Option& option) {
                    !is_one_of(option, {"rate", "rounds", "baseline", "no-control", "no-best",
                                        "control-slower", "html", "trace", "kill-every", "stall",
                                        "outage", "fault", "bystander", "batch"});
+        case Command::agent:
+            return is_one_of(option, {"listen", "token-file"});
     }
     return false;
 }
@@ -283,7 +298,7 @@ std::string explain_extra(Command command, const std::string& extra) {
     if (command == Command::canonical) {
         return fmt::format(
             "unknown command '{}'; the commands are: run, compare, search, sweep, scale, "
-            "calibrate, audit, diff, or none for the canonical comparison",
+            "calibrate, audit, diff, agent, or none for the canonical comparison",
             extra);
     }
     return fmt::format("unexpected argument '{}'; {} takes: {} -h,--help", extra, where,

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "agents/agent.hpp"
 #include "load/run_folder.hpp"
 #include "report/calibration.hpp"
 #include "report/compare.hpp"
@@ -40,6 +41,7 @@ class Program {
     int go() {
         if (settings_.command == Command::audit) return audit();
         if (settings_.command == Command::diff) return diff();
+        if (settings_.command == Command::agent) return agent();
         if (const auto why = why_not_measurable(); why && !settings_.allow_debug) {
             fmt::print(log_,
                        "hotcount-load: no figures from this build, because {}; build with "
@@ -291,6 +293,12 @@ class Program {
             fmt::print(log_, "The calibration is in {}\n", file.string());
         }
         return code;
+    }
+
+    int agent() {
+        auto served =
+            run_agent({settings_.listen, settings_.trial.agents_token}, interrupt_, out_, log_);
+        return served ? 0 : fail(served.error());
     }
 
     int audit() {

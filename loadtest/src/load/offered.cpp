@@ -52,7 +52,8 @@ LoadBound find_bound(const LoadSettings& settings, const OfferedLoad& offered,
 }
 
 std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations) {
-    if (settings.arrival == Arrival::closed) return max_operations;
+    const PlanPart& part = settings.part;
+    if (settings.arrival == Arrival::closed) return part.share_of(max_operations);
     // One more, so that the trace ends the run and not the ledger.
     if (settings.traffic.trace) return settings.traffic.trace->lines().size() + 1;
     const double mean =
@@ -61,7 +62,7 @@ std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_op
                                   .count();
     // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
     const double most = mean + 6 * std::sqrt(mean) + 64;
-    return std::min(max_operations, static_cast<std::uint64_t>(most));
+    return part.share_of(std::min(max_operations, static_cast<std::uint64_t>(most)));
 }
 
 OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,

@@ -29,6 +29,11 @@ enum class UnvoteValue : std::int32_t { set_zero = 0, add_minus_one = -1, number
 struct PlanPart {
     std::uint32_t index{0};
     std::uint32_t of{1};
+
+    /// How many of so many operations, or workers, are this part's.
+    std::uint64_t share_of(std::uint64_t whole) const {
+        return whole > index ? (whole - index - 1) / of + 1 : 0;
+    }
 };
 
 class Planner {

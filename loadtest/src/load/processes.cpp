@@ -207,6 +207,18 @@ std::vector<Answer> Processes::apply_many(std::span<const Operation> operations)
     return answers;
 }
 
+void Processes::prepare() {
+    std::size_t lines = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        lines = lines_;
+    }
+    // The longest idle one is taken each time.
+    for (std::size_t line = 0; line < lines; ++line) {
+        if (apply({1, 0, OperationKind::read, false}).outcome != Outcome::ok) return;
+    }
+}
+
 Answer Processes::apply(const Operation& operation) {
     return apply_many(std::span{&operation, 1}).front();
 }

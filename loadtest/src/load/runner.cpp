@@ -529,8 +529,6 @@ LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger
     return Run(settings, driver, ledger, interrupt).go(observe);
 }
 
-<<<<<<< HEAD
-=======
 LoadResult merge_parts(const LoadSettings& settings, Ledger& ledger,
                        const std::vector<LoadResult>& parts, bool interrupted,
                        std::optional<SteadyTime> stopped_at) {
@@ -543,17 +541,4 @@ LoadResult merge_parts(const LoadSettings& settings, Ledger& ledger,
     return Run(settings, nobody, ledger, interrupt).merge(parts, interrupted, stopped_at);
 }
 
-std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations) {
-    const auto share = [&](std::uint64_t whole) {
-        const PlanPart& part = settings.part;
-        return whole > part.index ? (whole - part.index - 1) / part.of + 1 : 0;
-    };
-    if (settings.arrival == Arrival::closed) return share(max_operations);
-    const double mean = settings.rate_per_s * seconds(settings.warmup + settings.duration);
-    // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
-    const double most = mean + 6 * std::sqrt(mean) + 64;
-    return share(std::min(max_operations, static_cast<std::uint64_t>(most)));
-}
-
->>>>>>> f6eef9c (feat(loadtest): a plan can be carried out in parts, under several clocks)
 }  // namespace hotcount::loadtest

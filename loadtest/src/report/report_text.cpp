@@ -43,6 +43,12 @@ bool is_async(const std::string& name) {
 }
 
 std::string load_line(const TrialSettings& settings, bool async) {
+    if (!settings.agents.empty()) {
+        TrialSettings whole = settings;
+        whole.agents.clear();
+        return fmt::format("{}, in parts by {} agents", load_line(whole, async),
+                           settings.agents.size());
+    }
     if (is_open(settings)) {
         return fmt::format(
             "open loop, {} arrivals at {}/s, {} workers{}, latency from the intended "

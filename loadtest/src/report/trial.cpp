@@ -12,8 +12,7 @@
 
 #include "checkers/answers_audit.hpp"
 #include "checkers/audit.hpp"
-#include "load/batches.hpp"
-#include "load/processes.hpp"
+#include "load/callers.hpp"
 #include "load/run_folder.hpp"
 #include "load/slowed.hpp"
 #include "machine.hpp"
@@ -37,24 +36,6 @@ class StopWatch {
   private:
     std::chrono::steady_clock::time_point start_{std::chrono::steady_clock::now()};
 };
-
-LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote) {
-    LoadSettings load;
-    load.arrival = settings.arrival;
-    load.rate_per_s = settings.rate_per_s;
-    load.profile = settings.profile;
-    load.workers = settings.workers;
-    if (const auto strategy = find_strategy(settings.strategy); strategy && strategy->async) {
-        load.in_flight = settings.in_flight;
-    }
-    if (settings.batch > 0) load.in_flight = settings.workers * settings.batch;
-    load.warmup = settings.warmup;
-    load.duration = settings.duration;
-    load.timeout = settings.timeout;
-    load.traffic = settings.traffic;
-    load.unvote = unvote;
-    return load;
-}
 
 bool on_redis(const TrialSettings& settings) {
     const auto strategy = find_strategy(settings.strategy);
@@ -231,6 +212,12 @@ TargetStats spent(const TargetStats& before, const TargetStats& after) {
             more(before.statements, after.statements), more(before.busy_waits, after.busy_waits)};
 }
 
+/// What those agents sent, nobody can tell from what nobody sent.
+Result<AuditResult> parts_missing() {
+    return make_error(ErrorCode::config,
+                      "the ledger lacks what some agents did, so nobody knows what was sent");
+}
+
 Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopWatch& set_up,
                                   const fs::path& folder, const nlohmann::json& provenance,
                                   const TrialHooks& hooks) {
@@ -238,6 +225,12 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     trial.contract = target.contract();
     trial.place = target.place();
     const LoadSettings load = load_settings(settings, target.unvote());
+    // Before the clocks of the target run.
+    std::unique_ptr<AgentGroup> agents;
+    if (!settings.agents.empty()) {
+        HOTCOUNT_TRY_ASSIGN(agents,
+                            AgentGroup::connect(settings, target.unvote(), hooks.interrupt));
+    }
     HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance)));
     HOTCOUNT_TRY(reserve_json(folder / kRunFile));
     HOTCOUNT_TRY_ASSIGN(
@@ -256,17 +249,9 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     Driver* driver = wrapped ? wrapped.get() : &target.driver();
     std::optional<SlowedDriver> slowed;
     if (settings.slower > 0) driver = &slowed.emplace(*driver, settings.slower);
-    std::unique_ptr<Processes> processes;
-    if (settings.processes > 0) {
-        HOTCOUNT_TRY_ASSIGN(processes,
-                            Processes::start(*driver, {settings.processes, settings.workers,
-                                                       settings.kill_every, settings.stall}));
-        driver = processes.get();
-    }
-    std::unique_ptr<Batches> batches;
-    if (settings.batch > 0) {
-        batches = std::make_unique<Batches>(*driver, settings.batch, settings.workers);
-        driver = batches.get();
+    std::optional<Callers> callers;
+    if (!agents) {
+        HOTCOUNT_TRY_ASSIGN(callers, Callers::start(settings, *driver));
     }
     if (hooks.on_load) hooks.on_load();
     const TargetStats before = target.stats();
@@ -274,14 +259,23 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     if (settings.bystander && on_redis(settings)) {
         HOTCOUNT_TRY_ASSIGN(bystander, Bystander::start(settings));
     }
-    std::optional<ServerFaults> faults;
-    if (redis && !settings.faults.empty()) faults.emplace(settings, *redis);
     std::unique_ptr<Rebuilder> rebuilder;
     if (settings.rebuild_every > Duration{0}) {
         HOTCOUNT_TRY_ASSIGN(rebuilder, Rebuilder::start(settings));
     }
-    trial.load = run_load(load, *driver, *ledger, hooks.interrupt, hooks.observe);
-    if (hooks.ceiling) trial.ceiling_per_s = hooks.ceiling->per_s(settings.arrival);
+    const SteadyTime start =
+        agents ? agents->begin(load, *ledger) : std::chrono::steady_clock::now();
+    std::optional<ServerFaults> faults;
+    if (redis && !settings.faults.empty()) faults.emplace(settings, *redis, start);
+    GroupResult group;
+    if (agents) {
+        group = agents->watch(hooks.observe);
+        trial.load = std::move(group.load);
+    } else {
+        trial.load = run_load(load, callers->driver(), *ledger, hooks.interrupt, hooks.observe);
+    }
+    // The ceiling is that of one generator.
+    if (hooks.ceiling && !agents) trial.ceiling_per_s = hooks.ceiling->per_s(settings.arrival);
     if (trial.near_ceiling()) trial.load.bound = LoadBound::generator;
     // From here on there is a measurement, which nothing may throw away.
     if (faults) {
@@ -290,13 +284,16 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
         if (done) trial.faults = *done;
     }
     if (rebuilder) trial.builds = rebuilder->stop();
-    batches.reset();
-    if (processes) {
-        const Processes::Faults disturbed = processes->faults();
-        trial.kills = disturbed.kills;
-        trial.stalls = disturbed.stalls;
-        processes.reset();
+    const Processes::Faults disturbed = callers ? callers->stop() : group.faults;
+    agents.reset();
+    trial.agents = group.agents;
+    trial.clock_error_ns = group.clock_error_ns;
+    for (const AgentReport& agent : group.agents) {
+        if (agent.problem.empty()) continue;
+        trial.problems.push_back("its part of the load is missing: " + agent.problem);
     }
+    trial.kills = disturbed.kills;
+    trial.stalls = disturbed.stalls;
     if (bystander) trial.load.bystander_ns = bystander->stop();
     trial.machine.after = measure_machine(folder);
     // Also makes room on a full disk.
@@ -314,7 +311,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     // A server that does not answer any more may take its time to say so.
     trial.stats = spent(before, target.stats());
     const StopWatch audit;
-    auto audited = audit_all(target, *ledger);
+    auto audited = group.whole() ? audit_all(target, *ledger) : parts_missing();
     trial.audit_s = audit.seconds();
     note(trial, "audit impossible", audited);
     if (audited) {
@@ -419,6 +416,15 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     const bool begun = fs::exists(folder / kLedgerFile, unreadable) || unreadable;
     if (audit.state == "running" && !begun) return nothing_sent(std::move(audit));
     HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
+    // A coordinator that died had brought nothing together yet.
+    bool whole = audit.settings.agents.empty() || audit.state != "running";
+    for (const auto& agent : document.value("agents", nlohmann::json::array())) {
+        whole = whole && agent.value("problem", nlohmann::json{}).is_null();
+    }
+    if (!whole) {
+        return make_error(ErrorCode::config,
+                          "audit impossible: " + parts_missing().error().message);
+    }
     if (nothing_was_sent(*ledger)) return nothing_sent(std::move(audit));
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(audit.settings.strategy));
     // A database that somebody names is there.

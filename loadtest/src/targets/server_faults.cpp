@@ -9,10 +9,9 @@
 
 namespace hotcount::loadtest {
 
-ServerFaults::ServerFaults(const TrialSettings& settings, ManagedServer& redis)
+ServerFaults::ServerFaults(const TrialSettings& settings, ManagedServer& redis, SteadyTime start)
     : thread_([this, &redis, faults = settings.faults,
-               from = std::chrono::steady_clock::now() +
-                      settings.warmup](const std::stop_token& ended) {
+               from = start + settings.warmup](const std::stop_token& ended) {
           std::mutex mutex;
           std::condition_variable_any wake;
           std::unique_lock lock(mutex);

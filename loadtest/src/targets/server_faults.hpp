@@ -17,8 +17,8 @@ namespace hotcount::loadtest {
 
 class ServerFaults {
   public:
-    /// Begins with the warm-up, from now on. `redis` outlives this.
-    ServerFaults(const TrialSettings& settings, ManagedServer& redis);
+    /// Of a load whose warm-up begins at `start`. `redis` outlives this.
+    ServerFaults(const TrialSettings& settings, ManagedServer& redis, SteadyTime start);
     /// Ends them: a server that is away is back when this returns. How many there were; an error if
     /// the server could not be started again.
     Result<std::uint64_t> stop();

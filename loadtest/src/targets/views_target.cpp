@@ -65,6 +65,10 @@ class ViewsTarget final : public Target {
         return {};
     }
 
+    Result<void> hand_over() override {
+        HOTCOUNT_TRY(views_->flush(kSetUpTimeout));
+        return {};
+    }
     Result<AuditResult> audit(const Ledger& ledger) override {
         worker_ = {};
         HOTCOUNT_TRY(settle());
