@@ -51,9 +51,10 @@ from hotcount.concurrency_limit import ConcurrencyLimit, Place
 from hotcount.counter import Counter, RetryQueue
 from hotcount.functions import build_info, new_op_id
 from hotcount.joint_hits import hit_all
-from hotcount.limiter import Limiter, Rate
+from hotcount.limiter import Limiter
 from hotcount.live_sets import LiveSets, Rebuild, RebuildReport
 from hotcount.period_counter import PeriodCounter
+from hotcount.rate import Rate
 from hotcount.reservation import Reservation
 from hotcount.results import (
     Cast,

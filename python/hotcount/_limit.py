@@ -38,7 +38,7 @@ def decorate(
     # not block its caller, whichever of them decorates.
     from hotcount.aio.limiter import Limiter as Awaited
     from hotcount.limiter import Limiter as Waiting
-    from hotcount.limiter import Rate
+    from hotcount.rate import Rate
 
     _require_function(function)
     is_async = _is_async(function)

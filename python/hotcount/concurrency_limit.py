@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from types import TracebackType
+from typing import TypeVar
 
 from hotcount._core import Handle
+from hotcount._held import Held
 from hotcount._lifetime import Lifetime
 from hotcount._limit import PlacePatience, may_be_applied
 from hotcount._native import attributes, native
 from hotcount._types import LimiterKey, ReadOnly, Seconds
-from hotcount.errors import HotcountError, LeaseLostError, LimitExceeded, OutcomeUnknownError
+from hotcount.errors import HotcountError, LeaseLostError, OutcomeUnknownError
 from hotcount.functions import new_op_id
 from hotcount.results import Decision
 from hotcount.stores import AnyStore
+
+AnyLimit = TypeVar("AnyLimit")
 
 
 @attributes
@@ -49,48 +52,22 @@ class ConcurrencyLimitBase(Handle):
         """
 
 
-class PlaceBase:
+class PlaceBase(Held[AnyLimit]):
     """What the places of the sync and the aio class have in common."""
 
-    __slots__ = {
-        "_given_back": None,
-        "_holder": None,
-        "_process": None,
-        "decision": "What the store answered: whether a place was free, and how many remain.",
-        "key": "The key that the place is of.",
-    }
-
-    key: LimiterKey
-    decision: Decision
-
-    def __init__(self, key: LimiterKey, holder: str, decision: Decision) -> None:
-        """Use acquire(), which makes one."""
-        self.key = key
-        self.decision = decision
-        self._holder = holder
-        self._given_back = False
-        self._process = os.getpid()
-
-    def __bool__(self) -> bool:
-        """Whether a place was taken."""
-        return self.decision.allowed
+    __slots__ = ()
 
     def __repr__(self) -> str:
         """The key, and whether the place was taken."""
         return f"<{type(self).__name__} of {self.key!r}: {self.decision.reason}>"
 
-    def _require_taken(self) -> None:
-        if not self.decision.allowed:
-            raise LimitExceeded(self.decision)
-
     def _is_ours(self) -> bool:
-        """Whether the store has it, for this process: a forked child must not give back its
-        parent's place, and an untracked one stands nowhere."""
+        """Whether the store has it, for this process; an untracked one stands nowhere."""
         counted = self.decision.allowed and self.decision.reason != "untracked"
-        return counted and not self._given_back and os.getpid() == self._process
+        return counted and self._is_open()
 
     def _is_untracked(self) -> bool:
-        return self.decision.reason == "untracked" and not self._given_back
+        return self.decision.reason == "untracked" and not self._is_ended
 
     def _lost(self) -> LeaseLostError:
         return LeaseLostError(
@@ -99,7 +76,7 @@ class PlaceBase:
         )
 
 
-class Place(PlaceBase):
+class Place(PlaceBase["ConcurrencyLimit"]):
     """A place that ConcurrencyLimit.acquire took, or a refusal. True where it was taken.
 
     `with` gives it back at the end of the block; LimitExceeded is raised in place of the block
@@ -108,14 +85,7 @@ class Place(PlaceBase):
     nothing there.
     """
 
-    __slots__ = ("_limit",)
-
-    def __init__(
-        self, limit: ConcurrencyLimit, key: LimiterKey, holder: str, decision: Decision
-    ) -> None:
-        """Use ConcurrencyLimit.acquire(), which makes one."""
-        super().__init__(key, holder, decision)
-        self._limit = limit
+    __slots__ = ()
 
     def renew(self, *, timeout: Seconds | None = None) -> None:
         """The lease begins anew: for work that takes longer than it.
@@ -130,7 +100,7 @@ class Place(PlaceBase):
         """
         if self._is_untracked():
             return
-        if not (self._is_ours() and self._limit._renew(self.key, self._holder, timeout=timeout)):
+        if not (self._is_ours() and self._owner._renew(self.key, self._id, timeout=timeout)):
             raise self._lost()
 
     def release(self, *, timeout: Seconds | None = None) -> bool:
@@ -149,13 +119,13 @@ class Place(PlaceBase):
         """
         if not self._is_ours():
             return False
-        held = self._limit._release(self.key, self._holder, timeout=timeout)
-        self._given_back = True
+        held = self._owner._release(self.key, self._id, timeout=timeout)
+        self._is_ended = True
         return held
 
     def __enter__(self) -> Place:
         """This place. LimitExceeded where none was taken."""
-        self._require_taken()
+        self._require_admitted()
         return self
 
     def __exit__(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, Union
+from typing import Literal
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._limit import CostOf, F, KeyOf, Patience, RateOf, decorate
-from hotcount._native import attributes, native, result
+from hotcount._native import attributes, native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Decisions
+from hotcount.rate import Rate, Rates
 from hotcount.reservation import Reservation, Reserving, reserve_now
 from hotcount.results import Decision
 from hotcount.stores import AnyStore
@@ -32,54 +32,6 @@ Algorithm = Literal[
 ]
 
 OnError = Literal["raise", "open", "closed", "local"]
-
-
-@result
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """So many in so long. Rate.parse reads one from text.
-
-    >>> import hotcount
-    >>> hotcount.Rate(100, 60, 20) == hotcount.Rate.parse("100/min burst 20")
-    True
-    """
-
-    limit: int
-    """How many, 1 to 10**12."""
-    period: float
-    """In how many seconds, 0.001 to 366 days."""
-    burst: int
-    """How many an idle key admits at once with gcra and the buckets; as limit unless said."""
-
-    @native
-    def __str__(self) -> str:
-        """The text that every spelling of this rate comes to: '100/minute burst 20'."""
-
-    @staticmethod
-    @native
-    def parse(text: str) -> Rate:
-        """Reads '100/minute', '5/s', '10/2 hours', '10 per minute', '100/min burst 20'.
-
-        Other text is a ConfigError that quotes it.
-
-        >>> import hotcount
-        >>> hotcount.Rate.parse("10/2 hours")
-        Rate(limit=10, period=7200.0, burst=10)
-        """
-
-    @staticmethod
-    @native
-    def parse_many(text: str) -> tuple[Rate, ...]:
-        """Reads several rates, separated by ';', ',' or '|'. Other text is a ConfigError.
-
-        >>> import hotcount
-        >>> [str(rate) for rate in hotcount.Rate.parse_many("5/s; 100/min")]
-        ['5/second', '100/minute']
-        """
-
-
-# What rate= takes: '100/minute', a Rate, or several: '10/second; 1000/hour' or a tuple.
-Rates = Union[str, Rate, tuple[Union[str, Rate], ...]]
 
 
 @attributes

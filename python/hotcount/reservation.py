@@ -2,69 +2,54 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TypeVar
 
 from hotcount._core import Handle
+from hotcount._held import Held
 from hotcount._limit import may_be_applied
 from hotcount._native import native
-from hotcount._types import LimiterKey, Seconds
-from hotcount.errors import ConfigError, HotcountError, LimitExceeded
+from hotcount._types import Key, LimiterKey, Seconds
+from hotcount.errors import ConfigError, HotcountError
 from hotcount.functions import new_op_id
+from hotcount.rate import Rates
 from hotcount.results import Decision
 
-if TYPE_CHECKING:
-    from hotcount.limiter import Rates
+AnyReserving = TypeVar("AnyReserving")
 
 
-class ReservationBase:
+class ReservationBase(Held[AnyReserving]):
     """What the reservations of the sync and the aio class have in common."""
 
     __slots__ = {
-        "_id": None,
-        "_process": None,
         "_rate": None,
-        "_settled": None,
-        "decision": "What the store answered: whether there was room, and what remains.",
-        "key": "The key that was reserved for.",
         "n": "How much was asked for, in the units of the limit.",
     }
 
-    key: LimiterKey
     n: int
-    decision: Decision
 
-    # rate is Rates | None, which limiter.py has; and that imports this module.
-    def __init__(self, key: LimiterKey, n: int, id: str, rate: Any, decision: Decision) -> None:
+    def __init__(
+        self,
+        limiter: AnyReserving,
+        key: LimiterKey,
+        n: int,
+        id: str,
+        rate: Rates | None,
+        decision: Decision,
+    ) -> None:
         """Use reserve(), which makes one."""
-        self.key = key
+        super().__init__(limiter, key, id, decision)
         self.n = n
-        self.decision = decision
-        self._id = id
         self._rate = rate
-        self._settled = False
-        self._process = os.getpid()
-
-    def __bool__(self) -> bool:
-        """Whether there was room for it."""
-        return self.decision.allowed
 
     def __repr__(self) -> str:
         """The key, how much, and whether there was room for it."""
         return f"<{type(self).__name__} of {self.n} of {self.key!r}: {self.decision.reason}>"
 
-    def _require_admitted(self) -> None:
-        if not self.decision.allowed:
-            raise LimitExceeded(self.decision)
-
-    def _is_open(self) -> bool:
-        """Whether this process still has to end it."""
-        return not self._settled and os.getpid() == self._process
-
     def _is_held(self) -> bool:
-        """Not where a limiter that looks on would have refused, nor in a full Memory store."""
+        """Not where a limiter that looks on would have refused, where a policy answered for a store
+        that was away, nor in a full Memory store."""
         return self.decision.allowed and self.decision.reason == "allowed"
 
     def _require_open(self) -> None:
@@ -102,9 +87,10 @@ class Reserving(Handle):
         actual: int,
         *,
         rate: Rates | None = None,
+        op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """Ends the hold and takes what was used."""
+        """Ends what is held and takes what was used."""
 
     @native
     def _cancel(
@@ -115,17 +101,18 @@ class Reserving(Handle):
         rate: Rates | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """Ends the hold."""
+        """Ends what is held."""
 
 
-class Reservation(ReservationBase):
+class Reservation(ReservationBase[Reserving]):
     """What Limiter.reserve holds, or a refusal. True where there was room for it.
 
     For 'gcra', the buckets, 'fixed_window' and 'sliding_window', over Memory and Redis; another
-    limiter is a ConfigError, and no on_error answers. Until it ends, it is as if n were taken; when
-    it ends, what was used is taken. A key has up to 1,000 reservations; more are refused until a
-    lease ends. Limiter.reset forgets them. After OutcomeUnknownError of reserve() it may be held
-    until the lease ends; it was tried once to cancel it.
+    limiter is a ConfigError. Until it ends, it is as if n were taken; when it ends, what was used
+    is taken. A key has up to 1,000 reservations; more are refused until a lease ends. Limiter.reset
+    forgets them. After OutcomeUnknownError of reserve() it may be held until the lease ends; it was
+    tried once to cancel it. Where on_error has answered in place of a store that was away, nothing
+    is held; commit() and cancel() then take nothing and ask nobody.
 
     In a `with` block commit(actual) says what was used. A block that ends without it commits what
     was reserved; one that raises cancels. LimitExceeded is raised in place of the block where it is
@@ -138,31 +125,26 @@ class Reservation(ReservationBase):
     False 3766
     """
 
-    __slots__ = ("_limiter",)
+    __slots__ = ()
 
-    def __init__(
+    def commit(
         self,
-        limiter: Reserving,
-        key: LimiterKey,
-        n: int,
-        id: str,
-        rate: Any,
-        decision: Decision,
-    ) -> None:
-        """Use Limiter.reserve(), which makes one."""
-        super().__init__(key, n, id, rate, decision)
-        self._limiter = limiter
-
-    def commit(self, actual: int | None = None, *, timeout: Seconds | None = None) -> Decision:
+        actual: int | None = None,
+        *,
+        op_id: Key | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
         """Takes what was used, 0 or more, in place of what was reserved; None is all of that.
 
         The decision is refused where the limit had no room for it: because more was used than was
         reserved, or the lease has ended. It is taken all the same, up to twice the limit, as
-        charge_denied does. timeout: seconds, more than 0; None is the store's.
+        charge_denied does. op_id, 1 to 1,000 bytes: it is taken once; a repeat for the key within
+        the limiter's op_keep returns the first decision and takes nothing, so the call may be
+        repeated after any error. timeout: seconds, more than 0; None is the store's.
 
         LimitExceeded: it is a refusal. ConfigError: it was committed or cancelled already.
         DeadlineError, UnavailableError: nothing was taken; do it again. OutcomeUnknownError: it may
-        have been taken; done again, it may be taken twice.
+        have been taken; done again without the same op_id, it may be taken twice.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "100/minute")
@@ -170,14 +152,13 @@ class Reservation(ReservationBase):
         70
         """
         self._require_open()
-        if not self._is_held():
-            self._settled = True
-            return self.decision
-        actual = self.n if actual is None else actual
-        decision = self._limiter._commit(
-            self.key, self._id, actual, rate=self._rate, timeout=timeout
-        )
-        self._settled = True
+        decision = self.decision
+        if self._is_held():
+            used = self.n if actual is None else actual
+            decision = self._owner._commit(
+                self.key, self._id, used, rate=self._rate, op_id=op_id, timeout=timeout
+            )
+        self._is_ended = True
         return decision
 
     def cancel(self, *, timeout: Seconds | None = None) -> None:
@@ -193,8 +174,8 @@ class Reservation(ReservationBase):
         100
         """
         if self._is_held() and self._is_open():
-            self._limiter._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
-        self._settled = True
+            self._owner._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
+        self._is_ended = True
 
     def __enter__(self) -> Reservation:
         """This reservation. LimitExceeded where there was no room for it."""

@@ -108,7 +108,7 @@ def test_a_renewed_lease_begins_anew(counter_store: Store) -> None:
     short = hotcount.ConcurrencyLimit(counter_store, 1, lease=60)
     limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG)
     place = short.acquire("k")
-    assert limit._renew("k", place._holder)
+    assert limit._renew("k", place._id)
     left = short.acquire("k", timeout=0).decision.retry_after
     assert left is not None
     assert left > 100

@@ -225,6 +225,42 @@ def test_a_reservation_that_is_made_again_holds_once(limiter: hotcount.Limiter) 
 
 
 @pytest.mark.long
+def test_a_commit_with_an_op_id_is_taken_once(limiter: hotcount.Limiter) -> None:
+    reserved = limiter.reserve("k", 5, lease=LONG)
+    first = limiter._commit("k", reserved._id, 3, op_id="order:7")
+    assert (first.allowed, first.remaining) == (True, 7)
+    assert limiter.hit("k", 2)
+    # A repeat answers what the first did, also when it comes from elsewhere, and takes nothing.
+    for again in (
+        reserved.commit(3, op_id="order:7"),
+        limiter._commit("k", "b", 9, op_id="order:7"),
+    ):
+        assert (again.allowed, again.remaining) == (True, 7)
+    assert remaining(limiter) == 5
+    assert not limiter._commit("k", "late", 7, op_id="order:8"), "a refusal is remembered, too"
+    assert not limiter._commit("k", "late", 1, op_id="order:8")
+    assert [limiter.refund("k", 2), limiter.refund("k", 1)] == [0, 1], "12 were used"
+    limiter.reset("k")
+    assert limiter._commit("k", "a", 0, op_id="nothing").remaining == 10
+    # A hit may have the same one.
+    assert limiter.hit("k", op_id="order:7").remaining == 9
+    for bad in ("", "x" * 1001):
+        with pytest.raises(hotcount.ConfigError, match="op_id"):
+            limiter.reserve("k", 1).commit(op_id=bad)
+
+
+def test_in_a_loop_a_commit_with_an_op_id_is_taken_once(counter_store: Store) -> None:
+    limiter = aio.Limiter(counter_store, TEN)
+
+    async def main() -> list[int]:
+        reserved = await limiter.reserve("k", 5)
+        first = await limiter._commit("k", reserved._id, 3, op_id="a")
+        return [first.remaining, (await reserved.commit(3, op_id="a")).remaining]
+
+    assert asyncio.run(main()) == [7, 7]
+    assert hotcount.Limiter(counter_store, TEN).peek("k").remaining == 7
+
+
 def test_a_key_holds_a_thousand_reservations(counter_store: Store) -> None:
     limiter = hotcount.Limiter(counter_store, "5000/300 days")
     for i in range(1000):

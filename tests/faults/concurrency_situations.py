@@ -61,6 +61,15 @@ RESERVATIONS = [
         )
         for name, before in {"fresh": [], "there": LIVE}.items()
     ),
+    *(
+        Situation(
+            f"limiter_hit_once/commit, {name}",
+            ["k", "o"],
+            [SOON, "", *GCRA[:1], "5", *GCRA[2:], "3 me"],
+            before,
+        )
+        for name, before in {"fresh": [], "there": LIVE}.items()
+    ),
     Situation("limiter_gcra/hit beside", ["k"], [*GCRA[:1], "1", *GCRA[2:], "1"], LIVE),
     Situation("limiter_hit_all/beside", ["k"], ["", "gcra", "0", "1", "1", *GCRA[3:]], LIVE),
 ]

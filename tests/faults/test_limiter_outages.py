@@ -345,6 +345,30 @@ def test_a_child_forked_in_an_outage_answers_and_comes_back(own_redis: RedisServ
     assert [bool(limiter.hit("k")) for _ in range(2)] == [True, False]
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_answers_a_reserve_and_holds_nothing(own_redis: RedisServer, policy: Any) -> None:
+    store = own_redis.redis(timeout=5)
+    limiter = hotcount.Limiter(store, "2/300 days", on_error=policy)
+    held = limiter.reserve("k", 1)
+    own_redis.stop()
+    answered = [limiter.reserve("k", 1) for _ in range(3)]
+    assert [bool(one) for one in answered] == ADMITTED[policy][:3]
+    assert {one.decision.reason for one in answered} == {policy}
+    if answered[0]:
+        assert answered[0].commit(2) is answered[0].decision
+        answered[1].cancel()
+
+    async def main() -> str:
+        return (
+            await aio.Limiter(store, "9/300 days", on_error=policy).reserve("k", 1)
+        ).decision.reason
+
+    assert asyncio.run(main()) == policy
+    # No policy can settle what the store holds.
+    with pytest.raises((hotcount.UnavailableError, hotcount.OutcomeUnknownError)):
+        held.commit()
+
+
 def test_a_shadow_limiter_refuses_nobody_during_an_outage(own_redis: RedisServer) -> None:
     store = own_redis.redis(timeout=0.3)
     limiter = hotcount.Limiter(store, "2/minute", on_error="closed", shadow=True)

@@ -47,6 +47,27 @@ def test_a_reserve_whose_reply_was_lost_holds_once_and_a_commit_is_unknown(
         assert looks.peek("k").remaining == 9
 
 
+def test_a_commit_with_an_op_id_whose_reply_was_lost_is_taken_once(own_redis: RedisServer) -> None:
+    with (
+        FaultProxy(own_redis.socket) as proxy,
+        own_redis.redis() as direct,
+        hotcount.Redis(proxy.url, timeout=20) as redis,
+    ):
+        limiter = hotcount.Limiter(redis, TEN)
+        looks = hotcount.Limiter(direct, TEN)
+        reserved = limiter.reserve("k", 4, lease=LONG)
+        limiter.reserve("other", 1).commit(op_id="the script is there")
+        proxy.cut_after(0, SERVER_TO_CLIENT)
+        assert reserved.commit(3, op_id="order:7").remaining == 7
+        again = limiter.reserve("k", 4, lease=LONG)
+        proxy.cut_after(0, SERVER_TO_CLIENT, times=2)
+        with pytest.raises(hotcount.OutcomeUnknownError):
+            again.commit(2, op_id="order:8")
+        assert proxy.fired == 3
+        assert again.commit(2, op_id="order:8").remaining == 5
+        assert looks.peek("k").remaining == 5
+
+
 def test_a_reserve_of_unknown_outcome_holds_nothing(own_redis: RedisServer) -> None:
     with (
         FaultProxy(own_redis.socket) as proxy,

@@ -46,7 +46,7 @@ def test_the_walk_finds_sync_and_async_classes_methods_and_functions() -> None:
     assert {
         *("hotcount.stores.Redis.execute", "hotcount.aio.stores.Redis.execute"),
         *("hotcount.counter.Counter.add", "hotcount.aio.counter.Counter.add"),
-        *("hotcount.limiter.Rate.parse", "hotcount.results.Decision.headers"),
+        *("hotcount.rate.Rate.parse", "hotcount.results.Decision.headers"),
         *("hotcount.stores.connect_store", "hotcount.aio.stores.connect_database"),
         *("hotcount.functions.new_op_id", "hotcount.batches.Batch.to_dict"),
         *("hotcount._lifetime.Lifetime.close", "hotcount._lifetime.AsyncLifetime.aclose"),

@@ -261,6 +261,7 @@ class Limiter {
   public:
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<memory::Store> store,
                                                  LimiterOptions options);
+struct OnceOnly;
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<redis::Client> client,
                                                  LimiterOptions options);
     /// Not for list and the unsafe algorithms, and for sliding_log with limits up to 1,000: a config
@@ -316,7 +317,8 @@ class Limiter {
     /// room: to others it is taken meanwhile. Nothing is charged yet. A repeat with the id answers that
     /// it is held, so the call may be repeated after any error, and a lost reply is. A key has 1,000
     /// reservations at most; reset() forgets them. For Memory and Redis, and for gcra, the buckets,
-    /// fixed_window and sliding_window: a config error else. No `on_error` answers it.
+    /// fixed_window and sliding_window: a config error else. Where `on_error` answers (Reason open,
+    /// closed or local), nothing is held: there is nothing to commit.
     Result<Decision> reserve(std::string_view key, std::int64_t n, std::string_view id,
                              Duration lease, Timeout timeout = {});
     /// Ends what is held for the id and takes what was used, 0 or more. If the limit has no room for
@@ -333,6 +335,11 @@ class Limiter {
     /// that come again. A config error as in make().
     Result<std::shared_ptr<Limiter>> with_rates(std::vector<Rate> rates) const;
     /// Forgets the key: it is as if it had never been hit.
+    /// The same, once per op_id (1 to 1,000 bytes, of a UUIDv7 as in hit_once()) and key: a repeat
+    /// within op_keep returns the first decision, as it was then, and takes nothing. So it may be
+    /// called again after any error, and a lost reply is.
+    Result<Decision> commit_once(std::string_view key, std::string_view id, std::int64_t used,
+                                 std::string_view op_id, Timeout timeout = {});
     Result<void> reset(std::string_view key, Timeout timeout = {});
     /// list and racy_list only: who was admitted in the key's window, in order.
     Result<std::vector<std::string>> entries(std::string_view key, Timeout timeout = {});
@@ -367,6 +374,8 @@ class Limiter {
         test_async(key, 1, std::move(done), call);
     }
     void reset_async(std::string_view key, Completion<void> done, AsyncCall call = {});
+    void commit_once_async(std::string_view key, std::string_view id, std::int64_t used,
+                           std::string_view op_id, Completion<Decision> done, AsyncCall call = {});
     void entries_async(std::string_view key, Completion<std::vector<std::string>> done,
                        AsyncCall call = {});
 
@@ -405,6 +414,9 @@ class Limiter {
 
     LimiterOptions options_;
     const AlgorithmInfo& info_;
+    OnceOnly once(std::string_view op_id) const;
+    void settle(std::string_view key, std::string_view id, std::int64_t used, const OnceOnly* once,
+                Completion<Decision> done, const AsyncCall& call);
     std::shared_ptr<const std::vector<Rate>> rates_;  // For calls that outlive this.
     std::int64_t limit_;
     std::string prefix_;

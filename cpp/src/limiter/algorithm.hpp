@@ -146,9 +146,10 @@ class LimiterBackend {
     /// nothing. What stands here refuses.
     virtual void reserve(const std::string& key, std::int64_t n, std::string_view id,
                          std::int64_t lease_us, const AsyncCall& call, Completion<Outcome> done);
-    /// Ends that and takes what was used, 0 or more; allowed if there was room for it.
+    /// Ends that and takes what was used, 0 or more; allowed if there was room for it. With `once`
+    /// once per op_id, as Limiter::commit_once() has it; null: each time.
     virtual void commit(const std::string& key, std::string_view id, std::int64_t used,
-                        const AsyncCall& call, Completion<Outcome> done);
+                        const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done);
     virtual Result<void> reset(const std::string& key, Timeout timeout) = 0;
     virtual Result<std::vector<std::string>> entries(const std::string&, Timeout) {
         return std::vector<std::string>{};

@@ -128,7 +128,7 @@ class RedisLimiterBackend : public LimiterBackend {
     std::string_view store_prefix() const override { return client_->options().prefix; }
     std::string store_name() const override { return server(); }
     AsyncCall waiting(Timeout timeout) const override {
-        return {&client_->waiting(), timeout, nullptr};
+        return {&client_->waiting(), timeout ? timeout : client_->options().timeout, nullptr};
     }
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "limiter/wrapped_backend.hpp"
+
 namespace hotcount {
 
 class DenyCache {
@@ -135,12 +137,10 @@ AllCaches& all_caches() {
     return caches;
 }
 
-class DenyCacheBackend final : public LimiterBackend {
+class DenyCacheBackend final : public WrappedBackend {
   public:
     DenyCacheBackend(std::unique_ptr<LimiterBackend> backend, std::shared_ptr<DenyCache> cache)
-        : backend_(std::move(backend)), cache_(std::move(cache)) {}
-
-    std::string_view store_prefix() const override { return backend_->store_prefix(); }
+        : WrappedBackend(std::move(backend)), cache_(std::move(cache)) {}
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                            std::string_view who, Timeout timeout) override {
@@ -170,97 +170,47 @@ class DenyCacheBackend final : public LimiterBackend {
                                            std::span<const std::int64_t> costs,
                                            std::span<const std::string_view> who,
                                            Timeout timeout) override {
-        Asked asked(*cache_, keys, costs, who);
-        return asked.join(*cache_,
-                          backend_->take_many(asked.keys, asked.costs, asked.who, timeout));
+        const auto sending = cache_->send();
+        AskedElements asked(keys, costs, who, known());
+        auto answers = backend_->take_many(asked.keys, asked.costs, asked.who, timeout);
+        keep_all(*cache_, sending, asked, answers);
+        return asked.join(std::move(answers));
     }
 
     void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
                          std::span<const std::string_view> who, const AsyncCall& call,
                          Completion<std::vector<Result<Outcome>>> done) override {
-        const auto asked = std::make_shared<Asked>(*cache_, keys, costs, who);
+        const auto sending = cache_->send();
+        const auto asked = std::make_shared<AskedElements>(keys, costs, who, known());
         backend_->take_many_async(asked->keys, asked->costs, asked->who, call,
-                                  [asked, cache = cache_, done = std::move(done)](
-                                      Result<std::vector<Result<Outcome>>> outcomes) {
-                                      if (outcomes)
-                                          *outcomes = asked->join(*cache, std::move(*outcomes));
-                                      done(std::move(outcomes));
+                                  [asked, sending, cache = cache_, done = std::move(done)](
+                                      Result<std::vector<Result<Outcome>>> answers) {
+                                      if (answers) {
+                                          keep_all(*cache, sending, *asked, *answers);
+                                          *answers = asked->join(std::move(*answers));
+                                      }
+                                      done(std::move(answers));
                                   });
     }
 
-    Result<void> check_async() const override { return backend_->check_async(); }
-    // The backend below forgets the denials of the keys whose states it sets.
-    Result<void> reset(const std::string& key, Timeout timeout) override {
-        return backend_->reset(key, timeout);
-    }
-    void reset_async(const std::string& key, const AsyncCall& call,
-                     Completion<void> done) override {
-        backend_->reset_async(key, call, std::move(done));
-    }
-    Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
-        return backend_->entries(key, timeout);
-    }
-    void entries_async(const std::string& key, const AsyncCall& call,
-                       Completion<std::vector<std::string>> done) override {
-        backend_->entries_async(key, call, std::move(done));
-    }
-    // The repeat of one that was admitted is admitted, whatever was denied since.
-    void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
-                  const AsyncCall& call, Completion<Outcome> done) override {
-        backend_->hit_once(key, cost, once, call, std::move(done));
-    }
-    std::optional<OutageEvent> next_outage_event() override {
-        return backend_->next_outage_event();
-    }
-
-    // Hits that are taken together are always asked about.
-    std::string store_name() const override { return backend_->store_name(); }
-    AsyncCall waiting(Timeout timeout) const override { return backend_->waiting(timeout); }
-    const void* joins() const override { return backend_->joins(); }
-    LimiterBackend& innermost() override { return backend_->innermost(); }
-    const OutageAnswers* stand_in() const override { return backend_->stand_in(); }
-    void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
-                      Completion<std::vector<Outcome>> done) override {
-        backend_->hit_together(std::move(hits), call, std::move(done));
-    }
+    // Not asked: the repeat of a hit that was admitted is admitted, whatever was denied since; and hits
+    // that are taken together. The backend below forgets the denials of keys whose states it sets.
 
   private:
     static bool may_know(std::int64_t cost, Take take) {
         return take == Take::all && is_decision(cost, take);
     }
-    // The elements of a batch that the store is asked about, and the denials that are known.
-    struct Asked {
-        Asked(DenyCache& cache, std::span<const std::string> all,
-              std::span<const std::int64_t> price, std::span<const std::string_view> callers)
-            : sending(cache.send()), outcomes(all.size(), Outcome{}) {
-            for (std::size_t i = 0; i < all.size(); ++i) {
-                if (const auto known = cache.find(all[i], price[i])) {
-                    outcomes[i] = *known;
-                    continue;
-                }
-                keys.push_back(all[i]);
-                costs.push_back(price[i]);
-                who.push_back(callers[i]);
-                places.push_back(i);
-            }
+    AskedElements::Known known() const {
+        return
+            [this](const std::string& key, std::int64_t cost) { return cache_->find(key, cost); };
+    }
+    static void keep_all(DenyCache& cache, const DenyCache::Sending& sending,
+                         const AskedElements& asked, const std::vector<Result<Outcome>>& answers) {
+        for (std::size_t i = 0; i < answers.size(); ++i) {
+            if (answers[i]) cache.keep(sending, asked.keys[i], asked.costs[i], *answers[i]);
         }
-        std::vector<Result<Outcome>> join(DenyCache& cache, std::vector<Result<Outcome>> answers) {
-            for (std::size_t i = 0; i < answers.size(); ++i) {
-                if (answers[i]) cache.keep(sending, keys[i], costs[i], *answers[i]);
-                outcomes[places[i]] = std::move(answers[i]);
-            }
-            return std::move(outcomes);
-        }
+    }
 
-        DenyCache::Sending sending;
-        std::vector<Result<Outcome>> outcomes;
-        std::vector<std::string> keys{};
-        std::vector<std::int64_t> costs{};
-        std::vector<std::string_view> who{};
-        std::vector<std::size_t> places{};
-    };
-
-    const std::unique_ptr<LimiterBackend> backend_;
     const std::shared_ptr<DenyCache> cache_;
 };
 

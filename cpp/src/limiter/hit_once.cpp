@@ -35,10 +35,24 @@ void LimiterBackend::hit_once(const std::string&, std::int64_t, const OnceOnly&,
 
 void JointInMemory::hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                              const AsyncCall&, Completion<Outcome> done) {
-    const auto beside = op_key(key, once.op_id);
-    if (!beside) return done(beside.error());
+    done(remember(key, op_key(key, once.op_id), once, cost,
+                  [&](auto& places) { return take_once(places, key, cost); }));
+}
+
+void JointInMemory::commit(const std::string& key, std::string_view id, std::int64_t used,
+                           const OnceOnly* once, const AsyncCall&, Completion<Outcome> done) {
+    if (once == nullptr) return done(settle(key, id, used));
+    done(remember(key, commit_op_key(key, once->op_id), *once, std::min(used, limit_),
+                  [&](auto& places) { return settle_once(places, key, id, used); }));
+}
+
+template <class Apply>
+Result<Outcome> JointInMemory::remember(const std::string& key, const Result<std::string>& beside,
+                                        const OnceOnly& once, std::int64_t cost,
+                                        const Apply& apply) {
+    if (!beside) return beside.error();
     const std::string_view keys[] = {key, *beside};
-    done(store_->visit_all(keys, [&](auto& places) -> Result<Outcome> {
+    return store_->visit_all(keys, [&](auto& places) -> Result<Outcome> {
         if (memory::Entry* const known = places.find(1)) {
             const auto* const hit = known->template as<RememberedHit>(false);
             if (hit == nullptr) return no_limit_state(*beside);
@@ -55,14 +69,36 @@ void JointInMemory::hit_once(const std::string& key, std::int64_t cost, const On
         if (!place) return or_untracked(std::move(place).error(), cost);
         RememberedHit& hit = (*place)->value.template emplace<RememberedHit>();
         (*place)->expires_at = store_->now() + keep;
-        auto outcome = take_once(places, key, cost);
+        auto outcome = apply(places);
         if (outcome && !outcome->untracked) {
             hit.outcome = *outcome;
         } else {
             places.take_back(1);
         }
         return outcome;
-    }));
+    });
+}
+
+Result<Outcome> JointInMemory::settle(const std::string& key, std::string_view id,
+                                      std::int64_t used) {
+    if (used == 0) {
+        return store_->modify(
+            key, [&](memory::Entry* entry) { return end_in(key, entry, false, id, 0); });
+    }
+    return or_untracked(
+        store_->upsert(key, [&](memory::Entry& entry,
+                                bool fresh) { return end_in(key, &entry, fresh, id, used); }),
+        std::min(used, limit_));
+}
+
+template <class Places>
+Result<Outcome> JointInMemory::settle_once(Places& places, const std::string& key,
+                                           std::string_view id, std::int64_t used) {
+    memory::Entry* entry = places.find(0);
+    if (entry != nullptr || used == 0) return end_in(key, entry, false, id, used);
+    auto made = places.make(0);
+    if (!made) return or_untracked(std::move(made).error(), std::min(used, limit_));
+    return end_in(key, *made, true, id, used);
 }
 
 template <class Places>
@@ -81,11 +117,19 @@ Result<std::string> op_key(const std::string& key, std::string_view op_id) {
     return key_beside(key, "op." + std::string{op_id});
 }
 
+Result<std::string> commit_op_key(const std::string& key, std::string_view op_id) {
+    return key_beside(key, "commit." + std::string{op_id});
+}
+
 Result<void> Limiter::check_once(std::int64_t cost, std::string_view op_id) const {
     HOTCOUNT_TRY(check(cost, {}));
     HOTCOUNT_TRY(check_refund("op_id"));
     if (!op_id.empty() && op_id.size() <= kMaxKeyBytes) return {};
     return bad_option("op_id", "takes 1 to 1000 bytes");
+}
+
+OnceOnly Limiter::once(std::string_view op_id) const {
+    return {op_id, std::chrono::ceil<std::chrono::milliseconds>(options_.op_keep)};
 }
 
 Result<Decision> Limiter::hit_once(std::string_view key, std::int64_t cost, std::string_view op_id,
@@ -103,9 +147,8 @@ void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::strin
     if (auto fits = check_once(cost, op_id); !fits) return done(fits.error());
     const auto name = full(key);
     if (!name) return done(name.error());
-    const OnceOnly once{op_id, std::chrono::ceil<std::chrono::milliseconds>(options_.op_keep)};
     backend_->hit_once(
-        *name, cost, once, call,
+        *name, cost, once(op_id), call,
         [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
             if (!found) return done(std::move(found).error());
             done(to_decision(*found, *rates, shadow));

@@ -55,6 +55,8 @@ class MemoryLimiterBackend : public LimiterBackend {
 
 /// Where a hit of this op_id is remembered, beside a limiter's key.
 Result<std::string> op_key(const std::string& key, std::string_view op_id);
+/// Where a commit of this op_id is: a hit may have the same one.
+Result<std::string> commit_op_key(const std::string& key, std::string_view op_id);
 /// What stands there in memory.
 struct RememberedHit {
     Outcome outcome{};
@@ -70,6 +72,8 @@ class JointInMemory : public MemoryLimiterBackend {
                       Completion<std::vector<Outcome>> done) override;
     void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once, const AsyncCall&,
                   Completion<Outcome> done) override;
+    void commit(const std::string& key, std::string_view id, std::int64_t used,
+                const OnceOnly* once, const AsyncCall&, Completion<Outcome> done) override;
 
   protected:
     // Under the key's lock. Null: the key is absent.
@@ -77,8 +81,19 @@ class JointInMemory : public MemoryLimiterBackend {
                                  std::int64_t cost) const = 0;
     virtual Result<Outcome> take_from(const std::string& key, memory::Entry& entry, bool fresh,
                                       std::int64_t cost, Take take) const = 0;
+    /// Ends a reservation and takes what was used. Null: the key is absent, and nothing was used.
+    virtual Result<Outcome> end_in(const std::string& key, memory::Entry* entry, bool fresh,
+                                   std::string_view id, std::int64_t used) const = 0;
 
   private:
+    // Applies once per op_id, which is remembered at `beside`.
+    template <class Apply>
+    Result<Outcome> remember(const std::string& key, const Result<std::string>& beside,
+                             const OnceOnly& once, std::int64_t cost, const Apply& apply);
+    Result<Outcome> settle(const std::string& key, std::string_view id, std::int64_t used);
+    template <class Places>
+    Result<Outcome> settle_once(Places& places, const std::string& key, std::string_view id,
+                                std::int64_t used);
     template <class Places>
     Result<Outcome> take_once(Places& places, const std::string& key, std::int64_t cost);
 };
@@ -160,35 +175,28 @@ class SteppedInMemory final : public JointInMemory {
                           n));
     }
 
-    void commit(const std::string& key, std::string_view id, std::int64_t used, const AsyncCall&,
-                Completion<Outcome> done) override {
-        if (!charging_) return done(charging_.error());
-        const auto end = [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
-            const std::int64_t now = law_now();
-            Marked* const marked = mark(entry, fresh, now);
-            if (marked == nullptr) return no_limit_state(key);
-            marked->mark.remove(id);
-            const std::uint8_t misfits = charge_used(*charging_, marked->state, now, used);
-            const Outcome outcome = at_each_rate(
-                law_, known(*marked), [&](const auto& one, const auto* kept, std::size_t rate) {
-                    Outcome at_rate =
-                        step_beside(one, kept, now, 1, Take::nothing, false, marked->mark).outcome;
-                    at_rate.allowed = (misfits >> rate & 1U) == 0;
-                    if (at_rate.allowed) at_rate.retry_after_us = 0;
-                    return at_rate;
-                });
-            settle_expiry(entry, *marked, now, outcome);
-            return outcome;
-        };
-        if (used > 0) return done(or_untracked(store_->upsert(key, end), std::min(used, limit_)));
-        done(store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
-            if (entry != nullptr) return end(*entry, false);
-            Outcome outcome = step_of(law_, nullptr, law_now(), 1, false).outcome;
-            return outcome;
-        }));
+  private:
+    Result<Outcome> end_in(const std::string& key, memory::Entry* entry, bool fresh,
+                           std::string_view id, std::int64_t used) const override {
+        if (!charging_) return charging_.error();
+        const std::int64_t now = law_now();
+        if (entry == nullptr) return step_of(law_, nullptr, now, 1, false).outcome;
+        Marked* const marked = mark(*entry, fresh, now);
+        if (marked == nullptr) return no_limit_state(key);
+        marked->mark.remove(id);
+        const std::uint8_t misfits = charge_used(*charging_, marked->state, now, used);
+        const Outcome outcome = at_each_rate(
+            law_, known(*marked), [&](const auto& one, const auto* kept, std::size_t rate) {
+                Outcome at_rate =
+                    step_beside(one, kept, now, 1, Take::nothing, false, marked->mark).outcome;
+                at_rate.allowed = (misfits >> rate & 1U) == 0;
+                if (at_rate.allowed) at_rate.retry_after_us = 0;
+                return at_rate;
+            });
+        settle_expiry(*entry, *marked, now, outcome);
+        return outcome;
     }
 
-  private:
     static const State* known(const Marked& marked) {
         return marked.state ? &*marked.state : nullptr;
     }

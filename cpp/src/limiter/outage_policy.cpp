@@ -7,6 +7,7 @@
 
 #include "limiter/algorithm.hpp"
 #include "limiter/outage.hpp"
+#include "limiter/wrapped_backend.hpp"
 
 namespace hotcount {
 
@@ -131,22 +132,20 @@ Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
     return outcomes;
 }
 
-class PolicyBackend final : public LimiterBackend {
+class PolicyBackend final : public WrappedBackend {
   public:
     PolicyBackend(std::unique_ptr<LimiterBackend> store,
                   std::shared_ptr<const OutageAnswers> answers)
-        : store_(std::move(store)), answers_(std::move(answers)) {}
-
-    std::string_view store_prefix() const override { return store_->store_prefix(); }
+        : WrappedBackend(std::move(store)), answers_(std::move(answers)) {}
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                            std::string_view who, Timeout timeout) override {
-        if (!is_decision(cost, take)) return store_->decide(key, cost, take, who, timeout);
+        if (!is_decision(cost, take)) return backend_->decide(key, cost, take, who, timeout);
         const std::uint64_t phase = answers_->outage->phase();
         if (auto instead = answers_->decide_if_away(phase, channel({}), key, cost, take, who)) {
             return std::move(*instead);
         }
-        auto outcome = store_->decide(key, cost, take, who, timeout);
+        auto outcome = backend_->decide(key, cost, take, who, timeout);
         if (outcome || !answers_->takes_over(phase, outcome.error())) return outcome;
         return answers_->decide(key, cost, take, who);
     }
@@ -157,7 +156,7 @@ class PolicyBackend final : public LimiterBackend {
                                            Timeout timeout) override {
         const std::uint64_t phase = answers_->outage->phase();
         if (Outage::is_away(phase)) return decide_many(phase, channel({}), keys, costs, who);
-        auto outcomes = store_->take_many(keys, costs, who, timeout);
+        auto outcomes = backend_->take_many(keys, costs, who, timeout);
         for (std::size_t i = 0; i < outcomes.size(); ++i) {
             if (outcomes[i] || !answers_->takes_over(phase, outcomes[i].error())) continue;
             outcomes[i] = answers_->decide(keys[i], costs[i], Take::all, who[i]);
@@ -165,25 +164,23 @@ class PolicyBackend final : public LimiterBackend {
         return outcomes;
     }
 
-    Result<void> check_async() const override { return store_->check_async(); }
-
     void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view who,
                       const AsyncCall& call, Completion<Outcome> done) override {
         if (!is_decision(cost, take)) {
-            return store_->decide_async(key, cost, take, who, call, std::move(done));
+            return backend_->decide_async(key, cost, take, who, call, std::move(done));
         }
         const std::uint64_t phase = answers_->outage->phase();
         if (auto instead = answers_->decide_if_away(phase, channel(call), key, cost, take, who)) {
             return done(std::move(*instead));
         }
-        store_->decide_async(key, cost, take, who, call,
-                             [answers = answers_, phase, key, cost, take, who = std::string{who},
-                              done = std::move(done)](Result<Outcome> outcome) {
-                                 if (outcome || !answers->takes_over(phase, outcome.error())) {
-                                     return done(std::move(outcome));
-                                 }
-                                 done(answers->decide(key, cost, take, who));
-                             });
+        backend_->decide_async(key, cost, take, who, call,
+                               [answers = answers_, phase, key, cost, take, who = std::string{who},
+                                done = std::move(done)](Result<Outcome> outcome) {
+                                   if (outcome || !answers->takes_over(phase, outcome.error())) {
+                                       return done(std::move(outcome));
+                                   }
+                                   done(answers->decide(key, cost, take, who));
+                               });
     }
 
     void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
@@ -198,26 +195,22 @@ class PolicyBackend final : public LimiterBackend {
             std::vector<std::string> who;
         };
         const auto kept = std::make_shared<const Kept>(Kept{keys, costs, {who.begin(), who.end()}});
-        store_->take_many_async(std::move(keys), std::move(costs), who, call,
-                                [answers = answers_, phase, kept, done = std::move(done)](
-                                    Result<std::vector<Result<Outcome>>> found) {
-                                    if (found) {
-                                        for (std::size_t i = 0; i < found->size(); ++i) {
-                                            Result<Outcome>& one = (*found)[i];
-                                            if (one || !answers->takes_over(phase, one.error()))
-                                                continue;
-                                            one = answers->decide(kept->keys[i], kept->costs[i],
-                                                                  Take::all, kept->who[i]);
-                                        }
-                                    }
-                                    done(std::move(found));
-                                });
+        backend_->take_many_async(std::move(keys), std::move(costs), who, call,
+                                  [answers = answers_, phase, kept, done = std::move(done)](
+                                      Result<std::vector<Result<Outcome>>> found) {
+                                      if (found) {
+                                          for (std::size_t i = 0; i < found->size(); ++i) {
+                                              Result<Outcome>& one = (*found)[i];
+                                              if (one || !answers->takes_over(phase, one.error()))
+                                                  continue;
+                                              one = answers->decide(kept->keys[i], kept->costs[i],
+                                                                    Take::all, kept->who[i]);
+                                          }
+                                      }
+                                      done(std::move(found));
+                                  });
     }
 
-    std::string store_name() const override { return store_->store_name(); }
-    AsyncCall waiting(Timeout timeout) const override { return store_->waiting(timeout); }
-    const void* joins() const override { return store_->joins(); }
-    LimiterBackend& innermost() override { return store_->innermost(); }
     const OutageAnswers* stand_in() const override { return answers_.get(); }
 
     // Called when each hit's limiter has a policy.
@@ -228,17 +221,48 @@ class PolicyBackend final : public LimiterBackend {
             answers_->probe(phase, channel(call), hits.front().key);
             return done(decide_together(hits));
         }
-        store_->hit_together(hits, call,
-                             [answers = answers_, phase, hits,
-                              done = std::move(done)](Result<std::vector<Outcome>> outcomes) {
-                                 if (outcomes || !answers->takes_over(phase, outcomes.error())) {
-                                     return done(std::move(outcomes));
-                                 }
-                                 done(decide_together(hits));
-                             });
+        backend_->hit_together(hits, call,
+                               [answers = answers_, phase, hits,
+                                done = std::move(done)](Result<std::vector<Outcome>> outcomes) {
+                                   if (outcomes || !answers->takes_over(phase, outcomes.error())) {
+                                       return done(std::move(outcomes));
+                                   }
+                                   done(decide_together(hits));
+                               });
     }
     void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                   const AsyncCall& call, Completion<Outcome> done) override {
+        ask(key, cost, call, std::move(done), [&](Completion<Outcome> answered) {
+            backend_->hit_once(key, cost, once, call, std::move(answered));
+        });
+    }
+    // What a policy admits is held nowhere.
+    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
+                 const AsyncCall& call, Completion<Outcome> done) override {
+        ask(key, n, call, std::move(done), [&](Completion<Outcome> answered) {
+            backend_->reserve(key, n, id, lease_us, call, std::move(answered));
+        });
+    }
+
+    // What sets or shows a state is no decision: no policy can answer it.
+    Result<void> reset(const std::string& key, Timeout timeout) override {
+        if (answers_->local) (void)answers_->local->reset(key, timeout);
+        return backend_->reset(key, timeout);
+    }
+    void reset_async(const std::string& key, const AsyncCall& call,
+                     Completion<void> done) override {
+        if (answers_->local) (void)answers_->local->reset(key, {});
+        backend_->reset_async(key, call, std::move(done));
+    }
+    std::optional<OutageEvent> next_outage_event() override {
+        return answers_->outage->next_event();
+    }
+
+  private:
+    // Starts a call that takes `cost`, unless the policy answers it.
+    template <class Start>
+    void ask(const std::string& key, std::int64_t cost, const AsyncCall& call,
+             Completion<Outcome> done, const Start& start) {
         const std::uint64_t phase = answers_->outage->phase();
         // A probe is not waited for, although the call is.
         const bool waits = call.channel == &answers_->client->waiting();
@@ -246,39 +270,14 @@ class PolicyBackend final : public LimiterBackend {
         if (auto instead = answers_->decide_if_away(phase, asked, key, cost, Take::all, {})) {
             return done(std::move(*instead));
         }
-        store_->hit_once(key, cost, once, call,
-                         [answers = answers_, phase, key, cost,
-                          done = std::move(done)](Result<Outcome> outcome) {
-                             if (outcome || !answers->takes_over(phase, outcome.error())) {
-                                 return done(std::move(outcome));
-                             }
-                             done(answers->decide(key, cost, Take::all, {}));
-                         });
+        start([answers = answers_, phase, key, cost,
+               done = std::move(done)](Result<Outcome> outcome) {
+            if (outcome || !answers->takes_over(phase, outcome.error())) {
+                return done(std::move(outcome));
+            }
+            done(answers->decide(key, cost, Take::all, {}));
+        });
     }
-
-    // What sets or shows a state is no decision: no policy can answer it.
-    Result<void> reset(const std::string& key, Timeout timeout) override {
-        if (answers_->local) (void)answers_->local->reset(key, timeout);
-        return store_->reset(key, timeout);
-    }
-    void reset_async(const std::string& key, const AsyncCall& call,
-                     Completion<void> done) override {
-        if (answers_->local) (void)answers_->local->reset(key, {});
-        store_->reset_async(key, call, std::move(done));
-    }
-    Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
-        return store_->entries(key, timeout);
-    }
-    void entries_async(const std::string& key, const AsyncCall& call,
-                       Completion<std::vector<std::string>> done) override {
-        store_->entries_async(key, call, std::move(done));
-    }
-
-    std::optional<OutageEvent> next_outage_event() override {
-        return answers_->outage->next_event();
-    }
-
-  private:
     // A loop's own connection must come back before the loop's calls can: it is the one to ask.
     redis::Channel& channel(const AsyncCall& call) const {
         const bool is_of_loop =
@@ -298,7 +297,6 @@ class PolicyBackend final : public LimiterBackend {
         return outcomes;
     }
 
-    const std::unique_ptr<LimiterBackend> store_;
     const std::shared_ptr<const OutageAnswers> answers_;
 };
 

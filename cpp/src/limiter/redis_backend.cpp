@@ -167,29 +167,7 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                   const AsyncCall& call, Completion<Outcome> done) override {
-        const auto beside = op_key(key, once.op_id);
-        if (!beside) return done(beside.error());
-        const std::string_view keys[] = {key, *beside};
-        const std::string keep = std::to_string(once.keep.count());
-        const auto since_epoch = made_at(once.op_id);
-        const std::string made = since_epoch ? std::to_string(since_epoch->count()) : "";
-        const std::string price = to_price(cost);
-        std::vector<std::string_view> arguments{keep, made};
-        arguments.insert(arguments.end(), shared_.begin(), shared_.end());
-        arguments.push_back(price);
-        submit(redis::Request::run(once_, keys, {}, arguments, redis::Repeat::counted_once), call,
-               [server = server(), key, op_id = std::string{once.op_id},
-                done = std::move(done)](const Result<redis::Reply>& reply) {
-                   if (reply) {
-                       const auto* const numbers = std::get_if<redis::ReplyArray>(&reply->value);
-                       const auto first = numbers == nullptr || numbers->empty()
-                                              ? std::nullopt
-                                              : redis::to_integer(numbers->front());
-                       if (first == kOld) return done(hit_op_id_too_old(op_id));
-                       if (first == kAhead) return done(hit_op_id_ahead(op_id));
-                   }
-                   done(to_outcome(server, reply, key));
-               });
+        run_once("1", key, op_key(key, once.op_id), to_price(cost), once, call, std::move(done));
     }
 
     void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
@@ -199,10 +177,15 @@ class ScriptBackend final : public RedisLimiterBackend {
     }
     // One that takes nothing may be repeated.
     void commit(const std::string& key, std::string_view id, std::int64_t used,
-                const AsyncCall& call, Completion<Outcome> done) override {
-        const std::string most = std::to_string(std::min(used, 2 * limit_ + 1));
-        run("5", key, most + " " + std::string{id},
-            used == 0 ? redis::Repeat::counted_once : redis::Repeat::never, call, std::move(done));
+                const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done) override {
+        const std::string argument =
+            std::to_string(std::min(used, 2 * limit_ + 1)) + " " + std::string{id};
+        if (once != nullptr) {
+            return run_once("5", key, commit_op_key(key, once->op_id), argument, *once, call,
+                            std::move(done));
+        }
+        run("5", key, argument, used == 0 ? redis::Repeat::counted_once : redis::Repeat::never,
+            call, std::move(done));
     }
 
     const void* joins() const override { return step_name_.empty() ? nullptr : client_.get(); }
@@ -249,6 +232,37 @@ class ScriptBackend final : public RedisLimiterBackend {
         submit(redis::Request::run(script_, keys, shared, arguments, repeat), call,
                [server = server(), key, done = std::move(done)](const Result<redis::Reply>& reply) {
                    forget_denials(key);  // Of hits that were sent before.
+                   done(to_outcome(server, reply, key));
+               });
+    }
+
+    // The same once per op_id, which is remembered at `beside`.
+    void run_once(std::string_view mode, const std::string& key, const Result<std::string>& beside,
+                  const std::string& argument, const OnceOnly& once, const AsyncCall& call,
+                  Completion<Outcome> done) {
+        if (!beside) return done(beside.error());
+        const std::string_view keys[] = {key, *beside};
+        const std::string keep = std::to_string(once.keep.count());
+        const auto since_epoch = made_at(once.op_id);
+        const std::string made = since_epoch ? std::to_string(since_epoch->count()) : "";
+        std::vector<std::string_view> arguments{keep, made};
+        arguments.insert(arguments.end(), shared_.begin(), shared_.end());
+        arguments[3] = mode;
+        arguments.push_back(argument);
+        const bool is_hit = mode == "1";
+        if (!is_hit) forget_denials(key);
+        submit(redis::Request::run(once_, keys, {}, arguments, redis::Repeat::counted_once), call,
+               [server = server(), key, op_id = std::string{once.op_id}, is_hit,
+                done = std::move(done)](const Result<redis::Reply>& reply) {
+                   if (!is_hit) forget_denials(key);  // Of hits that were sent before.
+                   if (reply) {
+                       const auto* const numbers = std::get_if<redis::ReplyArray>(&reply->value);
+                       const auto first = numbers == nullptr || numbers->empty()
+                                              ? std::nullopt
+                                              : redis::to_integer(numbers->front());
+                       if (first == kOld) return done(hit_op_id_too_old(op_id));
+                       if (first == kAhead) return done(hit_op_id_ahead(op_id));
+                   }
                    done(to_outcome(server, reply, key));
                });
     }

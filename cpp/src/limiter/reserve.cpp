@@ -39,18 +39,19 @@ void LimiterBackend::reserve(const std::string&, std::int64_t, std::string_view,
     done(no_reservations());
 }
 
-void LimiterBackend::commit(const std::string&, std::string_view, std::int64_t, const AsyncCall&,
-                            Completion<Outcome> done) {
+void LimiterBackend::commit(const std::string&, std::string_view, std::int64_t, const OnceOnly*,
+                            const AsyncCall&, Completion<Outcome> done) {
     done(no_reservations());
 }
 
 Result<void> Limiter::check_reservation(std::string_view id, std::int64_t n,
                                         std::int64_t least) const {
-    if (!info_.takes_charge_denied) {
-        return make_error(ErrorCode::config,
-                          "reserve is for gcra, the buckets, fixed_window and sliding_window, not "
-                          "for " +
-                              std::string{info_.name});
+    const auto takes_reservations = [](const AlgorithmInfo& one) {
+        return one.takes_charge_denied;
+    };
+    if (!takes_reservations(info_)) {
+        return make_error(ErrorCode::config, "reserve is for " + names_of(takes_reservations) +
+                                                 ", not for " + std::string{info_.name});
     }
     if (!is_reservation_id(id)) {
         return bad_option("id", "takes 1 to 100 ASCII letters, digits, '-' and '_'");
@@ -80,6 +81,13 @@ Result<Decision> Limiter::commit(std::string_view key, std::string_view id, std:
     });
 }
 
+Result<Decision> Limiter::commit_once(std::string_view key, std::string_view id, std::int64_t used,
+                                      std::string_view op_id, Timeout timeout) {
+    return decision_of([&](Completion<Decision> done) {
+        commit_once_async(key, id, used, op_id, std::move(done), backend_->waiting(timeout));
+    });
+}
+
 Result<Decision> Limiter::cancel(std::string_view key, std::string_view id, Timeout timeout) {
     return commit(key, id, 0, timeout);
 }
@@ -92,8 +100,21 @@ void Limiter::reserve_async(std::string_view key, std::int64_t n, std::string_vi
     }
     const auto name = full(key);
     if (!name) return done(name.error());
-    backend_->innermost().reserve(
+    backend_->reserve(
         *name, n, id, std::chrono::ceil<std::chrono::microseconds>(lease).count(), call,
+        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
+            if (!found) return done(std::move(found).error());
+            done(to_decision(*found, *rates, shadow));
+        });
+}
+
+void Limiter::settle(std::string_view key, std::string_view id, std::int64_t used,
+                     const OnceOnly* once, Completion<Decision> done, const AsyncCall& call) {
+    if (auto fits = check_reservation(id, used, 0); !fits) return done(fits.error());
+    const auto name = full(key);
+    if (!name) return done(name.error());
+    backend_->commit(
+        *name, id, used, once, call,
         [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
             if (!found) return done(std::move(found).error());
             done(to_decision(*found, *rates, shadow));
@@ -102,15 +123,14 @@ void Limiter::reserve_async(std::string_view key, std::int64_t n, std::string_vi
 
 void Limiter::commit_async(std::string_view key, std::string_view id, std::int64_t used,
                            Completion<Decision> done, AsyncCall call) {
-    if (auto fits = check_reservation(id, used, 0); !fits) return done(fits.error());
-    const auto name = full(key);
-    if (!name) return done(name.error());
-    backend_->innermost().commit(
-        *name, id, used, call,
-        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
-            if (!found) return done(std::move(found).error());
-            done(to_decision(*found, *rates, shadow));
-        });
+    settle(key, id, used, nullptr, std::move(done), call);
+}
+
+void Limiter::commit_once_async(std::string_view key, std::string_view id, std::int64_t used,
+                                std::string_view op_id, Completion<Decision> done, AsyncCall call) {
+    if (auto fits = check_once(1, op_id); !fits) return done(fits.error());
+    const OnceOnly remembered = once(op_id);
+    settle(key, id, used, &remembered, std::move(done), call);
 }
 
 void Limiter::cancel_async(std::string_view key, std::string_view id, Completion<Decision> done,

@@ -16,25 +16,16 @@ from hotcount.functions import new_op_id
 from hotcount.results import Decision
 
 
-class Place(PlaceBase):
+class Place(PlaceBase["ConcurrencyLimit"]):
     """hotcount.Place for event loops: `async with`, and methods to be awaited."""
 
-    __slots__ = ("_limit",)
-
-    def __init__(
-        self, limit: ConcurrencyLimit, key: LimiterKey, holder: str, decision: Decision
-    ) -> None:
-        """Use aio.ConcurrencyLimit.acquire(), which makes one."""
-        super().__init__(key, holder, decision)
-        self._limit = limit
+    __slots__ = ()
 
     async def renew(self, *, timeout: Seconds | None = None) -> None:
         """As hotcount.Place.renew, to be awaited."""
         if self._is_untracked():
             return
-        if not (
-            self._is_ours() and await self._limit._renew(self.key, self._holder, timeout=timeout)
-        ):
+        if not (self._is_ours() and await self._owner._renew(self.key, self._id, timeout=timeout)):
             raise self._lost()
 
     async def release(self, *, timeout: Seconds | None = None) -> bool:
@@ -43,19 +34,19 @@ class Place(PlaceBase):
         if not self._is_ours():
             return False
         try:
-            held = await self._limit._release(self.key, self._holder, timeout=timeout)
+            held = await self._owner._release(self.key, self._id, timeout=timeout)
         except BaseException as error:
             if not isinstance(error, Exception):
                 # What was cancelled may not have been sent. This one nobody waits for.
-                _ = self._limit._release(self.key, self._holder, timeout=timeout)
-                self._given_back = True
+                _ = self._owner._release(self.key, self._id, timeout=timeout)
+                self._is_ended = True
             raise
-        self._given_back = True
+        self._is_ended = True
         return held
 
     async def __aenter__(self) -> Place:
         """This place. LimitExceeded where none was taken."""
-        self._require_taken()
+        self._require_admitted()
         return self
 
     async def __aexit__(

@@ -11,7 +11,8 @@ from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Sec
 from hotcount.aio._opening import Opening
 from hotcount.aio.reservation import Reservation, Reserving, reserve_soon
 from hotcount.batches import Decisions
-from hotcount.limiter import LimiterBase, Rates
+from hotcount.limiter import LimiterBase
+from hotcount.rate import Rates
 from hotcount.results import Decision
 
 

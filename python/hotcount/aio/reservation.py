@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 from hotcount._core import Handle
 from hotcount._limit import may_be_applied
 from hotcount._native import native
-from hotcount._types import LimiterKey, Seconds
+from hotcount._types import Key, LimiterKey, Seconds
 from hotcount.errors import HotcountError
 from hotcount.functions import new_op_id
+from hotcount.rate import Rates
 from hotcount.reservation import ReservationBase
 from hotcount.results import Decision
-
-if TYPE_CHECKING:
-    from hotcount.limiter import Rates
 
 
 class Reserving(Handle):
@@ -45,9 +42,10 @@ class Reserving(Handle):
         actual: int,
         *,
         rate: Rates | None = None,
+        op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """Ends the hold and takes what was used."""
+        """Ends what is held and takes what was used."""
 
     @native
     async def _cancel(
@@ -58,53 +56,43 @@ class Reserving(Handle):
         rate: Rates | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """Ends the hold."""
+        """Ends what is held."""
 
 
-class Reservation(ReservationBase):
+class Reservation(ReservationBase[Reserving]):
     """hotcount.Reservation for event loops: `async with`, and methods to be awaited."""
 
-    __slots__ = ("_limiter",)
-
-    def __init__(
-        self,
-        limiter: Reserving,
-        key: LimiterKey,
-        n: int,
-        id: str,
-        rate: Any,
-        decision: Decision,
-    ) -> None:
-        """Use aio.Limiter.reserve(), which makes one."""
-        super().__init__(key, n, id, rate, decision)
-        self._limiter = limiter
+    __slots__ = ()
 
     async def commit(
-        self, actual: int | None = None, *, timeout: Seconds | None = None
+        self,
+        actual: int | None = None,
+        *,
+        op_id: Key | None = None,
+        timeout: Seconds | None = None,
     ) -> Decision:
         """As hotcount.Reservation.commit, to be awaited. Cancelled, it may have been taken."""
         self._require_open()
-        if not self._is_held():
-            self._settled = True
-            return self.decision
-        actual = self.n if actual is None else actual
-        decision = await self._limiter._commit(
-            self.key, self._id, actual, rate=self._rate, timeout=timeout
-        )
-        self._settled = True
+        decision = self.decision
+        if self._is_held():
+            used = self.n if actual is None else actual
+            decision = await self._owner._commit(
+                self.key, self._id, used, rate=self._rate, op_id=op_id, timeout=timeout
+            )
+        self._is_ended = True
         return decision
 
     async def cancel(self, *, timeout: Seconds | None = None) -> None:
         """As hotcount.Reservation.cancel, to be awaited. Cancelled, it is made all the same."""
         if self._is_held() and self._is_open():
             try:
-                await self._limiter._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
+                await self._owner._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
             except BaseException as error:
                 if not isinstance(error, Exception):
                     # It may not have been sent. This one nobody waits for.
-                    _ = self._limiter._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
+                    _ = self._owner._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
                 raise
-        self._settled = True
+        self._is_ended = True
 
     async def __aenter__(self) -> Reservation:
         """This reservation. LimitExceeded where there was no room for it."""

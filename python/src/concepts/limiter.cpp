@@ -120,6 +120,17 @@ void hit_later(Limiter& limiter, std::string_view key, std::int64_t cost, std::s
     limiter.hit_once_async(key, cost, *op_id, std::move(done), call);
 }
 
+Result<Decision> commit_now(Limiter& limiter, std::string_view key, std::string_view id,
+                            std::int64_t used, OpId op_id, Timeout timeout) {
+    if (!op_id) return limiter.commit(key, id, used, timeout);
+    return limiter.commit_once(key, id, used, *op_id, timeout);
+}
+void commit_later(Limiter& limiter, std::string_view key, std::string_view id, std::int64_t used,
+                  OpId op_id, Completion<Decision> done, AsyncCall call) {
+    if (!op_id) return limiter.commit_async(key, id, used, std::move(done), call);
+    limiter.commit_once_async(key, id, used, *op_id, std::move(done), call);
+}
+
 Result<JointDecision> hit_all_now(Limiter&, const LimitedHits& hits, Timeout timeout) {
     return hit_all(hits, timeout);
 }
@@ -265,8 +276,8 @@ void bind_limiter() {
         "Limiter.block", "key seconds rate timeout");
     method<&Limiter::reserve, &Limiter::reserve_async, LimiterKey, Cost, std::string_view, Duration,
            AtRates, Timeout>("Reserving._reserve", "key n id lease rate timeout");
-    method<&Limiter::commit, &Limiter::commit_async, LimiterKey, std::string_view, Cost, AtRates,
-           Timeout>("Reserving._commit", "key id actual rate timeout");
+    method<&commit_now, &commit_later, LimiterKey, std::string_view, Cost, AtRates, OpId, Timeout>(
+        "Reserving._commit", "key id actual rate op_id timeout");
     method<&Limiter::cancel, &Limiter::cancel_async, LimiterKey, std::string_view, AtRates,
            Timeout>("Reserving._cancel", "key id rate timeout");
     method<&Limiter::test, &Limiter::test_async, LimiterKey, Cost, AtRates, Timeout>(

@@ -10,8 +10,9 @@ using testing::failed_with;
 
 class Reservations : public ::testing::TestWithParam<Algorithm> {
   protected:
-    std::shared_ptr<Limiter> make(const char* rate) {
+    std::shared_ptr<Limiter> make(const char* rate, Duration op_keep = 24h) {
         LimiterOptions options;
+        options.op_keep = op_keep;
         options.rates = *Rate::parse_many(rate);
         options.algorithm = GetParam();
         return *Limiter::make(store_, options);
@@ -43,6 +44,18 @@ TEST_P(Reservations, ARefusedHitIsAdmittedWhenItIsToldTo) {
     EXPECT_EQ(limiter->commit("k", "c", 2)->remaining, 8);
     clock_->advance(1h);
     EXPECT_EQ(limiter->peek("k")->remaining, 8);
+}
+
+TEST_P(Reservations, ACommitWithAnOpIdIsTakenOnceWhileItIsRemembered) {
+    const auto limiter = make("10/100 days", 1min);
+    ASSERT_TRUE(limiter->reserve("k", 5, "a", 1h)->allowed);
+    EXPECT_EQ(limiter->commit_once("k", "a", 3, "order")->remaining, 7);
+    EXPECT_TRUE(limiter->hit("k", 2)->allowed);
+    EXPECT_EQ(limiter->commit_once("k", "a", 3, "order")->remaining, 7);
+    EXPECT_EQ(limiter->peek("k")->remaining, 5);
+    clock_->advance(1min);
+    EXPECT_EQ(limiter->commit_once("k", "a", 1, "order")->remaining, 4);
+    EXPECT_TRUE(failed_with(limiter->commit_once("k", "a", 1, ""), ErrorCode::config));
 }
 
 TEST_P(Reservations, AtSeveralRatesEachRateIsChargedWhatWasUsed) {

@@ -35,6 +35,7 @@ MODULES = [
     "hotcount.functions",
     *("hotcount.write_behind_counter", "hotcount.aio.write_behind_counter"),
     *("hotcount._votes_base", "hotcount.votes", "hotcount.aio.votes"),
+    "hotcount.rate",
     "hotcount.results",
 ]
 
