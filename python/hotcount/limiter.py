@@ -50,6 +50,7 @@ class LimiterBase(Handle):
     table: ReadOnly[str]
     on_error: ReadOnly[OnError]
     deny_cache: ReadOnly[int]
+    lease: ReadOnly[int]
     op_keep: ReadOnly[float]
     # Those that have the same can take hits in one step; None: with no other.
     _joins: ReadOnly[int | None]
@@ -68,6 +69,7 @@ class LimiterBase(Handle):
         table: str = "hotcount_limit",
         on_error: OnError = "raise",
         deny_cache: int = 0,
+        lease: int = 0,
         op_keep: Seconds = 86400.0,
     ) -> None:
         """Makes a limiter; nothing is sent.
@@ -91,8 +93,14 @@ class LimiterBase(Handle):
         million: over Redis the same hit with the same cost is then denied without asking, until
         retry_after has passed since the denied one was sent. remaining is as it was then. reset(),
         refund() and block() in this process are seen at once; what other processes do is not. Not
-        with charge_denied. A Database takes neither on_error nor deny_cache. op_keep: seconds that
-        hit remembers an op_id, 1 or more.
+        with charge_denied. A Database takes neither on_error nor deny_cache. lease: how many hits
+        of a key this object takes from a Redis or a Database at once, 0 to 1 million, to spend them
+        without asking; 0 and 1 are none. The store counts them when they are taken: for each object
+        up to lease - 1 more than the algorithm admits may pass in an interval, with a fixed_window
+        of one rate none. What is held ends with that window, or with the shortest period, and is
+        not given back. remaining is what the store had left when it was last asked, and what is
+        held. For the algorithms of refund, not with charge_denied nor shadow; a Memory takes none.
+        op_keep: seconds that hit remembers an op_id, 1 or more.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """

@@ -236,6 +236,14 @@ struct LimiterOptions {
     /// is asked about. What this process does to a key otherwise (reset, refund, block) is seen at
     /// once, what others do is not. Not with charge_denied nor for the unsafe algorithms.
     std::int64_t deny_cache{0};
+    static constexpr std::int64_t kMaxLease = 1'000'000;
+    /// How many hits of a key this limiter takes from the store at once, to spend them without asking;
+    /// 0 and 1: none. The store counts them when they are taken, so at most lease - 1 more than the
+    /// algorithm admits pass in any interval for each limiter object that takes leases; with a
+    /// fixed_window of one rate none do. What is held ends with that window, with the shortest period,
+    /// and with the process: it is not given back. For Redis and databases and the algorithms of
+    /// refund(), without charge_denied and shadow: a config error else. Memory takes none.
+    std::int64_t lease{0};
     /// How long hit_once() remembers an op_id, 1 second or more.
     Duration op_keep{std::chrono::hours{24}};
 };

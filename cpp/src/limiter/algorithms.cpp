@@ -70,6 +70,21 @@ Result<void> check_limiter_options(const LimiterOptions& options) {
         return bad_option("deny_cache",
                           "is not for charge_denied: a hit that is not sent costs nothing");
     }
+    if (options.lease < 0 || options.lease > LimiterOptions::kMaxLease) {
+        return bad_value("lease", options.lease,
+                         "it takes 0 to " + std::to_string(LimiterOptions::kMaxLease));
+    }
+    const auto takes_leases = [](const AlgorithmInfo& one) { return one.takes_refunds; };
+    if (options.lease > 0 && !takes_leases(algorithm)) {
+        return bad_option("lease", "is for " + names_of(takes_leases) + ", not for " +
+                                       std::string{algorithm.name});
+    }
+    if (options.lease > 0 && (options.charge_denied || options.shadow)) {
+        return bad_option("lease", options.shadow
+                                       ? "is not for shadow: what would be refused is not taken"
+                                       : "is not for charge_denied: a hit that is not sent costs "
+                                         "nothing");
+    }
     if (options.op_keep < std::chrono::seconds{1}) {
         return bad_option("op_keep", "must be 1 second or more");
     }

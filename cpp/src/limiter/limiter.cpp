@@ -4,6 +4,7 @@
 
 #include "algorithm.hpp"
 #include "limiter/deny_cache.hpp"
+#include "limiter/leases.hpp"
 
 namespace hotcount {
 namespace {
@@ -64,10 +65,11 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<redis::Client> cl
     HOTCOUNT_TRY(check_no_table(options));
     auto cache = make_deny_cache(options);
     return make_with(
-        [client = std::move(client), cache = std::move(cache)](
+        [client = std::move(client), cache = std::move(cache), leases = make_leases(options)](
             const LimiterOptions& chosen) -> Result<std::unique_ptr<LimiterBackend>> {
             HOTCOUNT_TRY_ASSIGN(auto backend,
                                 find_algorithm(chosen.algorithm).over_redis(client, chosen));
+            backend = with_leases(std::move(backend), leases, chosen);
             HOTCOUNT_TRY_ASSIGN(backend, with_outage_policy(std::move(backend), client, chosen));
             return with_deny_cache(std::move(backend), cache);
         },

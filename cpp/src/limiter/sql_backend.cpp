@@ -15,6 +15,7 @@
 #include <hotcount/limiter.hpp>
 
 #include "limiter/algorithm.hpp"
+#include "limiter/leases.hpp"
 #include "limiter/sql_table.hpp"
 #include "limiter/sql_writer.hpp"
 
@@ -249,11 +250,11 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> da
     }
     auto calls = std::make_shared<LimitCalls>(database, options.table);
     return make_with(
-        [calls = std::move(calls)](
+        [calls = std::move(calls), leases = make_leases(options)](
             const LimiterOptions& chosen) -> Result<std::unique_ptr<LimiterBackend>> {
             HOTCOUNT_TRY_ASSIGN(auto law, find_algorithm(chosen.algorithm).stored(chosen));
-            return std::unique_ptr<LimiterBackend>{
-                std::make_unique<SqlLimiterBackend>(calls, std::move(law))};
+            return with_leases(std::make_unique<SqlLimiterBackend>(calls, std::move(law)), leases,
+                               chosen);
         },
         std::move(options));
 }

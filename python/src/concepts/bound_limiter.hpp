@@ -105,6 +105,7 @@ inline constexpr std::array kLimiterOptions{
     option<&LimiterOptions::table>("table"),
     option<&LimiterOptions::on_error>("on_error"),
     option<&LimiterOptions::deny_cache>("deny_cache"),
+    option<&LimiterOptions::lease>("lease"),
     option<&LimiterOptions::op_keep>("op_keep"),
 };
 

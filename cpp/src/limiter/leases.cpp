@@ -1,0 +1,479 @@
+#include "limiter/leases.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/hash.hpp>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "limiter/wrapped_backend.hpp"
+
+namespace hotcount {
+namespace {
+
+/// How long units of a limiter are held.
+struct LeaseTerms {
+    std::chrono::microseconds longest;  ///< The shortest of its periods.
+    bool ends_with_window;              ///< When that ends, reset_after says.
+
+    Duration life(const Outcome& taken) const {
+        if (!ends_with_window) return longest;
+        return std::min(longest, std::chrono::microseconds{taken.reset_after_us});
+    }
+};
+
+}  // namespace
+
+class Leases {
+  public:
+    /// Units that are held, or were taken out of what is held.
+    struct HeldUnits {
+        std::int64_t n{0};
+        SteadyTime ends{};
+    };
+
+    /// What the store last said of a key.
+    struct LastAnswer {
+        Outcome outcome{};
+        SteadyTime reset{};
+    };
+
+    explicit Leases(std::int64_t size)
+        : size_(size), table_([] { return std::make_unique<Table>(); }) {}
+
+    std::int64_t size() const { return size_; }
+
+    struct Begun {
+        std::optional<Outcome> spent{};  ///< What is held was enough.
+        std::uint64_t taking{0};         ///< Else the call that takes a lease; 0: take none.
+        HeldUnits held{};                ///< What that call begins with.
+    };
+    Begun begin(const std::string& key, std::int64_t cost) {
+        if (cost > size_) return {};
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        const SteadyTime now = std::chrono::steady_clock::now();
+        auto found = table.by_key.find(key);
+        if (found != table.by_key.end()) {
+            Lease& lease = found->second;
+            if (now >= lease.held.ends) lease.held.n = 0;
+            if (lease.held.n >= cost) return {.spent = spend(lease, cost, now)};
+            if (lease.taking != 0) return {};
+        } else {
+            if (table.by_key.size() >= kMost && !make_room(table, now)) return {};
+            found = table.by_key.try_emplace(key).first;
+        }
+        // Not used twice in the processes of a fork: a child's are greater than those it inherits.
+        static std::atomic<std::uint64_t> last{0};
+        found->second.taking = ++last;
+        return {{}, found->second.taking, std::exchange(found->second.held, {})};
+    }
+    /// For a hit that takes no lease: its outcome if what is held is enough.
+    std::optional<Outcome> spend_held(const std::string& key, std::int64_t cost) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        Lease* const lease = find(table, key);
+        if (lease == nullptr || lease->held.n < cost) return std::nullopt;
+        return spend(*lease, cost, std::chrono::steady_clock::now());
+    }
+
+    /// Ends a call that took a lease, and holds what it has not spent.
+    void end(const std::string& key, std::uint64_t taking, const HeldUnits& rest,
+             const LastAnswer* answer) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        const auto found = table.by_key.find(key);
+        // It was dropped meanwhile, or is another process's.
+        if (found == table.by_key.end() || found->second.taking != taking) return;
+        if (rest.n == 0) {
+            table.by_key.erase(found);
+            return;
+        }
+        found->second.taking = 0;
+        found->second.held = rest;
+        if (answer != nullptr) found->second.last = *answer;
+    }
+
+    /// Takes out as much of n as is held.
+    HeldUnits take_out(const std::string& key, std::int64_t n) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        Lease* const lease = find(table, key);
+        if (lease == nullptr) return {};
+        const HeldUnits out{std::min(lease->held.n, n), lease->held.ends};
+        lease->held.n -= out.n;
+        return out;
+    }
+    /// What was not spent of that. It is lost if the lease was dropped, or another one taken.
+    void put_back(const std::string& key, const HeldUnits& out) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        Lease* const lease = find(table, key);
+        if (lease != nullptr && lease->held.ends == out.ends) lease->held.n += out.n;
+    }
+    std::int64_t held(const std::string& key) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        const Lease* const lease = find(table, key);
+        return lease == nullptr ? 0 : lease->held.n;
+    }
+
+    void drop(const std::string& key) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        table.by_key.erase(key);
+    }
+
+  private:
+    // How many keys have a lease at once; hits of more ask the store.
+    static constexpr std::size_t kMost = 100'000;
+
+    struct Lease {
+        HeldUnits held{};
+        std::uint64_t taking{0};  // The call that takes units for it; 0: none.
+        LastAnswer last{};
+    };
+    struct Table {
+        std::mutex mutex;
+        std::unordered_map<std::string, Lease, KeyedHash> by_key;
+        std::size_t bucket{0};  // Where make_room() goes on.
+    };
+
+    static Lease* find(Table& table, const std::string& key) {
+        const auto found = table.by_key.find(key);
+        if (found == table.by_key.end()) return nullptr;
+        if (std::chrono::steady_clock::now() >= found->second.held.ends) found->second.held.n = 0;
+        return &found->second;
+    }
+
+    static Outcome spend(Lease& lease, std::int64_t cost, SteadyTime now) {
+        lease.held.n -= cost;
+        Outcome outcome = lease.last.outcome;
+        outcome.remaining += lease.held.n;
+        outcome.taken = cost;
+        const auto left = std::chrono::ceil<std::chrono::microseconds>(lease.last.reset - now);
+        outcome.reset_after_us = std::max<std::int64_t>(left.count(), 0);
+        return outcome;
+    }
+
+    // Looks at a few leases for one that holds nothing any more, and goes on there the next time.
+    static bool make_room(Table& table, SteadyTime now) {
+        constexpr int kLooksAt = 16;
+        for (int i = 0; i < kLooksAt; ++i) {
+            table.bucket = (table.bucket + 1) % table.by_key.bucket_count();
+            for (auto one = table.by_key.begin(table.bucket); one != table.by_key.end(table.bucket);
+                 ++one) {
+                const Lease& lease = one->second;
+                if (lease.taking != 0 || (lease.held.n > 0 && now < lease.held.ends)) continue;
+                table.by_key.erase(table.by_key.find(one->first));
+                return true;
+            }
+        }
+        return false;
+    }
+
+    const std::int64_t size_;
+    ForkLocal<Table> table_;
+};
+
+namespace {
+
+/// A hit that takes a lease. When it is decided, or dropped, what it has not spent is held.
+class LeaseTaking {
+  public:
+    LeaseTaking(std::shared_ptr<Leases> leases, const LeaseTerms& terms, const std::string& key,
+                std::int64_t cost, const Leases::Begun& begun)
+        : leases_(std::move(leases)),
+          terms_(terms),
+          key_(key),
+          taking_(begun.taking),
+          cost_(cost),
+          held_(begun.held) {}
+    LeaseTaking(const LeaseTaking&) = delete;
+    LeaseTaking& operator=(const LeaseTaking&) = delete;
+    ~LeaseTaking() { end(); }
+
+    /// How much to ask the store for; it gives what it has.
+    std::int64_t wanted() const { return leases_->size() - held_.n; }
+    /// How much more this hit costs than is held.
+    std::int64_t missing() const { return cost_ - held_.n; }
+
+    /// What the store gave, for a hit that was cancelled meanwhile: it costs nothing.
+    void keep(const Outcome& given) {
+        const std::optional older = held_.n > 0 ? std::optional{held_.ends} : std::nullopt;
+        take(given);
+        if (older) held_.ends = std::min(held_.ends, *older);
+        held_.n = given.blocked ? 0 : std::min(held_.n, leases_->size() - 1);
+        end();
+    }
+
+    /// What the store gave. The hit's outcome; none: the store is to be asked for what is missing.
+    std::optional<Outcome> give(const Outcome& given) {
+        if (given.blocked) return refuse(given);
+        const std::int64_t taken = take(given);
+        if (missing() <= 0) return spend(given);
+        // To who asks for more than there is, a store says what it says to a hit of 1.
+        if (taken == 0 && missing() == 1) return refuse(given);
+        return std::nullopt;
+    }
+
+    /// What the store answered to a hit of what is missing.
+    Outcome finish(const Outcome& answered) {
+        if (!answered.allowed) return refuse(answered);
+        held_.n = cost_;
+        return spend(answered);
+    }
+
+  private:
+    // Returns how much that was.
+    std::int64_t take(const Outcome& given) {
+        const std::int64_t taken = given.allowed ? given.taken : 0;
+        if (taken > 0) {
+            // What was held before is spent first. If this hit is refused, all ends together.
+            const SteadyTime ends = sent_ + terms_.life(given);
+            const bool spends_older = held_.n == 0 || missing() <= taken;
+            held_ = {held_.n + taken, spends_older ? ends : std::min(ends, held_.ends)};
+            answer_ = {given, sent_ + std::chrono::microseconds{given.reset_after_us}};
+        }
+        return taken;
+    }
+    Outcome spend(Outcome outcome) {
+        held_.n -= cost_;
+        outcome.remaining += held_.n;
+        outcome.taken = cost_;
+        end();
+        return outcome;
+    }
+    Outcome refuse(Outcome outcome) {
+        // Who blocked the key means these, too.
+        if (outcome.blocked) held_.n = 0;
+        outcome.remaining += held_.n;
+        end();
+        return outcome;
+    }
+    // Before the hit's caller hears of it: its next hit finds what is held.
+    void end() {
+        if (std::exchange(ended_, true)) return;
+        leases_->end(key_, taking_, held_, answer_ ? &*answer_ : nullptr);
+    }
+
+    const std::shared_ptr<Leases> leases_;
+    const LeaseTerms terms_;
+    const std::string key_;
+    const std::uint64_t taking_;
+    const std::int64_t cost_;
+    const SteadyTime sent_{std::chrono::steady_clock::now()};
+    Leases::HeldUnits held_;
+    std::optional<Leases::LastAnswer> answer_{};
+    bool ended_{false};
+};
+
+class LeaseBackend final : public WrappedBackend {
+  public:
+    LeaseBackend(std::unique_ptr<LimiterBackend> backend, std::shared_ptr<Leases> leases,
+                 const LeaseTerms& terms, std::int64_t limit)
+        : WrappedBackend(std::move(backend)),
+          leases_(std::move(leases)),
+          terms_(terms),
+          limit_(limit) {}
+
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
+                           std::string_view who, Timeout timeout) override {
+        if (take == Take::block) leases_->drop(key);
+        if (!may_spend(cost, take)) {
+            auto outcome = backend_->decide(key, cost, take, who, timeout);
+            if (take == Take::block) leases_->drop(key);  // What was taken meanwhile.
+            return outcome;
+        }
+        if (take == Take::nothing) {
+            const std::int64_t held = leases_->held(key);
+            auto looked =
+                backend_->decide(key, std::max<std::int64_t>(cost - held, 1), take, who, timeout);
+            if (looked) *looked = beside(*looked, held, cost);
+            return looked;
+        }
+        if (take == Take::what_fits) {
+            const Leases::HeldUnits out = leases_->take_out(key, cost);
+            if (out.n == cost) return all_of(cost);
+            auto taken = backend_->decide(key, cost - out.n, take, who, timeout);
+            return with_units(*leases_, key, out, std::move(taken));
+        }
+        const auto begun = leases_->begin(key, cost);
+        if (begun.spent) return *begun.spent;
+        if (begun.taking == 0) return backend_->decide(key, cost, take, who, timeout);
+        LeaseTaking taking(leases_, terms_, key, cost, begun);
+        auto given = backend_->decide(key, taking.wanted(), Take::what_fits, who, timeout);
+        if (!given) return given;
+        if (const auto outcome = taking.give(*given)) return *outcome;
+        auto answered = backend_->decide(key, taking.missing(), take, who, timeout);
+        if (!answered) return answered;
+        return taking.finish(*answered);
+    }
+
+    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view who,
+                      const AsyncCall& call, Completion<Outcome> done) override {
+        if (take == Take::block) {
+            leases_->drop(key);
+            return backend_->decide_async(
+                key, cost, take, who, call,
+                [leases = leases_, key, done = std::move(done)](Result<Outcome> outcome) {
+                    leases->drop(key);  // What was taken meanwhile.
+                    done(std::move(outcome));
+                });
+        }
+        if (!may_spend(cost, take)) {
+            return backend_->decide_async(key, cost, take, who, call, std::move(done));
+        }
+        if (take == Take::nothing) {
+            const std::int64_t held = leases_->held(key);
+            return backend_->decide_async(
+                key, std::max<std::int64_t>(cost - held, 1), take, who, call,
+                [held, cost, done = std::move(done)](Result<Outcome> looked) {
+                    if (looked) *looked = beside(*looked, held, cost);
+                    done(std::move(looked));
+                });
+        }
+        if (take == Take::what_fits) {
+            const Leases::HeldUnits out = leases_->take_out(key, cost);
+            if (out.n == cost) return done(all_of(cost));
+            return backend_->decide_async(
+                key, cost - out.n, take, who, call,
+                [leases = leases_, key, out, done = std::move(done)](Result<Outcome> taken) {
+                    done(with_units(*leases, key, out, std::move(taken)));
+                });
+        }
+        const auto begun = leases_->begin(key, cost);
+        if (begun.spent) return done(*begun.spent);
+        if (begun.taking == 0) {
+            return backend_->decide_async(key, cost, take, who, call, std::move(done));
+        }
+        const auto taking = std::make_shared<LeaseTaking>(leases_, terms_, key, cost, begun);
+        // Others are to spend the lease: it is not withdrawn with the hit that it was taken for.
+        const AsyncCall own{call.channel, call.timeout, nullptr};
+        backend_->decide_async(key, taking->wanted(), Take::what_fits, who, own,
+                               [taking, backend = backend_, key, take, call,
+                                done = std::move(done)](Result<Outcome> given) {
+                                   if (!given) return done(std::move(given));
+                                   if (call.cancelled != nullptr && *call.cancelled) {
+                                       taking->keep(*given);
+                                       return done(std::move(given));
+                                   }
+                                   if (const auto outcome = taking->give(*given))
+                                       return done(*outcome);
+                                   backend->decide_async(key, taking->missing(), take, {}, call,
+                                                         [taking, done](Result<Outcome> answered) {
+                                                             if (answered)
+                                                                 *answered =
+                                                                     taking->finish(*answered);
+                                                             done(std::move(answered));
+                                                         });
+                               });
+    }
+
+    std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
+                                           std::span<const std::int64_t> costs,
+                                           std::span<const std::string_view> who,
+                                           Timeout timeout) override {
+        AskedElements asked(keys, costs, who, spend_held());
+        return asked.join(backend_->take_many(asked.keys, asked.costs, asked.who, timeout));
+    }
+
+    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                         std::span<const std::string_view> who, const AsyncCall& call,
+                         Completion<std::vector<Result<Outcome>>> done) override {
+        const auto asked = std::make_shared<AskedElements>(keys, costs, who, spend_held());
+        backend_->take_many_async(
+            asked->keys, asked->costs, asked->who, call,
+            [asked, done = std::move(done)](Result<std::vector<Result<Outcome>>> outcomes) {
+                if (outcomes) *outcomes = asked->join(std::move(*outcomes));
+                done(std::move(outcomes));
+            });
+    }
+
+    Result<void> reset(const std::string& key, Timeout timeout) override {
+        leases_->drop(key);
+        auto done = backend_->reset(key, timeout);
+        leases_->drop(key);  // What was taken meanwhile.
+        return done;
+    }
+    void reset_async(const std::string& key, const AsyncCall& call,
+                     Completion<void> done) override {
+        leases_->drop(key);
+        backend_->reset_async(key, call,
+                              [leases = leases_, key, done = std::move(done)](Result<void> reset) {
+                                  leases->drop(key);  // What was taken meanwhile.
+                                  done(std::move(reset));
+                              });
+    }
+
+  private:
+    // Hits that are taken with those of others are not spent from what is held, nor are those that
+    // are given back.
+    bool may_spend(std::int64_t cost, Take take) const {
+        return is_decision(cost, take) && take != Take::all_free &&
+               (take == Take::what_fits || cost <= limit_);
+    }
+
+    // A look at the store for what is missing, or for 1 where nothing is.
+    static Outcome beside(Outcome looked, std::int64_t held, std::int64_t cost) {
+        if (looked.blocked) return looked;
+        looked.remaining += held;
+        if (held < cost) return looked;
+        looked.allowed = true;
+        looked.retry_after_us = 0;
+        looked.violated = 0;
+        return looked;
+    }
+
+    // at_most() returns how much was taken and nothing else.
+    static Outcome all_of(std::int64_t n) {
+        Outcome outcome{};
+        outcome.allowed = true;
+        outcome.taken = n;
+        return outcome;
+    }
+    static Result<Outcome> with_units(Leases& leases, const std::string& key,
+                                      const Leases::HeldUnits& out, Result<Outcome> taken) {
+        if (!taken) {
+            leases.put_back(key, out);
+            return taken;
+        }
+        if (taken->blocked) {
+            leases.drop(key);
+            return taken;
+        }
+        if (out.n > 0) *taken = all_of(out.n + (taken->allowed ? taken->taken : 0));
+        return taken;
+    }
+
+    AskedElements::Known spend_held() const {
+        return [this](const std::string& key, std::int64_t cost) {
+            return leases_->spend_held(key, cost);
+        };
+    }
+
+    const std::shared_ptr<Leases> leases_;
+    const LeaseTerms terms_;
+    const std::int64_t limit_;
+};
+
+}  // namespace
+
+std::shared_ptr<Leases> make_leases(const LimiterOptions& options) {
+    return options.lease > 1 ? std::make_shared<Leases>(options.lease) : nullptr;
+}
+
+std::unique_ptr<LimiterBackend> with_leases(std::unique_ptr<LimiterBackend> backend,
+                                            std::shared_ptr<Leases> leases,
+                                            const LimiterOptions& options) {
+    if (leases == nullptr) return backend;
+    const LeaseTerms terms{std::ranges::min(options.rates, {}, &Rate::period).period,
+                           info(options.algorithm).window == WindowKind::store_clock};
+    return std::make_unique<LeaseBackend>(std::move(backend), std::move(leases), terms,
+                                          std::ranges::min(options.rates, {}, &Rate::burst).burst);
+}
+
+}  // namespace hotcount
