@@ -261,6 +261,7 @@ Result<std::string> limiter_schema(sql::Dialect dialect, const LimiterOptions& o
 
 class JointCall;
 class LimiterBackend;
+struct OnceOnly;
 /// Makes the backend of a limiter at other rates, with what such limiters share.
 using LimiterBackendMaker =
     std::function<Result<std::unique_ptr<LimiterBackend>>(const LimiterOptions&)>;
@@ -269,7 +270,6 @@ class Limiter {
   public:
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<memory::Store> store,
                                                  LimiterOptions options);
-struct OnceOnly;
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<redis::Client> client,
                                                  LimiterOptions options);
     /// Not for list and the unsafe algorithms, and for sliding_log with limits up to 1,000: a config
@@ -335,6 +335,11 @@ struct OnceOnly;
     /// taken twice.
     Result<Decision> commit(std::string_view key, std::string_view id, std::int64_t used,
                             Timeout timeout = {});
+    /// The same, once per op_id (1 to 1,000 bytes, of a UUIDv7 as in hit_once()) and key: a repeat
+    /// within op_keep returns the first decision, as it was then, and takes nothing. So it may be
+    /// called again after any error, and a lost reply is.
+    Result<Decision> commit_once(std::string_view key, std::string_view id, std::int64_t used,
+                                 std::string_view op_id, Timeout timeout = {});
     /// Ends what is held for the id and takes nothing; may be repeated.
     Result<Decision> cancel(std::string_view key, std::string_view id, Timeout timeout = {});
     /// This limiter at other rates, for rates that callers bring: their plan's, their own. All of one
@@ -343,11 +348,6 @@ struct OnceOnly;
     /// that come again. A config error as in make().
     Result<std::shared_ptr<Limiter>> with_rates(std::vector<Rate> rates) const;
     /// Forgets the key: it is as if it had never been hit.
-    /// The same, once per op_id (1 to 1,000 bytes, of a UUIDv7 as in hit_once()) and key: a repeat
-    /// within op_keep returns the first decision, as it was then, and takes nothing. So it may be
-    /// called again after any error, and a lost reply is.
-    Result<Decision> commit_once(std::string_view key, std::string_view id, std::int64_t used,
-                                 std::string_view op_id, Timeout timeout = {});
     Result<void> reset(std::string_view key, Timeout timeout = {});
     /// list and racy_list only: who was admitted in the key's window, in order.
     Result<std::vector<std::string>> entries(std::string_view key, Timeout timeout = {});
@@ -374,6 +374,8 @@ struct OnceOnly;
                        Completion<Decision> done, AsyncCall call = {});
     void commit_async(std::string_view key, std::string_view id, std::int64_t used,
                       Completion<Decision> done, AsyncCall call = {});
+    void commit_once_async(std::string_view key, std::string_view id, std::int64_t used,
+                           std::string_view op_id, Completion<Decision> done, AsyncCall call = {});
     void cancel_async(std::string_view key, std::string_view id, Completion<Decision> done,
                       AsyncCall call = {});
     void test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
@@ -382,8 +384,6 @@ struct OnceOnly;
         test_async(key, 1, std::move(done), call);
     }
     void reset_async(std::string_view key, Completion<void> done, AsyncCall call = {});
-    void commit_once_async(std::string_view key, std::string_view id, std::int64_t used,
-                           std::string_view op_id, Completion<Decision> done, AsyncCall call = {});
     void entries_async(std::string_view key, Completion<std::vector<std::string>> done,
                        AsyncCall call = {});
 
@@ -414,6 +414,9 @@ struct OnceOnly;
     Result<void> check_async() const;
     Result<void> check_reservation(std::string_view id, std::int64_t n, std::int64_t least) const;
     Result<void> check_once(std::int64_t cost, std::string_view op_id) const;
+    OnceOnly once(std::string_view op_id) const;
+    void settle(std::string_view key, std::string_view id, std::int64_t used, const OnceOnly* once,
+                Completion<Decision> done, const AsyncCall& call);
     static Result<std::shared_ptr<Limiter>> make_with(LimiterBackendMaker maker,
                                                       LimiterOptions options);
     Batch check(std::span<const std::string_view> keys, std::span<const std::int64_t> costs) const;
@@ -422,9 +425,6 @@ struct OnceOnly;
 
     LimiterOptions options_;
     const AlgorithmInfo& info_;
-    OnceOnly once(std::string_view op_id) const;
-    void settle(std::string_view key, std::string_view id, std::int64_t used, const OnceOnly* once,
-                Completion<Decision> done, const AsyncCall& call);
     std::shared_ptr<const std::vector<Rate>> rates_;  // For calls that outlive this.
     std::int64_t limit_;
     std::string prefix_;
@@ -450,7 +450,9 @@ struct JointDecision {
 /// Takes all hits or none, in one step: nobody sees a part of them, and a refused one spends nothing of
 /// the others, with charge_denied neither. 1 to 100 hits; equal keys of a limiter are one hit of their
 /// sum. A limiter with `shadow` is not taken from where it refuses, and keeps nobody from taking. Over
-/// Redis one script on one node. Config errors: limiters that do not all say the same in joins(), which
+/// Redis one script on one node; keys in several slots of a cluster are each held first, for 10 seconds
+/// at most, and taken when all are held, each step with the timeout (outcome_unknown: a part of them may
+/// have been taken). Config errors: limiters that do not all say the same in joins(), which
 /// take one key a call (over databases too: hit() them one after another, and refund() when one
 /// refuses); list and the unsafe algorithms.
 Result<JointDecision> hit_all(std::span<const LimitedHit> hits, Timeout timeout = {});

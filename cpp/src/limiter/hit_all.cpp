@@ -1,6 +1,8 @@
 // hit_all: hits of several limiters of one store, all or none.
 #include <algorithm>
+#include <atomic>
 #include <hotcount/detail/base/codec.hpp>
+#include <hotcount/op_id.hpp>
 #include <map>
 
 #include "limiter/backends.hpp"
@@ -9,6 +11,12 @@ namespace hotcount {
 namespace {
 
 constexpr std::size_t kMostHits = 100;
+
+// How long hits are held that no script takes together, should this process die meanwhile.
+constexpr std::chrono::seconds kHold{10};
+
+// A cluster does nothing of a script whose keys stand in several slots.
+bool is_of_several_slots(const Error& error) { return error.server_code == "CROSSSLOT"; }
 
 }  // namespace
 
@@ -23,6 +31,8 @@ class JointCall {
     void start(const AsyncCall& call, Done done) const;
 
   private:
+    class InSlots;
+
     static Error refuse(const std::string& what) {
         return make_error(ErrorCode::config, "hit_all " + what);
     }
@@ -119,6 +129,153 @@ Result<JointDecision> JointCall::run(Timeout timeout) const {
     return std::move(*decided);
 }
 
+// -- keys in several slots of a cluster -----------------------------------------------------------
+
+// Holds every hit, each in its slot, and takes them when all are held; else lets go of those that are.
+// Others see them as taken from the first moment on. Of a process that dies in between nothing is
+// taken, and what it held is free when kHold has passed; if it dies while it takes, a part is.
+class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
+  public:
+    InSlots(JointCall joint, const AsyncCall& call, Done done)
+        : joint_(std::move(joint)),
+          call_(call),
+          done_(std::move(done)),
+          answers_(joint_.hits_.size(), Result<Outcome>{Outcome{}}),
+          is_asked_(answers_.size(), true) {
+        // No UUIDv7: how old it is must not matter.
+        for (std::size_t i = 0; i < answers_.size(); ++i) ids_.push_back("all-" + new_op_id());
+    }
+
+    void start() {
+        for (std::size_t i = 0; i < ids_.size(); ++i) {
+            auto fits = joint_.limiters_[i]->check_reservation(ids_[i], joint_.hits_[i].cost, 1);
+            if (!fits) return done_(std::move(fits).error());
+        }
+        left_ = ids_.size();
+        for (std::size_t i = 0; i < ids_.size(); ++i) {
+            const JointHit& hit = joint_.hits_[i];
+            // Calls that are waited for have failed here.
+            if (failed_ || is_late()) {
+                answers_[i] = late();
+                is_asked_[i] = false;
+                if (--left_ == 0) settle();
+                continue;
+            }
+            backend(i).reserve(hit.key, hit.cost, ids_[i], std::chrono::microseconds{kHold}.count(),
+                               step(call_.cancelled),
+                               [self = shared_from_this(), i](Result<Outcome> held) {
+                                   if (!held) self->failed_ = true;
+                                   self->answers_[i] = std::move(held);
+                                   if (--self->left_ == 0) self->settle();
+                               });
+        }
+    }
+
+  private:
+    LimiterBackend& backend(std::size_t i) const {
+        LimiterBackend& own = *joint_.hits_[i].backend;
+        return joint_.backend().stand_in() != nullptr ? own : own.innermost();
+    }
+    bool is_held(std::size_t i) const {
+        return answers_[i] && answers_[i]->allowed && answers_[i]->instead == Reason::allowed;
+    }
+
+    // Holding has the timeout, and taking has it: calls that are waited for come one after another.
+    bool is_late() const {
+        return call_.timeout && std::chrono::steady_clock::now() - began_ >= *call_.timeout;
+    }
+    AsyncCall step(const redis::Cancelled* cancelled) const {
+        if (!call_.timeout) return {call_.channel, call_.timeout, cancelled};
+        const Duration left = *call_.timeout - (std::chrono::steady_clock::now() - began_);
+        return {call_.channel, std::max<Duration>(left, std::chrono::milliseconds{1}), cancelled};
+    }
+    static Error late() {
+        return make_error(ErrorCode::deadline,
+                          "hit_all: the deadline passed before this hit was sent");
+    }
+
+    // Every reserve has been answered.
+    void settle() {
+        began_ = std::chrono::steady_clock::now();
+        const auto failed = std::ranges::find_if(answers_, [](const auto& one) { return !one; });
+        bool refused = false;
+        for (std::size_t i = 0; i < answers_.size(); ++i) {
+            refused =
+                refused || (answers_[i] && !answers_[i]->allowed && !joint_.hits_[i].looks_on);
+        }
+        taken_ = failed == answers_.end() && !refused;
+        std::vector<std::size_t> open;
+        for (std::size_t i = 0; i < answers_.size(); ++i) {
+            // One whose outcome is unknown may be held.
+            if (is_held(i) || (!answers_[i] && is_asked_[i])) open.push_back(i);
+        }
+        if (open.empty()) return finish();
+        left_ = open.size();
+        failed_ = false;
+        for (const std::size_t i : open) {
+            if (is_late() || (failed_ && !taken_)) {
+                end(i, late());
+                continue;
+            }
+            const OnceOnly once{ids_[i], kHold};
+            // From here on it is decided: who cancels the call withdraws none of these.
+            backend(i).commit(joint_.hits_[i].key, ids_[i], taken_ ? joint_.hits_[i].cost : 0,
+                              taken_ ? &once : nullptr, step(nullptr),
+                              [self = shared_from_this(), i](Result<Outcome> ended) {
+                                  self->end(i, std::move(ended));
+                              });
+        }
+    }
+
+    void end(std::size_t i, Result<Outcome> ended) {
+        if (!ended) failed_ = true;
+        keep(i, std::move(ended));
+        if (--left_ == 0) finish();
+    }
+
+    void keep(std::size_t i, Result<Outcome> ended) {
+        if (!taken_) {
+            // What was let go of is there for others again. A lease ends by itself.
+            if (answers_[i]) answers_[i]->remaining += joint_.hits_[i].cost;
+            return;
+        }
+        if (!ended) {
+            answers_[i] = std::move(ended).error();
+            return;
+        }
+        // One that came too late to be held still is charged all the same.
+        answers_[i] = *ended;
+        answers_[i]->allowed = true;
+        answers_[i]->violated = 0;
+        answers_[i]->retry_after_us = 0;
+    }
+
+    void finish() {
+        const auto failed = std::ranges::find_if(answers_, [](const auto& one) { return !one; });
+        if (failed == answers_.end()) {
+            std::vector<Outcome> outcomes;
+            for (const auto& one : answers_) outcomes.push_back(*one);
+            return done_(joint_.decide(outcomes));
+        }
+        if (!taken_) return done_(failed->error());
+        return done_(make_error(ErrorCode::outcome_unknown,
+                                "hit_all: each hit was held, and not all could be taken: a part of "
+                                "them may have been. " +
+                                    failed->error().message));
+    }
+
+    const JointCall joint_;
+    const AsyncCall call_;
+    const Done done_;
+    std::vector<std::string> ids_{};
+    std::vector<Result<Outcome>> answers_;
+    std::vector<bool> is_asked_;
+    std::atomic<std::size_t> left_{0};
+    std::atomic<bool> failed_{false};
+    SteadyTime began_{std::chrono::steady_clock::now()};
+    bool taken_{false};
+};
+
 void JointCall::start(const AsyncCall& call, Done done) const {
     if (is_plain_hit()) {
         const JointHit& hit = hits_.front();
@@ -130,12 +287,14 @@ void JointCall::start(const AsyncCall& call, Done done) const {
             });
         return;
     }
-    backend().hit_together(
-        hits_, call,
-        [joint = *this, done = std::move(done)](const Result<std::vector<Outcome>>& outcomes) {
-            if (!outcomes) return done(outcomes.error());
-            done(joint.decide(*outcomes));
-        });
+    backend().hit_together(hits_, call,
+                           [joint = *this, call,
+                            done = std::move(done)](const Result<std::vector<Outcome>>& outcomes) {
+                               if (outcomes) return done(joint.decide(*outcomes));
+                               if (!is_of_several_slots(outcomes.error()))
+                                   return done(outcomes.error());
+                               std::make_shared<InSlots>(joint, call, done)->start();
+                           });
 }
 
 const void* Limiter::joins() const {

@@ -1,0 +1,136 @@
+"""hit_all of keys in several slots of a Redis Cluster: each is held, then all are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import aio, hit_all
+
+from tests.faults.proxy import FaultProxy
+from tests.support.eventually import eventually
+from tests.support.limiters import CHARGING
+from tests.support.servers import RedisServer
+from tests.support.together import together
+
+# A node takes two seconds until it is a cluster, so only test_known_complaints.py has a quick case.
+pytestmark = [pytest.mark.server, pytest.mark.long]
+TEN = "10/300 days"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A node of a cluster that has all slots, and refuses a script with keys of two."""
+    server = RedisServer(tmp_path_factory.mktemp("node"), config=("--cluster-enabled", "yes"))
+    try:
+        server.start()
+        with server.redis(timeout=20) as redis:
+            redis.execute("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            eventually(lambda: b"cluster_state:ok" in redis.execute("CLUSTER", "INFO"))
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def store(node: RedisServer) -> Iterator[hotcount.Redis]:
+    with node.redis(timeout=20) as store:
+        store.execute("FLUSHALL")
+        yield store
+
+
+@pytest.mark.parametrize("algorithm", CHARGING)
+def test_all_or_none_over_slots(store: hotcount.Redis, algorithm: Any) -> None:
+    wide = hotcount.Limiter(store, TEN, algorithm=algorithm, name="wide")
+    tight = hotcount.Limiter(store, "5/300 days; 9/360 days", algorithm=algorithm, name="tight")
+    taken = hit_all([(wide, "a", 3), (tight, "b", 3), (wide, "c")])
+    assert (taken.allowed, taken.violated, taken.remaining, taken.policy) == (True, (), 2, "tight")
+    refused = hit_all([(wide, "a", 3), (tight, "b", 3), (wide, "c")])
+    assert (refused.allowed, refused.violated, refused.policy) == (False, ("tight",), "tight")
+    assert (refused.reason, refused.remaining) == ("limited", 2)
+    assert refused.retry_after is not None
+    above = hit_all([(wide, "a"), (tight, "b", 6)])
+    assert (above.reason, above.retry_after) == ("cost_above_limit", None)
+    left = [wide.peek("a"), tight.peek("b"), wide.peek("c")]
+    assert [one.remaining for one in left] == [7, 2, 9]
+    # Nothing is held any more: all that is left can be taken.
+    assert hit_all([(wide, "a", 7), (tight, "b", 2), (wide, "c", 9)])
+
+
+def test_in_a_loop_and_beside_limiters_that_look_on(store: hotcount.Redis) -> None:
+    strict = aio.Limiter(store, TEN, name="strict")
+    looks_on = aio.Limiter(store, "1/300 days", name="looks on", shadow=True)
+
+    async def main() -> list[Any]:
+        return [await aio.hit_all([(strict, "a", 4), (looks_on, "b")]) for _ in range(3)]
+
+    decisions = asyncio.run(main())
+    assert [one.allowed for one in decisions] == [True, True, False]
+    assert [one.violated for one in decisions] == [(), ("looks on",), ("strict", "looks on")]
+    assert hotcount.Limiter(store, TEN, name="strict").peek("a").remaining == 2
+
+
+def test_callers_at_once_take_what_there_is(store: hotcount.Redis) -> None:
+    first = hotcount.Limiter(store, "40/300 days", name="first")
+    second = hotcount.Limiter(store, "30/300 days", name="second")
+
+    def work(_: int) -> int:
+        return sum(bool(hit_all([(first, "a"), (second, "b", 2)])) for _ in range(5))
+
+    admitted = sum(together(work, 8))
+    # Who meets another's hold may be refused although it is let go of: never more than the limit.
+    assert 1 <= admitted <= 15
+    assert first.peek("a").remaining == 40 - admitted
+    assert second.peek("b").remaining == 30 - 2 * admitted
+
+
+def test_a_process_that_dies_while_it_holds_has_taken_nothing(node: RedisServer) -> None:
+    program = (
+        "import sys, hotcount; store = hotcount.Redis(sys.argv[1], timeout=60);"
+        "of = lambda name: hotcount.Limiter(store, '10/300 days', name=name);"
+        "sys.stdin.readline();"
+        "hotcount.hit_all([(of('first'), 'a', 3), (of('second'), 'b', 4)])"
+    )
+    with (
+        FaultProxy(node.socket) as proxy,
+        node.redis(timeout=20) as direct,
+        subprocess.Popen(
+            [sys.executable, "-c", program, proxy.url], stdin=subprocess.PIPE
+        ) as dying,
+    ):
+        direct.execute("FLUSHALL")
+        assert dying.stdin is not None
+
+        def kill_when_both_are_held() -> None:
+            if len(direct.execute("KEYS", "*")) == 2:
+                dying.kill()
+                dying.wait()
+
+        proxy.before_each(kill_when_both_are_held)
+        dying.stdin.write(b"\n")
+        dying.stdin.flush()
+        eventually(lambda: dying.poll() is not None, 60)
+        assert dying.returncode == -9
+        for name, key, cost in (("first", "a", 3), ("second", "b", 4)):
+            limiter = hotcount.Limiter(direct, TEN, name=name)
+            assert limiter.peek(key).remaining == 10 - cost
+            (stored,) = direct.execute("KEYS", f"*:{name}:*")
+            # Held by an id, and no state behind that: nothing has been charged.
+            assert re.fullmatch(rb"!0,\d \d+ all-[^|,]+\|", direct.execute("GET", stored))
+            assert 0 < direct.execute("PTTL", stored) <= 10_000
+
+
+def test_what_takes_no_reservations_says_so(store: hotcount.Redis) -> None:
+    first = hotcount.Limiter(store, "101/31622399 s", name="first")
+    second = hotcount.Limiter(store, TEN, name="second")
+    with pytest.raises(hotcount.ConfigError):
+        first.reserve("a", 1)
+    with pytest.raises(hotcount.ConfigError):
+        hit_all([(first, "a"), (second, "b")])
+    assert second.peek("b").remaining == 10
