@@ -53,11 +53,13 @@ def test_truncated_tokens_the_long_run_rate_is_the_configured_one(
     if algorithm == "sliding_log" and limit > 100_000:
         limit, period = limit // 10, period // 10
     divisor = math.gcd(limit, period)
+    bucket = (limit, period // divisor, limit // divisor)
     numbers = {
-        "fixed_window": (limit, period, 0),
+        "gcra": bucket,
+        "token_bucket": bucket,
+        "leaky_bucket": bucket,
         "sliding_window": (limit, period, 1),
-        "sliding_log": (limit, period, 0),
-    }.get(algorithm, (limit, period // divisor, limit // divisor))
+    }.get(algorithm, (limit, period, 0))
     periods = max(1200 * cost // limit, 1)
     begins = 1_800_000_000_123_457
     counted = begins + 2 * period

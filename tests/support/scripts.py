@@ -9,7 +9,12 @@ LIMITERS = SOURCES / "limiter/lua"
 FRAME = LIMITERS / "frame/hit_keys.lua"
 JOINT = LIMITERS / "frame/hit_all.lua"
 ONCE = LIMITERS / "frame/hit_once.lua"
-STEPS = ("gcra", "fixed_window", "sliding_window")
+# The algorithms that are a step; others bring a whole script.
+STEPS = tuple(
+    path.stem
+    for path in sorted(LIMITERS.glob("*.lua"))
+    if "local function step(" in path.read_text()
+)
 # token_bucket and leaky_bucket are gcra under other names.
 SAME = {"token_bucket": "gcra", "leaky_bucket": "gcra"}
 
