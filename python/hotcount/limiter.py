@@ -52,6 +52,7 @@ class LimiterBase(Handle):
     deny_cache: ReadOnly[int]
     lease: ReadOnly[int]
     op_keep: ReadOnly[float]
+    increx: ReadOnly[bool]
     # Those that have the same can take hits in one step; None: with no other.
     _joins: ReadOnly[int | None]
 
@@ -71,6 +72,7 @@ class LimiterBase(Handle):
         deny_cache: int = 0,
         lease: int = 0,
         op_keep: Seconds = 86400.0,
+        increx: bool = False,
     ) -> None:
         """Makes a limiter; nothing is sent.
 
@@ -93,14 +95,17 @@ class LimiterBase(Handle):
         million: over Redis the same hit with the same cost is then denied without asking, until
         retry_after has passed since the denied one was sent. remaining is as it was then. reset(),
         refund() and block() in this process are seen at once; what other processes do is not. Not
-        with charge_denied. A Database takes neither on_error nor deny_cache. lease: how many hits
+        with charge_denied. A Database takes no on_error, deny_cache or increx. lease: how many hits
         of a key this object takes from a Redis or a Database at once, 0 to 1 million, to spend them
         without asking; 0 and 1 are none. The store counts them when they are taken: for each object
         up to lease - 1 more than the algorithm admits may pass in an interval, with a fixed_window
         of one rate none. What is held ends with that window, or with the shortest period, and is
         not given back. remaining is what the store had left when it was last asked, and what is
         held. For the algorithms of refund, not with charge_denied nor shadow; a Memory takes none.
-        op_keep: seconds that hit remembers an op_id, 1 or more.
+        op_keep: seconds that hit remembers an op_id, 1 or more. increx, for 'fixed_window' with
+        align='first' over Redis: where a server has INCREX (Redis 8.8, Valkey 9.2) it counts hits
+        of cost 1. It takes one rate of whole milliseconds and no charge_denied. Releases without it
+        answer WrongTypeError for such keys.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
@@ -150,7 +155,7 @@ class LimiterBase(Handle):
 
 
 class Limiter(Lifetime, Reserving, LimiterBase):
-    """At most so many hits in so long, per key, for all processes together.
+    """At most so many hits in so long, per key, for all processes. Thread-safe; works across fork.
 
     Calls take rate= for rates that callers bring, such as those of their plans: text, a Rate, or
     several, in place of the limiter's own. A key has a state of its own at each rate, so what was
@@ -161,27 +166,24 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     Redis, and in a database a transaction that it shares with concurrent hits; create_table() makes
     the table. A denial is an answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or
     tuples of them, encoded so that no two tuples, and no tuple and str, are one key; databases take
-    no NUL, and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and always
-    expires. Safe from many threads and across fork.
+    no NUL, and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and expires.
 
     With on_error other than 'raise', hit, hit_many, at_most, test and peek, and hit_all of such
     limiters, need no Redis: when one fails with UnavailableError, DeadlineError,
     OutcomeUnknownError or CapacityError, it and the calls after it are answered without the server,
     which one call a second asks in the background until it answers. The first failure waits for its
     timeout, later calls for nothing. logging.getLogger("hotcount") is told once when Redis goes
-    away and once when it is back. Other errors are raised all the same, and so are all errors of
-    reset() and entries().
+    away and once when it is back. Other errors, and all of reset() and entries(), are raised.
 
     algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'token_bucket' and
-    'leaky_bucket' (the same decisions under the names that people look for), 'fixed_window' (at
-    most limit in each window; twice that across an edge), 'sliding_window' (the same, and the
-    window before counts in part: at most twice the limit in any period), 'sliding_log' (at most
-    limit in every period, exactly, with a note of each hit: limits up to 100,000), 'list' (a window
-    from the first hit that remembers who was admitted). The ways of the Redis documentation are
-    there to compare with, each with its holes: 'per_second_key', 'racy_incr', 'incr_expire' and
-    'racy_list' all admit more than the limit; 'racy_incr' may deny for ever, 'racy_list' lets
-    callers pass uncounted. A hit of theirs says the whole period for retry_after and reset_after,
-    because it does not ask; test() and peek() ask.
+    'leaky_bucket' (the same under other names), 'fixed_window' (at most limit in each window; twice
+    that across an edge), 'sliding_window' (the same, and the window before counts in part: at most
+    twice the limit in any period), 'sliding_log' (at most limit in every period, exactly, with a
+    note of each hit: limits up to 100,000), 'list' (a window from the first hit that remembers who
+    was admitted). The ways of the Redis documentation are there to compare with: 'per_second_key',
+    'racy_incr', 'incr_expire' and 'racy_list' all admit more than the limit; 'racy_incr' may deny
+    for ever, 'racy_list' lets callers pass uncounted. A hit of theirs says the whole period for
+    retry_after and reset_after; test() and peek() ask.
 
     >>> import hotcount
     >>> limiter = hotcount.Limiter("memory://", "100/minute", name="api")

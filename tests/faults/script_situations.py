@@ -22,6 +22,8 @@ OPS = ["k", "o0", "o1"]
 FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
 GCRA = ["", "1", "0", "5", "600000000", "1"]
 WINDOW = ["", "1", "0", "5", "60000000", "0"]
+# Whose windows INCREX counts where a server has it.
+PLAIN = [*WINDOW[:5], "2"]
 SLIDING = ["", "1", "0", "5", "60000000", "1"]
 # Of two rates.
 LOG = ["1000000000000", "1", "0", "5", "60000000", "0", "9", "600000000", "0"]
@@ -182,6 +184,20 @@ SITUATIONS = [
         "limiter_fixed_window/there", ["k"], [*WINDOW, "1"], [["SET", "k", "0 1", "PX", SOON]]
     ),
     Situation("limiter_fixed_window/denied", ["k"], [*WINDOW, "6"], [["SET", "k", f"{2**50} 5"]]),
+    Situation("limiter_fixed_window/plain fresh", ["k"], [*PLAIN, "1"]),
+    Situation(
+        "limiter_fixed_window/plain there", ["k"], [*PLAIN, "1"], [["SET", "k", "1", "PX", SOON]]
+    ),
+    Situation(
+        "limiter_fixed_window/plain back", ["k"], [*PLAIN, "-1"], [["SET", "k", "1", "PX", SOON]]
+    ),
+    Situation("limiter_fixed_window/plain immortal", ["k"], [*PLAIN, "1"], [["SET", "k", "1"]]),
+    Situation(
+        "limiter_hit_all/plain",
+        ["k"],
+        ["", "fixed_window", "0", "1", "1", *PLAIN[3:]],
+        [["SET", "k", "1", "PX", SOON]],
+    ),
     Situation("limiter_fixed_window/several", ["k"], [*WINDOW, *WINDOW[3:], "1"]),
     Situation(
         "limiter_fixed_window/several there",

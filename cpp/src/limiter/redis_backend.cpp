@@ -95,17 +95,42 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
     return merged;
 }
 
+// A hit in a window, which INCREX has counted, or the script where it could not.
+Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
+                                                const Result<redis::Reply>& reply,
+                                                const std::string& key,
+                                                const redis::HitWindow& window) {
+    const auto* const parts = reply.ok() ? std::get_if<redis::ReplyArray>(&reply->value) : nullptr;
+    if (parts == nullptr || parts->size() != 3) return to_outcome(server, reply, key);
+    std::array<std::int64_t, 3> numbers{};
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const auto number = redis::to_integer((*parts)[i]);
+        if (!number) return strange_reply(server);
+        numbers[i] = *number;
+    }
+    const auto [used, taken, life] = numbers;
+    const std::int64_t period = 1000 * window.period_ms;
+    // A key lives through the millisecond in which it expires.
+    const std::int64_t left = life < 0 ? period : std::min(1000 * (life + 1), period);
+    Outcome outcome{taken > 0, std::max<std::int64_t>(window.limit - used, 0), taken > 0 ? 0 : left,
+                    used > 0 ? left : 0};
+    outcome.taken = taken;
+    return merge(std::span{&outcome, 1});
+}
+
 namespace {
 
 class ScriptBackend final : public RedisLimiterBackend {
   public:
     ScriptBackend(std::shared_ptr<redis::Client> client, const redis::Script& script,
                   const redis::Script& once, std::int64_t limit, bool charge_denied,
-                  std::span<const std::int64_t> numbers, std::string_view step_name)
+                  std::span<const std::int64_t> numbers, std::string_view step_name,
+                  std::optional<redis::HitWindow> window)
         : RedisLimiterBackend(std::move(client), limit),
           script_(script),
           once_(once),
-          step_name_(step_name) {
+          step_name_(step_name),
+          window_(window) {
         shared_ = {"", "1", charge_denied ? "1" : "0"};
         for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
         client_->prepare(script_);
@@ -118,6 +143,9 @@ class ScriptBackend final : public RedisLimiterBackend {
         shared[1] = to_word(take);
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {price};
+        const bool takes = take == Take::all || take == Take::all_free;
+        if (window_ && cost == 1 && takes)
+            return hit_in_window(keys, shared, arguments, call, done);
         const bool is_hit = is_decision(cost, take);
         if (!is_hit) forget_denials(key);
         submit(
@@ -221,6 +249,18 @@ class ScriptBackend final : public RedisLimiterBackend {
     }
 
   private:
+    // A hit of cost 1, which INCREX may count.
+    void hit_in_window(std::span<const std::string_view> keys,
+                       std::span<const std::string_view> shared,
+                       std::span<const std::string_view> arguments, const AsyncCall& call,
+                       Completion<Outcome>& done) {
+        submit(redis::Request::run(script_, keys, shared, arguments).in_window(*window_), call,
+               [server = server(), key = std::string{keys.front()}, window = *window_,
+                done = std::move(done)](const Result<redis::Reply>& reply) {
+                   done(to_outcome(server, reply, key, window));
+               });
+    }
+
     // A call of the script that sets a state; `argument` is the key's.
     void run(std::string_view mode, const std::string& key, const std::string& argument,
              redis::Repeat repeat, const AsyncCall& call, Completion<Outcome> done) {
@@ -275,7 +315,8 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     static const redis::Script& joint_script() {
         static const std::string kText = [] {
-            std::string text = "local steps = {}\n";
+            std::string text{lua::limiter::kPlainWindowsLua};
+            text += "local steps = {}\n";
             std::vector<std::string_view> there;
             for (const LimiterAlgorithm* const one : kLimiterAlgorithms) {
                 if (one->step_text == nullptr) continue;
@@ -284,6 +325,7 @@ class ScriptBackend final : public RedisLimiterBackend {
                 text += "do\n" + std::string{one->step_text()} + "\nsteps['" +
                         std::string{one->step_name} + "'] = step\nend\n";
             }
+            text += "local redis = plain_windows_of_hits(KEYS, ARGV)\n";
             return text + std::string{lua::limiter::kHitAllLua};
         }();
         static const redis::Script kScript{kText, redis::Script::Kind::single,
@@ -294,19 +336,18 @@ class ScriptBackend final : public RedisLimiterBackend {
     const redis::Script& script_;
     const redis::Script& once_;
     const std::string_view step_name_;
+    const std::optional<redis::HitWindow> window_;
     std::vector<std::string> shared_;
 };
 
 }  // namespace
 
-std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
-                                                    const redis::Script& script,
-                                                    const redis::Script& once, std::int64_t limit,
-                                                    bool charge_denied,
-                                                    std::span<const std::int64_t> numbers,
-                                                    std::string_view step_name) {
+std::unique_ptr<LimiterBackend> make_script_backend(
+    std::shared_ptr<redis::Client> client, const redis::Script& script, const redis::Script& once,
+    std::int64_t limit, bool charge_denied, std::span<const std::int64_t> numbers,
+    std::string_view step_name, std::optional<redis::HitWindow> window) {
     return std::make_unique<ScriptBackend>(std::move(client), script, once, limit, charge_denied,
-                                           numbers, step_name);
+                                           numbers, step_name, window);
 }
 
 }  // namespace hotcount

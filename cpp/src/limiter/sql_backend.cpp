@@ -241,6 +241,7 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> da
         return bad_option("on_error", "is for Redis: over a database the error is raised");
     }
     if (options.deny_cache > 0) return bad_option("deny_cache", "is for Redis");
+    if (options.increx) return bad_option("increx", "is for Redis");
     HOTCOUNT_TRY(check_table(options));
     const LimiterAlgorithm& algorithm = find_algorithm(options.algorithm);
     if (algorithm.stored == nullptr) {

@@ -107,6 +107,7 @@ inline constexpr std::array kLimiterOptions{
     option<&LimiterOptions::deny_cache>("deny_cache"),
     option<&LimiterOptions::lease>("lease"),
     option<&LimiterOptions::op_keep>("op_keep"),
+    option<&LimiterOptions::increx>("increx"),
 };
 
 class BoundLimiter final : public Bound<Limiter> {

@@ -53,7 +53,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "Counter.ttl": ("key", "*", TIMEOUT),
     "Limiter": (
         *("store", "rate", "*", "algorithm", "name", "align", "charge_denied", "shadow"),
-        *("table", "on_error", "deny_cache", "lease", "op_keep"),
+        *("table", "on_error", "deny_cache", "lease", "op_keep", "increx"),
     ),
     "Limiter.create_table": ("*", TIMEOUT),
     "Limiter.limit": ("*", "key", "cost", "rate", TIMEOUT),
