@@ -148,8 +148,9 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     }
     if (!given.contains("agents")) return {};
     if (exec || given.contains("trace")) {
-        return make_error(ErrorCode::config,
-                          "--agents start no program and have no file: leave out exec: and --trace");
+        return make_error(
+            ErrorCode::config,
+            "--agents start no program and have no file: leave out exec: and --trace");
     }
     if (in_memory) {
         return make_error(

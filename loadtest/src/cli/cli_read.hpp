@@ -43,6 +43,10 @@ inline bool sets_rates(Command command) {
 Result<void> read_arrival(const Given& given, TrialSettings& trial);
 /// --trace: its operations instead of synthetic ones, at its own times.
 Result<void> read_trace(const Given& given, TrialSettings& trial);
+/// --processes, and what is done to them and to the private Redis.
+Result<void> read_faults(const Given& given, TrialSettings& trial);
+/// The faults in the load, whose length is known by now.
+Result<void> place_faults(const Given& given, TrialSettings& trial);
 /// What `search` and `sweep` vary.
 Result<void> read_study(const Given& given, Settings& settings);
 

@@ -119,7 +119,9 @@ def test_an_agent_that_is_killed_ends_the_load_with_its_name(
         assert each["audit"] is None
         named = f"agent {two[1].address}: it hung up"
         assert any(reason.startswith("the load stopped: " + named) for reason in each["reasons"])
-        assert [agent["problem"] for agent in each["agents"]] == [None, named]
+        kept_part, lost_part = (agent["problem"] for agent in each["agents"])
+        assert kept_part is None
+        assert lost_part.startswith(named)
         assert each["result"]["operations"]["ok"] > 0, "what the other one measured"
     audit = run("audit", str(folder))
     assert audit.returncode == 3
@@ -186,7 +188,8 @@ def fails_while_it_prepares(peer: socket.socket) -> None:
     send(peer, HELLO, {"version": hello["version"]})
     receive(peer)
     send(peer, FAILED, {"message": "no such table"})
-    peer.recv(1 << 16)
+    while peer.recv(1 << 16):
+        pass
 
 
 @pytest.mark.server
@@ -237,6 +240,7 @@ REFUSED = [
     (["-s", "batched"], "share no file"),
     (["-s", "redis/per_second_key", "--managed", "redis"], "the caller's clock"),
     (["-s", "redis", "--managed", "redis", "-w", "1"], "--workers is 1; it takes 2"),
+    (["-s", "exec:true"], "leave out exec: and --trace"),
 ]
 
 
