@@ -14,22 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "run.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
-using std::chrono::milliseconds;
-
-// Once the schedule has ended, how long what is late may still be sent: enough for the tail of a
-// system that keeps up, too little to hide one that does not.
-constexpr Duration kGrace = milliseconds{500};
-// A sleeping worker looks for an interrupt this often.
-constexpr Duration kNap = milliseconds{200};
-constexpr Duration kTick = milliseconds{50};
-constexpr Duration kObserve = std::chrono::seconds{1};
-// Calls in flight share this many of what each thread has one of: a few threads complete them.
-constexpr std::size_t kStripes = 8;
 // Threads that start calls of an open loop without waiting for their answers.
 constexpr std::uint32_t kStarters = 4;
+constexpr Duration kObserve = std::chrono::seconds{1};
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -42,276 +34,7 @@ double process_cpu_s() {
     return in_s(usage.ru_utime) + in_s(usage.ru_stime);
 }
 
-constexpr std::size_t kKinds = static_cast<std::size_t>(OperationKind::read) + 1;
-constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::unknown) + 1;
-
-// What one thread measures. Aligned, so that neighbours do not share a cache line.
-struct alignas(64) Measured {
-    Tally tally;
-    Histogram response_ns;
-    Histogram service_ns;
-    Histogram send_lag_ns;
-    Histogram acknowledged_ns;  // Sent -> done; of reads only if nothing is written.
-    std::array<std::optional<Histogram>, kKinds * kOutcomes> outcomes;  // Most stay empty.
-    WorkerTime time;
-    std::atomic<std::uint64_t> answers{0};  // Also during the warm-up; for progress.
-    std::atomic<std::uint64_t> errors{0};
-    std::uint64_t operations{0};
-    std::mutex mutex{};  // For completions, which share these.
-};
-
-// One of the calls under way: the next one of its place follows its answer.
-struct Place {
-    Measured* measured{nullptr};
-    LedgerRecord* record{nullptr};
-    std::atomic<bool> handed_on{false};
-};
-
-void bump(std::atomic<std::uint64_t>& counter) {
-    // Its own thread is the only writer.
-    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
-class Run {
-  public:
-    Run(const LoadSettings& settings, Driver& driver, Ledger& ledger,
-        const std::atomic<bool>& interrupt)
-        : settings_(settings),
-          driver_(driver),
-          ledger_(ledger),
-          interrupt_(interrupt),
-          from_ns_(settings.warmup.count()),
-          until_ns_(from_ns_ + settings.duration.count()),
-          give_up_ns_(until_ns_ + (open() ? kGrace.count() : 0)),
-          planner_(ledger, settings.traffic,
-                   settings.traffic.trace ? Schedule(settings.traffic.trace)
-                                          : Schedule(settings.arrival, settings.rate_per_s,
-                                                     settings.traffic.seed, settings.profile),
-                   open() ? until_ns_ : INT64_MAX, settings.unvote, settings.part),
-          measured_(settings.in_flight > 0 ? kStripes : settings.workers),
-          places_(settings.in_flight) {}
-
-    LoadResult go(const LoadObserver& observe);
-    LoadResult merge(const std::vector<LoadResult>& parts, bool interrupted,
-                     std::optional<SteadyTime> stopped_at);
-
-  private:
-    bool open() const { return settings_.arrival != Arrival::closed; }
-    bool stopped() const {
-        return interrupt_.load(std::memory_order_relaxed) || stop_.load(std::memory_order_relaxed);
-    }
-    std::int64_t now_ns() const {
-        return std::chrono::duration_cast<std::chrono::nanoseconds>(
-                   std::chrono::steady_clock::now() - start_)
-            .count();
-    }
-    void start_workers(std::vector<std::thread>& threads, LoadResult& result);
-    void work(Measured& measured);
-    void go_on(Place& place);
-    void start_on_time();
-    Place* take_place();
-    void give_back(Place& place);
-    Operation send(LedgerRecord& record, std::int64_t now);
-    void finish(LedgerRecord& record, const Answer& answer);
-    std::int64_t wait_for_slot(const LedgerRecord& record);
-    void account(Measured& measured, const LedgerRecord& record, const Answer& answer,
-                 std::int64_t free_ns);
-    std::int64_t counted(Outcome outcome, std::int64_t ns) const;
-    LoadSample sample(std::int64_t at_ns);
-    void watch(const LoadObserver& observe, LoadResult& result);
-    void gather(LoadResult& result, std::int64_t ended_ns, bool stopped);
-
-    const LoadSettings& settings_;
-    Driver& driver_;
-    Ledger& ledger_;
-    const std::atomic<bool>& interrupt_;
-    std::atomic<bool> stop_{false};
-    const std::int64_t from_ns_;
-    const std::int64_t until_ns_;
-    const std::int64_t give_up_ns_;
-    Planner planner_;
-    std::vector<Measured> measured_;
-    std::vector<Place> places_;
-    // Open loop: those without a call.
-    std::mutex free_mutex_;
-    std::condition_variable freed_;
-    std::vector<Place*> free_places_;
-    SteadyTime start_{};
-    alignas(64) std::atomic<std::uint64_t> next_{0};
-    alignas(64) std::atomic<std::uint32_t> working_{0};
-    std::uint64_t sampled_answers_{0};
-    std::int64_t sampled_ns_{0};
-};
-
-// Returns the time at which to send. If that is later than give_up_ns_, it is too late.
-std::int64_t Run::wait_for_slot(const LedgerRecord& record) {
-    std::int64_t now = now_ns();
-    while (now < record.intended_ns && !stopped()) {
-        const std::int64_t wake_ns = std::min(record.intended_ns, now + kNap.count());
-        sleep_until(start_ + std::chrono::nanoseconds{wake_ns});
-        now = now_ns();
-    }
-    return now;
-}
-
-void Run::work(Measured& measured) {
-    sharpen_timers();
-    sleep_until(start_);
-    std::int64_t now = now_ns();
-    for (;;) {
-        if (stopped()) break;
-        const std::uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-        if (!planner_.reach(index)) break;
-        LedgerRecord& record = ledger_[index];
-        const std::int64_t free_ns = now;
-        if (open()) now = wait_for_slot(record);
-        if (now >= give_up_ns_ || stopped()) break;
-
-        const Operation operation = send(record, now);
-        const Answer answer = driver_.apply(operation);
-        finish(record, answer);
-        now = record.done_ns;
-        account(measured, record, answer, free_ns);
-    }
-    working_.fetch_sub(1, std::memory_order_release);
-}
-
-Operation Run::send(LedgerRecord& record, std::int64_t now) {
-    record.sent_ns = now;
-    record.store_status(Status::sent);
-    return {record.item, record.user, record.kind, record.resent, record.value};
-}
-
-void Run::finish(LedgerRecord& record, const Answer& answer) {
-    record.done_ns = now_ns();
-    record.returned = answer.returned;
-    record.now = answer.now;
-    record.said = answer.said;
-    if (answer.error) record.error = static_cast<std::uint8_t>(*answer.error) + 1;
-    record.store_status(answer.outcome == Outcome::ok       ? Status::ok
-                        : answer.outcome == Outcome::failed ? Status::failed
-                                                            : Status::unknown);
-}
-
-// Starts the place's next operation. If its answer comes before start() returns, the loop here goes
-// on; otherwise the completion does. `handed_on` tells which of the two came second.
-void Run::go_on(Place& place) {
-    do {
-        const std::int64_t now = now_ns();
-        const bool over = now >= give_up_ns_ || stopped();
-        const std::uint64_t index = over ? 0 : next_.fetch_add(1, std::memory_order_relaxed);
-        if (over || !planner_.reach(index)) {
-            working_.fetch_sub(1, std::memory_order_release);
-            return;
-        }
-        place.record = &ledger_[index];
-        place.handed_on.store(false, std::memory_order_relaxed);
-        driver_.start(send(*place.record, now), [this, &place](const Answer& answer) {
-            finish(*place.record, answer);
-            {
-                std::lock_guard lock(place.measured->mutex);
-                account(*place.measured, *place.record, answer, place.record->sent_ns);
-            }
-            if (place.handed_on.exchange(true)) go_on(place);
-        });
-    } while (place.handed_on.exchange(true));
-}
-
-/// Null: no call ended before it is too late to send one.
-Place* Run::take_place() {
-    std::unique_lock lock(free_mutex_);
-    while (free_places_.empty()) {
-        if (stopped() || now_ns() >= give_up_ns_) return nullptr;
-        freed_.wait_for(lock, kTick);
-    }
-    Place* const place = free_places_.back();
-    free_places_.pop_back();
-    return place;
-}
-
-void Run::give_back(Place& place) {
-    {
-        std::lock_guard lock(free_mutex_);
-        free_places_.push_back(&place);
-        freed_.notify_one();
-    }
-    // The last use of this object: the run may be over.
-    working_.fetch_sub(1, std::memory_order_release);
-}
-
-// A thread of the open loop by completions.
-void Run::start_on_time() {
-    sharpen_timers();
-    sleep_until(start_);
-    while (!stopped()) {
-        const std::uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-        if (!planner_.reach(index)) break;
-        LedgerRecord& record = ledger_[index];
-        if (wait_for_slot(record) >= give_up_ns_ || stopped()) break;
-        Place* const place = take_place();
-        if (place == nullptr) break;
-        working_.fetch_add(1, std::memory_order_relaxed);
-        const std::int64_t now = now_ns();
-        if (now >= give_up_ns_) {
-            give_back(*place);
-            break;
-        }
-        place->record = &record;
-        driver_.start(send(record, now), [this, place](const Answer& answer) {
-            finish(*place->record, answer);
-            {
-                std::lock_guard lock(place->measured->mutex);
-                account(*place->measured, *place->record, answer, place->record->sent_ns);
-            }
-            give_back(*place);
-        });
-    }
-    working_.fetch_sub(1, std::memory_order_release);
-}
-
-/// What is not acknowledged has no time that could be compared: it waits longer than the time limit.
-std::int64_t Run::counted(Outcome outcome, std::int64_t ns) const {
-    return outcome == Outcome::ok ? ns : std::max(ns, settings_.timeout.count() + 1);
-}
-
-/// `free_ns`: when the worker had done with the operation before.
-void Run::account(Measured& measured, const LedgerRecord& record, const Answer& answer,
-                  std::int64_t free_ns) {
-    ++measured.operations;
-    bump(measured.answers);
-    if (answer.outcome != Outcome::ok) bump(measured.errors);
-    const std::int64_t belongs_ns = open() ? record.intended_ns : record.done_ns;
-    if (belongs_ns < from_ns_ || belongs_ns >= until_ns_) return;
-
-    Tally& tally = measured.tally;
-    if (answer.error) ++tally.errors[static_cast<std::size_t>(*answer.error)];
-    if (answer.outcome == Outcome::failed) {
-        ++tally.failed;
-    } else if (answer.outcome == Outcome::unknown) {
-        ++tally.unknown;
-    } else if (record.kind == OperationKind::vote) {
-        ++tally.votes_ok;
-    } else if (record.kind == OperationKind::unvote) {
-        ++tally.unvotes_ok;
-    } else {
-        ++tally.reads_ok;
-    }
-    if (answer.refused && record.kind != OperationKind::read) ++tally.refused;
-    const std::int64_t service_ns = record.done_ns - record.sent_ns;
-    const std::int64_t response_ns = record.done_ns - record.intended_ns;
-    auto& times = measured.outcomes[static_cast<std::size_t>(record.kind) * kOutcomes +
-                                    static_cast<std::size_t>(answer.outcome)];
-    if (!times) times.emplace();
-    times->record(open() ? response_ns : service_ns);
-    const bool counts = record.kind != OperationKind::read || settings_.traffic.mix.vote == 0;
-    if (counts && answer.outcome == Outcome::ok) measured.acknowledged_ns.record(service_ns);
-    measured.service_ns.record(counted(answer.outcome, service_ns));
-    measured.time.calls_ns += service_ns;
-    if (!open()) return;
-    measured.time.own_ns += record.sent_ns - std::max(record.intended_ns, free_ns);
-    measured.response_ns.record(counted(answer.outcome, response_ns));
-    measured.send_lag_ns.record(record.sent_ns - record.intended_ns);
-}
+}  // namespace
 
 LoadSample Run::sample(std::int64_t at_ns) {
     Histogram merged;
@@ -436,8 +159,9 @@ void Run::gather(LoadResult& result, std::int64_t ended_ns, bool stopped) {
 LoadResult Run::go(const LoadObserver& observe) {
     LoadResult result;
     // All workers are asleep, waiting for the start, when it comes.
-    start_ = settings_.start.value_or(std::chrono::steady_clock::now() + milliseconds{5} +
-                                      std::chrono::microseconds{50} * settings_.workers);
+    start_ =
+        settings_.start.value_or(std::chrono::steady_clock::now() + std::chrono::milliseconds{5} +
+                                 std::chrono::microseconds{50} * settings_.workers);
     ledger_.set_started_ns(
         std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count());
     planner_.reach(0);
@@ -521,8 +245,6 @@ void Run::start_workers(std::vector<std::thread>& threads, LoadResult& result) {
         }
     }
 }
-
-}  // namespace
 
 LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger,
                     const std::atomic<bool>& interrupt, const LoadObserver& observe) {

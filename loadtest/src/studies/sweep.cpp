@@ -25,7 +25,7 @@ std::uint64_t errors_of(const TrialResult& trial) {
 }
 
 /// One word for people; the reasons stand below.
-std::string_view verdict(const TrialResult& trial) {
+std::string_view outcome_of(const TrialResult& trial) {
     return trial.overloaded() ? "overloaded" : to_string(trial.conclusion);
 }
 
@@ -108,7 +108,7 @@ std::string sweep_text(const Sweep& sweep) {
             row.push_back(grouped(static_cast<double>(errors_of(trial))));
             row.push_back(trial.audited ? grouped(static_cast<double>(trial.audit.lost())) : "?");
             row.push_back(trial.headroom() > 0 ? three_digits(trial.headroom()) + " x" : "?");
-            row.emplace_back(verdict(trial));
+            row.emplace_back(outcome_of(trial));
             table.add(std::move(row));
             for (const std::string& reason : trial.reasons) {
                 notes += fmt::format("  {} at {}/s: {}\n", result.strategy,
@@ -134,7 +134,7 @@ std::string sweep_csv(const Sweep& sweep) {
             }
             text += fmt::format(",{},{},{}\n", errors_of(trial),
                                 trial.audited ? fmt::format("{}", trial.audit.lost()) : "",
-                                verdict(trial));
+                                outcome_of(trial));
         }
     }
     return text;

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -49,9 +48,13 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }  // namespace
 
 Result<std::vector<std::string>> words_of_command(const std::string& command) {
-    std::istringstream text(command);
+    constexpr const char* kSpaces = " \t\n\r";
     std::vector<std::string> words;
-    for (std::string word; text >> word;) words.push_back(word);
+    for (std::size_t from = command.find_first_not_of(kSpaces); from != std::string::npos;) {
+        const std::size_t until = std::min(command.find_first_of(kSpaces, from), command.size());
+        words.push_back(command.substr(from, until - from));
+        from = command.find_first_not_of(kSpaces, until);
+    }
     if (!words.empty()) return words;
     return make_error(ErrorCode::config,
                       "exec: names no program; it takes exec:./driver ARGUMENTS");
