@@ -169,6 +169,19 @@ TEST(Summarise, CallsADifferenceThatTheControlDoesNotHave) {
     EXPECT_FALSE(noisy.summaries[1].ratio.called);
 }
 
+TEST(Summarise, AControlThatDidNotRunIsNoFindingButABrokenOneIs) {
+    PartResult result = rounds(2, 11'000, 10'000);
+    EXPECT_EQ(result.conclusion, Conclusion::passed);
+    TrialResult& control = result.summaries[2].trials[0];
+    control.conclusion = Conclusion::inconclusive;
+    summarise(result);
+    EXPECT_EQ(result.summaries[2].conclusion, Conclusion::inconclusive);
+    EXPECT_EQ(result.conclusion, Conclusion::passed);
+    control.conclusion = Conclusion::broken;
+    summarise(result);
+    EXPECT_EQ(result.conclusion, Conclusion::broken);
+}
+
 TEST(Summarise, PercentilesHaveIntervalsOverTheRounds) {
     PartResult result = rounds(8, 10'000, 10'000);
     for (std::size_t round = 0; round < 8; ++round) {
