@@ -129,6 +129,12 @@ class IncrexServer(RespServer):
         super().__init__(self._answer)
         self.answers_ping = False
 
+    def close(self) -> None:
+        super().close()
+        for upstream, replies in self._upstream.values():
+            replies.close()
+            upstream.close()
+
     def end_connections(self) -> None:
         for connection in list(self._open):
             end(connection)

@@ -68,10 +68,10 @@ std::optional<Multiplexer::Flight> Multiplexer::ask_for_increx(std::string_view 
     const auto beside = key_beside(key, "increx." + std::to_string(thread_random().next()));
     if (!beside) return std::nullopt;
     increx_ = Increx::asked;
-    // Of 3 it must take 2, then of 1 none, and leave the expiry as it is.
+    // It must take 1, then 1 of 3, and leave the expiry as it is.
     std::string bytes;
-    encode_increx(bytes, *beside, 3, {2, kAskedLifeMs});
-    encode_increx(bytes, *beside, 1, {2, 2 * kAskedLifeMs});
+    encode_increx(bytes, *beside, 1, {2, kAskedLifeMs});
+    encode_increx(bytes, *beside, 3, {2, 2 * kAskedLifeMs});
     encode_pttl(bytes, *beside);
     const std::string_view forget[] = {"DEL", *beside};
     encode_command(bytes, forget);
@@ -93,8 +93,8 @@ void Multiplexer::learn(const ReplyArray& replies, SteadyTime now) {
     const auto first = read_counted(replies[0]);
     const auto second = read_counted(replies[1]);
     const auto* const life = std::get_if<std::int64_t>(&replies[2].value);
-    const bool counts = first && first->value == 2 && first->taken == 2;
-    const bool bounds = second && second->value == 2 && second->taken == 0;
+    const bool counts = first && first->value == 1 && first->taken == 1;
+    const bool bounds = second && second->value == 2 && second->taken == 1;
     const bool expires = life != nullptr && *life > 0 && *life <= kAskedLifeMs;
     increx_ = counts && bounds && expires ? Increx::there : Increx::absent;
 }

@@ -39,8 +39,8 @@ class MultiplexerWindowsTest : public MultiplexerTest {
         hit("asks");
         ASSERT_EQ(sent().size(), 5U);
         if (has) {
-            reply(pair(2, 2));
-            reply(pair(2, 0));
+            reply(pair(1, 1));
+            reply(pair(2, 1));
             reply(of(60'000));
             reply(of(1));
         } else {

@@ -1,11 +1,11 @@
 -- Decides by fixed windows: limiter/fixed_window.cpp in doubles.
--- rate {limit, period in microseconds, 1 for windows that begin with the first hit and 0 for those
--- aligned to the epoch}   kept the state "start used", or nothing
+-- rate {limit, period in microseconds, 0 for windows aligned to the epoch, 1 for those that begin with
+-- the first hit, 2 for such that INCREX counts}   kept the state "start used", or nothing
 local format, match, max, min = string.format, string.match, math.max, math.min
 
 local function step(rate, kept, now, cost, take, charge_denied)
     local limit, period = rate[1], rate[2]
-    local start, used = rate[3] == 1 and now or now - now % period, 0
+    local start, used = rate[3] > 0 and now or now - now % period, 0
     if kept then
         local kept_start, kept_used = match(kept, '^(%d+) (%d+)$')
         if not kept_start then return end
