@@ -162,7 +162,7 @@ def _bad(option: str, message: str) -> ConfigError:
     return error
 
 
-def _check_number(name: str, number: int, most: int) -> None:
+def _check_number(name: str, number: Any, most: int) -> None:
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(f"{name} must be an int, not {type(number).__name__}")
     if not 1 <= number <= most:

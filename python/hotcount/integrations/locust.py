@@ -184,7 +184,8 @@ def _refuse(option: str, value: object, takes: str) -> ConfigError:
 def _check(kind: type[VoteUser]) -> None:
     if not str(kind.ledger):
         raise _refuse("ledger", kind.ledger, "a folder")
-    if not isinstance(kind.items, int) or not 1 <= kind.items <= _MOST_ITEMS:
+    items: Any = kind.items  # Whatever a subclass made of it.
+    if not isinstance(items, int) or not 1 <= kind.items <= _MOST_ITEMS:
         raise _refuse("items", kind.items, f"1 to {_MOST_ITEMS}")
     if not 0 <= kind.zipf <= 20:
         raise _refuse("zipf", kind.zipf, "0 to 20")

@@ -108,6 +108,7 @@ def test_a_fleet_of_two_workers_is_audited_from_its_folder(tmp_path: Path) -> No
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            text=True,
         )
         for _ in range(2)
     ]
@@ -116,7 +117,7 @@ def test_a_fleet_of_two_workers_is_audited_from_its_folder(tmp_path: Path) -> No
         for worker in workers:
             worker.wait(timeout=30)
     finally:
-        for process in (master, *workers):
+        for process in [master, *workers]:
             process.kill()
             process.wait()
     assert master.returncode == 0, said
