@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr int kSleeps = 2000;
-constexpr Duration kSleep = std::chrono::microseconds{200};
+constexpr int kTimerSleeps = 2000;
+constexpr Duration kTimerSleep = std::chrono::microseconds{200};
 constexpr Duration kFlushing = std::chrono::seconds{1};
 constexpr int kMostFlushes = 500;
 constexpr std::uint32_t kWorkers = 32;  // What `run` has.
@@ -50,8 +50,8 @@ std::int64_t since_ns(steady_clock::time_point start) {
 Histogram measure_timer(const std::atomic<bool>& interrupt) {
     Histogram late_ns;
     sharpen_timers();
-    for (int i = 0; i < kSleeps && !interrupt; ++i) {
-        const auto due = steady_clock::now() + kSleep;
+    for (int i = 0; i < kTimerSleeps && !interrupt; ++i) {
+        const auto due = steady_clock::now() + kTimerSleep;
         sleep_until(due);
         late_ns.record(since_ns(due));
     }
