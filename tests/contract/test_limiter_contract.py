@@ -441,14 +441,6 @@ def test_options_are_checked_and_named() -> None:
         hotcount.Limiter("memory://", "5/s").entries("k")
 
 
-@pytest.mark.parametrize("option", ["lease"])
-def test_an_option_of_no_version_yet_is_refused(option: str) -> None:
-    with pytest.raises(TypeError, match=option):
-        hotcount.Limiter("memory://", "5/s", **{option: 1})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=option):
-        hotcount.Limiter("memory://", "5/s").hit("k", **{option: 1})  # type: ignore[arg-type]
-
-
 # -- decisions --------------------------------------------------------------
 
 

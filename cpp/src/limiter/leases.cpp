@@ -201,7 +201,7 @@ class LeaseTaking {
     /// How much more this hit costs than is held.
     std::int64_t missing() const { return cost_ - held_.n; }
 
-    /// What the store gave, for a hit that was cancelled meanwhile: it costs nothing.
+    /// What the store gave, for a hit that was cancelled meanwhile.
     void keep(const Outcome& given) {
         const std::optional older = held_.n > 0 ? std::optional{held_.ends} : std::nullopt;
         take(given);

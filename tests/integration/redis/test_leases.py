@@ -186,7 +186,8 @@ def test_a_call_that_is_cancelled_holds_up_no_lease(
         for _ in range(10):
             assert await limiter.hit("k")
         assert asked.times == 1
-        assert await limiter.at_most("k", 100) == 90
+        # It has cost what one that was admitted costs.
+        assert await limiter.at_most("k", 100) == 89
 
     asyncio.run(main())
 
