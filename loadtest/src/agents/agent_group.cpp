@@ -423,7 +423,7 @@ SteadyTime AgentGroup::begin(const LoadSettings& load, Ledger& ledger) {
     shared.load = load;
     shared.ledger = &ledger;
     shared.planner.emplace(ledger, load.traffic,
-                           Schedule(load.arrival, load.rate_per_s, load.traffic.seed),
+                           Schedule(load.arrival, load.rate_per_s, load.traffic.seed, load.profile),
                            open ? (load.warmup + load.duration).count() : INT64_MAX, load.unvote);
     // Agents make their parts as they go; a schedule is whole here, for what nobody sends.
     if (open) shared.planner->reach(ledger.capacity());
