@@ -82,8 +82,7 @@ TEST_F(DriverSessionTest, ProgramThatIgnoresTheSignalIsKilledWithItsChildren) {
 }
 
 TEST(ExecTarget, IsNotMadeForARunWithoutAFolderHere) {
-    const auto target =
-        make_exec_target({}, find_strategy("exec:true").value(), {}, false);
+    const auto target = make_exec_target({}, find_strategy("exec:true").value(), {}, false);
     ASSERT_FALSE(target.ok());
     EXPECT_TRUE(has(target.error().message, "a program that another machine names"));
 }
