@@ -303,9 +303,12 @@ def test_one_bad_element_hurts_no_other(
 
 
 def occupy(store: KeyValueStore, options: dict[str, Any], key: str) -> None:
-    """Puts a counter where a limiter's state would be."""
+    """Puts a counter where a limiter's state would be.
+
+    Below 0: another integer may be a window that INCREX counts.
+    """
     algorithm = options["algorithm"] + ("_first" if options.get("align") == "first" else "")
-    hotcount.Counter(store, f"limit:default:{algorithm}:10/300_days").add(key)
+    hotcount.Counter(store, f"limit:default:{algorithm}:10/300_days").add(key, -1)
 
 
 def test_a_key_that_holds_something_else_is_a_wrong_type(

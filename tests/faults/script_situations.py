@@ -198,6 +198,12 @@ SITUATIONS = [
         ["", "fixed_window", "0", "1", "1", *PLAIN[3:]],
         [["SET", "k", "1", "PX", SOON]],
     ),
+    Situation(
+        "limiter_hit_all/plain back",
+        ["k"],
+        ["", "fixed_window", "0", "-1", "1", *PLAIN[3:]],
+        [["SET", "k", "1", "PX", SOON]],
+    ),
     Situation("limiter_fixed_window/several", ["k"], [*WINDOW, *WINDOW[3:], "1"]),
     Situation(
         "limiter_fixed_window/several there",

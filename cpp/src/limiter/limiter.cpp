@@ -65,8 +65,9 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<redis::Client> cl
     HOTCOUNT_TRY(check_limiter_options(options));
     HOTCOUNT_TRY(check_no_table(options));
     auto cache = make_deny_cache(options);
+    auto leases = make_leases(options);
     return make_with(
-        [client = std::move(client), cache = std::move(cache), leases = make_leases(options)](
+        [client = std::move(client), cache = std::move(cache), leases = std::move(leases)](
             const LimiterOptions& chosen) -> Result<std::unique_ptr<LimiterBackend>> {
             HOTCOUNT_TRY_ASSIGN(auto backend,
                                 find_algorithm(chosen.algorithm).over_redis(client, chosen));

@@ -250,8 +250,9 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> da
                                            stored_names());
     }
     auto calls = std::make_shared<LimitCalls>(database, options.table);
+    auto leases = make_leases(options);
     return make_with(
-        [calls = std::move(calls), leases = make_leases(options)](
+        [calls = std::move(calls), leases = std::move(leases)](
             const LimiterOptions& chosen) -> Result<std::unique_ptr<LimiterBackend>> {
             HOTCOUNT_TRY_ASSIGN(auto law, find_algorithm(chosen.algorithm).stored(chosen));
             return with_leases(std::make_unique<SqlLimiterBackend>(calls, std::move(law)), leases,

@@ -273,10 +273,12 @@ std::vector<OperationPtr> Multiplexer::take_finished() {
     return finished;
 }
 
-// To the head of the queue, in the order that they had.
+// To the head of the queue, in the order that they had: behind what came back since the last send.
 void Multiplexer::put_back(const Operations& operations) {
     for (const OperationPtr& operation : operations) operation->state_ = Operation::State::queued;
-    queue_.insert(queue_.begin(), operations.begin(), operations.end());
+    const auto behind = static_cast<std::ptrdiff_t>(std::min(returned_, queue_.size()));
+    queue_.insert(queue_.begin() + behind, operations.begin(), operations.end());
+    returned_ += operations.size();
 }
 
 void Multiplexer::requeue_due(SteadyTime now) {

@@ -273,6 +273,7 @@ class Multiplexer {
 
     const Options& options_;
     std::deque<OperationPtr> queue_;
+    std::size_t returned_{0};  // At its head, by put_back() since the last encode().
     std::vector<OperationPtr> postponed_;
     std::deque<Flight> flights_;
     std::size_t calls_in_flight_{0};        // Of all flights.

@@ -248,6 +248,7 @@ void Multiplexer::put_back_unsent(std::string rest) {
 }
 
 void Multiplexer::encode() {
+    returned_ = 0;
     const SteadyTime now = std::chrono::steady_clock::now();
     Combiner combiner{queue_.size(), increx_ == Increx::there};
     std::optional<Flight> question;

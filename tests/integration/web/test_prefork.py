@@ -258,7 +258,7 @@ def test_children_and_parent_add_at_once(tcp_redis: RedisServer, method: Any) ->
     with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:
         counter = hotcount.Counter(redis, prefix="prefork")
         mine = redis.execute("CLIENT", "ID")
-        with context.Pool(CHILDREN) as pool:
+        with context.Pool(CHILDREN, maxtasksperchild=1) as pool:  # Each task has its own.
             started = [
                 pool.apply_async(
                     prefork_app.add_over_own_store, (tcp_url(tcp_redis), "k", TIMES, THREADS)
