@@ -21,11 +21,12 @@ def hit_all(hits: Hits[Limiter], *, timeout: Seconds | None = None) -> Decision:
     """Takes all hits or none: tuples of a limiter, a key and a cost, 1 where it is left out.
 
     Hits on one Redis or one Memory object are one step: nobody sees a part of them, and over Redis
-    they are one script in one round trip. A refused one spends nothing of the others; denied hits
-    are not charged. The decision is that of the limiter that says most; violated names the limiters
-    that refused, remaining is the least of all, the times are the longest. Up to 100 hits of a
-    store; 'list' and the unsafe algorithms are a ConfigError. A limiter with shadow is not taken
-    from where it refuses, and keeps nobody from taking.
+    they are one script in one round trip. Only where keys stand in several slots of a Redis Cluster
+    each is held first, which others see, and then all are taken: two steps. A refused one spends
+    nothing of the others; denied hits are not charged. The decision is that of the limiter that
+    says most; violated names the limiters that refused, remaining is the least of all, the times
+    are the longest. Up to 100 hits of a store; 'list' and the unsafe algorithms are a ConfigError.
+    A limiter with shadow is not taken from where it refuses, and keeps nobody from taking.
 
     Hits on several stores are taken store after store; those over a database, and of 'sliding_log'
     over Redis, one after another. When a step refuses, or fails, what the steps before it took is

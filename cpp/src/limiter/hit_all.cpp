@@ -154,16 +154,17 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         left_ = ids_.size();
         for (std::size_t i = 0; i < ids_.size(); ++i) {
             const JointHit& hit = joint_.hits_[i];
-            // Calls that are waited for have failed here.
-            if (failed_ || is_late()) {
+            // Calls that are waited for have failed here. A policy answers one that is late.
+            if (failed_ || (is_late() && joint_.backend().stand_in() == nullptr)) {
                 answers_[i] = late();
                 is_asked_[i] = false;
                 if (--left_ == 0) settle();
                 continue;
             }
-            backend(i).reserve(hit.key, hit.cost, ids_[i], std::chrono::microseconds{kHold}.count(),
-                               step(call_.cancelled),
-                               [self = shared_from_this(), i](Result<Outcome> held) {
+            // Not withdrawn with the call: what is held is let go of when all have answered.
+            backend(i).reserve(hit.key, hit.cost, ids_[i],
+                               std::chrono::ceil<std::chrono::microseconds>(hold_).count(),
+                               step(nullptr), [self = shared_from_this(), i](Result<Outcome> held) {
                                    if (!held) self->failed_ = true;
                                    self->answers_[i] = std::move(held);
                                    if (--self->left_ == 0) self->settle();
@@ -203,7 +204,13 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
             refused =
                 refused || (answers_[i] && !answers_[i]->allowed && !joint_.hits_[i].looks_on);
         }
-        taken_ = failed == answers_.end() && !refused;
+        const bool cancelled = call_.cancelled != nullptr && *call_.cancelled;
+        // This process may have stood still: then others may have what was held.
+        if (failed == answers_.end() && !refused && began_ - started_ >= hold_) {
+            answers_.front() = late();
+            refused = true;
+        }
+        taken_ = failed == answers_.end() && !refused && !cancelled;
         std::vector<std::size_t> open;
         for (std::size_t i = 0; i < answers_.size(); ++i) {
             // One whose outcome is unknown may be held.
@@ -272,7 +279,10 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
     std::vector<bool> is_asked_;
     std::atomic<std::size_t> left_{0};
     std::atomic<bool> failed_{false};
-    SteadyTime began_{std::chrono::steady_clock::now()};
+    const SteadyTime started_{std::chrono::steady_clock::now()};
+    SteadyTime began_{started_};  // Holding, then taking.
+    // Both have the timeout.
+    const Duration hold_{kHold + 2 * call_.timeout.value_or(Duration{0})};
     bool taken_{false};
 };
 

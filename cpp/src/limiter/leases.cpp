@@ -1,14 +1,10 @@
 #include "limiter/leases.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/hash.hpp>
-#include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
+#include "limiter/lease_table.hpp"
 #include "limiter/wrapped_backend.hpp"
 
 namespace hotcount {
@@ -24,162 +20,6 @@ struct LeaseTerms {
         return std::min(longest, std::chrono::microseconds{taken.reset_after_us});
     }
 };
-
-}  // namespace
-
-class Leases {
-  public:
-    /// Units that are held, or were taken out of what is held.
-    struct HeldUnits {
-        std::int64_t n{0};
-        SteadyTime ends{};
-    };
-
-    /// What the store last said of a key.
-    struct LastAnswer {
-        Outcome outcome{};
-        SteadyTime reset{};
-    };
-
-    explicit Leases(std::int64_t size)
-        : size_(size), table_([] { return std::make_unique<Table>(); }) {}
-
-    std::int64_t size() const { return size_; }
-
-    struct Begun {
-        std::optional<Outcome> spent{};  ///< What is held was enough.
-        std::uint64_t taking{0};         ///< Else the call that takes a lease; 0: take none.
-        HeldUnits held{};                ///< What that call begins with.
-    };
-    Begun begin(const std::string& key, std::int64_t cost) {
-        if (cost > size_) return {};
-        Table& table = table_.get();
-        const std::lock_guard lock(table.mutex);
-        const SteadyTime now = std::chrono::steady_clock::now();
-        auto found = table.by_key.find(key);
-        if (found != table.by_key.end()) {
-            Lease& lease = found->second;
-            if (now >= lease.held.ends) lease.held.n = 0;
-            if (lease.held.n >= cost) return {.spent = spend(lease, cost, now)};
-            if (lease.taking != 0) return {};
-        } else {
-            if (table.by_key.size() >= kMost && !make_room(table, now)) return {};
-            found = table.by_key.try_emplace(key).first;
-        }
-        // Not used twice in the processes of a fork: a child's are greater than those it inherits.
-        static std::atomic<std::uint64_t> last{0};
-        found->second.taking = ++last;
-        return {{}, found->second.taking, std::exchange(found->second.held, {})};
-    }
-    /// For a hit that takes no lease: its outcome if what is held is enough.
-    std::optional<Outcome> spend_held(const std::string& key, std::int64_t cost) {
-        Table& table = table_.get();
-        const std::lock_guard lock(table.mutex);
-        Lease* const lease = find(table, key);
-        if (lease == nullptr || lease->held.n < cost) return std::nullopt;
-        return spend(*lease, cost, std::chrono::steady_clock::now());
-    }
-
-    /// Ends a call that took a lease, and holds what it has not spent.
-    void end(const std::string& key, std::uint64_t taking, const HeldUnits& rest,
-             const LastAnswer* answer) {
-        Table& table = table_.get();
-        const std::lock_guard lock(table.mutex);
-        const auto found = table.by_key.find(key);
-        // It was dropped meanwhile, or is another process's.
-        if (found == table.by_key.end() || found->second.taking != taking) return;
-        if (rest.n == 0) {
-            table.by_key.erase(found);
-            return;
-        }
-        found->second.taking = 0;
-        found->second.held = rest;
-        if (answer != nullptr) found->second.last = *answer;
-    }
-
-    /// Takes out as much of n as is held.
-    HeldUnits take_out(const std::string& key, std::int64_t n) {
-        Table& table = table_.get();
-        const std::lock_guard lock(table.mutex);
-        Lease* const lease = find(table, key);
-        if (lease == nullptr) return {};
-        const HeldUnits out{std::min(lease->held.n, n), lease->held.ends};
-        lease->held.n -= out.n;
-        return out;
-    }
-    /// What was not spent of that. It is lost if the lease was dropped, or another one taken.
-    void put_back(const std::string& key, const HeldUnits& out) {
-        Table& table = table_.get();
-        const std::lock_guard lock(table.mutex);
-        Lease* const lease = find(table, key);
-        if (lease != nullptr && lease->held.ends == out.ends) lease->held.n += out.n;
-    }
-    std::int64_t held(const std::string& key) {
-        Table& table = table_.get();
-        const std::lock_guard lock(table.mutex);
-        const Lease* const lease = find(table, key);
-        return lease == nullptr ? 0 : lease->held.n;
-    }
-
-    void drop(const std::string& key) {
-        Table& table = table_.get();
-        const std::lock_guard lock(table.mutex);
-        table.by_key.erase(key);
-    }
-
-  private:
-    // How many keys have a lease at once; hits of more ask the store.
-    static constexpr std::size_t kMost = 100'000;
-
-    struct Lease {
-        HeldUnits held{};
-        std::uint64_t taking{0};  // The call that takes units for it; 0: none.
-        LastAnswer last{};
-    };
-    struct Table {
-        std::mutex mutex;
-        std::unordered_map<std::string, Lease, KeyedHash> by_key;
-        std::size_t bucket{0};  // Where make_room() goes on.
-    };
-
-    static Lease* find(Table& table, const std::string& key) {
-        const auto found = table.by_key.find(key);
-        if (found == table.by_key.end()) return nullptr;
-        if (std::chrono::steady_clock::now() >= found->second.held.ends) found->second.held.n = 0;
-        return &found->second;
-    }
-
-    static Outcome spend(Lease& lease, std::int64_t cost, SteadyTime now) {
-        lease.held.n -= cost;
-        Outcome outcome = lease.last.outcome;
-        outcome.remaining += lease.held.n;
-        outcome.taken = cost;
-        const auto left = std::chrono::ceil<std::chrono::microseconds>(lease.last.reset - now);
-        outcome.reset_after_us = std::max<std::int64_t>(left.count(), 0);
-        return outcome;
-    }
-
-    // Looks at a few leases for one that holds nothing any more, and goes on there the next time.
-    static bool make_room(Table& table, SteadyTime now) {
-        constexpr int kLooksAt = 16;
-        for (int i = 0; i < kLooksAt; ++i) {
-            table.bucket = (table.bucket + 1) % table.by_key.bucket_count();
-            for (auto one = table.by_key.begin(table.bucket); one != table.by_key.end(table.bucket);
-                 ++one) {
-                const Lease& lease = one->second;
-                if (lease.taking != 0 || (lease.held.n > 0 && now < lease.held.ends)) continue;
-                table.by_key.erase(table.by_key.find(one->first));
-                return true;
-            }
-        }
-        return false;
-    }
-
-    const std::int64_t size_;
-    ForkLocal<Table> table_;
-};
-
-namespace {
 
 /// A hit that takes a lease. When it is decided, or dropped, what it has not spent is held.
 class LeaseTaking {
@@ -203,6 +43,7 @@ class LeaseTaking {
 
     /// What the store gave, for a hit that was cancelled meanwhile.
     void keep(const Outcome& given) {
+        drop_ended();
         const std::optional older = held_.n > 0 ? std::optional{held_.ends} : std::nullopt;
         take(given);
         if (older) held_.ends = std::min(held_.ends, *older);
@@ -213,6 +54,7 @@ class LeaseTaking {
     /// What the store gave. The hit's outcome; none: the store is to be asked for what is missing.
     std::optional<Outcome> give(const Outcome& given) {
         if (given.blocked) return refuse(given);
+        drop_ended();
         const std::int64_t taken = take(given);
         if (missing() <= 0) return spend(given);
         // To who asks for more than there is, a store says what it says to a hit of 1.
@@ -221,13 +63,25 @@ class LeaseTaking {
     }
 
     /// What the store answered to a hit of what is missing.
-    Outcome finish(const Outcome& answered) {
+    Outcome finish(Outcome answered) {
         if (!answered.allowed) return refuse(answered);
+        if (held_.n > 0 && drop_ended()) {
+            // The rest of the cost was taken in a window or period that has ended meanwhile.
+            answered.allowed = false;
+            answered.retry_after_us = 1;
+            return refuse(answered);
+        }
         held_.n = cost_;
         return spend(answered);
     }
 
   private:
+    // What was held before may have ended while the store was asked. Whether it had.
+    bool drop_ended() {
+        if (std::chrono::steady_clock::now() < held_.ends) return false;
+        held_.n = 0;
+        return true;
+    }
     // Returns how much that was.
     std::int64_t take(const Outcome& given) {
         const std::int64_t taken = given.allowed ? given.taken : 0;
@@ -271,6 +125,9 @@ class LeaseTaking {
     bool ended_{false};
 };
 
+/// How long a denied hit without a time limit waits for a lease that another one takes.
+constexpr Duration kWaits = std::chrono::seconds{1};
+
 class LeaseBackend final : public WrappedBackend {
   public:
     LeaseBackend(std::unique_ptr<LimiterBackend> backend, std::shared_ptr<Leases> leases,
@@ -303,7 +160,15 @@ class LeaseBackend final : public WrappedBackend {
         }
         const auto begun = leases_->begin(key, cost);
         if (begun.spent) return *begun.spent;
-        if (begun.taking == 0) return backend_->decide(key, cost, take, who, timeout);
+        if (begun.taking == 0) {
+            const SteadyTime from = std::chrono::steady_clock::now();
+            auto outcome = backend_->decide(key, cost, take, who, timeout);
+            if (!is_denied(outcome)) return outcome;
+            // Perhaps for want of what another hit of this object was taking.
+            const auto until = from + timeout.value_or(kWaits);
+            if (auto spent = leases_->spend_taken(key, cost, until)) return *spent;
+            return outcome;
+        }
         LeaseTaking taking(leases_, terms_, key, cost, begun);
         auto given = backend_->decide(key, taking.wanted(), Take::what_fits, who, timeout);
         if (!given) return given;
@@ -348,7 +213,15 @@ class LeaseBackend final : public WrappedBackend {
         const auto begun = leases_->begin(key, cost);
         if (begun.spent) return done(*begun.spent);
         if (begun.taking == 0) {
-            return backend_->decide_async(key, cost, take, who, call, std::move(done));
+            return backend_->decide_async(
+                key, cost, take, who, call,
+                [leases = leases_, key, cost, done = std::move(done)](Result<Outcome> outcome) {
+                    // Perhaps for want of what another hit was taking, which was answered before.
+                    if (is_denied(outcome)) {
+                        if (auto spent = leases->spend_held(key, cost)) return done(*spent);
+                    }
+                    done(std::move(outcome));
+                });
         }
         const auto taking = std::make_shared<LeaseTaking>(leases_, terms_, key, cost, begun);
         // Others are to spend the lease: it is not withdrawn with the hit that it was taken for.
@@ -415,6 +288,10 @@ class LeaseBackend final : public WrappedBackend {
     bool may_spend(std::int64_t cost, Take take) const {
         return is_decision(cost, take) && take != Take::all_free &&
                (take == Take::what_fits || cost <= limit_);
+    }
+
+    static bool is_denied(const Result<Outcome>& outcome) {
+        return outcome && !outcome->allowed && !outcome->blocked;
     }
 
     // A look at the store for what is missing, or for 1 where nothing is.

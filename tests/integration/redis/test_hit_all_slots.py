@@ -123,7 +123,45 @@ def test_a_process_that_dies_while_it_holds_has_taken_nothing(node: RedisServer)
             (stored,) = direct.execute("KEYS", f"*:{name}:*")
             # Held by an id, and no state behind that: nothing has been charged.
             assert re.fullmatch(rb"!0,\d \d+ all-[^|,]+\|", direct.execute("GET", stored))
-            assert 0 < direct.execute("PTTL", stored) <= 10_000
+            # Holding and taking have the timeout each, and 10 s come to that.
+            assert 0 < direct.execute("PTTL", stored) <= 130_000
+
+
+@pytest.mark.parametrize("policy", ["open", "closed", "local"])
+def test_a_policy_answers_the_hold_that_is_late(node: RedisServer, policy: Any) -> None:
+    with FaultProxy(node.socket) as proxy, hotcount.Redis(proxy.url, timeout=0.4) as store:
+        limiters = [
+            hotcount.Limiter(store, TEN, name=f"{policy}{n}", on_error=policy) for n in range(3)
+        ]
+        hits = [(limiter, f"k{n}") for n, limiter in enumerate(limiters)]
+        assert hit_all(hits, timeout=20)
+        proxy.black_hole()
+        assert hit_all(hits).allowed is (policy != "closed")
+
+
+def test_a_cancelled_call_holds_nothing(node: RedisServer) -> None:
+    async def main() -> None:
+        async with aio.Redis(node.url, timeout=20) as store:
+            limiters = [aio.Limiter(store, "1000/300 days", name=f"c{n}") for n in range(3)]
+            calls = [
+                asyncio.ensure_future(aio.hit_all([(each, "k") for each in limiters]))
+                for _ in range(60)
+            ]
+            for turn, call in enumerate(calls):
+                if turn % 3 == 0:
+                    call.cancel()
+                await asyncio.sleep(0)
+            await asyncio.gather(*calls, return_exceptions=True)
+            # Those that go on unseen have ended when a later one has.
+            assert await aio.hit_all([(each, "k") for each in limiters])
+            stored = [
+                await store.execute("GET", key) for key in await store.execute("KEYS", "*:c*")
+            ]
+            assert not [text for text in stored if b"all-" in text], "held by a cancelled call"
+
+    with node.redis(timeout=20) as direct:
+        direct.execute("FLUSHALL")
+    asyncio.run(main())
 
 
 def test_what_takes_no_reservations_says_so(store: hotcount.Redis) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -361,3 +362,36 @@ def test_a_store_in_memory_takes_none() -> None:
     limiter = hotcount.Limiter(store, "10/minute", lease=5)
     assert (limiter.lease, limiter.hit("k").remaining) == (5, 9)
     assert hotcount.Limiter(store, "10/minute").peek("k").remaining == 9
+
+
+def test_a_hit_that_is_denied_beside_a_lease_spends_of_it(store: hotcount.Redis) -> None:
+    limiter = hotcount.Limiter(store, "10/300 days", lease=10, deny_cache=100)
+    for turn in range(30):
+        admitted = together(lambda _, key=f"k{turn}": bool(limiter.hit(key)), 4)
+        assert all(admitted), "there were ten, and one of the four took all"
+
+
+def test_what_is_held_of_a_window_is_not_spent_in_the_next_one(
+    server: RedisServer, store: hotcount.Redis
+) -> None:
+    rate = "4/2 seconds"
+    for turn in range(5):  # Until the machine was quick enough for it.
+        key = f"k{turn}"
+        leasing = hotcount.Limiter(store, rate, algorithm="fixed_window", lease=4)
+        other = hotcount.Limiter(store, rate, algorithm="fixed_window")
+        while time.time() % 2 > 0.3:
+            time.sleep(0.01)
+        began = time.time() // 2
+        assert leasing.hit(key)  # All four of the window are taken, three are held.
+        time.sleep(1.7 - time.time() % 2)
+        server.send_signal(signal.SIGSTOP)
+        went_on = threading.Timer(0.6, server.send_signal, [signal.SIGCONT])
+        went_on.start()
+        asked = time.time() // 2
+        answered = leasing.hit(key, 4)  # It is answered in the next window.
+        went_on.join()
+        more = leasing.at_most(key, 4) + other.at_most(key, 4)
+        if answered and (asked, time.time() // 2) == (began, began + 1):
+            assert more == 0, "four in this window are all"
+            return
+    pytest.fail("no turn met the edge of a window")
