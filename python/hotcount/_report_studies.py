@@ -16,7 +16,7 @@ def rows_of(measured: Measured) -> list[dict[str, Any]]:
         row
         for found in measured.study
         for row in (
-            [_of_callers(found, point) for point in found["points"]]
+            [_of_callers(found, point) for point in found["points"] if point["writes_per_s"]]
             if measured.kind == "scale"
             else [_of_trial(found, trial) for trial in found["trials"]]
         )

@@ -351,6 +351,8 @@ def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
             writes, ratio = found["writes_per_s"], found["ratio_to_baseline"]
             contract = found.get("contract", {})
             trials = found["trials"]
+            if not trials:
+                continue  # It was interrupted before.
             audit = found["audit"] if all(trial["audit"] for trial in trials) else None
             rows.append(
                 Row(
@@ -389,8 +391,8 @@ def read(folder: str | Path) -> Measured:
     folder = Path(folder)
     check()
     document = _document(folder)
-    is_run = document["kind"] == "run"
     try:
+        is_run = document["kind"] == "run"
         is_study = document["kind"] in STUDIES
         parts = (
             _of_run(folder, document)

@@ -14,6 +14,7 @@
 
 #include "clock_offset.hpp"
 #include "link.hpp"
+#include "load/run_folder.hpp"
 #include "load/settings_json.hpp"
 #include "messages.hpp"
 
@@ -114,7 +115,7 @@ class AgentGroup::Agent {
         HOTCOUNT_TRY_ASSIGN(const Address to, parse_address(address));
         HOTCOUNT_TRY_ASSIGN(link_, Link::connect(to, kSilence));
         const json hello = {{"version", own_version()}, {"token", trial_.agents_token}};
-        HOTCOUNT_TRY(link_->send(FrameKind::hello, hello.dump(), kSilence));
+        HOTCOUNT_TRY(link_->send(FrameKind::hello, json_text(hello), kSilence));
         HOTCOUNT_TRY_ASSIGN(const auto greeting, link_->receive(kSilence, kMostHello));
         if (!greeting) return make_error(ErrorCode::deadline, "it does not answer");
         HOTCOUNT_TRY_ASSIGN(const json its, read(*greeting, FrameKind::hello));
@@ -123,7 +124,7 @@ class AgentGroup::Agent {
                               fmt::format("it is hotcount-load {}, and this is {}",
                                           its.value("version", "?"), own_version()));
         }
-        HOTCOUNT_TRY(link_->send(FrameKind::settings, order().dump(), kSilence));
+        HOTCOUNT_TRY(link_->send(FrameKind::settings, json_text(order()), kSilence));
         const Deadline deadline = Deadline::after(kReadyWithin);
         HOTCOUNT_TRY(wait_for(FrameKind::ready, deadline, abandoned));
         HOTCOUNT_TRY_ASSIGN(before_, measure());
@@ -253,7 +254,7 @@ class AgentGroup::Agent {
 
     Result<void> drive(const std::stop_token& abandoned) {
         const json start = {{"at_ns", in_ns(shared_.start) + before_.ns}};
-        HOTCOUNT_TRY(link_->send(FrameKind::start, start.dump(), kSilence));
+        HOTCOUNT_TRY(link_->send(FrameKind::start, json_text(start), kSilence));
         const Duration most = (shared_.start - std::chrono::steady_clock::now()) + trial_.warmup +
                               trial_.duration + trial_.timeout + kEndsWithin;
         HOTCOUNT_TRY_ASSIGN(const json result,

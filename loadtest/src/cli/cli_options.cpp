@@ -151,8 +151,9 @@ constexpr std::array kOptions = {
     Option{"seed", "--seed", "N", "Same seed, same traffic [1]", true, true, true},
     Option{"warmup", "--warmup", "TIME", "Load before the measurement [run 1s, else 250ms]", true,
            true, true},
-    Option{"timeout", "--timeout", "TIME", "Time limit of each call [5s, the library's own]", true,
-           true, true},
+    Option{"timeout", "--timeout", "TIME",
+           "Time limit of each call [search and sweep 1s, else 5s, the library's own]", true, true,
+           true},
     Option{"max-errors", "--max-errors", "SHARE",
            "Share of the calls that may fail or stay unanswered; above it the run is inconclusive "
            "[0.1%; with --fault, --outage, --kill-every or --stall 100%]",

@@ -51,7 +51,7 @@ class Program {
         }
         std::filesystem::path drawer;
         if (settings_.html) {
-            auto found = find_drawer();
+            auto found = find_drawer(*settings_.html);
             if (!found) return fail(found.error());
             drawer = std::move(*found);
         }
@@ -149,7 +149,7 @@ class Program {
     }
 
     int finish(const nlohmann::json& document, const std::string& text, Conclusion conclusion) {
-        fmt::print(out_, "{}", settings_.json ? document.dump(2) + '\n' : text);
+        fmt::print(out_, "{}", settings_.json ? json_text(document, 2) + '\n' : text);
         // A full disk or a closed pipe must not look like a result.
         if (std::fflush(out_) != 0) {
             fmt::print(log_, "hotcount-load: the results could not be written\n");

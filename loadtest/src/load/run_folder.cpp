@@ -65,9 +65,13 @@ Result<void> reserve_json(const fs::path& path) {
     return {};
 }
 
+std::string json_text(const nlohmann::json& content, int indent) {
+    return content.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 Result<void> write_json(const fs::path& path, const nlohmann::json& content) {
     const fs::path fresh = path.string() + kFresh;
-    const std::string text = content.dump(2) + '\n';
+    const std::string text = json_text(content, 2) + '\n';
     // Not truncated before it is written: it may be what reserve_json() made.
     const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) return folder_error(fresh, "write", errno);
@@ -92,6 +96,7 @@ Result<nlohmann::json> read_json(const fs::path& path) {
     if (!file) return folder_error(path, "read", errno);
     nlohmann::json content = nlohmann::json::parse(file, nullptr, false);
     if (content.is_discarded()) return folder_error(path, "read", "it is not JSON");
+    if (!content.is_object()) return folder_error(path, "read", "it is no JSON object");
     return content;
 }
 

@@ -51,6 +51,8 @@ class RunFolder {
     std::optional<OwnedFolder> own_{};
 };
 
+/// As text; bytes that are no UTF-8, of a path or another program, become U+FFFD.
+std::string json_text(const nlohmann::json& content, int indent = -1);
 /// Takes the room that the next write_json() of this file needs, as a file beside it, whose name ends
 /// in .new: a disk that fills meanwhile does not keep it from being written.
 Result<void> reserve_json(const std::filesystem::path& path);

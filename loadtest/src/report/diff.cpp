@@ -133,7 +133,7 @@ void add_settings(Diff& diff, const Rounds& a, const Rounds& b) {
     for (const auto& [name, value] : a.settings.items()) {
         if (is_place(name) || !b.settings.contains(name) || b.settings.at(name) == value) continue;
         std::string line = fmt::format("{}{}{} {} and {}", a.part, a.part.empty() ? "" : ": ", name,
-                                       value.dump(), b.settings.at(name).dump());
+                                       json_text(value), json_text(b.settings.at(name)));
         if (std::find(diff.settings.begin(), diff.settings.end(), line) == diff.settings.end()) {
             diff.settings.push_back(std::move(line));
         }

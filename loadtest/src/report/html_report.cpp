@@ -39,8 +39,13 @@ Result<void> run_to_its_end(std::vector<std::string> words) {
 
 }  // namespace
 
-Result<fs::path> find_drawer() {
+Result<fs::path> find_drawer(const fs::path& file) {
     std::error_code failed;
+    const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path{"."};
+    if (access(parent.c_str(), W_OK | X_OK) != 0 || fs::is_directory(file, failed)) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--html {}: it cannot be written there", file.string()));
+    }
     fs::path drawer = fs::read_symlink("/proc/self/exe", failed).parent_path() / "hotcount";
     if (failed || access(drawer.c_str(), X_OK) != 0) drawer = "hotcount";
     if (auto can = run_to_its_end({drawer.string(), "report", "--check"}); !can) {

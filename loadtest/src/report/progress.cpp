@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "load/run_folder.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {
@@ -43,7 +44,7 @@ void Progress::set_up(const std::string& label, double load_s) {
     if (mode_ == ProgressMode::ndjson) {
         const nlohmann::json event = {
             {"event", "set_up"}, {"trial", trial_}, {"trials", trials_}, {"label", label_}};
-        fmt::print(stream_, "{}\n", event.dump());
+        fmt::print(stream_, "{}\n", json_text(event));
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
         write_line(fmt::format("{} {}: setting up{}", place(), label_, left(0)), false);
@@ -53,7 +54,7 @@ void Progress::set_up(const std::string& label, double load_s) {
 void Progress::load() {
     if (mode_ != ProgressMode::ndjson) return;
     const nlohmann::json event = {{"event", "load"}, {"trial", trial_}, {"label", label_}};
-    fmt::print(stream_, "{}\n", event.dump());
+    fmt::print(stream_, "{}\n", json_text(event));
     std::fflush(stream_);
 }
 
@@ -68,7 +69,7 @@ void Progress::sample(const LoadSample& sample) {
                                       {"errors", sample.errors},
                                       {"backlog", sample.backlog},
                                       {"left_s", left_s(sample.elapsed_s)}};
-        fmt::print(stream_, "{}\n", event.dump());
+        fmt::print(stream_, "{}\n", json_text(event));
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
         write_line(fmt::format("{} {}: {:.0f}/s, p99 {:.1f} ms, {} errors, backlog {}{}", place(),
@@ -86,7 +87,7 @@ void Progress::end(const TrialResult& trial) {
                                       {"label", label_},
                                       {"writes_per_s", rate},
                                       {"conclusion", to_string(trial.conclusion)}};
-        fmt::print(stream_, "{}\n", event.dump());
+        fmt::print(stream_, "{}\n", json_text(event));
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
         write_line(fmt::format("{} {}: {:.0f} writes/s, audit {}", place(), label_, rate,

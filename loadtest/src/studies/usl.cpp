@@ -72,8 +72,9 @@ double UslFit::per_s(double callers) const {
 }
 
 std::optional<double> UslFit::peak() const {
+    if (sigma >= 1) return 1;
     if (kappa <= 0) return std::nullopt;
-    return sigma < 1 ? std::sqrt((1 - sigma) / kappa) : 1;
+    return std::sqrt((1 - sigma) / kappa);
 }
 
 std::optional<UslFit> fit_usl(std::span<const ScalePoint> points) {

@@ -47,5 +47,13 @@ TEST(Usl, FitsNothingToTooFewPoints) {
     EXPECT_FALSE(fit_usl(std::vector<ScalePoint>{{1, 10}, {2, 0}, {4, 30}}));
 }
 
+TEST(Usl, WhereCallersOnlyWaitForEachOtherOneIsTheFastest) {
+    UslFit fit;
+    fit.lambda = 2.2e6;
+    fit.sigma = 1.09;
+    fit.kappa = 0;
+    EXPECT_EQ(fit.peak(), 1.0);
+}
+
 }  // namespace
 }  // namespace hotcount::loadtest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import socket
@@ -208,3 +209,20 @@ def test_results_that_nobody_could_read_are_in_the_folder(tmp_path: Path) -> Non
     assert done.returncode == 3
     assert "could not be written" in done.stderr
     assert kept(folder)["conclusion"] == "passed"
+
+
+def test_a_path_that_is_no_utf8_ends_no_run(tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/r\xff")
+    done = subprocess.run(
+        [program(), "run", "-s", "naive", "-d", "100ms", *SMALL, "--json", "--out", folder],
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 3), done.stderr
+    assert "\ufffd" in json.loads(done.stdout)["command"][-1]
+
+
+def test_a_folder_whose_result_is_no_object_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("[]")
+    done = run("audit", str(tmp_path))
+    assert done.returncode == 3
+    assert "it is no JSON object" in done.stdout + done.stderr

@@ -195,6 +195,7 @@ def test_rounds_of_a_strategy_whose_name_ends_alike_are_another_ones(
         ("{", "run.json cannot be read"),
         ('{"schema": "hotcount-load/99"}', "is no result of this hotcount-load"),
         ('{"schema": "hotcount-load/1", "kind": "run"}', "its result lacks something"),
+        ('{"schema": "hotcount-load/1"}', "its result lacks something"),
     ],
 )
 def test_a_folder_without_a_result_is_named(
@@ -242,12 +243,11 @@ def test_without_the_package_html_is_refused_before_the_load(tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_page_that_cannot_be_written_takes_no_result_away(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_refused_before_the_load(tmp_path: Path) -> None:
     where = tmp_path / "nowhere" / "page.html"
     done = run("run", "-s", "memory", "-d", "200ms", *SMALL, "--html", str(where))
-    assert done.returncode == 3
-    assert "no page" in done.stderr
-    assert "memory" in done.stdout
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nowhere/page.html: it cannot be written there" in done.stderr
 
 
 def study(folder: Path, command: str, *arguments: str) -> Path:

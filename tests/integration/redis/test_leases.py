@@ -367,7 +367,12 @@ def test_a_store_in_memory_takes_none() -> None:
 def test_a_hit_that_is_denied_beside_a_lease_spends_of_it(store: hotcount.Redis) -> None:
     limiter = hotcount.Limiter(store, "10/300 days", lease=10, deny_cache=100)
     for turn in range(30):
-        admitted = together(lambda _, key=f"k{turn}": bool(limiter.hit(key)), 4)
+        key = f"k{turn}"
+
+        def hit(_: int, key: str = key) -> bool:
+            return bool(limiter.hit(key))
+
+        admitted = together(hit, 4)
         assert all(admitted), "there were ten, and one of the four took all"
 
 
