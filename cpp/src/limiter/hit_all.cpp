@@ -133,7 +133,7 @@ Result<JointDecision> JointCall::run(Timeout timeout) const {
 
 // Holds every hit, each in its slot, and takes them when all are held; else lets go of those that are.
 // Others see them as taken from the first moment on. Of a process that dies in between nothing is
-// taken, and what it held is free when kHold has passed; if it dies while it takes, a part is.
+// taken, and what it held is free when hold_ has passed; if it dies while it takes, a part is.
 class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
   public:
     InSlots(JointCall joint, const AsyncCall& call, Done done)
@@ -162,8 +162,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
                 continue;
             }
             // Not withdrawn with the call: what is held is let go of when all have answered.
-            backend(i).reserve(hit.key, hit.cost, ids_[i],
-                               std::chrono::ceil<std::chrono::microseconds>(hold_).count(),
+            backend(i).reserve(hit.key, hit.cost, ids_[i], std::chrono::microseconds{hold_}.count(),
                                step(nullptr), [self = shared_from_this(), i](Result<Outcome> held) {
                                    if (!held) self->failed_ = true;
                                    self->answers_[i] = std::move(held);
@@ -224,7 +223,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
                 end(i, late());
                 continue;
             }
-            const OnceOnly once{ids_[i], kHold};
+            const OnceOnly once{ids_[i], hold_};
             // From here on it is decided: who cancels the call withdraws none of these.
             backend(i).commit(joint_.hits_[i].key, ids_[i], taken_ ? joint_.hits_[i].cost : 0,
                               taken_ ? &once : nullptr, step(nullptr),
@@ -281,8 +280,9 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
     std::atomic<bool> failed_{false};
     const SteadyTime started_{std::chrono::steady_clock::now()};
     SteadyTime began_{started_};  // Holding, then taking.
-    // Both have the timeout.
-    const Duration hold_{kHold + 2 * call_.timeout.value_or(Duration{0})};
+    // Both have the timeout. So long a commit is remembered, too: it may be sent once more.
+    const std::chrono::milliseconds hold_{std::chrono::ceil<std::chrono::milliseconds>(
+        kHold + 2 * call_.timeout.value_or(Duration{0}))};
     bool taken_{false};
 };
 
