@@ -291,8 +291,8 @@ def kills(folder: Path, runs: int, rate: int, seed: int) -> None:
             returned, _ = accepted(log)
             least += returned
             most += returned + 4
-        # A program knows Redis' clock to within half of the trip that it asked in, one second at the
-        # most: an add that waits may be in the second before or after its own.
+        # A program knows Redis' clock to within half of the trip that it asked in, so an add that
+        # waits may be in the second before or after its own.
         first, last = start - SECOND, now() + SECOND
         queue = RetryQueue(path=path)
         with hotcount.PeriodCounter(server.redis(timeout=5), "second", retry=queue) as counter:
