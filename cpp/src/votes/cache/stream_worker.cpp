@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <numeric>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "count_cache.hpp"
 #include "rounds.hpp"
@@ -307,20 +309,39 @@ std::string WaitingVotes::known_space() {
 Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, SteadyTime seen,
                                 Deadline deadline) {
     Known& known = known_.get();
-    {
-        const std::lock_guard lock(known.mutex);
-        if (known.opened[shard] > seen) return {};
+    std::unique_lock lock(known.mutex);
+    known.missing.insert(shard);
+    const auto there = [&] { return known.opened[shard] > seen; };
+    const bool waited =
+        wait_or_interrupt(known.changed, lock, deadline, [&] { return !known.opening || there(); });
+    // Whoever wants it still asks for it again below.
+    known.missing.erase(shard);
+    if (there()) return {};
+    if (!waited) {
+        return make_error(ErrorCode::deadline,
+                          "another call was making the item's stream until the deadline; nothing "
+                          "was applied");
     }
-    auto opened = marks.open(space, deadline, [&](std::int64_t floor) {
-        return stream.open(space, shard, floor, deadline);
+    // Each time costs two commits, which all calls of a process wait for when it begins.
+    std::set<std::size_t> shards = std::exchange(known.missing, {});
+    shards.insert(shard);
+    known.opening = true;
+    lock.unlock();
+    auto opened = marks.open(space, deadline, [&](std::int64_t floor) -> Result<void> {
+        for (const std::size_t each : shards) {
+            HOTCOUNT_TRY(stream.open(space, each, floor, deadline));
+        }
+        return {};
     });
-    const std::lock_guard lock(known.mutex);
+    lock.lock();
+    known.opening = false;
     if (opened) {
-        known.opened[shard] = now();
+        for (const std::size_t each : shards) known.opened[each] = now();
     } else {
         // Perhaps the tables were made anew.
         known.space.clear();
     }
+    known.changed.notify_all();
     return opened;
 }
 

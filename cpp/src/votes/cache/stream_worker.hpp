@@ -2,11 +2,13 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <hotcount/detail/votes/sync_worker.hpp>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "stream_marks.hpp"
@@ -30,7 +32,8 @@ class WaitingVotes {
     /// The same if it needs no look at SQL; else empty.
     std::string known_space();
     /// Makes a stream that was not there at `seen` or later, where SQL's votes end. Nothing, if this
-    /// process has made it since then: of many calls that found it missing one makes it.
+    /// process has made it since then: of many calls that found it missing one makes it. One call at a
+    /// time makes streams, and the next one makes all that others have asked for meanwhile.
     Result<void> open(std::string_view space, std::size_t shard, SteadyTime seen,
                       Deadline deadline);
     SteadyTime now() const { return options.clock->steady_now(); }
@@ -46,6 +49,9 @@ class WaitingVotes {
         std::string space;
         SteadyTime until;
         std::array<SteadyTime, VoteStream::kShards> opened{};  // By shard.
+        std::set<std::size_t> missing;                         // That somebody waits for.
+        bool opening{false};
+        std::condition_variable changed;
     };
     ForkLocal<Known> known_{[] { return std::make_unique<Known>(); }};
 };
