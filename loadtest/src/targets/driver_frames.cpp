@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace hotcount::loadtest {
 namespace {
@@ -59,7 +60,7 @@ std::string FrameReader::take_text() {
 }
 
 Result<std::optional<Frame>> FrameSource::cut() {
-    const std::size_t size = buffer_.size() - begin_;
+    const std::size_t size = end_ - begin_;
     if (size < kLengthBytes) return std::optional<Frame>{};
     std::uint32_t length = 0;
     std::memcpy(&length, buffer_.data() + begin_, sizeof(length));
@@ -80,20 +81,20 @@ Result<std::optional<Frame>> FrameSource::next(std::optional<SteadyTime> until) 
     for (;;) {
         HOTCOUNT_TRY_ASSIGN(auto frame, cut());
         if (frame) return frame;
-        buffer_.erase(0, begin_);
-        begin_ = 0;
+        std::copy(buffer_.data() + begin_, buffer_.data() + end_, buffer_.data());
+        end_ -= std::exchange(begin_, 0);
         if (until && !wait_readable(socket_, *until)) {
             return make_error(ErrorCode::deadline, "it did not answer in time");
         }
-        const std::size_t old = buffer_.size();
-        buffer_.resize(old + kReceiveRoom);
+        // Kept at its length: to fill it with zeros for each answer would cost more than the answer.
+        buffer_.resize(std::max(buffer_.size(), end_ + kReceiveRoom));
         ssize_t received = 0;
         do {
-            received = recv(socket_, buffer_.data() + old, kReceiveRoom, 0);
+            received = recv(socket_, buffer_.data() + end_, buffer_.size() - end_, 0);
         } while (received < 0 && errno == EINTR);
-        buffer_.resize(old + static_cast<std::size_t>(std::max<ssize_t>(0, received)));
+        end_ += static_cast<std::size_t>(std::max<ssize_t>(0, received));
         if (received > 0) continue;
-        if (buffer_.empty()) return std::optional<Frame>{};
+        if (end_ == 0) return std::optional<Frame>{};
         return make_error(ErrorCode::reply, "it closed its connection in the middle of a frame");
     }
 }

@@ -88,8 +88,9 @@ class FrameSource {
     Result<std::optional<Frame>> cut();
 
     int socket_;
-    std::string buffer_{};
-    std::size_t begin_{0};
+    std::string buffer_{};  // As long as it ever had to be.
+    std::size_t begin_{0};  // Of what was received and not cut yet,
+    std::size_t end_{0};    // and its end.
 };
 
 }  // namespace hotcount::loadtest

@@ -189,7 +189,7 @@ Result<void> DriverSession::take_answer(const Connection& connection, const Fram
         return make_error(ErrorCode::reply,
                           "it sent an answer that is none: bad length or outcome");
     }
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const std::uint64_t index = id % kPlaces;
     if (index >= places_.size() || places_[index].id != id ||
         places_[index].connection != &connection ||
@@ -214,6 +214,8 @@ Result<void> DriverSession::take_answer(const Connection& connection, const Fram
         place.answer.tell_cast(previous, value, (told & kToldChanged) != 0, value != 0);
     }
     place.state = PlaceState::answered;
+    // Whoever wakes needs the lock at once. Places live as long as the session.
+    lock.unlock();
     place.answered.notify_one();
     return {};
 }
