@@ -95,6 +95,7 @@ BESIDE = {
         "report": {"load", "checkers", "targets", "agents", "statistics"},
         "studies": {"load", "checkers", "targets", "statistics", "report"},
         "cli": {"load", "checkers", "targets", "agents", "report", "studies"},
+        "examples": set(),
         "micro": set(),
         "peers/cpp": {"load"},
     },

@@ -74,7 +74,7 @@ def test_shell_commands_succeed(command: str, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
     # The tables that it prints by default, of shorter loads.
-    environment["DEMO_ARGS"] = "-d 400ms --rounds 3"
+    environment["DEMO_ARGS"] = "-d 400ms --rounds 1"
     # A make above this one hands down flags that are not for this one.
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
         environment.pop(name, None)

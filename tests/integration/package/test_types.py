@@ -49,8 +49,9 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+# In the folder above the tests' own, so that what both import is read once.
 CHECKERS = [
-    pytest.param(["mypy", "--strict", "--cache-dir", "cache"], id="mypy"),
+    pytest.param(["mypy", "--strict", "--cache-dir", "../mypy_cache"], id="mypy"),
     pytest.param(["pyright", "--pythonpath", sys.executable], id="pyright"),
 ]
 
