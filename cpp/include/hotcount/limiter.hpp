@@ -264,6 +264,7 @@ struct OutageEvent {
 /// The SQL that create_table() runs, without a database. A config error for a bad `table`.
 Result<std::string> limiter_schema(sql::Dialect dialect, const LimiterOptions& options = {});
 
+enum class KeyRule : std::uint8_t;
 class JointCall;
 class LimiterBackend;
 struct OnceOnly;
@@ -434,6 +435,7 @@ class Limiter {
     std::int64_t limit_;
     std::string prefix_;
     std::unique_ptr<LimiterBackend> backend_;
+    KeyRule key_rule_;
     std::shared_ptr<const LimiterBackendMaker> maker_;
 };
 

@@ -262,6 +262,23 @@ Result<void> check_list_rate(const Rate& rate, Algorithm algorithm);
 bool says_more(const Outcome& a, const Outcome& b);
 /// What a limiter of these rates answers its caller.
 void fill(Decision& decision, const Outcome& outcome, std::span<const Rate> rates, bool shadow);
+/// The same, inlined for what most hits come to.
+inline void fill_soon(Decision& decision, const Outcome& outcome, std::span<const Rate> rates,
+                      bool shadow) {
+    const bool plain = outcome.allowed && !outcome.untracked && outcome.instead == Reason::allowed;
+    if (!plain || outcome.rate != 0 || outcome.violated != 0) [[unlikely]]
+        return fill(decision, outcome, rates, shadow);
+    decision.allowed = true;
+    decision.limit = rates.front().burst;
+    decision.remaining = outcome.remaining;
+    decision.retry_after.reset();
+    if (outcome.retry_after_us)
+        decision.retry_after = std::chrono::microseconds{*outcome.retry_after_us};
+    decision.reset_after = std::chrono::microseconds{outcome.reset_after_us};
+    decision.reason = Reason::allowed;
+    decision.rate = 0;
+    decision.violated = 0;
+}
 Decision to_decision(const Outcome& outcome, std::span<const Rate> rates, bool shadow);
 /// The error for a key that holds something else.
 Error no_limit_state(std::string_view key);

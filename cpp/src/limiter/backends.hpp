@@ -124,7 +124,9 @@ class RedisLimiterBackend : public LimiterBackend {
   public:
     /// `limit`: the largest of its rates' limits.
     RedisLimiterBackend(std::shared_ptr<redis::Client> client, std::int64_t limit)
-        : client_(std::move(client)), limit_(limit) {}
+        : client_(std::move(client)),
+          limit_(limit),
+          server_(std::make_shared<const std::string>(client_->options().address())) {}
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
     std::string store_name() const override { return server(); }
@@ -150,7 +152,7 @@ class RedisLimiterBackend : public LimiterBackend {
     static Error strange_reply(const std::string& server);
 
     // What outlives a call must not point back here: a limiter may go before its calls end.
-    std::string server() const { return client_->options().address(); }
+    const std::string& server() const { return *server_; }
     redis::Channel& channel(const AsyncCall& call) const {
         return call.channel != nullptr ? *call.channel : client_->without_waiting();
     }
@@ -182,6 +184,7 @@ class RedisLimiterBackend : public LimiterBackend {
 
     std::shared_ptr<redis::Client> client_;
     std::int64_t limit_;
+    std::shared_ptr<const std::string> server_;  // Its address, for errors of calls that outlive this.
 };
 
 /// An error of a call about `key`, with the key in it.
@@ -265,7 +268,7 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
     algorithm.over_redis = [](std::shared_ptr<redis::Client> client,
                               const LimiterOptions& options) -> Result<Backend> {
         static const std::string kText = Law::script();
-        static const redis::Script kScript{kText, redis::Script::Kind::combinable, is_outcome};
+        static const redis::Script kScript{kText, redis::Script::Kind::combinable, is_outcome, 4};
         static const std::string kOnceText = once_only(kText);
         static const redis::Script kOnce{kOnceText, redis::Script::Kind::single, is_outcome};
         std::vector<std::int64_t> numbers;

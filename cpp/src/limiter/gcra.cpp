@@ -13,6 +13,7 @@
 
 #include "backends.hpp"
 #include "hotcount_embedded/limiter/lua.hpp"
+#include "limiter/divisor.hpp"
 
 namespace hotcount {
 namespace {
@@ -52,7 +53,6 @@ class Gcra {
 
     std::optional<State> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
                               Outcome& outcome) const {
-        const std::int64_t capacity = limit_ * token_;
         std::int64_t at = now;
         std::int64_t debt = 0;
         if (state) {
@@ -67,18 +67,18 @@ class Gcra {
         const bool admissible = cost <= limit_;
         const std::int64_t price = admissible ? std::max(cost, -2 * limit_) * token_ : 0;
         std::optional<State> change;
-        outcome.allowed = admissible && debt + price <= capacity;
+        outcome.allowed = admissible && debt + price <= capacity_;
         if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
-            debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity);
+            debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity_);
             change = State{at, debt};
         }
-        outcome.remaining = std::max<std::int64_t>((capacity - debt) / token_, 0);
+        outcome.remaining = by_token_.divide(std::max<std::int64_t>(capacity_ - debt, 0));
         if (outcome.allowed) {
             outcome.retry_after_us = 0;
         } else if (admissible) {
-            outcome.retry_after_us = divide_up(debt + price - capacity, refill_) + at - now;
+            outcome.retry_after_us = divide_up(debt + price - capacity_, refill_) + at - now;
         }
-        outcome.reset_after_us = debt > 0 ? divide_up(debt, refill_) + at - now : 0;
+        outcome.reset_after_us = debt > 0 ? by_refill_.divide(debt + refill_ - 1) + at - now : 0;
         return change;
     }
 
@@ -88,12 +88,18 @@ class Gcra {
         const std::int64_t shared = std::gcd(rate.limit, period);
         token_ = period / shared;
         refill_ = rate.limit / shared;
+        by_token_ = Divisor{token_};
+        by_refill_ = Divisor{refill_};
+        if (__builtin_mul_overflow(limit_, token_, &capacity_)) capacity_ = kExact;  // Refused.
     }
 
     std::int64_t limit_;
     std::int64_t token_{1};   // The debt of one hit.
     std::int64_t refill_{1};  // The debt paid back in a microsecond.
     bool charge_denied_;
+    Divisor by_token_{1};
+    Divisor by_refill_{1};
+    std::int64_t capacity_{0};
 };
 
 constexpr AlgorithmInfo bucket(Algorithm algorithm, std::string_view name) {

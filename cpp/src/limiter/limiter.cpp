@@ -16,9 +16,12 @@ Result<void> check_no_table(const LimiterOptions& options) {
     return bad_option("table", "is for databases: other stores have none");
 }
 
-Result<void> check_limit_key(std::string_view key, const LimiterBackend& backend) {
-    const KeyRule rule = backend.key_rule();
-    if (rule == KeyRule::any_bytes && !key.empty() && key.size() <= kMaxKeyBytes) return {};
+bool is_plain_key(std::string_view key, KeyRule rule) {
+    return rule == KeyRule::any_bytes && !key.empty() && key.size() <= kMaxKeyBytes;
+}
+
+Result<void> check_limit_key(std::string_view key, KeyRule rule) {
+    if (is_plain_key(key, rule)) return {};
     // What encode_plain() adds does not count.
     return check_key(key.starts_with("%25") ? key.substr(2) : key, rule);
 }
@@ -28,7 +31,7 @@ Result<Decision> hit_plainly(LimiterBackend& backend, std::string_view prefix, s
     Outcome outcome;
     Result<Decision> decided{Decision{}};
     if (auto hit = backend.hit(prefix, key, cost, timeout, outcome); hit) [[likely]] {
-        fill(*decided, outcome, options.rates, options.shadow);
+        fill_soon(*decided, outcome, options.rates, options.shadow);
     } else {
         decided = std::move(hit).error();
     }
@@ -101,6 +104,7 @@ Limiter::Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options
       limit_(least_burst(options_)),
       prefix_(key_prefix(options_)),
       backend_(std::move(backend)),
+      key_rule_(backend_->key_rule()),
       maker_(std::move(maker)) {}
 Limiter::~Limiter() = default;
 
@@ -112,7 +116,7 @@ Result<void> LimiterBackend::hit(std::string_view prefix, std::string_view key, 
 }
 
 Result<std::string> Limiter::full(std::string_view key) const {
-    HOTCOUNT_TRY(check_limit_key(key, *backend_));
+    HOTCOUNT_TRY(check_limit_key(key, key_rule_));
     return full_key(backend_->store_prefix(), prefix_, key);
 }
 
@@ -190,7 +194,7 @@ Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::stri
     // A hit of cost 1 by nobody in particular is always good.
     if (cost != 1 || !who.empty()) HOTCOUNT_TRY(check(cost, who));
     if (!info_.remembers_callers) {
-        HOTCOUNT_TRY(check_limit_key(key, *backend_));
+        if (!is_plain_key(key, key_rule_)) HOTCOUNT_TRY(check_limit_key(key, key_rule_));
         return hit_plainly(*backend_, prefix_, key, cost, timeout, options_);
     }
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));

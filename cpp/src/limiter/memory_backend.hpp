@@ -21,7 +21,7 @@ namespace hotcount {
 class MemoryLimiterBackend : public LimiterBackend {
   public:
     MemoryLimiterBackend(std::shared_ptr<memory::Store> store, std::int64_t limit)
-        : store_(std::move(store)), limit_(limit) {}
+        : store_(std::move(store)), limit_(limit), epoch_us_(to_us(store_->epoch())) {}
 
     std::string_view store_prefix() const override { return store_->options().prefix; }
     std::string store_name() const override { return "memory"; }
@@ -34,7 +34,7 @@ class MemoryLimiterBackend : public LimiterBackend {
     // The store's time, not the limiter's own: limiters of one name share their states.
     std::int64_t law_now() const { return law_time(store_->now()); }
     std::int64_t law_time(SteadyTime at) const {
-        return to_us(at.time_since_epoch()) + to_us(store_->epoch());
+        return to_us(at.time_since_epoch()) + epoch_us_;
     }
     static std::int64_t to_us(Duration duration) {
         return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
@@ -51,6 +51,7 @@ class MemoryLimiterBackend : public LimiterBackend {
 
     std::shared_ptr<memory::Store> store_;
     std::int64_t limit_;
+    const std::int64_t epoch_us_;
 };
 
 /// Where a hit of this op_id is remembered, beside a limiter's key.
@@ -202,7 +203,7 @@ class SteppedInMemory final : public JointInMemory {
     }
     // From the whole microsecond that was decided on, as the outcome says.
     void expire(memory::Entry& entry, std::int64_t at) const {
-        entry.expires_at = SteadyTime{std::chrono::microseconds{at - to_us(store_->epoch())}};
+        entry.expires_at = SteadyTime{std::chrono::microseconds{at - epoch_us_}};
     }
 
     // The entry's state with a mark, which a plain one is given; null if it is another's.

@@ -133,14 +133,18 @@ class ScriptBackend final : public RedisLimiterBackend {
           window_(window) {
         shared_ = {"", "1", charge_denied ? "1" : "0"};
         for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
+        for (const Take take : {Take::nothing, Take::all, Take::what_fits, Take::block}) {
+            std::vector<std::string_view> words(shared_.begin(), shared_.end());
+            words[1] = to_word(take);
+            encoded_.emplace_back(words);
+        }
         client_->prepare(script_);
     }
 
     void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view,
                       const AsyncCall& call, Completion<Outcome> done) override {
         const std::string price = take == Take::block ? std::to_string(cost) : to_price(cost);
-        std::vector<std::string_view> shared(shared_.begin(), shared_.end());
-        shared[1] = to_word(take);
+        const redis::SharedArguments& shared = encoded_[to_word(take).front() - '0'];
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {price};
         const bool takes = take == Take::all || take == Take::all_free;
@@ -148,15 +152,14 @@ class ScriptBackend final : public RedisLimiterBackend {
             return hit_in_window(keys, shared, arguments, call, done);
         const bool is_hit = is_decision(cost, take);
         if (!is_hit) forget_denials(key);
-        submit(
-            redis::Request::run(
-                script_, keys, shared, arguments,
-                take == Take::nothing ? redis::Repeat::reads : redis::Repeat::never),
-            call,
-            [server = server(), key, is_hit, done = std::move(done)](Result<redis::Reply> reply) {
-                if (!is_hit) forget_denials(key);  // Of hits that were sent before.
-                done(to_outcome(server, reply, key));
-            });
+        submit(redis::Request::run(
+                   script_, keys, shared, arguments,
+                   take == Take::nothing ? redis::Repeat::reads : redis::Repeat::never),
+               call,
+               [server = server_, key, is_hit, done = std::move(done)](Result<redis::Reply> reply) {
+                   if (!is_hit) forget_denials(key);  // Of hits that were sent before.
+                   done(to_outcome(*server, reply, key));
+               });
     }
 
     std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
@@ -250,8 +253,7 @@ class ScriptBackend final : public RedisLimiterBackend {
 
   private:
     // A hit of cost 1, which INCREX may count.
-    void hit_in_window(std::span<const std::string_view> keys,
-                       std::span<const std::string_view> shared,
+    void hit_in_window(std::span<const std::string_view> keys, const redis::SharedArguments& shared,
                        std::span<const std::string_view> arguments, const AsyncCall& call,
                        Completion<Outcome>& done) {
         submit(redis::Request::run(script_, keys, shared, arguments).in_window(*window_), call,
@@ -338,6 +340,7 @@ class ScriptBackend final : public RedisLimiterBackend {
     const std::string_view step_name_;
     const std::optional<redis::HitWindow> window_;
     std::vector<std::string> shared_;
+    std::vector<redis::SharedArguments> encoded_;  // The same with each word of to_word().
 };
 
 }  // namespace

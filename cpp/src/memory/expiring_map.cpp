@@ -45,26 +45,20 @@ Entry* ExpiringMap::find_live(Shard& shard, const Hashed& key) {
     return &found->entry;
 }
 
-ExpiringMap::Place ExpiringMap::find_or_renew(Shard& shard, const Hashed& key,
-                                              std::optional<SteadyTime> at) {
-    Node* const found = shard.entries.find(key);
-    if (found == nullptr) return Place{nullptr, false};
-    Entry& entry = found->entry;
-    if (!entry.expires_at || !entry.expired(at ? *at : now())) return Place{&entry, false};
+void ExpiringMap::renew(Shard& shard, Entry& entry) {
     entry.renew();
     count_swept(shard, 1);
-    return Place{&entry, true};
 }
 
 Result<ExpiringMap::Place> ExpiringMap::find_or_insert(Shard& shard,
-                                                       std::unique_lock<std::mutex>& lock,
+                                                       std::unique_lock<ShortLock>& lock,
                                                        const Hashed& key) {
     const Place place = find_or_renew(shard, key, std::nullopt);
     if (place.entry != nullptr) return place;
     return insert(shard, lock, key);
 }
 
-Result<ExpiringMap::Place> ExpiringMap::insert(Shard& shard, std::unique_lock<std::mutex>& lock,
+Result<ExpiringMap::Place> ExpiringMap::insert(Shard& shard, std::unique_lock<ShortLock>& lock,
                                                const Hashed& key) {
     // Keys that come again are made new where they stand: it is no growth to drop and make them.
     if (shard.entries.size() >= kUnswept && ++shard.inserts % kInsertsPerSweep == 0) {

@@ -137,6 +137,7 @@ bool Multiplexer::belongs_to_script(const Flight& flight, const Reply& reply) {
     if (!script.combinable()) return script.fits(reply, request.keys_.size());
     const auto* const answers = std::get_if<ReplyArray>(&reply.value);
     if (answers == nullptr) return false;
+    if (is_rows(flight, *answers)) return true;
     auto next = answers->begin();
     bool fitting = true;
     flight.for_each([&](const OperationPtr& member) {
@@ -148,6 +149,19 @@ bool Multiplexer::belongs_to_script(const Flight& flight, const Reply& reply) {
         }
     });
     return fitting && next == answers->end();
+}
+
+// Whether a script has answered by a row of integers for each call, without arrays of their own.
+bool Multiplexer::is_rows(const Flight& flight, const ReplyArray& answers) {
+    std::size_t calls = 0;
+    flight.for_each([&](const OperationPtr& member) {
+        calls += std::max<std::size_t>(member->request_.calls_, 1);
+    });
+    const std::size_t row = flight.first->request_.script_->row();
+    return row > 0 && calls > 1 && answers.size() == row * calls &&
+           std::ranges::all_of(answers, [](const Reply& number) {
+               return std::holds_alternative<std::int64_t>(number.value);
+           });
 }
 
 // -- refusals -----------------------------------------------------------------------------------
@@ -210,6 +224,21 @@ void Multiplexer::settle_script(Flight& flight, Reply reply) {
         return;
     }
     auto next = std::make_move_iterator(answers->begin());
+    if (is_rows(flight, *answers)) {
+        const auto row = static_cast<std::ptrdiff_t>(flight.first->request_.script_->row());
+        const auto take_row = [&] {
+            next += row;
+            return Reply{ReplyArray(next - row, next)};
+        };
+        flight.for_each([&](const OperationPtr& member) {
+            if (member->request_.calls_ == 0) return finish(member, take_row());
+            ReplyArray own;
+            own.reserve(member->request_.calls_);
+            while (own.size() < member->request_.calls_) own.push_back(take_row());
+            finish(member, Reply{std::move(own)});
+        });
+        return;
+    }
     flight.for_each([&](const OperationPtr& member) {
         if (member->request_.calls_ == 0) return answer(member, *next++);
         const auto end = next + static_cast<std::ptrdiff_t>(member->request_.calls_);

@@ -242,6 +242,7 @@ class Multiplexer {
     bool belongs(Flight& flight, const Reply& reply);
     bool belongs_to_batch(Flight& flight, const Reply& reply);
     bool belongs_to_script(const Flight& flight, const Reply& reply);
+    static bool is_rows(const Flight& flight, const ReplyArray& answers);
     bool belongs_to_window(const Flight& flight, const Reply& reply);
     bool does_not_fit(const std::string& why);
     void settle_add(Flight& flight, const Reply& reply);

@@ -194,7 +194,9 @@ class Multiplexer::Combiner {
         for (const std::size_t index : scripts_) {
             Flight& flight = flights_[index];
             const Request& first = flight.first->request_;
-            if (first.script_ != request.script_ || first.shared_ != request.shared_ ||
+            const bool shares =
+                first.shared_ == request.shared_ || *first.shared_ == *request.shared_;
+            if (first.script_ != request.script_ || !shares ||
                 flight.with_text != operation->with_text_ ||
                 flight.keys + request.keys_.size() > kMaxCombinedKeys) {
                 continue;
@@ -316,13 +318,13 @@ void Multiplexer::encode_script(const Flight& flight) {
     std::size_t arguments = 0;
     flight.for_each(
         [&](const OperationPtr& operation) { arguments += operation->request_.arguments_count_; });
-    encode_header(out_, 3 + flight.keys + request.shared_count_ + arguments);
+    encode_header(out_, 3 + flight.keys + request.shared_->count + arguments);
     encode_word(out_, flight.with_text ? "EVAL" : "EVALSHA");
     encode_word(out_, flight.with_text ? request.script_->text() : request.script_->sha1());
     encode_word(out_, std::to_string(flight.keys));
     flight.for_each(
         [&](const OperationPtr& operation) { out_ += operation->request_.keys_.encoded(); });
-    out_ += request.shared_;
+    out_ += request.shared_->encoded;
     flight.for_each([&](const OperationPtr& operation) { out_ += operation->request_.bytes_; });
 }
 

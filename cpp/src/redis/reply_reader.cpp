@@ -69,7 +69,11 @@ std::span<char> ReplyReader::room() {
 Result<std::optional<Reply>> ReplyReader::next() {
     if (frames_.empty() && begin_ != end_ && buffer_[begin_] == ':' && !in_text_ && line_.empty() &&
         why_.empty()) {
-        if (auto integer = next_integer()) return integer;
+        if (const auto integer = take_integer()) {
+            std::optional<Reply> reply{std::in_place};
+            reply->value.emplace<std::int64_t>(*integer);
+            return reply;
+        }
     }
     std::optional<Reply> reply;
     try {
@@ -81,8 +85,18 @@ Result<std::optional<Reply>> ReplyReader::next() {
     return reply;
 }
 
-// An integer reply that stands at the front of the buffer as a whole: most replies to counters.
-std::optional<Reply> ReplyReader::next_integer() {
+// The integers of an array, but for its last element: most of what limiters get.
+void ReplyReader::take_integers(Frame& frame) {
+    while (frame.left > 1 && begin_ != end_ && buffer_[begin_] == ':') {
+        const auto value = take_integer();
+        if (!value) return;
+        frame.elements.emplace_back().value.emplace<std::int64_t>(*value);
+        --frame.left;
+    }
+}
+
+// An integer that stands at the front of the buffer as a whole: most replies to counters.
+std::optional<std::int64_t> ReplyReader::take_integer() {
     const char* const begin = buffer_.get() + begin_;
     const char* const end = buffer_.get() + end_;
     std::int64_t value = 0;
@@ -90,11 +104,14 @@ std::optional<Reply> ReplyReader::next_integer() {
     if (error != std::errc{} || end - stop < 2 || stop[0] != '\r' || stop[1] != '\n') return {};
     begin_ += static_cast<std::size_t>(stop + 2 - begin);
     searched_ = 0;
-    return Reply{value};
+    return value;
 }
 
 std::optional<Reply> ReplyReader::parse() {
     while (why_.empty()) {
+        if (!frames_.empty() && out_of_band_ == 0 && !in_text_ && line_.empty()) {
+            take_integers(frames_.back());
+        }
         std::optional<Reply> value;
         if (in_text_) {
             if (!take_text()) return {};

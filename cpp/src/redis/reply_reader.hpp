@@ -47,7 +47,8 @@ class ReplyReader {
         Kind kind;
     };
 
-    std::optional<Reply> next_integer();
+    void take_integers(Frame& frame);
+    std::optional<std::int64_t> take_integer();
     std::optional<Reply> parse();
     std::optional<std::string_view> take_line();
     std::optional<Reply> parse_line(std::string_view line);

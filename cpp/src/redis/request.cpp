@@ -18,8 +18,8 @@ std::string upper(std::string_view text) {
 
 }  // namespace
 
-Script::Script(std::string_view text, Kind kind, Fits fitting)
-    : text_(text), kind_(kind), fits_(fitting) {
+Script::Script(std::string_view text, Kind kind, Fits fitting, std::size_t row)
+    : text_(text), kind_(kind), fits_(fitting), row_(row) {
     unsigned char digest[SHA_DIGEST_LENGTH];
     SHA1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
     constexpr char kHexDigits[] = "0123456789abcdef";
@@ -29,14 +29,25 @@ Script::Script(std::string_view text, Kind kind, Fits fitting)
     }
 }
 
-Request::Keys::Keys(std::span<const std::string_view> keys) {
+SharedArguments::SharedArguments(std::span<const std::string_view> words) {
+    Words made{{}, words.size()};
+    encode_words(made.encoded, words);
+    words_ = std::make_shared<const Words>(std::move(made));
+}
+
+Request::Keys::Keys(std::span<const std::string_view> keys) : size_(keys.size()) {
     encode_words(encoded_, keys);
-    places_.reserve(keys.size());
+    if (size_ > 1) others_.reserve(size_ - 1);
     std::size_t at = 0;
-    for (const std::string_view key : keys) {
+    for (std::size_t i = 0; i < size_; ++i) {
         at = encoded_.find('\n', at) + 1;  // Behind "$", the size and the end of the line.
-        places_.push_back({at, key.size()});
-        at += key.size() + 2;
+        const Place place{at, keys[i].size()};
+        if (i == 0) {
+            first_ = place;
+        } else {
+            others_.push_back(place);
+        }
+        at += place.size + 2;
     }
 }
 
@@ -99,13 +110,18 @@ Request Request::add(std::string key, std::int64_t n) {
 Request Request::run(const Script& script, std::span<const std::string_view> keys,
                      std::span<const std::string_view> shared,
                      std::span<const std::string_view> arguments, Repeat repeat) {
+    return run(script, keys, SharedArguments{shared}, arguments, repeat);
+}
+
+Request Request::run(const Script& script, std::span<const std::string_view> keys,
+                     const SharedArguments& shared, std::span<const std::string_view> arguments,
+                     Repeat repeat) {
     Request request{Kind::script};
     request.name_ = "EVALSHA";
     request.repeat_ = repeat;
     request.script_ = &script;
     request.keys_ = Keys{keys};
-    encode_words(request.shared_, shared);
-    request.shared_count_ = shared.size();
+    request.shared_ = shared.words_;
     encode_words(request.bytes_, arguments);
     request.arguments_count_ = arguments.size();
     return request;

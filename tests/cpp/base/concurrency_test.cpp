@@ -1,13 +1,15 @@
-// Event, Random, ForkLocal, ForkAware and recent_steady_time: what threads and forks lean on.
+// Event, Random, ForkLocal, ForkAware, recent_steady_time and ShortLock: what threads and forks lean on.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/event.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/detail/base/recent_time.hpp>
+#include <hotcount/detail/base/short_lock.hpp>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -134,6 +136,50 @@ TEST(RecentSteadyTime, IsLessThanAMicrosecondOldAndNeverGoesBack) {
         ASSERT_GE(time, last);
         last = time;
     }
+}
+
+// Two numbers that only the lock keeps equal, and a holder that sleeps now and then, so that the
+// others do too.
+TEST(ShortLock, LetsOneThreadIn) {
+    constexpr int kThreads = 4;
+    constexpr int kTimes = 20'000;
+    ShortLock lock;
+    int first = 0;
+    int second = 0;
+    {
+        std::vector<std::jthread> threads;
+        threads.reserve(kThreads);
+        for (int thread = 0; thread < kThreads; ++thread) {
+            threads.emplace_back([&] {
+                for (int i = 0; i < kTimes; ++i) {
+                    const std::lock_guard guard(lock);
+                    ++first;
+                    if (i % 1'000 == 0) std::this_thread::sleep_for(100us);
+                    ASSERT_EQ(++second, first);
+                }
+            });
+        }
+    }
+    EXPECT_EQ(first, kThreads * kTimes);
+}
+
+TEST(ShortLock, WakesEverybodyWhoSleeps) {
+    ShortLock lock;
+    lock.lock();
+    std::atomic<int> served{0};
+    std::vector<std::jthread> threads;
+    threads.reserve(4);
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&] {
+            const std::lock_guard guard(lock);
+            ++served;
+        });
+    }
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(served, 0);
+    lock.unlock();
+    threads.clear();
+    EXPECT_EQ(served, 4);
 }
 
 }  // namespace

@@ -39,6 +39,23 @@ TEST_F(Table, FindsAKeyHoweverItIsParted) {
     EXPECT_EQ(entries_.find(named("limit:api:user"))->key(), "limit:api:user");
 }
 
+// Keys are compared by words: no byte may be passed over, whatever the length.
+TEST_F(Table, TellsKeysApartByEachByte) {
+    for (std::size_t size = 1; size <= 40; ++size) {
+        const std::string key(size, 'k');
+        insert(key, 1);
+        for (std::size_t at = 0; at < size; ++at) {
+            std::string other = key;
+            other[at] = 'j';
+            for (const std::size_t beginning : {std::size_t{0}, size / 2, size}) {
+                const HashedKey hashed{std::string_view{other}.substr(0, beginning),
+                                       std::string_view{other}.substr(beginning), named(key).hash};
+                ASSERT_EQ(entries_.find(hashed), nullptr) << size << ' ' << at;
+            }
+        }
+    }
+}
+
 TEST_F(Table, HoldsWhatAMapHoldsWhileItIsWalked) {
     std::mt19937 random(7);
     const auto any = [&](std::uint32_t below) {

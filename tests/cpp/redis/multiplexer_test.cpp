@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "multiplexer_fixture.hpp"
+#include "redis/scripts.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount::redis {
@@ -74,6 +75,49 @@ TEST_F(MultiplexerTest, CallsOfOneScriptWithTheSameSharedArgumentsTravelAsOne) {
     EXPECT_EQ(value(a), 10);
     EXPECT_TRUE(failed_with(outcome(b), ErrorCode::wrong_type));
     EXPECT_EQ(value(again), 30);
+}
+
+const Script kRows{"return rows", Script::Kind::combinable, is_some<is_integer>, 2};
+
+TEST_F(MultiplexerTest, AScriptMayAnswerSeveralCallsByARowOfIntegersForEach) {
+    const std::string_view keys[] = {"b", "c"};
+    const std::string_view arguments[] = {"2", "3"};
+    const auto one = run(kRows, "a", "1");
+    const auto two =
+        push(Request::run_many(kRows, 2, keys, std::array{std::string_view{"s"}}, arguments));
+    EXPECT_EQ(sent().size(), 1U);
+    reply(Reply{ReplyArray{of(10), of(11), of(20), of(21), of(30), of(31)}});
+    const auto row = [](const Reply& reply) {
+        std::vector<std::int64_t> numbers;
+        for (const Reply& number : std::get<ReplyArray>(reply.value)) {
+            numbers.push_back(std::get<std::int64_t>(number.value));
+        }
+        return numbers;
+    };
+    EXPECT_THAT(row(*outcome(one)), ElementsAre(10, 11));
+    const auto both = outcome(two);
+    const auto& answers = std::get<ReplyArray>(both->value);
+    ASSERT_EQ(answers.size(), 2U);
+    EXPECT_THAT(row(answers[0]), ElementsAre(20, 21));
+    EXPECT_THAT(row(answers[1]), ElementsAre(30, 31));
+}
+
+TEST_F(MultiplexerTest, RowsOfAnotherLengthOrWithAnErrorDoNotFit) {
+    for (const ReplyArray& wrong :
+         {ReplyArray{of(1), of(2), of(3)}, ReplyArray{of(1), of(2), of(3), of(4), of(5), of(6)},
+          ReplyArray{of(1), of(2), of(3), Reply{ReplyError{"WRONGTYPE no"}}}}) {
+        const auto one = run(kRows, "a", "1");
+        const auto two = run(kRows, "b", "1");
+        sent();
+        misfit(Reply{wrong});
+        EXPECT_TRUE(failed_with(outcome(one), ErrorCode::outcome_unknown));
+        EXPECT_TRUE(failed_with(outcome(two), ErrorCode::outcome_unknown));
+    }
+    // For one call there is an array.
+    const auto alone = run(kRows, "a", "1");
+    sent();
+    misfit(Reply{ReplyArray{of(1), of(2)}});
+    EXPECT_TRUE(failed_with(outcome(alone), ErrorCode::outcome_unknown));
 }
 
 TEST_F(MultiplexerTest, AScriptIsNotMovedPastAnAddToItsKey) {

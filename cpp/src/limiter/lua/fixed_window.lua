@@ -2,6 +2,8 @@
 -- rate {limit, period in microseconds, 0 for windows aligned to the epoch, 1 for those that begin with
 -- the first hit, 2 for such that INCREX counts}   kept the state "start used", or nothing
 local format, match, max, min = string.format, string.match, math.max, math.min
+-- The last state that was written: keys of one window that were used as often have equal ones.
+local last_start, last_used, last_state
 
 local function step(rate, kept, now, cost, take, charge_denied)
     local limit, period = rate[1], rate[2]
@@ -16,14 +18,18 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local admissible = cost <= limit
     local allowed = admissible and used + cost <= limit
     local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
-    if changed then used = max(min(used + cost, 2 * limit), 0) end
+    if changed then
+        used = max(min(used + cost, 2 * limit), 0)
+        if used ~= last_used or start ~= last_start then
+            -- %d: Lua would print a number this large with fewer digits.
+            last_start, last_used, last_state = start, used, format('%d %d', start, used)
+        end
+    end
     local retry_after = -1
     if allowed then
         retry_after = 0
     elseif admissible then
         retry_after = left
     end
-    -- %d: Lua would print a number this large with fewer digits.
-    local state = changed and format('%d %d', start, used)
-    return allowed, max(limit - used, 0), retry_after, used > 0 and left or 0, state
+    return allowed, max(limit - used, 0), retry_after, used > 0 and left or 0, changed and last_state
 end

@@ -1,6 +1,9 @@
 -- Decides by the generic cell rate algorithm: limiter/gcra.cpp in doubles.
 -- rate {limit, debt of one hit, debt paid back in a microsecond}   kept the state "at debt", or nothing
-local floor, format, match, max, min = math.floor, string.format, string.match, math.max, math.min
+-- Comparisons and x - x % 1 stand in the place of math.max and math.floor, which cost a call each.
+local format, match = string.format, string.match
+-- The last state that was written: keys that owed nothing get equal ones.
+local last_at, last_debt, last_state
 
 local function step(rate, kept, now, cost, take, charge_denied)
     local limit, token, refill = rate[1], rate[2], rate[3]
@@ -17,16 +20,31 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local admissible = cost <= limit
     local price = admissible and cost * token or 0
     local allowed = admissible and debt + price <= capacity
-    local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
-    if changed then debt = max(min(debt + price, 2 * capacity), 0) end
     local retry_after = -1
+    local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
+    if changed then
+        debt = debt + price
+        if debt > 2 * capacity then debt = 2 * capacity end
+        if debt < 0 then debt = 0 end
+    end
     if allowed then
         retry_after = 0
     elseif admissible then
-        retry_after = floor((debt + price - capacity + refill - 1) / refill) + at - now
+        local waits = (debt + price - capacity + refill - 1) / refill
+        retry_after = waits - waits % 1 + at - now
     end
-    local reset_after = debt > 0 and floor((debt + refill - 1) / refill) + at - now or 0
-    -- %d: Lua would print a number this large with fewer digits.
-    local state = changed and format('%d %d', at, debt)
-    return allowed, max(floor((capacity - debt) / token), 0), retry_after, reset_after, state
+    local remaining, reset_after = 0, 0
+    if debt < capacity then
+        remaining = (capacity - debt) / token
+        remaining = remaining - remaining % 1
+    end
+    if debt > 0 then
+        reset_after = (debt + refill - 1) / refill
+        reset_after = reset_after - reset_after % 1 + at - now
+    end
+    if changed and (debt ~= last_debt or at ~= last_at) then
+        -- %d: Lua would print a number this large with fewer digits.
+        last_at, last_debt, last_state = at, debt, format('%d %d', at, debt)
+    end
+    return allowed, remaining, retry_after, reset_after, changed and last_state
 end

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/memory/value.hpp>
 #include <new>
 #include <string>
@@ -42,12 +42,26 @@ class EntryTable {
         Entry entry{};
 
         std::string_view key() const { return {reinterpret_cast<const char*>(this + 1), size}; }
+        // Keys are short: a call of memcmp costs more than to compare them here.
+        static bool same_bytes(const char* bytes, std::string_view text) {
+            using Word = std::uint64_t;
+            const std::size_t left = text.size();
+            if (left < sizeof(Word)) {
+                return detail::load_some(bytes, left) == detail::load_some(text.data(), left);
+            }
+            const auto differ = [&](std::size_t at) {
+                return detail::load<Word>(bytes + at) != detail::load<Word>(text.data() + at);
+            };
+            for (std::size_t at = 0; at + sizeof(Word) < left; at += sizeof(Word)) {
+                if (differ(at)) return false;
+            }
+            return !differ(left - sizeof(Word));
+        }
         bool is(const HashedKey& other) const {
             if (hash != other.hash || size != other.size()) return false;
             const char* const text = reinterpret_cast<const char*>(this + 1);
-            return std::memcmp(text + other.beginning.size(), other.rest.data(),
-                               other.rest.size()) == 0 &&
-                   std::memcmp(text, other.beginning.data(), other.beginning.size()) == 0;
+            return same_bytes(text + other.beginning.size(), other.rest) &&
+                   same_bytes(text, other.beginning);
         }
     };
 
@@ -61,7 +75,7 @@ class EntryTable {
     std::size_t size() const { return entries_.size(); }
     /// Null when the key is absent.
     Node* find(const HashedKey& key) const {
-        Node* node = buckets_[bucket_of(key.hash)];
+        Node* node = buckets_.data()[bucket_of(key.hash)];
         while (node != nullptr && !node->is(key)) node = node->next;
         return node;
     }

@@ -24,6 +24,7 @@
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/base/recent_time.hpp>
+#include <hotcount/detail/base/short_lock.hpp>
 #include <hotcount/detail/memory/entry_table.hpp>
 #include <hotcount/result.hpp>
 #include <memory>
@@ -224,7 +225,7 @@ class ExpiringMap : ForkAware {
         for (const Hashed& key : places.keys_) shards.push_back(&shard_of(key));
         std::ranges::sort(shards);
         shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
-        std::vector<std::unique_lock<std::mutex>> locks;
+        std::vector<std::unique_lock<ShortLock>> locks;
         locks.reserve(shards.size());
         for (Shard* const shard : shards) locks.emplace_back(shard->mutex);
         auto result = visit(places);
@@ -283,21 +284,22 @@ class ExpiringMap : ForkAware {
     using Node = EntryTable::Node;
     // One cache line and more apart, so that busy shards do not slow each other down.
     struct alignas(64) Shard {
-        std::mutex mutex;
-        EntryTable entries;
-        std::size_t inserts{0};
-        // Written under the lock only.
-        std::atomic<std::uint64_t> swept{0};
+        // First what every hit of a limiter touches: one cache line.
+        ShortLock mutex;
         // No entry expires before this, so that a full store does not search itself in vain.
         SteadyTime next_expiry{SteadyTime::max()};
         // The same of what this round of the sweep has met, and of what changed meanwhile.
         SteadyTime round_expiry{SteadyTime::max()};
+        EntryTable entries;
+        std::size_t inserts{0};
+        // Written under the lock only.
+        std::atomic<std::uint64_t> swept{0};
     };
 
     Shard& shard_of(const Hashed& key) {
         // The map inside uses the low bits; the shard is chosen by high ones, so that the keys of a
         // shard still spread over its buckets.
-        return shards_[(key.hash >> 40) & shard_mask_];
+        return shards_.data()[(key.hash >> 40) & shard_mask_];
     }
     Entry* find_live(Shard& shard, const Hashed& key);
     struct Place {
@@ -305,10 +307,18 @@ class ExpiringMap : ForkAware {
         bool fresh;
     };
     // No entry if the key is absent. An expired one is made new where it stands.
-    Place find_or_renew(Shard& shard, const Hashed& key, std::optional<SteadyTime> at);
+    Place find_or_renew(Shard& shard, const Hashed& key, std::optional<SteadyTime> at) {
+        Node* const found = shard.entries.find(key);
+        if (found == nullptr) return Place{nullptr, false};
+        Entry& entry = found->entry;
+        if (!entry.expires_at || !entry.expired(at ? *at : now())) return Place{&entry, false};
+        renew(shard, entry);
+        return Place{&entry, true};
+    }
+    static void renew(Shard& shard, Entry& entry);
     // Of a key that is absent.
-    Result<Place> insert(Shard& shard, std::unique_lock<std::mutex>& lock, const Hashed& key);
-    Result<Place> find_or_insert(Shard& shard, std::unique_lock<std::mutex>& lock,
+    Result<Place> insert(Shard& shard, std::unique_lock<ShortLock>& lock, const Hashed& key);
+    Result<Place> find_or_insert(Shard& shard, std::unique_lock<ShortLock>& lock,
                                  const Hashed& key);
     Result<Entry*> insert_without_room(const Hashed& key);
     Error full(const Hashed& key);
