@@ -13,7 +13,7 @@ import hotcount
 import pytest
 from hotcount import aio, hit_all
 
-from tests.faults.proxy import FaultProxy
+from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.limiters import CHARGING
 from tests.support.servers import RedisServer
@@ -125,6 +125,36 @@ def test_a_process_that_dies_while_it_holds_has_taken_nothing(node: RedisServer)
             assert re.fullmatch(rb"!0,\d \d+ all-[^|,]+\|", direct.execute("GET", stored))
             # Holding and taking have the timeout each, and 10 s come to that.
             assert 0 < direct.execute("PTTL", stored) <= 130_000
+
+
+def test_a_commit_that_is_sent_again_late_in_the_timeout_is_taken_once(node: RedisServer) -> None:
+    timeout = 20.0
+    with (
+        FaultProxy(node.socket) as proxy,
+        node.redis(timeout=20) as direct,
+        hotcount.Redis(proxy.url, timeout=timeout) as store,
+    ):
+        direct.execute("FLUSHALL")
+        limiters = [hotcount.Limiter(store, TEN, name=f"late{n}") for n in range(2)]
+        looks = [hotcount.Limiter(direct, TEN, name=f"late{n}") for n in range(2)]
+        # The scripts are there, and what is remembered of it is not taken for the commits below.
+        assert hit_all([(limiter, "warm") for limiter in limiters])
+        direct.execute("FLUSHALL")
+        lost: set[bytes] = set()
+
+        def lose_the_reply_of_each_commit() -> None:
+            for key in set(direct.execute("KEYS", "*:commit.*")) - lost:
+                lost.add(key)
+                # It is sent again when nearly all of the timeout has passed.
+                left = direct.execute("PTTL", key) - int(timeout * 1000)
+                direct.execute("PEXPIRE", key, left)
+                proxy.cut_after(0, SERVER_TO_CLIENT)
+
+        proxy.before_each(lose_the_reply_of_each_commit)
+        decision = hit_all([(limiter, f"k{n}", 3) for n, limiter in enumerate(limiters)])
+        assert proxy.fired == len(lost) == 2
+        assert (decision.allowed, decision.remaining) == (True, 7)
+        assert [one.peek(f"k{n}").remaining for n, one in enumerate(looks)] == [7, 7]
 
 
 @pytest.mark.parametrize("policy", ["open", "closed", "local"])
