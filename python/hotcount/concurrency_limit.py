@@ -139,7 +139,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
             try:
                 self.release()
             except OutcomeUnknownError:
-                self.release()
+                self._owner._release_later(self.key, self._id)
 
 
 class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
@@ -167,11 +167,11 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
         timeout: seconds to wait, 0 or more; None waits for ever. When it has passed, the answer is
         a Place that is false, with the refusal in its decision; `with` raises LimitExceeded then.
         A waiter asks again after 5 ms at first and 100 ms at most; waiters are not a queue. Each
-        question has the store's timeout.
+        question has the store's timeout, so an error comes within both times together.
 
         DeadlineError, UnavailableError: nothing was taken. OutcomeUnknownError: the place may be
-        held until its lease ends; it was tried once to give it back. WrongTypeError: the key
-        holds something else. ConfigError and TypeError name a bad argument; nothing was sent.
+        held until its lease ends; a release that nobody waits for follows it. WrongTypeError: the
+        key holds something else. ConfigError and TypeError name a bad argument; nothing was sent.
 
         >>> import hotcount
         >>> exports = hotcount.ConcurrencyLimit("memory://", 1, lease=60)
@@ -188,7 +188,7 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
             except BaseException as error:
                 if may_be_applied(error):
                     with suppress(HotcountError):
-                        self._release(key, holder)
+                        self._release_later(key, holder)
                 raise
             pause = patience.pause(decision)
             if pause is None:
@@ -198,6 +198,12 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
     @native
     def _acquire(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> Decision:
         """Takes a place for this holder, or answers that all are held."""
+
+    @native
+    def _release_later(
+        self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None
+    ) -> None:
+        """Gives back what the holder may hold, and returns at once."""
 
     @native
     def _renew(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:

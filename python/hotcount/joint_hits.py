@@ -10,15 +10,30 @@ from typing import TypeVar, Union
 from hotcount._types import LimiterKey, Seconds
 from hotcount.errors import ConfigError
 from hotcount.limiter import Limiter, LimiterBase
+from hotcount.rate import Rates
 from hotcount.results import Decision
 
 AnyLimiter = TypeVar("AnyLimiter", bound=LimiterBase)
-Hit = tuple[AnyLimiter, LimiterKey, int]
-Hits = Iterable[Union[Hit[AnyLimiter], tuple[AnyLimiter, LimiterKey]]]
+Hit = tuple[AnyLimiter, LimiterKey, int, Union[Rates, None]]
+Hits = Iterable[
+    Union[
+        Hit[AnyLimiter],
+        tuple[AnyLimiter, LimiterKey, int],
+        tuple[AnyLimiter, LimiterKey],
+    ]
+]
+# A step's decision, and what answered each of its hits: 'allowed' for the store.
+Answer = tuple[Decision, tuple[str, ...]]
+# A hit that was taken, and by what.
+Taken = tuple[Hit[AnyLimiter], str]
 
 
-def hit_all(hits: Hits[Limiter], *, timeout: Seconds | None = None) -> Decision:
+def hit_all(
+    hits: Hits[Limiter], *, rate: Rates | None = None, timeout: Seconds | None = None
+) -> Decision:
     """Takes all hits or none: tuples of a limiter, a key and a cost, 1 where it is left out.
+
+    rate: as in Limiter.hit, for all hits; one may bring its own in a fourth place of its tuple.
 
     Hits on one Redis or one Memory object are one step: nobody sees a part of them, and over Redis
     they are one script in one round trip. Only where keys stand in several slots of a Redis Cluster
@@ -32,7 +47,7 @@ def hit_all(hits: Hits[Limiter], *, timeout: Seconds | None = None) -> Decision:
     over Redis, one after another. When a step refuses, or fails, what the steps before it took is
     given back (refund): others may see it taken meanwhile, and it stays taken if this process dies
     in between, or when giving back fails, which is raised. violated then names those of the first
-    step that refused.
+    step that refused. What on_error='local' took in this process is given back in this process.
 
     timeout: of each step, also of giving back, in seconds. Raises as Limiter.hit does; with
     OutcomeUnknownError the hits of one step may have been taken.
@@ -47,37 +62,46 @@ def hit_all(hits: Hits[Limiter], *, timeout: Seconds | None = None) -> Decision:
     ('everyone',)
     >>> user.peek("ben").remaining
     5
+    >>> hotcount.hit_all([(user, "eve", 6, "20/minute"), (everyone, "all")]).allowed
+    True
     """
-    groups = group_hits(hits, Limiter)
-    decisions: list[Decision] = []
+    groups = group_hits(hits, Limiter, rate)
+    answers: list[Answer] = []
     try:
         for group in groups:
-            decisions.append(group[0][0]._hit_all(group, timeout=timeout))
-            if not decisions[-1]:
+            answers.append(group[0][0]._hit_all(group, timeout=timeout))
+            if not answers[-1][0]:
                 break
     except BaseException:
-        _give_back(to_give_back(groups, decisions), timeout)
+        _give_back(to_give_back(groups, answers), timeout)
         raise
-    if not decisions[-1]:
-        _give_back(to_give_back(groups, decisions), timeout)
-    return merge_decisions(decisions)
+    if not answers[-1][0]:
+        _give_back(to_give_back(groups, answers), timeout)
+    return merge_decisions(answers)
 
 
-def _give_back(hits: list[Hit[Limiter]], timeout: Seconds | None) -> None:
+def _give_back(taken: list[Taken[Limiter]], timeout: Seconds | None) -> None:
     # Each is given back, also when that of another fails.
     with ExitStack() as stack:
-        for limiter, key, cost in hits:
-            stack.callback(limiter.refund, key, cost, timeout=timeout)
+        for (limiter, key, cost, rate), by in taken:
+            if by == "local":
+                stack.callback(limiter._refund_local, key, cost, rate=rate)
+            else:
+                stack.callback(limiter.refund, key, cost, rate=rate, timeout=timeout)
 
 
-def group_hits(hits: Hits[AnyLimiter], kind: type[AnyLimiter]) -> list[list[Hit[AnyLimiter]]]:
+def group_hits(
+    hits: Hits[AnyLimiter], kind: type[AnyLimiter], rate: Rates | None
+) -> list[list[Hit[AnyLimiter]]]:
     """The hits by the step that takes them; those that only look on, and refuse nothing, last."""
     groups: dict[object, list[Hit[AnyLimiter]]] = {}
     for index, hit in enumerate(hits):
         check_hit(index, hit, kind)
         joins = hit[0]._joins
         place = index if joins is None else ("store", joins)
-        groups.setdefault(place, []).append((hit[0], hit[1], hit[2] if len(hit) == 3 else 1))
+        cost = hit[2] if len(hit) > 2 else 1
+        own = hit[3] if len(hit) > 3 else None
+        groups.setdefault(place, []).append((hit[0], hit[1], cost, rate if own is None else own))
     if not groups:
         raise ConfigError("hit_all got 0 hits; it takes 1 to 100")
     if len(groups) == 1:
@@ -88,30 +112,31 @@ def group_hits(hits: Hits[AnyLimiter], kind: type[AnyLimiter]) -> list[list[Hit[
 
 
 def check_hit(index: int, hit: object, kind: type[LimiterBase]) -> None:
-    """TypeError for what is no tuple of a limiter, a key and perhaps a cost."""
-    if not isinstance(hit, tuple) or len(hit) not in (2, 3):
-        raise TypeError(f"hits[{index}] must be a tuple of a limiter, a key and a cost")
+    """TypeError for what is no tuple of a limiter, a key, and perhaps a cost and a rate."""
+    if not isinstance(hit, tuple) or len(hit) not in (2, 3, 4):
+        raise TypeError(f"hits[{index}] must be a tuple of a limiter, a key, a cost and a rate")
     if not isinstance(hit[0], kind):
         name = f"{kind.__module__.removesuffix('.limiter')}.{kind.__name__}"
         raise TypeError(f"hits[{index}] must begin with a {name}, not {type(hit[0]).__name__}")
 
 
 def to_give_back(
-    groups: list[list[Hit[AnyLimiter]]], decisions: list[Decision]
-) -> list[Hit[AnyLimiter]]:
+    groups: list[list[Hit[AnyLimiter]]], answers: list[Answer]
+) -> list[Taken[AnyLimiter]]:
     """What a refusal undoes: nothing of limiters that look on, which may have taken nothing, and
-    nothing of a store that was away, which has taken nothing."""
+    nothing where on_error='open' has answered, which takes nothing."""
     return [
-        hit
-        for group, decision in zip(groups, decisions)
-        if decision and decision.reason not in ("open", "local")
-        for hit in group
-        if not hit[0].shadow
+        (hit, by)
+        for group, (decision, answered_by) in zip(groups, answers)
+        if decision
+        for hit, by in zip(group, answered_by)
+        if not hit[0].shadow and by != "open"
     ]
 
 
-def merge_decisions(decisions: list[Decision]) -> Decision:
+def merge_decisions(answers: list[Answer]) -> Decision:
     """The one that says most, for all; a refusal, which is the last, for itself."""
+    decisions = [decision for decision, _ in answers]
     if len(decisions) == 1 or not decisions[-1]:
         return decisions[-1]
     most = min(decisions, key=lambda one: (one.reason != "shadow", one.remaining))

@@ -97,18 +97,23 @@ class LimiterBase(Handle):
         refund() and block() in this process are seen at once; what other processes do is not. Not
         with charge_denied. A Database takes no on_error, deny_cache or increx. lease: how many hits
         of a key this object takes from a Redis or a Database at once, 0 to 1 million, to spend them
-        without asking; 0 and 1 are none. The store counts them when they are taken: for each object
-        up to lease - 1 more than the algorithm admits may pass in an interval, with a fixed_window
-        of one rate none. What is held ends with that window, or with the shortest period, and is
-        not given back. remaining is what the store had left when it was last asked, and what is
-        held. For the algorithms of refund, not with charge_denied nor shadow; a Memory takes none.
-        op_keep: seconds that hit remembers an op_id, 1 or more. increx, for 'fixed_window' with
-        align='first' over Redis: where a server has INCREX (Redis 8.8, Valkey 9.2) it counts hits
-        of cost 1. It takes one rate of whole milliseconds and no charge_denied. Releases without it
-        answer WrongTypeError for such keys.
+        without asking; 0 and 1 are none. (It is a number of hits; the lease of reserve is seconds.)
+        The store counts them when they are taken: for each object up to lease - 1 more than the
+        algorithm admits may pass in an interval, with a fixed_window of one rate none. What is held
+        ends with that window, or with the shortest period, and is not given back. remaining is what
+        the store had left when it was last asked, and what is held. For the algorithms of refund,
+        not with charge_denied nor shadow; a Memory takes none. op_keep: seconds that hit remembers
+        an op_id, 1 or more. increx, for 'fixed_window' with align='first' over Redis: where a
+        server has INCREX (Redis 8.8, Valkey 9.2) it counts hits of cost 1. It takes one rate of
+        whole milliseconds and no charge_denied. Releases without it answer WrongTypeError for such
+        keys.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
+
+    @native
+    def _refund_local(self, key: LimiterKey, n: int, *, rate: Rates | None = None) -> None:
+        """Gives back what on_error='local' has taken in this process."""
 
     def limit(
         self,
@@ -214,9 +219,12 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
     @native
     def _hit_all(
-        self, hits: Sequence[tuple[LimiterBase, LimiterKey, int]], *, timeout: Seconds | None = None
-    ) -> Decision:
-        """The hits of one store, all or none."""
+        self,
+        hits: Sequence[tuple[LimiterBase, LimiterKey, int, Rates | None]],
+        *,
+        timeout: Seconds | None = None,
+    ) -> tuple[Decision, tuple[str, ...]]:
+        """The hits of one store, all or none; and what answered each, 'allowed' for the store."""
 
     @native
     def hit(
@@ -360,8 +368,9 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     ) -> Reservation:
         """Holds n, 1 or more, until commit(actual), cancel() or the end of the lease.
 
-        Others find it taken; only what is committed is charged. lease: seconds, 0.001 to 366 days.
-        See Reservation. Raises as hit does.
+        Others find it taken; only what is committed is charged. lease: for how many seconds it is
+        held at most, 0.001 to 366 days; it is no number of hits, as the limiter's own lease is. See
+        Reservation. Raises as hit does, within the timeout.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "5000/minute")

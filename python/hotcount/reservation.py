@@ -80,6 +80,17 @@ class Reserving(Handle):
         """Holds n for the id."""
 
     @native
+    def _cancel_later(
+        self,
+        key: LimiterKey,
+        id: str,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Ends what is held, and returns at once."""
+
+    @native
     def _commit(
         self,
         key: LimiterKey,
@@ -110,9 +121,9 @@ class Reservation(ReservationBase[Reserving]):
     For 'gcra', the buckets, 'fixed_window' and 'sliding_window', over Memory and Redis; another
     limiter is a ConfigError. Until it ends, it is as if n were taken; when it ends, what was used
     is taken. A key has up to 1,000 reservations; more are refused until a lease ends. Limiter.reset
-    forgets them. After OutcomeUnknownError of reserve() it may be held until the lease ends; it was
-    tried once to cancel it. Where on_error has answered in place of a store that was away, nothing
-    is held; commit() and cancel() then take nothing and ask nobody.
+    forgets them. After OutcomeUnknownError of reserve() it may be held until the lease ends; a
+    cancel that nobody waits for follows it. Where on_error has answered in place of a store that
+    was away, nothing is held; commit() and cancel() then take nothing and ask nobody.
 
     In a `with` block commit(actual) says what was used. A block that ends without it commits what
     was reserved; one that raises cancels. LimitExceeded is raised in place of the block where it is
@@ -140,7 +151,9 @@ class Reservation(ReservationBase[Reserving]):
         reserved, or the lease has ended. It is taken all the same, up to twice the limit, as
         charge_denied does. op_id, 1 to 1,000 bytes: it is taken once; a repeat for the key within
         the limiter's op_keep returns the first decision and takes nothing, so the call may be
-        repeated after any error. timeout: seconds, more than 0; None is the store's.
+        repeated after any error. It may be a repeat by another reservation of the key, as when
+        the work is done anew: that one is ended then, and takes nothing; the op_id names the work,
+        not the reservation. timeout: seconds, more than 0; None is the store's.
 
         LimitExceeded: it is a refusal. ConfigError: it was committed or cancelled already.
         DeadlineError, UnavailableError: nothing was taken; do it again. OutcomeUnknownError: it may
@@ -211,6 +224,6 @@ def reserve_now(
     except BaseException as error:
         if may_be_applied(error):
             with suppress(HotcountError):
-                limiter._cancel(key, id, rate=rate, timeout=timeout)
+                limiter._cancel_later(key, id, rate=rate, timeout=timeout)
         raise
     return Reservation(limiter, key, n, id, rate, decision)

@@ -98,6 +98,41 @@ def test_a_refusal_spends_nothing_on_any_store(
     asyncio.run(program())
 
 
+def test_a_rate_of_the_call_and_of_a_hit_is_the_state_that_hit_has_at_it(
+    limit_store: Union[Store, hotcount.Database],
+) -> None:
+    one = hotcount.Limiter(limit_store, TEN, name="one")
+    other = hotcount.Limiter(limit_store, FIVE, name="other")
+    large = hotcount.Rate.parse("30/300 days")
+    hits: list[Any] = [(one, "k", 4), (other, "k", 4, large)]
+    assert hit_all(hits, rate="20/300 days; 25/360 days").remaining == 16
+    refused = hit_all(hits, rate="7/300 days")
+    assert refused.allowed
+    refused = hit_all(hits, rate="7/300 days")
+    assert (refused.allowed, refused.violated, refused.limit) == (False, ("one",), 7)
+    assert one.peek("k", rate="20/300 days; 25/360 days").remaining == 16
+    assert one.peek("k", rate="7/300 days").remaining == 3
+    assert other.peek("k", rate=large).remaining == 22
+    # At the limiters' own rates nothing was taken. Equal keys at two rates are two.
+    assert hit_all([(one, "k", 10, None), (one, "k", 3, "7/300 days"), (other, "k", 5)])
+
+    async def program() -> None:
+        pair = [aio.Limiter(limit_store, FIVE, name=f"aio{i}") for i in range(2)]
+        own: list[Any] = [(pair[0], "k", 2), (pair[1], "k", 2, "3/300 days")]
+        assert (await aio.hit_all(own, rate=large)).remaining == 1
+        assert (await aio.hit_all(own, rate=large)).violated == ("aio1",)
+        assert (await pair[0].peek("k", rate=large)).remaining == 28
+        assert (await pair[0].peek("k")).remaining == 5
+
+    asyncio.run(program())
+    for bad, error in (("no rate", hotcount.ConfigError), (5, TypeError)):
+        rate: Any = bad
+        with pytest.raises(error):
+            hit_all([(one, "k")], rate=rate)
+        with pytest.raises(error):
+            hit_all([(one, "k", 1, rate)])
+
+
 def test_denied_hits_are_charged_nothing_on_any_store(
     limit_store: Union[Store, hotcount.Database],
 ) -> None:
@@ -241,14 +276,15 @@ def test_a_key_that_holds_something_else_or_is_denied_lets_nothing_be_taken(
     url = redis_server.url.replace("://", f"://{user}:pw@")
     with hotcount.Redis(url, prefix=prefix, timeout=20) as poor:
         pair = [hotcount.Limiter(poor, FIVE, name=name) for name in ("one", "other")]
-        with pytest.raises(hotcount.PermissionDeniedError):
+        with pytest.raises(hotcount.PermissionDeniedError, match="limit:other:"):
             hit_all([(pair[0], "k"), (pair[1], "k")])
     redis.execute("ACL", "DELUSER", user)
     for foreign in (["SET", key, "x"], ["RPUSH", key, "x"]):
         redis.execute("DEL", key)
         redis.execute(*foreign)
-        with pytest.raises(hotcount.WrongTypeError):
+        with pytest.raises(hotcount.WrongTypeError, match="limit:other:") as raised:
             hit_all([(one, "k"), (other, "k")])
+        assert raised.value.key == key.decode()
     assert one.peek("k").remaining == 4
 
 
@@ -287,6 +323,7 @@ def test_aio_takes_the_same(counter_store: Store, redis_server: RedisServer) -> 
 def test_what_are_no_hits_is_refused() -> None:
     limiter = hotcount.Limiter("memory://", FIVE)
     wrong: list[Any] = [[limiter], [(limiter,)], [(limiter, "k", 1, 1)], [("k", limiter)], 5]
+    wrong += [[(limiter, "k", 1, None, None)]]
     wrong += [[(limiter, 5)], [(limiter, "k", "1")], [(aio.Limiter("memory://", FIVE), "k")]]
     for hits in wrong:
         with pytest.raises(TypeError):

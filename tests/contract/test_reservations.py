@@ -249,6 +249,25 @@ def test_a_commit_with_an_op_id_is_taken_once(limiter: hotcount.Limiter) -> None
             limiter.reserve("k", 1).commit(op_id=bad)
 
 
+def test_work_that_is_done_anew_is_committed_once_and_holds_nothing(
+    limiter: hotcount.Limiter,
+) -> None:
+    first = limiter.reserve("k", 5, lease=LONG)
+    again = limiter.reserve("k", 4, lease=LONG)
+    beside = limiter.reserve("k", 1, lease=LONG)
+    assert first.commit(3, op_id="order:7").remaining == 2
+    # The op_id names the work, whichever reservation was made for it.
+    assert again.commit(4, op_id="order:7").remaining == 2, "as it was then"
+    assert remaining(limiter) == 6, "3 were used, and 1 is held"
+    with pytest.raises(hotcount.ConfigError, match="already"):
+        again.commit(4, op_id="order:8")
+    assert beside.commit(0).remaining == 7
+    late = limiter.reserve("k", 7, lease=LONG)
+    limiter.reset("k")
+    assert late.commit(7, op_id="order:7").remaining == 2
+    assert remaining(limiter) == 10
+
+
 def test_in_a_loop_a_commit_with_an_op_id_is_taken_once(counter_store: Store) -> None:
     limiter = aio.Limiter(counter_store, TEN)
 

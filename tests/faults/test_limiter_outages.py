@@ -15,6 +15,7 @@ import hotcount
 import pytest
 from hotcount import aio, hit_all
 
+from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
 from tests.support.resp_server import RespServer, ScriptedServer
 from tests.support.servers import RedisServer, free_port
@@ -251,6 +252,61 @@ def test_policies_that_differ_answer_together_each_for_itself(own_redis: RedisSe
     with pytest.raises(hotcount.UnavailableError):
         hit_all([(local, "other", 1), (hotcount.Limiter(store, "2/300 days"), "other", 1)])
     assert local.peek("other").remaining == 1
+
+
+def test_a_refusal_of_another_store_gives_back_what_was_counted_here(
+    own_redis: RedisServer,
+) -> None:
+    store = own_redis.redis(timeout=0.3)
+    memory = hotcount.Memory()
+    own_redis.kill()
+    local = hotcount.Limiter(store, "10/300 days", name="local", on_error="local")
+    free = hotcount.Limiter(store, "10/300 days", name="free", on_error="open")
+    tight = hotcount.Limiter(memory, "2/300 days", name="tight")
+    hits: list[Any] = [(local, "k", 3), (local, "k", 4, "9/300 days"), (free, "k", 3)]
+    assert hit_all([*hits, (tight, "k", 2)])
+    assert hit_all([*hits, (tight, "k", 1)]).violated == ("tight",)
+    assert local.peek("k").remaining == 7
+    assert local.peek("k", rate="9/300 days").remaining == 5
+    with pytest.raises(hotcount.ConfigError, match="key"):
+        hit_all([*hits, (tight, "")])
+    assert local.peek("k").remaining == 7
+
+    async def program() -> None:
+        here = aio.Limiter(store, "10/300 days", name="local", on_error="local")
+        there = aio.Limiter(memory, "2/300 days", name="tight")
+        assert not await aio.hit_all([(here, "k", 3), (there, "k", 1)])
+        assert (await here.peek("k")).remaining == 7
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_what_a_late_reserve_holds_is_let_go_of_when_a_policy_answered_it(
+    own_redis: RedisServer, direct: hotcount.Redis, is_awaited: bool
+) -> None:
+    looks = hotcount.Limiter(direct, "10/300 days")
+    with (
+        FaultProxy(own_redis.socket) as proxy,
+        hotcount.Redis(proxy.url, timeout=0.3, silence_limit=20) as store,
+    ):
+        limiter = hotcount.Limiter(store, "10/300 days", on_error="open")
+        eventually(lambda: limiter.hit("other").reason == "allowed")
+
+        async def reserve() -> hotcount.Decision:
+            awaited = aio.Limiter(store, "10/300 days", on_error="open")
+            await awaited.hit("other")
+            proxy.hold()
+            return (await awaited.reserve("k", 4, lease=3600)).decision
+
+        if is_awaited:
+            decision = asyncio.run(reserve())
+        else:
+            proxy.hold()
+            decision = limiter.reserve("k", 4, lease=3600).decision
+        assert decision.reason == "open"
+        proxy.heal()
+        eventually(lambda: looks.peek("k").remaining == 10)
 
 
 def test_without_a_policy_the_outage_is_an_error(own_redis: RedisServer) -> None:

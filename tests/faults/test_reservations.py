@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import hotcount
@@ -81,6 +82,36 @@ def test_a_reserve_of_unknown_outcome_holds_nothing(own_redis: RedisServer) -> N
             limiter.reserve("k", 4, lease=LONG)
         looks = hotcount.Limiter(direct, TEN)
         eventually(lambda: looks.peek("k").remaining == 10)
+
+
+def test_who_gets_no_answer_waits_for_one_timeout_and_leaves_nothing_held(
+    own_redis: RedisServer,
+) -> None:
+    timeout = 1.0
+    with (
+        FaultProxy(own_redis.socket) as proxy,
+        own_redis.redis(timeout=20) as direct,
+        hotcount.Redis(proxy.url, timeout=timeout, silence_limit=20) as redis,
+    ):
+        limiter = hotcount.Limiter(redis, TEN)
+        places = hotcount.ConcurrencyLimit(redis, 1, lease=LONG)
+        limiter.hit("other")
+        places.acquire("other")
+        proxy.hold()
+        calls: list[Callable[[], object]] = [
+            lambda: limiter.reserve("k", 4, lease=LONG),
+            lambda: places.acquire("k"),
+        ]
+        for call in calls:
+            began = time.monotonic()
+            with pytest.raises(hotcount.OutcomeUnknownError):
+                call()
+            # Twice that would be a second wait, for the end of what may be held.
+            assert time.monotonic() - began < 1.8 * timeout
+        proxy.heal()
+        looks = hotcount.Limiter(direct, TEN)
+        eventually(lambda: looks.peek("k").remaining == 10)
+        eventually(lambda: direct.execute("EXISTS", "concurrency:default:k") == 0)
 
 
 @pytest.mark.parametrize("algorithm", ["gcra", "fixed_window", "sliding_window"])

@@ -238,7 +238,7 @@ struct LimiterOptions {
     std::int64_t deny_cache{0};
     static constexpr std::int64_t kMaxLease = 1'000'000;
     /// How many hits of a key this limiter takes from the store at once, to spend them without asking;
-    /// 0 and 1: none. The store counts them when they are taken, so at most lease - 1 more than the
+    /// 0 and 1: none. (The lease of reserve() is a time.) The store counts them when they are taken, so at most lease - 1 more than the
     /// algorithm admits pass in any interval for each limiter object that takes leases; with a
     /// fixed_window of one rate none do. What is held ends with that window, with the shortest period,
     /// and with the process: it is not given back. For Redis and databases and the algorithms of
@@ -343,9 +343,13 @@ class Limiter {
                             Timeout timeout = {});
     /// The same, once per op_id (1 to 1,000 bytes, of a UUIDv7 as in hit_once()) and key: a repeat
     /// within op_keep returns the first decision, as it was then, and takes nothing. So it may be
-    /// called again after any error, and a lost reply is.
+    /// called again after any error, and a lost reply is. It may be another reservation's, as when the
+    /// work is done once more: that one is ended, and nothing is taken for it.
     Result<Decision> commit_once(std::string_view key, std::string_view id, std::int64_t used,
                                  std::string_view op_id, Timeout timeout = {});
+    /// Gives back what OutagePolicy::local has taken in this process, as refund() does at the store;
+    /// without that policy it does nothing. For JointDecision::answered_by.
+    Result<void> refund_local(std::string_view key, std::int64_t n);
     /// Ends what is held for the id and takes nothing; may be repeated.
     Result<Decision> cancel(std::string_view key, std::string_view id, Timeout timeout = {});
     /// This limiter at other rates, for rates that callers bring: their plan's, their own. All of one
@@ -441,7 +445,7 @@ class Limiter {
 
 /// One of the hits of hit_all().
 struct LimitedHit {
-    std::shared_ptr<Limiter> limiter;
+    std::shared_ptr<Limiter> limiter;  ///< With Limiter::with_rates() at a rate of this hit.
     std::string key;
     std::int64_t cost{1};
 };
@@ -452,6 +456,8 @@ struct JointDecision {
     Decision decision;
     std::shared_ptr<const Limiter> limiter;  ///< Which one that is.
     std::vector<std::string> violated;       ///< The names of those that refused.
+    /// What answered each hit, in the order of the hits: open, closed, local, or allowed for the store.
+    std::vector<Reason> answered_by;
 };
 
 /// Takes all hits or none, in one step: nobody sees a part of them, and a refused one spends nothing of

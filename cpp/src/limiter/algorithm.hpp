@@ -163,6 +163,8 @@ class LimiterBackend {
                               Completion<std::vector<Outcome>>) {}
     /// Itself, or what speaks to the store for it.
     virtual LimiterBackend& innermost() { return *this; }
+    /// Gives back what a policy has taken in this process while the store was away.
+    virtual Result<void> refund_local(const std::string&, std::int64_t) { return {}; }
     /// What decides while the store is away; null: nobody.
     virtual const OutageAnswers* stand_in() const { return nullptr; }
     /// How a call on this store waits.

@@ -52,6 +52,7 @@ class JointCall {
 
     std::vector<JointHit> hits_{};  // No two of one key.
     std::vector<std::shared_ptr<Limiter>> limiters_{};
+    std::vector<std::size_t> places_{};  // For each hit that was given, which of hits_ it is.
 };
 
 Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
@@ -68,6 +69,7 @@ Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
         HOTCOUNT_TRY(limiter.check(hit.cost, {}));
         HOTCOUNT_TRY_ASSIGN(std::string name, limiter.full(hit.key));
         const auto [place, is_new] = places.try_emplace(name, joint.hits_.size());
+        joint.places_.push_back(place->second);
         if (limiter.joins() != first.joins() ||
             (is_new && !joint.hits_.empty() && limiter.backend_->joins() == nullptr)) {
             return refuse(
@@ -111,6 +113,9 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
     outcome.remaining = remaining;
     outcome.reset_after_us = reset_after;
     joint.limiter = limiters_[most];
+    for (const std::size_t place : places_) {
+        joint.answered_by.push_back(outcomes[place].instead);
+    }
     joint.decision = to_decision(outcome, joint.limiter->options().rates, hits_[most].looks_on);
     return joint;
 }
@@ -256,7 +261,20 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         answers_[i]->retry_after_us = 0;
     }
 
+    // What policies of this process have taken is not held at a store.
+    void give_back_local() {
+        for (std::size_t i = 0; i < answers_.size(); ++i) {
+            if (!answers_[i] || !answers_[i]->allowed) continue;
+            if (answers_[i]->instead != Reason::local) continue;
+            const JointHit& hit = joint_.hits_[i];
+            // In memory, of what was just taken there.
+            (void)hit.backend->refund_local(hit.key, hit.cost);
+            answers_[i]->remaining += hit.cost;
+        }
+    }
+
     void finish() {
+        if (!taken_) give_back_local();
         const auto failed = std::ranges::find_if(answers_, [](const auto& one) { return !one; });
         if (failed == answers_.end()) {
             std::vector<Outcome> outcomes;

@@ -35,27 +35,34 @@ void LimiterBackend::hit_once(const std::string&, std::int64_t, const OnceOnly&,
 
 void JointInMemory::hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                              const AsyncCall&, Completion<Outcome> done) {
-    done(remember(key, op_key(key, once.op_id), once, cost,
-                  [&](auto& places) { return take_once(places, key, cost); }));
+    done(remember(
+        key, op_key(key, once.op_id), once, cost,
+        [&](auto& places) { return take_once(places, key, cost); }, [](const memory::Entry*) {}));
 }
 
 void JointInMemory::commit(const std::string& key, std::string_view id, std::int64_t used,
                            const OnceOnly* once, const AsyncCall&, Completion<Outcome> done) {
     if (once == nullptr) return done(settle(key, id, used));
-    done(remember(key, commit_op_key(key, once->op_id), *once, std::min(used, limit_),
-                  [&](auto& places) { return settle_once(places, key, id, used); }));
+    done(remember(
+        key, commit_op_key(key, once->op_id), *once, std::min(used, limit_),
+        [&](auto& places) { return settle_once(places, key, id, used); },
+        [&](memory::Entry* entry) {
+            // It may be another reservation than the first commit's: it holds no longer.
+            if (entry != nullptr) (void)end_in(key, entry, false, id, 0);
+        }));
 }
 
-template <class Apply>
+template <class Apply, class Repeat>
 Result<Outcome> JointInMemory::remember(const std::string& key, const Result<std::string>& beside,
-                                        const OnceOnly& once, std::int64_t cost,
-                                        const Apply& apply) {
+                                        const OnceOnly& once, std::int64_t cost, const Apply& apply,
+                                        const Repeat& repeat) {
     if (!beside) return beside.error();
     const std::string_view keys[] = {key, *beside};
     return store_->visit_all(keys, [&](auto& places) -> Result<Outcome> {
         if (memory::Entry* const known = places.find(1)) {
             const auto* const hit = known->template as<RememberedHit>(false);
             if (hit == nullptr) return no_limit_state(*beside);
+            repeat(places.find(0));
             return hit->outcome;
         }
         const std::chrono::milliseconds now{law_now() / 1000};

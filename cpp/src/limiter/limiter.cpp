@@ -228,6 +228,12 @@ Result<std::int64_t> Limiter::refund(std::string_view key, std::int64_t n, Timeo
     return outcome.remaining;
 }
 
+Result<void> Limiter::refund_local(std::string_view key, std::int64_t n) {
+    HOTCOUNT_TRY(check_refund(n));
+    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
+    return backend_->refund_local(name, n);
+}
+
 Result<void> Limiter::block(std::string_view key, Duration duration, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::int64_t us, check_block(duration));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));

@@ -87,10 +87,11 @@ class JointInMemory : public MemoryLimiterBackend {
                                    std::string_view id, std::int64_t used) const = 0;
 
   private:
-    // Applies once per op_id, which is remembered at `beside`.
-    template <class Apply>
+    // Applies once per op_id, which is remembered at `beside`; else repeats, with the key's entry.
+    template <class Apply, class Repeat>
     Result<Outcome> remember(const std::string& key, const Result<std::string>& beside,
-                             const OnceOnly& once, std::int64_t cost, const Apply& apply);
+                             const OnceOnly& once, std::int64_t cost, const Apply& apply,
+                             const Repeat& repeat);
     Result<Outcome> settle(const std::string& key, std::string_view id, std::int64_t used);
     template <class Places>
     Result<Outcome> settle_once(Places& places, const std::string& key, std::string_view id,

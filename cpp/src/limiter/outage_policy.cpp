@@ -240,8 +240,23 @@ class PolicyBackend final : public WrappedBackend {
     void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
                  const AsyncCall& call, Completion<Outcome> done) override {
         ask(key, n, call, std::move(done), [&](Completion<Outcome> answered) {
-            backend_->reserve(key, n, id, lease_us, call, std::move(answered));
+            const AsyncCall later{is_of_loop(call) ? call.channel : nullptr, call.timeout, nullptr};
+            backend_->reserve(key, n, id, lease_us, call,
+                              [store = backend_, key, id = std::string{id}, later,
+                               answered = std::move(answered)](Result<Outcome> held) {
+                                  // The policy answers in its place: nobody would end what it holds.
+                                  if (!held && held.error().code == ErrorCode::outcome_unknown) {
+                                      store->commit(key, id, 0, nullptr, later,
+                                                    [](const Result<Outcome>&) {});
+                                  }
+                                  answered(std::move(held));
+                              });
         });
+    }
+
+    Result<void> refund_local(const std::string& key, std::int64_t n) override {
+        if (answers_->local) HOTCOUNT_TRY(answers_->local->decide(key, -n, Take::all, {}, {}));
+        return {};
     }
 
     // What sets or shows a state is no decision: no policy can answer it.
@@ -265,8 +280,7 @@ class PolicyBackend final : public WrappedBackend {
              Completion<Outcome> done, const Start& start) {
         const std::uint64_t phase = answers_->outage->phase();
         // A probe is not waited for, although the call is.
-        const bool waits = call.channel == &answers_->client->waiting();
-        redis::Channel& asked = channel(waits ? AsyncCall{} : call);
+        redis::Channel& asked = channel(call);
         if (auto instead = answers_->decide_if_away(phase, asked, key, cost, Take::all, {})) {
             return done(std::move(*instead));
         }
@@ -279,10 +293,11 @@ class PolicyBackend final : public WrappedBackend {
         });
     }
     // A loop's own connection must come back before the loop's calls can: it is the one to ask.
+    bool is_of_loop(const AsyncCall& call) const {
+        return call.channel != nullptr && call.channel != &answers_->client->waiting();
+    }
     redis::Channel& channel(const AsyncCall& call) const {
-        const bool is_of_loop =
-            call.channel != nullptr && call.channel != &answers_->client->waiting();
-        return is_of_loop ? *call.channel : answers_->client->without_waiting();
+        return is_of_loop(call) ? *call.channel : answers_->client->without_waiting();
     }
     std::vector<Result<Outcome>> decide_many(std::uint64_t phase, redis::Channel& channel,
                                              std::span<const std::string> keys,

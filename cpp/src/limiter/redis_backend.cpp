@@ -225,7 +225,9 @@ class ScriptBackend final : public RedisLimiterBackend {
                       Completion<std::vector<Outcome>> done) override {
         std::vector<std::string> words{""};
         std::vector<std::string_view> keys;
+        std::vector<std::string> names;
         for (const JointHit& hit : hits) {
+            names.push_back(hit.key);
             const auto& backend = static_cast<const ScriptBackend&>(hit.backend->innermost());
             keys.push_back(hit.key);
             words.emplace_back(backend.step_name_);
@@ -236,17 +238,23 @@ class ScriptBackend final : public RedisLimiterBackend {
         }
         const std::vector<std::string_view> arguments(words.begin(), words.end());
         submit(redis::Request::run(joint_script(), keys, {}, arguments), call,
-               [server = server(), key = std::string{keys.front()}, count = keys.size(),
+               [server = server(), names = std::move(names),
                 done = std::move(done)](const Result<redis::Reply>& reply) {
-                   if (!reply) return done(about_limit(key, reply.error()));
-                   std::vector<Outcome> outcomes;
+                   if (!reply) return done(about_limit(names.front(), reply.error()));
                    const auto* const all = std::get_if<redis::ReplyArray>(&reply->value);
-                   for (std::size_t i = 0; all != nullptr && i < all->size(); ++i) {
-                       auto outcome = to_outcome(server, (*all)[i]);
+                   if (all == nullptr || all->size() != names.size())
+                       return done(strange_reply(server));
+                   for (std::size_t i = 0; i < names.size(); ++i) {
+                       const auto* const error = std::get_if<redis::ReplyError>(&(*all)[i].value);
+                       if (error == nullptr) continue;
+                       return done(about_limit(names[i], redis::to_error(*error, server)));
+                   }
+                   std::vector<Outcome> outcomes;
+                   for (const redis::Reply& one : *all) {
+                       auto outcome = to_outcome(server, one);
                        if (!outcome) return done(std::move(outcome).error());
                        outcomes.push_back(*outcome);
                    }
-                   if (outcomes.size() != count) return done(strange_reply(server));
                    done(std::move(outcomes));
                });
     }

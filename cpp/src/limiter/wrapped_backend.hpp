@@ -59,6 +59,9 @@ class WrappedBackend : public LimiterBackend {
     AsyncCall waiting(Timeout timeout) const override { return backend_->waiting(timeout); }
     const void* joins() const override { return backend_->joins(); }
     LimiterBackend& innermost() override { return backend_->innermost(); }
+    Result<void> refund_local(const std::string& key, std::int64_t n) override {
+        return backend_->refund_local(key, n);
+    }
     const OutageAnswers* stand_in() const override { return backend_->stand_in(); }
     Result<void> check_async() const override { return backend_->check_async(); }
     std::optional<OutageEvent> next_outage_event() override {

@@ -60,7 +60,8 @@ class Place(PlaceBase["ConcurrencyLimit"]):
             try:
                 await self.release()
             except OutcomeUnknownError:
-                await self.release()
+                # This one nobody waits for.
+                _ = self._owner._release(self.key, self._id)
 
 
 class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):

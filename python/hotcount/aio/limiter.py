@@ -44,9 +44,12 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
 
     @native
     async def _hit_all(
-        self, hits: Sequence[tuple[LimiterBase, LimiterKey, int]], *, timeout: Seconds | None = None
-    ) -> Decision:
-        """The hits of one store, all or none."""
+        self,
+        hits: Sequence[tuple[LimiterBase, LimiterKey, int, Rates | None]],
+        *,
+        timeout: Seconds | None = None,
+    ) -> tuple[Decision, tuple[str, ...]]:
+        """The hits of one store, all or none; and what answered each, 'allowed' for the store."""
 
     @native
     async def hit(

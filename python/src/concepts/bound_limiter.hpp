@@ -177,10 +177,16 @@ class BoundLimiter final : public Bound<Limiter> {
         const LimiterOptions& options = joint.limiter->options();
         const Decision& decision = joint.decision;
         const Rate& rate = options.rates[decision.rate];
-        return decision_class.make(decision.allowed, decision.limit, decision.remaining,
-                                   decision.retry_after, decision.reset_after,
-                                   name_of(decision.reason), options.name, Duration{rate.period},
-                                   joint.violated, rate.limit);
+        py::tuple answered_by(joint.answered_by.size());
+        for (std::size_t i = 0; i < joint.answered_by.size(); ++i) {
+            answered_by[i] = name_of(joint.answered_by[i]);
+        }
+        return py::make_tuple(
+            decision_class.make(decision.allowed, decision.limit, decision.remaining,
+                                decision.retry_after, decision.reset_after,
+                                name_of(decision.reason), options.name, Duration{rate.period},
+                                joint.violated, rate.limit),
+            answered_by);
     }
 
     // A list: that of a `list` limiter, and as it was before results were tuples.

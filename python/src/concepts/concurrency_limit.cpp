@@ -53,6 +53,13 @@ std::shared_ptr<BoundBase> make_concurrency_limit(const std::string& title, py::
     return make(store.backend<redis::Client>());
 }
 
+// Nobody waits for it: who has waited for an acquire without an answer has waited long enough.
+Result<void> release_later(ConcurrencyLimit& limit, std::string_view key, std::string_view holder,
+                           Timeout timeout) {
+    limit.release_async(key, holder, [](const Result<bool>&) {}, {nullptr, timeout, nullptr});
+    return {};
+}
+
 }  // namespace
 
 template <>
@@ -73,6 +80,8 @@ void bind_concurrency_limit() {
                                                                     "key holder timeout");
     method<&C::release, &C::release_async, LimiterKey, Holder, Timeout>("ConcurrencyLimit._release",
                                                                         "key holder timeout");
+    method<&release_later, nullptr, LimiterKey, Holder, Timeout>("ConcurrencyLimit._release_later",
+                                                                 "key holder timeout");
 }
 
 }  // namespace hotcount::python

@@ -139,6 +139,16 @@ void hit_all_later(Limiter&, const LimitedHits& hits, Completion<JointDecision> 
     hit_all_async(hits, std::move(done), call);
 }
 
+Result<void> refund_local_now(Limiter& limiter, std::string_view key, std::int64_t n) {
+    return limiter.refund_local(key, n);
+}
+// Nobody waits for it: who has waited for a reserve without an answer has waited long enough.
+Result<void> cancel_later(Limiter& limiter, std::string_view key, std::string_view id,
+                          Timeout timeout) {
+    limiter.cancel_async(key, id, [](const Result<Decision>&) {}, {nullptr, timeout, nullptr});
+    return {};
+}
+
 std::shared_ptr<BoundBase> make_limiter(const std::string& title, py::handle where,
                                         const LimiterOptions& options) {
     StoreReference store(where, "store", title.c_str(),
@@ -201,7 +211,7 @@ Result<HeaderFields> decision_headers(const DecisionRow& row, HeaderStyle style)
 
 }  // namespace
 
-// Tuples of a limiter, a key and a cost, as Python has checked them.
+// Tuples of a limiter, a key, a cost and a rate or None, as Python has checked them.
 template <>
 struct From<LimitedHits> {
     static LimitedHits read(const Argument& argument) {
@@ -209,21 +219,23 @@ struct From<LimitedHits> {
         const py::tuple elements = to_elements(argument.value, argument.name, "a sequence of hits");
         for (std::size_t i = 0; i < elements.size(); ++i) {
             const py::handle hit = elements[i];
-            if (PyTuple_Check(hit.ptr()) == 0 || PyTuple_GET_SIZE(hit.ptr()) != 3) {
-                raise_wrong_type(Where{argument.name, i}, "tuple of a limiter, a key and a cost",
-                                 hit);
+            if (PyTuple_Check(hit.ptr()) == 0 || PyTuple_GET_SIZE(hit.ptr()) != 4) {
+                raise_wrong_type(Where{argument.name, i},
+                                 "tuple of a limiter, a key, a cost and a rate", hit);
             }
             PyObject* const object = PyTuple_GET_ITEM(hit.ptr(), 0);
-            const auto* const bound =
+            auto* const bound =
                 BoundObject::check(object) ? BoundObject::of(object)->bound.get() : nullptr;
             if (bound == nullptr || bound->tag() != &kTag<BoundLimiter>) {
                 raise_wrong_type(Where{argument.name, i}, "finished Limiter", object);
             }
-            const auto& limiter = static_cast<const BoundLimiter&>(*bound);
+            auto& limiter = static_cast<BoundLimiter&>(*bound);
             limiter.check_open();
+            const AtRates at =
+                From<AtRates>::read({PyTuple_GET_ITEM(hit.ptr(), 3), "rate", true}, limiter);
             const LimiterKey key(PyTuple_GET_ITEM(hit.ptr(), 1), Where{argument.name, i});
             unwrap(key.error());
-            hits.push_back({limiter.core, std::string{key},
+            hits.push_back({at.limiter ? at.limiter->core : limiter.core, std::string{key},
                             From<Cost>::read({PyTuple_GET_ITEM(hit.ptr(), 2), "cost", true})});
         }
         return hits;
@@ -272,6 +284,8 @@ void bind_limiter() {
         "Limiter.at_most", "key n rate timeout");
     method<&Limiter::refund, &Limiter::refund_async, LimiterKey, Cost, AtRates, Timeout>(
         "Limiter.refund", "key n rate timeout");
+    method<&refund_local_now, nullptr, LimiterKey, Cost, AtRates>("LimiterBase._refund_local",
+                                                                  "key n rate");
     method<&Limiter::block, &Limiter::block_async, LimiterKey, Duration, AtRates, Timeout>(
         "Limiter.block", "key seconds rate timeout");
     method<&Limiter::reserve, &Limiter::reserve_async, LimiterKey, Cost, std::string_view, Duration,
@@ -280,6 +294,8 @@ void bind_limiter() {
         "Reserving._commit", "key id actual rate op_id timeout");
     method<&Limiter::cancel, &Limiter::cancel_async, LimiterKey, std::string_view, AtRates,
            Timeout>("Reserving._cancel", "key id rate timeout");
+    method<&cancel_later, nullptr, LimiterKey, std::string_view, AtRates, Timeout>(
+        "Reserving._cancel_later", "key id rate timeout");
     method<&Limiter::test, &Limiter::test_async, LimiterKey, Cost, AtRates, Timeout>(
         "Limiter.test", "key cost rate timeout");
     method<&Limiter::peek, &Limiter::peek_async, LimiterKey, AtRates, Timeout>("Limiter.peek",

@@ -46,6 +46,23 @@ TEST(HitAll, ThreadsThatTakeKeysInEveryOrderTakeExactlyTheLimit) {
     }
 }
 
+TEST(HitAll, TakesHitsAtTheRatesOfTheCall) {
+    const auto store = *memory::Store::make({});
+    const auto user = *Limiter::make(store, named("user", "5/day"));
+    const auto plan = *user->with_rates({*Rate::parse("20/day")});
+    const std::vector<LimitedHit> hits{{plan, "k", 12}, {user, "k", 2}, {plan, "k", 1}};
+    const auto taken = hit_all(hits);
+    ASSERT_TRUE(taken.ok());
+    EXPECT_TRUE(taken->decision.allowed);
+    EXPECT_EQ(taken->answered_by, std::vector<Reason>(3, Reason::allowed));
+    EXPECT_FALSE(hit_all(hits)->decision.allowed);
+    EXPECT_EQ(plan->peek("k")->remaining, 7);
+    EXPECT_EQ(user->peek("k")->remaining, 3);
+    // Without a policy for outages nothing is counted elsewhere.
+    EXPECT_TRUE(user->refund_local("k", 1).ok());
+    EXPECT_EQ(user->peek("k")->remaining, 3);
+}
+
 TEST(HitAll, OverADatabaseTakesOneKeyAndNamesTheStoreThatTakesNoMore) {
     const auto database = *sql::open_database("sqlite:///:memory:");
     const auto one = *Limiter::make(database, named("one", "5/day"));

@@ -26,7 +26,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "connect_database": ("url", "**options"),
     "build_info": (),
     "new_op_id": (),
-    "hit_all": ("hits", "*", TIMEOUT),
+    "hit_all": ("hits", "*", "rate", TIMEOUT),
     "Memory": ("url", "*", "max_keys", "prefix", "when_full"),
     "Memory.ping": ("*", TIMEOUT),
     "Memory.stats": (),

@@ -169,6 +169,43 @@ def test_a_policy_answers_the_hold_that_is_late(node: RedisServer, policy: Any) 
         assert hit_all(hits).allowed is (policy != "closed")
 
 
+def test_what_this_process_counted_is_given_back_when_another_limiter_refuses(
+    node: RedisServer,
+) -> None:
+    with FaultProxy(node.socket) as proxy, hotcount.Redis(proxy.url, timeout=0.4) as store:
+        policies: list[Any] = ["local", "local", "closed"]
+        limiters = [
+            hotcount.Limiter(store, TEN, name=f"back{n}", on_error=policy)
+            for n, policy in enumerate(policies)
+        ]
+        hits = [(limiter, f"k{n}", 3) for n, limiter in enumerate(limiters)]
+        eventually(lambda: hit_all(hits).reason == "allowed")
+        passed: list[None] = []
+
+        def refuse_the_script_and_be_gone() -> None:
+            passed.append(None)
+            if len(passed) == 2:
+                proxy.black_hole()
+
+        # The node says that the keys are in several slots. Nothing else is answered.
+        proxy.before_each(refuse_the_script_and_be_gone)
+        assert hit_all(hits).violated == ("back2",)
+        assert proxy.fired
+        assert [limiter.peek(f"k{n}").remaining for n, limiter in enumerate(limiters[:2])] == [
+            10,
+            10,
+        ]
+
+
+def test_a_rate_of_the_call_counts_over_slots(store: hotcount.Redis) -> None:
+    limiters = [hotcount.Limiter(store, "1/300 days", name=f"plan{n}") for n in range(2)]
+    hits: list[Any] = [(limiters[0], "a", 4), (limiters[1], "b", 4, "5/300 days")]
+    assert hit_all(hits, rate=TEN).remaining == 1
+    assert hit_all(hits, rate=TEN).violated == ("plan1",)
+    assert limiters[0].peek("a", rate=TEN).remaining == 6
+    assert limiters[0].peek("a").remaining == 1
+
+
 def test_a_cancelled_call_holds_nothing(node: RedisServer) -> None:
     async def main() -> None:
         async with aio.Redis(node.url, timeout=20) as store:

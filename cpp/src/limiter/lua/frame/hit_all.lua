@@ -4,7 +4,8 @@
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2..] for each key the algorithm, 1
 -- when its refusal does not count, the cost, how many rates, and three numbers for each rate
 -- RETURNS for each key {allowed or -1 when it is blocked, remaining, retry_after or -1, reset_after} for
--- each rate in a row, or an error when nothing was done; times in microseconds
+-- each rate in a row; times in microseconds. When nothing was done because of one key, its error in its
+-- place, and nothing in the others'
 -- WHY a script: hits one after another let another caller see what is given back again.
 -- Denied hits are not charged. What it writes with is asked for before the first write.
 local call, format, ceil, max, min = redis.call, string.format, math.ceil, math.max, math.min
@@ -13,7 +14,13 @@ if not now then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
 end
-local NO_STATE = 'WRONGTYPE a key holds no state of a limiter'
+local NO_STATE = 'WRONGTYPE the key holds no state of a limiter'
+local function nothing_done(at, why)
+    local answers = {}
+    for index = 1, #KEYS do answers[index] = {} end
+    answers[at] = {err = why}
+    return answers
+end
 
 -- The answers at all rates of a key, whether all of them allow it, the new state and its life; nothing
 -- when `text` is no state.
@@ -77,9 +84,10 @@ local hits, refused, argument = {}, false, 2
 for index, key in ipairs(KEYS) do
     local hit = {
         key = key, step = steps[ARGV[argument]], looks_on = ARGV[argument + 1] == '1',
-        cost = ARGV[argument + 2] + 0, rates = {}, text = call('GET', key),
+        cost = ARGV[argument + 2] + 0, rates = {}, text = redis.pcall('GET', key),
         blocked_for = 0, held = 0, lasts = 0, live = {},
     }
+    if type(hit.text) == 'table' then return nothing_done(index, hit.text.err) end
     local rates = ARGV[argument + 3] + 0
     argument = argument + 4
     for rate = 1, rates do
@@ -88,9 +96,9 @@ for index, key in ipairs(KEYS) do
     end
     hit.answer, hit.allowed, hit.state, hit.life = decide(hit, hit.text, true)
     if not hit.answer then
-        if not read_mark(hit) then return {err = NO_STATE} end
+        if not read_mark(hit) then return nothing_done(index, NO_STATE) end
         hit.answer, hit.allowed, hit.state, hit.life = decide_beside(hit)
-        if not hit.answer then return {err = NO_STATE} end
+        if not hit.answer then return nothing_done(index, NO_STATE) end
         hit.allowed = hit.allowed and hit.blocked_for == 0
     end
     refused = refused or not (hit.allowed or hit.looks_on)
@@ -104,7 +112,7 @@ for index, hit in ipairs(hits) do
         hit.answer = decide(hit, hit.text, false)
         hit.state = nil
     elseif ask and not ask('SET', hit.key, hit.state, 'PX', '1') then
-        return {err = "NOPERM this user may not run 'SET' on all keys; nothing was done"}
+        return nothing_done(index, "NOPERM this user may not run 'SET' on it; nothing was done")
     end
     for place = 1, hit.held > 0 and #hit.answer or 0, 4 do
         local answer, refusal = hit.answer, hit.refusal

@@ -9,8 +9,24 @@
 -- WHY a script: record and hit in two steps take twice, or not at all, when the second is lost.
 -- SET is asked for before the hit, and for want of memory a server refuses only the first write: so what
 -- was taken is remembered.
+local function words_of_hit()
+    local words = {}
+    for index = 3, #ARGV do words[#words + 1] = ARGV[index] end
+    return words
+end
 local known = redis.call('GET', KEYS[2])
 if known then
+    if ARGV[4] == '5' then
+        -- A commit. It may be another reservation's than the first one's, which holds no longer then:
+        -- nothing is used of it. If that fails, its lease ends by itself.
+        local id = string.match(ARGV[#ARGV], '^%d+ (.+)$')
+        local state = redis.pcall('GET', KEYS[1])
+        if type(state) == 'string' and string.find(state, ' ' .. id, 1, true) then
+            local words = words_of_hit()
+            words[#words] = '0 ' .. id
+            hit({KEYS[1]}, words)
+        end
+    end
     local answer = {}
     for number in string.gmatch(known, '%-?%d+') do answer[#answer + 1] = number + 0 end
     return answer
@@ -28,9 +44,7 @@ local ask = redis.acl_check_cmd
 if ask and not ask('SET', KEYS[2], '', 'PX', life) then
     return {err = "NOPERM this user may not run 'SET' on what remembers the op_id; nothing was done"}
 end
-local words = {}
-for index = 3, #ARGV do words[#words + 1] = ARGV[index] end
-local answer = hit({KEYS[1]}, words)[1]
+local answer = hit({KEYS[1]}, words_of_hit())[1]
 if answer.err then return answer end
 local text = {}
 -- %d: Lua would print a large number with fewer digits.
