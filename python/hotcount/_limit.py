@@ -219,6 +219,17 @@ class PlacePatience(Patience):
         return min(pause, left) if left > 0 else None
 
 
+# Seconds that the end of what may be held has, where nobody waits for it. Longer than the call that
+# got no answer: a server that did not answer it takes nothing in either, until it goes on.
+FOLLOWS = 10.0
+
+
 def may_be_applied(error: BaseException) -> bool:
     """Whether a call that raised this may have been applied: unknown, interrupted, cancelled."""
     return isinstance(error, OutcomeUnknownError) or not isinstance(error, Exception)
+
+
+def leave_alone(call: Any) -> None:
+    """For a call of hotcount.aio that nobody waits for: without this its loop would say that nobody
+    asked for its exception."""
+    call.add_done_callback(lambda done: done.cancelled() or done.exception())

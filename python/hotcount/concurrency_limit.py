@@ -10,7 +10,7 @@ from typing import TypeVar
 from hotcount._core import Handle
 from hotcount._held import Held
 from hotcount._lifetime import Lifetime
-from hotcount._limit import PlacePatience, may_be_applied
+from hotcount._limit import FOLLOWS, PlacePatience, may_be_applied
 from hotcount._native import attributes, native
 from hotcount._types import LimiterKey, ReadOnly, Seconds
 from hotcount.errors import HotcountError, LeaseLostError, OutcomeUnknownError
@@ -139,7 +139,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
             try:
                 self.release()
             except OutcomeUnknownError:
-                self._owner._release_later(self.key, self._id)
+                self._owner._release_later(self.key, self._id, timeout=FOLLOWS)
 
 
 class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
@@ -188,7 +188,7 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
             except BaseException as error:
                 if may_be_applied(error):
                     with suppress(HotcountError):
-                        self._release_later(key, holder)
+                        self._release_later(key, holder, timeout=FOLLOWS)
                 raise
             pause = patience.pause(decision)
             if pause is None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hotcount._core import Handle
 from hotcount._held import Held
-from hotcount._limit import may_be_applied
+from hotcount._limit import FOLLOWS, may_be_applied
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, Seconds
 from hotcount.errors import ConfigError, HotcountError
@@ -224,6 +224,6 @@ def reserve_now(
     except BaseException as error:
         if may_be_applied(error):
             with suppress(HotcountError):
-                limiter._cancel_later(key, id, rate=rate, timeout=timeout)
+                limiter._cancel_later(key, id, rate=rate, timeout=FOLLOWS)
         raise
     return Reservation(limiter, key, n, id, rate, decision)

@@ -276,8 +276,9 @@ def test_a_key_that_holds_something_else_or_is_denied_lets_nothing_be_taken(
     url = redis_server.url.replace("://", f"://{user}:pw@")
     with hotcount.Redis(url, prefix=prefix, timeout=20) as poor:
         pair = [hotcount.Limiter(poor, FIVE, name=name) for name in ("one", "other")]
-        with pytest.raises(hotcount.PermissionDeniedError):
+        with pytest.raises(hotcount.PermissionDeniedError) as denied:
             hit_all([(pair[0], "k"), (pair[1], "k")])
+        assert denied.value.key is None, "the server does not say which"
     redis.execute("ACL", "DELUSER", user)
     for foreign in (["SET", key, "x"], ["RPUSH", key, "x"]):
         redis.execute("DEL", key)

@@ -9,7 +9,7 @@ from typing import Any, Union
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import aio, hit_all
 
 from tests.support.limiters import SEVERAL, UNSAFE, periods
 from tests.support.servers import RedisServer
@@ -85,6 +85,15 @@ def test_aio_answers_the_same(limit_store: Store, algorithm: Any) -> None:
         assert [decision.violated for decision in batch] == [(), (SHORT,)]
 
     asyncio.run(program())
+
+
+def test_a_blocked_key_is_told_of_with_the_first_rate_on_every_store(limit_store: Store) -> None:
+    limiter = hotcount.Limiter(limit_store, "5/day; 6/300 days")
+    limiter.hit("k", 5)
+    assert limiter.hit("k", 2).limit == 6, "the second one refuses for longer"
+    limiter.block("k", 60)
+    for decision in (limiter.hit("k", 2), limiter.test("k", 2), hit_all([(limiter, "k", 2)])):
+        assert (decision.limit, decision.reason) == (5, "blocked")
 
 
 def test_rates_are_given_as_text_or_in_a_tuple() -> None:

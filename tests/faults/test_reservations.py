@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import hotcount
 import pytest
+from hotcount import aio
 
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.reserving_program import RATE
 from tests.support.servers import RedisServer
+from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
@@ -108,6 +113,68 @@ def test_who_gets_no_answer_waits_for_one_timeout_and_leaves_nothing_held(
                 call()
             # Twice that would be a second wait, for the end of what may be held.
             assert time.monotonic() - began < 1.8 * timeout
+        proxy.heal()
+        looks = hotcount.Limiter(direct, TEN)
+        eventually(lambda: looks.peek("k").remaining == 10)
+        eventually(lambda: direct.execute("EXISTS", "concurrency:default:k") == 0)
+
+
+def test_in_a_loop_nothing_is_said_of_the_calls_that_nobody_waits_for(
+    own_redis: RedisServer,
+) -> None:
+    said: list[Any] = []
+    with FaultProxy(own_redis.socket) as proxy:
+
+        async def main() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, told: said.append(told))
+            async with aio.Redis(proxy.url, timeout=0.2, silence_limit=20) as redis:
+                limiter = aio.Limiter(redis, TEN)
+                places = aio.ConcurrencyLimit(redis, 1, lease=LONG)
+                assert await limiter.hit("other")
+                assert await places.acquire("other")
+                proxy.hold()
+                for opening in (limiter.reserve("k", 4, lease=LONG), places.acquire("k")):
+                    with pytest.raises(hotcount.OutcomeUnknownError):
+                        await opening
+                # Those that follow them have failed, too.
+                with pytest.raises(hotcount.HotcountError):
+                    await limiter.hit("k", timeout=0.5)
+                gc.collect()
+                await asyncio.sleep(0)
+                proxy.heal()
+
+        asyncio.run(main())
+        gc.collect()
+        with own_redis.redis(timeout=20) as direct:
+            looks = hotcount.Limiter(direct, TEN)
+            eventually(lambda: looks.peek("k").remaining >= 9)
+            eventually(lambda: direct.execute("EXISTS", "concurrency:default:k") == 0)
+    assert said == []
+
+
+@pytest.mark.parametrize("policy", ["raise", "closed"])
+def test_callers_at_once_who_get_no_answer_leave_nothing_held(
+    own_redis: RedisServer, policy: hotcount.limiter.OnError
+) -> None:
+    with (
+        FaultProxy(own_redis.socket) as proxy,
+        own_redis.redis(timeout=20) as direct,
+        hotcount.Redis(proxy.url, timeout=0.2, silence_limit=20) as redis,
+    ):
+        limiter = hotcount.Limiter(redis, TEN, on_error=policy)
+        places = hotcount.ConcurrencyLimit(redis, 10, lease=LONG)
+        assert limiter.hit("other", timeout=20)
+        assert places.acquire("other").release(timeout=20)
+        proxy.hold()
+
+        def work(_: int) -> None:
+            for call in (lambda: limiter.reserve("k", 1, lease=LONG), lambda: places.acquire("k")):
+                with suppress(hotcount.HotcountError):
+                    call()
+
+        together(work, 8)
+        # Longer than any of the calls had: what follows them has not been taken in yet.
+        time.sleep(0.4)
         proxy.heal()
         looks = hotcount.Limiter(direct, TEN)
         eventually(lambda: looks.peek("k").remaining == 10)

@@ -47,11 +47,13 @@ struct Outcome {
     Reason instead{Reason::allowed};
 };
 
-/// What a hit of a blocked key is answered, from what its limits say.
+/// What a hit of a blocked key is answered, from what its limits say. It is of no rate more than of
+/// another: of the first one.
 inline Outcome blocked(Outcome outcome, std::int64_t left) {
     outcome.allowed = false;
     outcome.blocked = true;
     outcome.remaining = 0;
+    outcome.rate = 0;
     outcome.retry_after_us = left;
     outcome.reset_after_us = std::max(outcome.reset_after_us, left);
     return outcome;

@@ -132,6 +132,9 @@ Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
     return outcomes;
 }
 
+// How long the end of what a reserve without an answer may hold has, for which nobody waits.
+constexpr std::chrono::seconds kFollows{10};
+
 class PolicyBackend final : public WrappedBackend {
   public:
     PolicyBackend(std::unique_ptr<LimiterBackend> store,
@@ -240,7 +243,8 @@ class PolicyBackend final : public WrappedBackend {
     void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
                  const AsyncCall& call, Completion<Outcome> done) override {
         ask(key, n, call, std::move(done), [&](Completion<Outcome> answered) {
-            const AsyncCall later{is_of_loop(call) ? call.channel : nullptr, call.timeout, nullptr};
+            // It is sent when the server goes on, which may be later than the call could wait.
+            const AsyncCall later{is_of_loop(call) ? call.channel : nullptr, kFollows, nullptr};
             backend_->reserve(key, n, id, lease_us, call,
                               [store = backend_, key, id = std::string{id}, later,
                                answered = std::move(answered)](Result<Outcome> held) {

@@ -240,7 +240,11 @@ class ScriptBackend final : public RedisLimiterBackend {
         submit(redis::Request::run(joint_script(), keys, {}, arguments), call,
                [server = server(), names = std::move(names),
                 done = std::move(done)](const Result<redis::Reply>& reply) {
-                   if (!reply) return done(about_limit(names.front(), reply.error()));
+                   if (!reply) {
+                       // The server does not say which of several keys it is about.
+                       return done(names.size() == 1 ? about_limit(names.front(), reply.error())
+                                                     : reply.error());
+                   }
                    const auto* const all = std::get_if<redis::ReplyArray>(&reply->value);
                    if (all == nullptr || all->size() != names.size())
                        return done(strange_reply(server));

@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from hotcount._lifetime import AsyncLifetime
-from hotcount._limit import PlacePatience, may_be_applied
+from hotcount._limit import FOLLOWS, PlacePatience, leave_alone, may_be_applied
 from hotcount._native import native
 from hotcount._types import LimiterKey, Seconds
 from hotcount.aio._opening import Opening
@@ -38,7 +38,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
         except BaseException as error:
             if not isinstance(error, Exception):
                 # What was cancelled may not have been sent. This one nobody waits for.
-                _ = self._owner._release(self.key, self._id, timeout=timeout)
+                leave_alone(self._owner._release(self.key, self._id, timeout=FOLLOWS))
                 self._is_ended = True
             raise
         self._is_ended = True
@@ -61,7 +61,7 @@ class Place(PlaceBase["ConcurrencyLimit"]):
                 await self.release()
             except OutcomeUnknownError:
                 # This one nobody waits for.
-                _ = self._owner._release(self.key, self._id)
+                leave_alone(self._owner._release(self.key, self._id, timeout=FOLLOWS))
 
 
 class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
@@ -103,7 +103,7 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
                 if may_be_applied(error):
                     # It follows the other one; nobody waits for it.
                     with suppress(HotcountError):
-                        _ = self._release(key, holder)
+                        leave_alone(self._release(key, holder, timeout=FOLLOWS))
                 raise
             pause = patience.pause(decision)
             if pause is None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from hotcount._core import Handle
-from hotcount._limit import may_be_applied
+from hotcount._limit import FOLLOWS, leave_alone, may_be_applied
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, Seconds
 from hotcount.errors import HotcountError
@@ -90,7 +90,9 @@ class Reservation(ReservationBase[Reserving]):
             except BaseException as error:
                 if not isinstance(error, Exception):
                     # It may not have been sent. This one nobody waits for.
-                    _ = self._owner._cancel(self.key, self._id, rate=self._rate, timeout=timeout)
+                    leave_alone(
+                        self._owner._cancel(self.key, self._id, rate=self._rate, timeout=FOLLOWS)
+                    )
                 raise
         self._is_ended = True
 
@@ -129,6 +131,6 @@ async def reserve_soon(
         if may_be_applied(error):
             # It follows the other one; nobody waits for it.
             with suppress(HotcountError):
-                _ = limiter._cancel(key, id, rate=rate, timeout=timeout)
+                leave_alone(limiter._cancel(key, id, rate=rate, timeout=FOLLOWS))
         raise
     return Reservation(limiter, key, n, id, rate, decision)
