@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "link.hpp"
+#include "load/say.hpp"
 #include "session.hpp"
 
 namespace hotcount::loadtest {
@@ -60,12 +61,12 @@ Result<void> run_agent(const AgentSettings& settings, const std::atomic<bool>& i
         return make_error(ErrorCode::capacity,
                           fmt::format("no lock can be made: {}", std::strerror(errno)));
     }
-    fmt::print(out, "hotcount-load agent: listening at {}\n", format_address(listener->address()));
+    say(out, "hotcount-load agent: listening at {}\n", format_address(listener->address()));
     std::fflush(out);
     if (settings.token.empty()) {
-        fmt::print(log,
-                   "hotcount-load agent: no --token-file, so every user of this machine may start "
-                   "loads with its rights\n");
+        say(log,
+            "hotcount-load agent: no --token-file, so every user of this machine may start "
+            "loads with its rights\n");
     }
     std::fflush(log);
     std::vector<pid_t> children;

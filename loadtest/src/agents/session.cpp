@@ -19,6 +19,7 @@
 #include "load/callers.hpp"
 #include "load/owned_folder.hpp"
 #include "load/run_folder.hpp"
+#include "load/say.hpp"
 #include "load/settings_json.hpp"
 #include "messages.hpp"
 #include "targets/target.hpp"
@@ -313,13 +314,13 @@ void serve_coordinator(Link& link, const std::string& from, const std::string& t
                        const std::atomic<bool>& interrupt, std::FILE* log) {
     auto done = guarded([&] { return greet(link, token, busy); });
     if (done) {
-        fmt::print(log, "hotcount-load agent: a load from {} begins\n", from);
+        say(log, "hotcount-load agent: a load from {} begins\n", from);
         std::fflush(log);
         done = guarded([&] { return serve_load(link, interrupt); });
-        if (done) fmt::print(log, "hotcount-load agent: the load from {} has ended\n", from);
+        if (done) say(log, "hotcount-load agent: the load from {} has ended\n", from);
     }
     if (done) return;
-    fmt::print(log, "hotcount-load agent: {}: {}\n", from, done.error().message);
+    say(log, "hotcount-load agent: {}: {}\n", from, done.error().message);
     const json why = {{"message", done.error().message}};
     (void)link.send(FrameKind::failed, why.dump(-1, ' ', false, json::error_handler_t::replace),
                     kSilence);

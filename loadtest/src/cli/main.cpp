@@ -1,6 +1,4 @@
 // hotcount-load: see cli.cpp for what it takes, program.hpp for what it returns.
-#include <fmt/core.h>
-
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "cli.hpp"
+#include "load/say.hpp"
 #include "program.hpp"
 
 namespace {
@@ -27,12 +26,16 @@ extern "C" void on_signal(int signal) {
 int main(int argc, char** argv) {
     std::signal(SIGINT, &on_signal);
     std::signal(SIGTERM, &on_signal);
+    // A terminal that is closed ends the load as Ctrl-C does; nohup has it ignored, and it stays so.
+    if (std::signal(SIGHUP, &on_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+    // Whoever read the results may be gone: that is an error to report, and the folder is kept.
+    std::signal(SIGPIPE, SIG_IGN);
     // A file that may not grow any more is an error to report, not the end of this process.
     std::signal(SIGXFSZ, SIG_IGN);
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     const auto parsed = hotcount::loadtest::parse_command_line(arguments);
     if (const auto* message = std::get_if<hotcount::loadtest::ExitMessage>(&parsed)) {
-        fmt::print(message->code == 0 ? stdout : stderr, "{}", message->text);
+        hotcount::loadtest::say(message->code == 0 ? stdout : stderr, "{}", message->text);
         return message->code;
     }
     return hotcount::loadtest::run_program(std::get<hotcount::loadtest::Settings>(parsed),

@@ -3,15 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "agents/agent.hpp"
 #include "load/run_folder.hpp"
+#include "load/say.hpp"
 #include "report/calibration.hpp"
 #include "report/compare.hpp"
 #include "report/diff.hpp"
@@ -32,6 +35,20 @@ namespace {
 constexpr int kBadUsage = 2;
 constexpr int kInconclusive = 3;
 
+/// Callers of a generator that was killed hold its folder until they are gone, too.
+bool is_run_under_way(const std::filesystem::path& folder) {
+    constexpr std::chrono::milliseconds kLook{50};
+    for (int look = 0; look < 40; ++look) {
+        if (!RunFolder::in_use(folder)) return false;
+        std::this_thread::sleep_for(kLook);
+    }
+    return true;
+}
+
+bool measures(Command command) {
+    return command != Command::audit && command != Command::diff && command != Command::agent;
+}
+
 class Program {
   public:
     Program(const Settings& settings, const std::atomic<bool>& interrupt, std::FILE* out,
@@ -43,10 +60,10 @@ class Program {
         if (settings_.command == Command::diff) return diff();
         if (settings_.command == Command::agent) return agent();
         if (const auto why = why_not_measurable(); why && !settings_.allow_debug) {
-            fmt::print(log_,
-                       "hotcount-load: no figures from this build, because {}; build with "
-                       "CMAKE_BUILD_TYPE=Release, or take --allow-debug\n",
-                       *why);
+            say(log_,
+                "hotcount-load: no figures from this build, because {}; build with "
+                "CMAKE_BUILD_TYPE=Release, or take --allow-debug\n",
+                *why);
             return kInconclusive;
         }
         std::filesystem::path drawer;
@@ -66,7 +83,7 @@ class Program {
             // What was measured stays as it is: the page is one more way to look at it.
             const auto drawn = write_html(drawer, folder->path(), *settings_.html);
             if (!drawn) {
-                fmt::print(log_, "hotcount-load: no page: {}\n", drawn.error().message);
+                say(log_, "hotcount-load: no page: {}\n", drawn.error().message);
                 if (code == 0) code = kInconclusive;
             }
         }
@@ -125,34 +142,42 @@ class Program {
     void say_where(const std::filesystem::path& folder) const {
         std::vector<std::string> whys;
         std::size_t strategies = 0;
-        for (const StrategyGroup& group : settings_.groups) {
-            for (const std::string& name : group.strategies) {
+        const bool canonical = settings_.command == Command::canonical;
+        for (const Part& part : canonical ? canonical_parts(settings_) : compare_parts(settings_)) {
+            for (const std::string& name : part.strategies) {
                 ++strategies;
                 const auto strategy = find_strategy(name);
-                const auto why = strategy ? why_not_again(group.trial, *strategy) : std::nullopt;
+                const auto why = strategy ? why_not_again(part.settings, *strategy) : std::nullopt;
                 if (why) whys.push_back(*why);
             }
         }
-        const bool again = whys.empty() || whys.size() < strategies;
-        fmt::print(log_, "The run is in {}{}\n", folder.string(),
-                   again ? "; hotcount-load audit checks it again." : ".");
+        if (whys.empty()) {
+            say(log_, "The run is in {}; hotcount-load audit checks it again.\n", folder.string());
+            return;
+        }
+        const bool some = whys.size() < strategies;
+        say(log_, "The run is in {}{}\n", folder.string(),
+            some ? "; hotcount-load audit checks a part of it again." : ".");
         for (const std::string& why : whys) {
-            fmt::print(log_, "  It cannot be audited again: {}.\n", why);
+            say(log_, "  {} cannot be audited again: {}.\n", some ? "This" : "It", why);
         }
     }
 
     int fail(const Error& error) {
-        fmt::print(log_, "hotcount-load: {}\n", error.message);
+        say(log_, "hotcount-load: {}\n", error.message);
         const bool usage =
             error.code == ErrorCode::config || error.code == ErrorCode::permission_denied;
         return usage ? kBadUsage : kInconclusive;
     }
 
     int finish(const nlohmann::json& document, const std::string& text, Conclusion conclusion) {
-        fmt::print(out_, "{}", settings_.json ? json_text(document, 2) + '\n' : text);
+        const bool told = say(out_, "{}", settings_.json ? json_text(document, 2) + '\n' : text);
         // A full disk or a closed pipe must not look like a result.
-        if (std::fflush(out_) != 0) {
-            fmt::print(log_, "hotcount-load: the results could not be written\n");
+        if (std::fflush(out_) != 0 || !told) {
+            say(log_, "hotcount-load: the results could not be written{}\n",
+                measures(settings_.command) && !settings_.out
+                    ? "; without --out nothing of them is kept"
+                    : "");
             return kInconclusive;
         }
         return static_cast<int>(conclusion);
@@ -290,7 +315,7 @@ class Program {
                 (void)fail(written.error());
                 return kInconclusive;
             }
-            fmt::print(log_, "The calibration is in {}\n", file.string());
+            say(log_, "The calibration is in {}\n", file.string());
         }
         return code;
     }
@@ -309,9 +334,20 @@ class Program {
                 fmt::format("{} is no run folder: there is no {} in it or right below it",
                             settings_.audit_folder.string(), kRunFile)));
         }
+        if (is_run_under_way(settings_.audit_folder)) {
+            return fail(make_error(ErrorCode::unavailable,
+                                   fmt::format("a run works in {}: audit it when that has ended",
+                                               settings_.audit_folder.string())));
+        }
         std::vector<FolderAudit> audits;
         Conclusion conclusion = Conclusion::passed;
         for (const std::filesystem::path& folder : folders) {
+            if (interrupt_) {
+                audits.push_back(not_audited(
+                    folder, make_error(ErrorCode::unavailable, "not audited: interrupted before")));
+                if (conclusion == Conclusion::passed) conclusion = Conclusion::inconclusive;
+                continue;
+            }
             auto audited =
                 audit_folder(folder, settings_.trial.redis_url, settings_.trial.database_url);
             if (!audited) {

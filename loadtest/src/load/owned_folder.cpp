@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,17 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRandomPart = "XXXXXX";
 
+/// The file that says whose it is goes last: a kill meanwhile leaves a folder that the next start knows.
+void remove_with_owner_last(const fs::path& folder) {
+    std::error_code ignored;
+    for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end;
+         at.increment(ignored)) {
+        std::error_code stays;
+        if (at->path().filename() != kOwnerFile) fs::remove_all(at->path(), stays);
+    }
+    fs::remove_all(folder, ignored);
+}
+
 void remove_if_dead(const fs::path& folder) {
     struct stat facts {};
     if (lstat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) return;
@@ -27,20 +39,15 @@ void remove_if_dead(const fs::path& folder) {
     if (owner < 0) return;
     // The folder itself may be given to the user that a server runs as.
     const bool own = fstat(owner, &facts) == 0 && facts.st_uid == geteuid();
-    std::error_code ignored;
-    if (own && flock(owner, LOCK_EX | LOCK_NB) == 0) fs::remove_all(folder, ignored);
+    if (own && flock(owner, LOCK_EX | LOCK_NB) == 0) remove_with_owner_last(folder);
     close(owner);
 }
 
-void remove_dead(const fs::path& parent, std::string_view prefix) {
-    std::error_code failed;
-    for (fs::directory_iterator at(parent, failed), end; !failed && at != end;
-         at.increment(failed)) {
-        const std::string name = at->path().filename().string();
-        if (name.starts_with(prefix) && name.size() == prefix.size() + kRandomPart.size()) {
-            remove_if_dead(at->path());
-        }
-    }
+bool is_name_of_ours(std::string_view name) {
+    return std::any_of(
+        OwnedFolder::kKinds.begin(), OwnedFolder::kKinds.end(), [&](std::string_view kind) {
+            return name.starts_with(kind) && name.size() == kind.size() + kRandomPart.size();
+        });
 }
 
 /// The file gets its name when it is locked: nobody finds it unlocked while its owner lives.
@@ -58,8 +65,16 @@ int make_owner(const fs::path& folder) {
 
 }  // namespace
 
+void OwnedFolder::remove_dead(const fs::path& parent) {
+    std::error_code failed;
+    for (fs::directory_iterator at(parent, failed), end; !failed && at != end;
+         at.increment(failed)) {
+        if (is_name_of_ours(at->path().filename().string())) remove_if_dead(at->path());
+    }
+}
+
 Result<OwnedFolder> OwnedFolder::make(const fs::path& parent, std::string_view prefix) {
-    remove_dead(parent, prefix);
+    remove_dead(parent);
     std::string pattern = (parent / prefix).string();
     pattern += kRandomPart;
     const auto fail = [&] {
@@ -77,8 +92,7 @@ OwnedFolder::OwnedFolder(OwnedFolder&& other) noexcept
 
 OwnedFolder::~OwnedFolder() {
     if (lock_ < 0) return;
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    remove_with_owner_last(path_);
     close(lock_);
 }
 

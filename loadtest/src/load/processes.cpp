@@ -100,6 +100,7 @@ Result<void> Processes::fork_one(std::size_t process) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         // Ctrl-C goes to the whole group: this process ends the load, and the callers go with it.
         (void)std::signal(SIGINT, SIG_IGN);
+        (void)std::signal(SIGHUP, SIG_IGN);
         if (getppid() != parent) _exit(1);
         for (const int socket : here) close(socket);
         serve(std::move(there));

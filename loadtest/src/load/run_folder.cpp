@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -35,6 +36,10 @@ Error folder_error(const fs::path& path, std::string_view what, int error) {
 }  // namespace
 
 Result<RunFolder> RunFolder::make(const std::optional<fs::path>& named) {
+    // Where a path is too long for a socket, its folder is in /tmp.
+    for (const fs::path& parent : {temporary_parent(), fs::path{"/tmp"}}) {
+        OwnedFolder::remove_dead(parent);
+    }
     if (!named) {
         HOTCOUNT_TRY_ASSIGN(auto own, OwnedFolder::make(temporary_parent(), "hotcount-load-"));
         return RunFolder(std::move(own));
@@ -43,6 +48,13 @@ Result<RunFolder> RunFolder::make(const std::optional<fs::path>& named) {
     const fs::path path = fs::absolute(*named, failed);
     if (!failed) fs::create_directories(path, failed);
     if (failed) return folder_error(*named, "make", failed.message());
+    const int lock = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0) return folder_error(path, "read", errno);
+    RunFolder folder(path, lock);
+    if (flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--out {}: another run works in it", path.string()));
+    }
     const bool empty = fs::is_empty(path, failed);
     if (failed) return folder_error(path, "read", failed.message());
     if (!empty) {
@@ -51,7 +63,31 @@ Result<RunFolder> RunFolder::make(const std::optional<fs::path>& named) {
                                       "not exist yet",
                                       path.string()));
     }
-    return RunFolder(path);
+    if (access(path.c_str(), W_OK | X_OK) != 0) return folder_error(path, "write", errno);
+    return folder;
+}
+
+bool RunFolder::in_use(const fs::path& folder) {
+    std::error_code failed;
+    const fs::path path = fs::canonical(folder, failed);
+    if (failed) return false;
+    for (const fs::path& each : {path, path.parent_path()}) {
+        const int file = ::open(each.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (file < 0) continue;
+        const bool held = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        close(file);
+        if (held) return true;
+    }
+    return false;
+}
+
+RunFolder::RunFolder(RunFolder&& other) noexcept
+    : path_(std::move(other.path_)),
+      own_(std::move(other.own_)),
+      lock_(std::exchange(other.lock_, -1)) {}
+
+RunFolder::~RunFolder() {
+    if (lock_ >= 0) close(lock_);
 }
 
 Result<void> reserve_json(const fs::path& path) {

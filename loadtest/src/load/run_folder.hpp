@@ -35,20 +35,28 @@ inline constexpr const char* kRedisFolder = "redis";
 inline constexpr const char* kRedisDump = "dump.rdb";
 inline constexpr const char* kRedisPid = "redis.pid";
 
-/// A temporary one goes when this object does, or after a kill with the next one that is made.
+/// A temporary one goes when this object does, or after a kill with the next start. A named one is
+/// locked (flock) while this object lives, and stays.
 class RunFolder {
   public:
-    /// Makes the folder named, which must not exist or be empty; or a temporary one.
+    /// Makes the folder named, which must not exist or be empty; or a temporary one. Also takes away
+    /// the temporary folders that killed programs left.
     static Result<RunFolder> make(const std::optional<std::filesystem::path>& named);
+    /// Whether a run works in the folder, or in the one around it.
+    static bool in_use(const std::filesystem::path& folder);
+    RunFolder(RunFolder&& other) noexcept;
+    RunFolder& operator=(RunFolder&&) = delete;
+    ~RunFolder();
 
     const std::filesystem::path& path() const { return path_; }
     bool temporary() const { return own_.has_value(); }
 
   private:
-    explicit RunFolder(std::filesystem::path named) : path_(std::move(named)) {}
+    RunFolder(std::filesystem::path named, int lock) : path_(std::move(named)), lock_(lock) {}
     explicit RunFolder(OwnedFolder own) : path_(own.path()), own_(std::move(own)) {}
     std::filesystem::path path_;
     std::optional<OwnedFolder> own_{};
+    int lock_{-1};  // The descriptor of a named folder.
 };
 
 /// As text; bytes that are no UTF-8, of a path or another program, become U+FFFD.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "load/run_folder.hpp"
+#include "load/say.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {
@@ -44,7 +45,7 @@ void Progress::set_up(const std::string& label, double load_s) {
     if (mode_ == ProgressMode::ndjson) {
         const nlohmann::json event = {
             {"event", "set_up"}, {"trial", trial_}, {"trials", trials_}, {"label", label_}};
-        fmt::print(stream_, "{}\n", json_text(event));
+        say(stream_, "{}\n", json_text(event));
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
         write_line(fmt::format("{} {}: setting up{}", place(), label_, left(0)), false);
@@ -54,7 +55,7 @@ void Progress::set_up(const std::string& label, double load_s) {
 void Progress::load() {
     if (mode_ != ProgressMode::ndjson) return;
     const nlohmann::json event = {{"event", "load"}, {"trial", trial_}, {"label", label_}};
-    fmt::print(stream_, "{}\n", json_text(event));
+    say(stream_, "{}\n", json_text(event));
     std::fflush(stream_);
 }
 
@@ -69,7 +70,7 @@ void Progress::sample(const LoadSample& sample) {
                                       {"errors", sample.errors},
                                       {"backlog", sample.backlog},
                                       {"left_s", left_s(sample.elapsed_s)}};
-        fmt::print(stream_, "{}\n", json_text(event));
+        say(stream_, "{}\n", json_text(event));
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
         write_line(fmt::format("{} {}: {:.0f}/s, p99 {:.1f} ms, {} errors, backlog {}{}", place(),
@@ -87,7 +88,7 @@ void Progress::end(const TrialResult& trial) {
                                       {"label", label_},
                                       {"writes_per_s", rate},
                                       {"conclusion", to_string(trial.conclusion)}};
-        fmt::print(stream_, "{}\n", json_text(event));
+        say(stream_, "{}\n", json_text(event));
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
         write_line(fmt::format("{} {}: {:.0f} writes/s, audit {}", place(), label_, rate,
@@ -99,14 +100,14 @@ void Progress::end(const TrialResult& trial) {
 void Progress::write_line(const std::string& text, bool final) {
     // A log file gets what lasts; only a terminal can take a line back.
     if (!terminal_) {
-        if (final) fmt::print(stream_, "{}\n", text);
+        if (final) say(stream_, "{}\n", text);
     } else {
         const std::size_t erase = written_ > text.size() ? written_ - text.size() : 0;
-        fmt::print(stream_, "\r{}{:{}}", text, "", erase);
+        say(stream_, "\r{}{:{}}", text, "", erase);
         written_ = text.size();
         if (final && trial_ == trials_) {
             // The table follows: leave nothing behind.
-            fmt::print(stream_, "\r{:{}}\r", "", written_);
+            say(stream_, "\r{:{}}\r", "", written_);
             written_ = 0;
         }
     }

@@ -89,6 +89,7 @@ Result<std::unique_ptr<DriverProgram>> DriverProgram::start(
         std::signal(SIGINT, SIG_DFL);
         std::signal(SIGTERM, SIG_DFL);
         std::signal(SIGXFSZ, SIG_DFL);
+        std::signal(SIGPIPE, SIG_DFL);
         dup2(input, STDIN_FILENO);
         for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(output, stream);
         execvpe(arguments[0], arguments.data(), variables.data());

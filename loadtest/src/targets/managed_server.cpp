@@ -346,6 +346,7 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
         if (getppid() != parent) _exit(127);  // It died before the line above.
         std::signal(SIGINT, SIG_DFL);
         std::signal(SIGTERM, SIG_DFL);
+        std::signal(SIGPIPE, SIG_DFL);
         if (input >= 0) dup2(input, STDIN_FILENO);
         for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
             if (output >= 0) dup2(output, stream);

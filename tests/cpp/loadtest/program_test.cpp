@@ -398,21 +398,44 @@ TEST(RunFolder, ATemporaryOneGoes) {
     EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(OwnedFolder, TheNextOneTakesAwayThoseOfDeadOwnersAndNoOthers) {
+TEST(OwnedFolder, TheNextOneOfAnyKindTakesAwayThoseOfDeadOwnersAndNoOthers) {
     const TemporaryFolder parent;
-    const auto living = OwnedFolder::make(parent.path(), "load-").value();
-    std::filesystem::create_directory(parent / "load-theirs");
-    std::filesystem::create_directory(parent / "load-ABCDEF-longer");
-    std::ofstream(parent / "load-ABCDEF-longer" / kOwnerFile);
-    // A process that was killed: its folder is there, and its lock is not.
-    std::filesystem::create_directories(parent / "load-killed" / "below");
-    std::ofstream(parent / "load-killed" / kOwnerFile);
-    const auto next = OwnedFolder::make(parent.path(), "load-").value();
-    EXPECT_FALSE(std::filesystem::exists(parent / "load-killed"));
+    const auto living = OwnedFolder::make(parent.path(), "hotcount-redis-").value();
+    std::filesystem::create_directory(parent / "hotcount-load-theirs");
+    std::filesystem::create_directory(parent / "hotcount-load-ABCDEF-longer");
+    std::ofstream(parent / "hotcount-load-ABCDEF-longer" / kOwnerFile);
+    // Processes that were killed: their folders are there, and their locks are not.
+    for (const std::string_view kind : OwnedFolder::kKinds) {
+        const auto killed = parent / (std::string{kind} + "killed");
+        std::filesystem::create_directories(killed / "below");
+        std::ofstream(killed / kOwnerFile);
+    }
+    const auto next = OwnedFolder::make(parent.path(), "hotcount-load-").value();
+    for (const std::string_view kind : OwnedFolder::kKinds) {
+        EXPECT_FALSE(std::filesystem::exists(parent / (std::string{kind} + "killed"))) << kind;
+    }
     EXPECT_TRUE(std::filesystem::exists(living.path() / kOwnerFile));
-    EXPECT_TRUE(std::filesystem::exists(parent / "load-theirs")) << "nobody's: it has no owner";
-    EXPECT_TRUE(std::filesystem::exists(parent / "load-ABCDEF-longer"));
+    EXPECT_TRUE(std::filesystem::exists(parent / "hotcount-load-theirs"))
+        << "nobody's: it has no owner";
+    EXPECT_TRUE(std::filesystem::exists(parent / "hotcount-load-ABCDEF-longer"));
     EXPECT_TRUE(std::filesystem::exists(next.path()));
+}
+
+TEST(RunFolder, ANamedOneIsOfOneRunAtATime) {
+    const TemporaryFolder parent;
+    {
+        const auto first = RunFolder::make(parent / "run");
+        ASSERT_TRUE(first) << first.error().message;
+        std::filesystem::create_directory(first->path() / "closed-01-naive");
+        EXPECT_TRUE(RunFolder::in_use(first->path()));
+        EXPECT_TRUE(RunFolder::in_use(first->path() / "closed-01-naive"));
+        const auto second = RunFolder::make(parent / "run");
+        ASSERT_FALSE(second);
+        EXPECT_EQ(second.error().code, ErrorCode::config);
+        EXPECT_NE(second.error().message.find("another run works in it"), std::string::npos);
+    }
+    EXPECT_FALSE(RunFolder::in_use(parent / "run"));
+    EXPECT_FALSE(RunFolder::in_use(parent / "nowhere"));
 }
 
 }  // namespace
