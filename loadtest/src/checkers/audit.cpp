@@ -19,6 +19,9 @@ constexpr Duration kAuditTimeout = std::chrono::minutes{10};
 
 bool is_write(const LedgerRecord& record) { return record.kind != OperationKind::read; }
 
+/// Nobody knows whether: the caller died before it had an answer, or its agent vanished.
+bool may_be_sent(Status status) { return status == Status::sent || status == Status::empty; }
+
 struct ItemRange {
     std::int64_t first;
     std::int64_t last;  ///< Included.
@@ -71,13 +74,13 @@ std::vector<Attempt> attempts_in(const Ledger& ledger, const ItemRange& range,
         const LedgerRecord& record = ledger[index];
         if (!is_write(record) || !range.holds(record.item)) continue;
         const Status status = record.load_status();
-        if (status <= Status::planned) {
+        if (status == Status::planned) {
             ++unsent;
             continue;
         }
         attempts.push_back({record.item, record.user, record.value, ledger.earliest_ns(record),
                             ledger.latest_ns(record),
-                            status == Status::sent ? Status::unknown : status});
+                            may_be_sent(status) ? Status::unknown : status});
     }
     return attempts;
 }
@@ -154,14 +157,13 @@ CallsByItem::CallsByItem(const Ledger& ledger, std::uint64_t items, bool with_re
     const auto counts = [&](const LedgerRecord& record) {
         return (with_reads || record.kind != OperationKind::read) && record.item >= 1 &&
                static_cast<std::uint64_t>(record.item) <= items &&
-               record.load_status() >= Status::sent;
+               record.load_status() != Status::planned;
     };
     for (std::uint64_t index = 0; index < planned; ++index) {
         const LedgerRecord& record = ledger[index];
         if (counts(record)) ++first_[static_cast<std::size_t>(record.item)];
         if (record.kind == OperationKind::read) continue;
         switch (record.load_status()) {
-            case Status::empty:
             case Status::planned:
                 ++counts_.unsent;
                 break;
@@ -171,6 +173,7 @@ CallsByItem::CallsByItem(const Ledger& ledger, std::uint64_t items, bool with_re
             case Status::ok:
                 ++counts_.acknowledged;
                 break;
+            case Status::empty:
             case Status::sent:
             case Status::unknown:
                 ++counts_.unknown;
@@ -265,7 +268,7 @@ AuditResult audit_mortal_counters(const Ledger& ledger, std::span<const std::int
         for (const std::uint64_t index : writes.of(item)) {
             const Status status = ledger[index].load_status();
             if (status == Status::ok) told.push_back(ledger[index].returned);
-            if (status == Status::sent || status == Status::unknown) ++unanswered;
+            if (may_be_sent(status) || status == Status::unknown) ++unanswered;
         }
         const std::int64_t value = values[item - 1];
         ++result.items;
@@ -314,7 +317,7 @@ Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& opt
 bool nothing_was_sent(const Ledger& ledger) {
     const std::uint64_t planned = ledger.planned();
     for (std::uint64_t index = 0; index < planned; ++index) {
-        if (is_write(ledger[index]) && ledger[index].load_status() >= Status::sent) return false;
+        if (is_write(ledger[index]) && ledger[index].load_status() != Status::planned) return false;
     }
     return true;
 }

@@ -26,8 +26,35 @@ std::span<const T> take_group(std::span<const T>& rest) {
     return group;
 }
 
-void check_unattempted(std::span<const Attempt> refused, const VoteRow& row, AuditResult& result) {
+/// By how much the rows of an item are wrong themselves.
+struct WrongRows {
+    std::int64_t item{0};
+    std::int64_t too_much{0};
+    std::int64_t too_little{0};
+};
+
+/// In the order of the items.
+class WrongItems {
+  public:
+    WrongRows& of(std::int64_t item) {
+        if (items_.empty() || items_.back().item != item) items_.push_back({item});
+        return items_.back();
+    }
+    /// Asked in the order of the items.
+    WrongRows take(std::int64_t item) {
+        while (next_ < items_.size() && items_[next_].item < item) ++next_;
+        return next_ < items_.size() && items_[next_].item == item ? items_[next_] : WrongRows{};
+    }
+
+  private:
+    std::vector<WrongRows> items_{};
+    std::size_t next_{0};
+};
+
+void check_unattempted(std::span<const Attempt> refused, const VoteRow& row, WrongRows& wrong,
+                       AuditResult& result) {
     ++result.ghost_rows;
+    wrong.too_much += row.value;
     result.example(
         refused.empty()
             ? fmt::format("ghost: item {} user {} has a row that nobody attempted", row.item,
@@ -37,9 +64,13 @@ void check_unattempted(std::span<const Attempt> refused, const VoteRow& row, Aud
                           row.item, row.user, refused.size()));
 }
 
-void check_state(std::span<const Attempt> attempts, std::int64_t actual, AuditResult& result) {
+void check_state(std::span<const Attempt> attempts, std::int64_t actual, WrongItems& wrong,
+                 AuditResult& result) {
     const AllowedStates allowed(attempts);
     if (allowed.allows(actual)) return;
+    WrongRows& rows = wrong.of(attempts.front().item);
+    rows.too_much += std::max<std::int64_t>(0, actual - allowed.least());
+    rows.too_little += std::max<std::int64_t>(0, allowed.most() - actual);
     const Attempt& any = attempts.front();
     std::int64_t most = 0;
     for (const Attempt& attempt : attempts) most = std::max(most, attempt.value);
@@ -55,7 +86,7 @@ void check_state(std::span<const Attempt> attempts, std::int64_t actual, AuditRe
         actual == 0 ? "no live vote" : fmt::format("val {}", actual), allowed.describe()));
 }
 
-void check_key(std::span<const Attempt> attempts, std::span<const VoteRow> rows,
+void check_key(std::span<const Attempt> attempts, std::span<const VoteRow> rows, WrongItems& wrong,
                AuditResult& result) {
     // Sorted with the refused ones last.
     const auto refused = std::find_if(attempts.begin(), attempts.end(), [](const Attempt& attempt) {
@@ -64,18 +95,20 @@ void check_key(std::span<const Attempt> attempts, std::span<const VoteRow> rows,
     const auto applicable = attempts.first(static_cast<std::size_t>(refused - attempts.begin()));
     if (rows.size() > 1) {
         result.double_rows += rows.size() - 1;
+        for (const VoteRow& more : rows.subspan(1)) wrong.of(more.item).too_much += more.value;
         result.example(fmt::format("double: item {} user {} has {} rows", rows[0].item,
                                    rows[0].user, rows.size()));
     }
     if (applicable.empty()) {
-        if (!rows.empty()) check_unattempted(attempts, rows[0], result);
+        if (!rows.empty()) check_unattempted(attempts, rows[0], wrong.of(rows[0].item), result);
         return;
     }
-    check_state(applicable, rows.empty() ? 0 : rows[0].value, result);
+    check_state(applicable, rows.empty() ? 0 : rows[0].value, wrong, result);
 }
 
-void check_rows(std::vector<Attempt>& attempts, std::span<const VoteRow> rows,
-                AuditResult& result) {
+WrongItems check_rows(std::vector<Attempt>& attempts, std::span<const VoteRow> rows,
+                      AuditResult& result) {
+    WrongItems wrong;
     std::sort(attempts.begin(), attempts.end(), [](const Attempt& a, const Attempt& b) {
         return std::tuple(a.item, a.user, a.status == Status::failed) <
                std::tuple(b.item, b.user, b.status == Status::failed);
@@ -84,28 +117,35 @@ void check_rows(std::vector<Attempt>& attempts, std::span<const VoteRow> rows,
     std::span<const VoteRow> rows_left = rows;
     while (!attempts_left.empty() || !rows_left.empty()) {
         if (rows_left.empty()) {
-            check_key(take_group(attempts_left), {}, result);
+            check_key(take_group(attempts_left), {}, wrong, result);
         } else if (attempts_left.empty() || key_of(rows_left[0]) < key_of(attempts_left[0])) {
-            check_key({}, take_group(rows_left), result);
+            check_key({}, take_group(rows_left), wrong, result);
         } else if (key_of(attempts_left[0]) < key_of(rows_left[0])) {
-            check_key(take_group(attempts_left), {}, result);
+            check_key(take_group(attempts_left), {}, wrong, result);
         } else {
-            check_key(take_group(attempts_left), take_group(rows_left), result);
+            check_key(take_group(attempts_left), take_group(rows_left), wrong, result);
         }
     }
+    return wrong;
 }
 
-void check_count(std::string_view what, std::int64_t item, std::optional<std::int64_t> count,
-                 std::int64_t live, std::uint64_t& low, std::uint64_t& high, AuditResult& result) {
+void check_count(std::string_view what, std::int64_t live, const WrongRows& wrong,
+                 std::optional<std::int64_t> count, std::uint64_t& low, std::uint64_t& high,
+                 AuditResult& result) {
+    const std::int64_t item = wrong.item;
     const std::int64_t actual = count.value_or(0);
-    if (actual == live) return;
-    (actual < live ? low : high) += static_cast<std::uint64_t>(std::abs(actual - live));
+    result.counts_off += static_cast<std::uint64_t>(std::abs(actual - live));
+    const std::int64_t least = live - wrong.too_much;
+    const std::int64_t most = live + wrong.too_little;
+    if (actual >= least && actual <= most) return;
+    if (actual < least) low += static_cast<std::uint64_t>(least - actual);
+    if (actual > most) high += static_cast<std::uint64_t>(actual - most);
     result.example(fmt::format("count: item {} has {} live votes, {} says {}", item, live, what,
                                count ? std::to_string(*count) : "nothing"));
 }
 
 void check_counts(std::span<const VoteRow> rows, std::span<const ItemCount> counts,
-                  AuditResult& result) {
+                  WrongItems& wrong_items, AuditResult& result) {
     // Both are in order of item; an item may be in one of them alone.
     std::size_t row = 0;
     std::size_t count = 0;
@@ -117,9 +157,11 @@ void check_counts(std::span<const VoteRow> rows, std::span<const ItemCount> coun
         ItemCount said{item, {}, {}};
         if (count < counts.size() && counts[count].item == item) said = counts[count++];
         ++result.items;
-        check_count("item.vote_count", item, said.stored, live, result.stored_low,
+        WrongRows wrong = wrong_items.take(item);
+        wrong.item = item;
+        check_count("item.vote_count", live, wrong, said.stored, result.stored_low,
                     result.stored_high, result);
-        check_count("count()", item, said.counted, live, result.counted_low, result.counted_high,
+        check_count("count()", live, wrong, said.counted, result.counted_low, result.counted_high,
                     result);
     }
 }
@@ -148,6 +190,7 @@ void AuditResult::add(const AuditResult& part) {
     stored_high += part.stored_high;
     counted_low += part.counted_low;
     counted_high += part.counted_high;
+    counts_off += part.counts_off;
     drift += part.drift;
     wrong_answers += part.wrong_answers;
     over_admitted += part.over_admitted;
@@ -158,10 +201,12 @@ void AuditResult::add(const AuditResult& part) {
     wrong_scores += part.wrong_scores;
     stale_reads += part.stale_reads;
     wrong_reads += part.wrong_reads;
+    backward_reads += part.backward_reads;
     wrong_casts += part.wrong_casts;
     casts += part.casts;
     reads += part.reads;
     reads_never_right += part.reads_never_right;
+    reads_went_back += part.reads_went_back;
     staleness_ns.merge(part.staleness_ns);
     versions_behind.merge(part.versions_behind);
     allowed_breaches += part.allowed_breaches;
@@ -206,8 +251,8 @@ void check_votes(std::vector<Attempt> attempts, std::span<const VoteRow> rows,
     result.rows += rows.size();
     result.live += static_cast<std::uint64_t>(
         std::count_if(rows.begin(), rows.end(), [](const VoteRow& row) { return row.value != 0; }));
-    check_rows(attempts, rows, result);
-    check_counts(rows, counts, result);
+    WrongItems wrong = check_rows(attempts, rows, result);
+    check_counts(rows, counts, wrong, result);
 }
 
 std::uint64_t wrong_answers(std::span<const AddAnswer> adds, std::int64_t value) {

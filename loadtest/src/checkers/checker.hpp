@@ -16,6 +16,9 @@
 //             higher than its live votes
 //   ghost     a row that nobody attempted, or every attempt of which was refused
 //
+// A wrong row is found once: a count may go with the rows that are there, or with those that should
+// be.
+//
 // What limiters and sorted sets can do wrong is in limiter_checker.hpp and sets_checker.hpp, what
 // callers were told in read_checker.hpp.
 #pragma once
@@ -75,6 +78,9 @@ struct AuditResult {
     std::uint64_t reads_never_right{0};  ///< Numbers that no moment gives; all others are in these:
     Histogram staleness_ns{};
     Histogram versions_behind{};
+    /// A read that was sent after it was answered had told more, and what was taken away meanwhile
+    /// does not explain it.
+    std::uint64_t reads_went_back{0};
     // What is wrong.
     std::uint64_t lost_rows{0};
     std::uint64_t double_rows{0};
@@ -83,17 +89,20 @@ struct AuditResult {
     std::uint64_t stored_high{0};  ///< Votes too many in it.
     std::uint64_t counted_low{0};  ///< The same for Votes::count().
     std::uint64_t counted_high{0};
+    /// How far counts are off the live rows, also where the row is what is wrong and not the count.
+    std::uint64_t counts_off{0};
     std::uint64_t drift{0};           ///< Of counts that their strategy lets drift.
     std::uint64_t wrong_answers{0};   ///< Values after an add that no order of the adds gives.
     std::uint64_t over_admitted{0};   ///< Hits above what the algorithm admits.
     std::uint64_t wrong_refusals{0};  ///< Refused, although nothing stood against it.
     std::uint64_t keys_without_ttl{0};
-    std::uint64_t rogue_sets{0};    ///< There, though never made or already expired.
-    std::uint64_t late_writes{0};   ///< Upserts answered `applied` after their set had expired.
-    std::uint64_t wrong_scores{0};  ///< Scores that are not the last one written.
-    std::uint64_t stale_reads{0};   ///< Staler than their strategy promises.
-    std::uint64_t wrong_reads{0};   ///< Never right, where it promises more than that.
-    std::uint64_t wrong_casts{0};   ///< Told of votes before and after that no order gives.
+    std::uint64_t rogue_sets{0};      ///< There, though never made or already expired.
+    std::uint64_t late_writes{0};     ///< Upserts answered `applied` after their set had expired.
+    std::uint64_t wrong_scores{0};    ///< Scores that are not the last one written.
+    std::uint64_t stale_reads{0};     ///< Staler than their strategy promises.
+    std::uint64_t wrong_reads{0};     ///< Never right, where it promises more than that.
+    std::uint64_t backward_reads{0};  ///< Went back, where reads promise to be exact.
+    std::uint64_t wrong_casts{0};     ///< Told of votes before and after that no order gives.
     /// Of those from drift on, the ones that the contract of the strategy allows.
     std::uint64_t allowed_breaches{0};
     std::vector<std::string> examples{};  ///< The first few findings, in words.
@@ -102,10 +111,16 @@ struct AuditResult {
     std::uint64_t lost() const { return lost_rows + std::max(stored_low, counted_low); }
     std::uint64_t doubled() const { return double_rows + std::max(stored_high, counted_high); }
     std::uint64_t ghost() const { return ghost_rows; }
-    bool counts_agree() const { return stored_low + stored_high + counted_low + counted_high == 0; }
+    bool counts_agree() const {
+        return stored_low + stored_high + counted_low + counted_high + counts_off == 0;
+    }
+    /// What is said of counts is that their strategy makes no promise of them.
+    void forget_counts() { stored_low = stored_high = counted_low = counted_high = counts_off = 0; }
     /// Whose number had been right before they were sent, and was not any more.
     std::uint64_t reads_stale() const { return staleness_ns.count() - staleness_ns.count_in(0); }
-    std::uint64_t told_wrong() const { return stale_reads + wrong_reads + wrong_casts; }
+    std::uint64_t told_wrong() const {
+        return stale_reads + wrong_reads + backward_reads + wrong_casts;
+    }
     std::uint64_t breaches() const {
         return drift + wrong_answers + over_admitted + wrong_refusals + keys_without_ttl +
                rogue_sets + late_writes + wrong_scores + told_wrong();
@@ -127,6 +142,8 @@ class AllowedStates {
     /// Attempts of one (item, user), none of them failed.
     explicit AllowedStates(std::span<const Attempt> attempts);
     bool allows(std::int64_t value) const;
+    std::int64_t least() const { return *std::min_element(values_.begin(), values_.end()); }
+    std::int64_t most() const { return *std::max_element(values_.begin(), values_.end()); }
     std::string describe() const;
 
   private:

@@ -149,6 +149,50 @@ class CountBounds {
     std::unordered_map<std::int64_t, UserVote> votes_{};
 };
 
+/// Whether reads tell less than earlier ones did, although too little was taken away in between.
+class ReadsInOrder {
+  public:
+    /// What a read knows of those before it.
+    struct Before {
+        std::int64_t taken{0};  ///< Certainly taken away before it was sent.
+        std::int64_t most{
+            kNone};  ///< Of the earlier reads: what one told, and what was taken before it.
+        std::int64_t most_exact{kNone};
+    };
+
+    void begin(const Attempt& write) {
+        if (takes(write)) ++maybe_taken_;
+    }
+    void end(const Attempt& write) {
+        if (takes(write)) ++taken_;
+    }
+    Before sent() const { return {taken_, most_, most_exact_}; }
+    /// A read was answered whose number was right once.
+    void answered(const Read& read, const Before& before, bool exact) {
+        const std::int64_t told = read.number + before.taken;
+        most_ = std::max(most_, told);
+        if (exact) most_exact_ = std::max(most_exact_, told);
+    }
+    /// Whether the read tells less than one that was answered before it was sent.
+    bool went_back(const Read& read, std::int64_t most) const {
+        return most != kNone && most - maybe_taken_ > read.number;
+    }
+    /// It was said once: later reads are held against this one.
+    void forget_before(const Read& read, const Before& before) {
+        most_ = std::min(most_, read.number + before.taken);
+        most_exact_ = std::min(most_exact_, most_);
+    }
+
+  private:
+    static constexpr std::int64_t kNone = INT64_MIN;
+    static bool takes(const Attempt& write) { return write.value <= 0; }
+
+    std::int64_t maybe_taken_{0};
+    std::int64_t taken_{0};
+    std::int64_t most_{kNone};
+    std::int64_t most_exact_{kNone};
+};
+
 struct Moment {
     // In the order in which those of one time are taken: what meets a read belongs to it.
     enum class Kind : std::uint8_t { write_sent, read_sent, read_done, write_done };
@@ -210,6 +254,28 @@ void check_old_number(std::int64_t item, const Read& read, const CountBounds& bo
                                what(), in_ms(stale_ns), behind));
 }
 
+/// A number that is right or stale by itself may still be less than what an earlier read told.
+void check_order(std::int64_t item, const Read& read, bool right,
+                 const ReadsInOrder::Before& before, const AnswerRules& rules, ReadsInOrder& order,
+                 AuditResult& result) {
+    const std::optional<Duration> within = read.exact ? Duration{0} : rules.reads_within;
+    const bool exact = within && *within == Duration{0};
+    if (order.went_back(read, before.most)) {
+        ++result.reads_went_back;
+        // One that is stale has broken its promise by that.
+        if (right && exact && order.went_back(read, before.most_exact)) {
+            add_breach(result.backward_reads, rules, result);
+            result.example(fmt::format(
+                "went back: item {} was said to have {} at {:.3f} ms, after more had been told and "
+                "without so much being taken away",
+                item, read.number, in_ms(read.sent_ns)));
+        }
+        order.forget_before(read, before);
+    }
+    // What was never right would make all that follows seem to go back.
+    if (right) order.answered(read, before, exact);
+}
+
 /// For each cast the latest sending of one that was acknowledged before it began; INT64_MIN: of none.
 /// `casts` are in the order of their sending.
 std::vector<std::int64_t> last_sent_before(std::span<const CastCall> casts) {
@@ -260,28 +326,36 @@ bool agrees_with_itself(const CastCall& cast) {
 void check_reads(std::int64_t item, std::span<const Attempt> writes, std::span<const Read> reads,
                  const AnswerRules& rules, AuditResult& result) {
     CountBounds bounds(writes, rules.adds);
+    ReadsInOrder order;
     std::vector<std::uint64_t> changes_before(reads.size(), 0);
+    std::vector<ReadsInOrder::Before> before(reads.size());
     for (const Moment& moment : moments_of(writes, reads)) {
         switch (moment.kind) {
             case Moment::Kind::write_sent:
                 bounds.begin(writes[moment.index]);
+                order.begin(writes[moment.index]);
                 break;
             case Moment::Kind::write_done:
                 bounds.end(writes[moment.index]);
+                order.end(writes[moment.index]);
                 break;
             case Moment::Kind::read_sent:
                 changes_before[moment.index] = bounds.changes();
+                before[moment.index] = order.sent();
                 break;
             case Moment::Kind::read_done: {
                 const Read& read = reads[moment.index];
                 ++result.reads;
-                if (bounds.hold(read.number) || bounds.left(read.number).ns >= read.sent_ns) {
+                const bool right =
+                    bounds.hold(read.number) || bounds.left(read.number).ns >= read.sent_ns;
+                if (right) {
                     result.staleness_ns.record(0);
                     result.versions_behind.record(0);
                 } else {
                     check_old_number(item, read, bounds, changes_before[moment.index], rules,
                                      result);
                 }
+                check_order(item, read, right, before[moment.index], rules, order, result);
                 break;
             }
         }

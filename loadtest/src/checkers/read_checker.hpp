@@ -7,6 +7,8 @@
 //   staleness         how long before the read was sent its number was right for the last time
 //   versions behind   how many acknowledged writes that changed the count it lacks
 //   never right       no moment gives the number
+//   went back         a read that was answered before it was sent had told more, and fewer votes or
+//                     adds can have been taken away since that one was sent
 //
 // A caller of a cast is told the user's vote before it and after it. Some order of the user's casts on
 // the item must give what all of them were told.

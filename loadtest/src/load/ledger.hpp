@@ -30,7 +30,7 @@
 namespace hotcount::loadtest {
 
 enum class Status : std::uint32_t {
-    empty = 0,    ///< Never planned; or of an agent that vanished: nobody knows.
+    empty = 0,    ///< Never planned; or planned, of an agent that vanished: sent or not.
     planned = 1,  ///< Not sent. In the open loop this is a slot that nobody served.
     sent = 2,     ///< Sent; the process died before it knew the answer.
     ok = 3,       ///< Acknowledged.

@@ -50,10 +50,11 @@ Operation Workload::next() {
     if (trace_) return trace_->lines()[traced_++].operation;
     const std::uint64_t kind = random_.next();
     if (kind < unvote_below_) {
-        // Before there are votes old enough to take back, a vote comes in the un-vote's place.
-        if (voted_ <= kRecent) return fresh_vote();
+        // Before there are votes to take back, a vote comes in the un-vote's place.
+        if (voted_ < kFewest) return fresh_vote();
         const std::uint64_t oldest = std::min<std::uint64_t>(voted_, kRemembered);
-        const Vote& vote = remembered(kRecent + random_.below(oldest - kRecent));
+        const std::uint64_t recent = std::min<std::uint64_t>(voted_ / 4, kRecent);
+        const Vote& vote = remembered(recent + random_.below(oldest - recent));
         return {vote.item, vote.user, OperationKind::unvote, false};
     }
     if (kind < read_below_) {

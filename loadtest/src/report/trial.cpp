@@ -8,10 +8,10 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
-#include "checkers/answers_audit.hpp"
-#include "checkers/audit.hpp"
+#include "audits.hpp"
 #include "load/callers.hpp"
 #include "load/run_folder.hpp"
 #include "load/slowed.hpp"
@@ -37,36 +37,10 @@ class StopWatch {
     std::chrono::steady_clock::time_point start_{std::chrono::steady_clock::now()};
 };
 
-bool on_redis(const TrialSettings& settings) {
-    const auto strategy = find_strategy(settings.strategy);
-    return strategy && strategy->store == StoreKind::redis;
-}
-
 bool on_server(const TrialSettings& settings) {
     const auto strategy = find_strategy(settings.strategy);
     return strategy && (strategy->store == StoreKind::redis || is_views(*strategy) ||
                         (is_on_sql(*strategy) && on_database_server(settings.database_url)));
-}
-
-std::string broken_reason(const AuditResult& audit) {
-    std::string reason = fmt::format("the audit found {} lost, {} double, {} ghost", audit.lost(),
-                                     audit.doubled(), audit.ghost());
-    const auto add = [&](std::uint64_t count, const char* what) {
-        if (count > 0) reason += fmt::format(", {} {}", count, what);
-    };
-    add(audit.drift, "off in counts that may drift");
-    add(audit.wrong_answers, "wrong answers");
-    add(audit.over_admitted, "over-admitted");
-    add(audit.wrong_refusals, "refused wrongly");
-    add(audit.keys_without_ttl, "keys without a TTL");
-    add(audit.rogue_sets, "rogue sets");
-    add(audit.late_writes, "late writes");
-    add(audit.wrong_scores, "wrong scores");
-    add(audit.stale_reads, "reads staler than promised");
-    add(audit.wrong_reads, "reads that were never right");
-    add(audit.wrong_casts, "casts told wrong");
-    add(audit.allowed_breaches, "of these allowed by the contract");
-    return reason;
 }
 
 /// No other run has this, on this machine or on another that uses the server: it would need the
@@ -77,13 +51,6 @@ std::string fresh_key_prefix() {
     return fmt::format("hotcount-load:{:x}-{:x}-{}:",
                        std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), getpid(),
                        ++runs);
-}
-
-/// What is there, and what callers were told.
-Result<AuditResult> audit_all(Target& target, const Ledger& ledger) {
-    HOTCOUNT_TRY_ASSIGN(AuditResult result, target.audit(ledger));
-    if (const auto rules = target.answer_rules(ledger)) audit_answers(ledger, *rules, result);
-    return result;
 }
 
 Result<void> write_evidence(const Target& target, const fs::path& folder) {
@@ -212,10 +179,28 @@ TargetStats spent(const TargetStats& before, const TargetStats& after) {
             more(before.statements, after.statements), more(before.busy_waits, after.busy_waits)};
 }
 
-/// What those agents sent, nobody can tell from what nobody sent.
-Result<AuditResult> parts_missing() {
-    return make_error(ErrorCode::config,
-                      "the ledger lacks what some agents did, so nobody knows what was sent");
+/// An agent that vanished may live and send what it had begun, until docs/load-generator.md says that its
+/// process has ended.
+void wait_for_the_end(const TrialResult& trial) {
+    Duration longest{0};
+    for (const AgentReport& agent : trial.agents) {
+        if (agent.problem.empty()) continue;
+        const bool hung_up = agent.problem.find("it hung up") != std::string::npos;
+        const Duration ends = std::chrono::seconds{hung_up ? 1 : 6};
+        longest = std::max<Duration>(longest, trial.settings.timeout + ends);
+    }
+    std::this_thread::sleep_for(longest);
+}
+
+Result<AuditResult> audit_what_came_back(Target& target, const Ledger& ledger,
+                                         const TrialResult& trial) {
+    const bool whole = std::all_of(trial.agents.begin(), trial.agents.end(),
+                                   [](const AgentReport& agent) { return agent.problem.empty(); });
+    if (!whole) {
+        HOTCOUNT_TRY(can_audit_without_parts(trial.settings));
+        wait_for_the_end(trial);
+    }
+    return audit_all(target, ledger);
 }
 
 Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopWatch& set_up,
@@ -291,6 +276,11 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     for (const AgentReport& agent : group.agents) {
         if (agent.problem.empty()) continue;
         trial.problems.push_back("its part of the load is missing: " + agent.problem);
+        if (!can_audit_without_parts(settings)) continue;
+        trial.problems.back() +=
+            "; no audit of that part is possible, and the rest was audited with its calls taken "
+            "for "
+            "calls without an answer";
     }
     trial.kills = disturbed.kills;
     trial.stalls = disturbed.stalls;
@@ -311,7 +301,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     // A server that does not answer any more may take its time to say so.
     trial.stats = spent(before, target.stats());
     const StopWatch audit;
-    auto audited = group.whole() ? audit_all(target, *ledger) : parts_missing();
+    auto audited = audit_what_came_back(target, *ledger, trial);
     trial.audit_s = audit.seconds();
     note(trial, "audit impossible", audited);
     if (audited) {
@@ -364,116 +354,6 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
     if (trial->audited) note(*trial, "what the run left could not be removed", cleaned);
     keep(*trial, provenance, folder);
     return trial;
-}
-
-std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy) {
-    if (strategy.store == StoreKind::memory) {
-        return fmt::format("the counts of {} are in the memory of the run, which ends with it",
-                           strategy.name);
-    }
-    if (settings.managed_database && is_on_sql(strategy)) {
-        return fmt::format(
-            "the votes or counts of {} are in the private database of the run, which ends with it; "
-            "--db with a server of yours, or without one SQLite in the folder, keeps them",
-            strategy.name);
-    }
-    return std::nullopt;
-}
-
-namespace {
-
-FolderAudit nothing_sent(FolderAudit audit) {
-    audit.audited = false;
-    audit.conclusion = Conclusion::inconclusive;
-    audit.reasons.emplace_back("the run ended before its first write: there is nothing to audit");
-    return audit;
-}
-
-}  // namespace
-
-Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url,
-                                 const std::string& database_url) {
-    FolderAudit audit;
-    audit.folder = folder;
-    HOTCOUNT_TRY_ASSIGN(const nlohmann::json document, read_json(folder / kRunFile));
-    HOTCOUNT_TRY_ASSIGN(audit.settings, trial_settings_of(document));
-    audit.state = document.value("state", "");
-    if (!redis_url.empty()) {
-        audit.settings.redis_url = redis_url;
-    } else if (is_redacted(audit.settings.redis_url)) {
-        return make_error(ErrorCode::config,
-                          fmt::format("{} has no password for {}: name it with --redis", kRunFile,
-                                      audit.settings.redis_url));
-    }
-    if (!database_url.empty()) {
-        audit.settings.database_url = database_url;
-    } else if (is_redacted(audit.settings.database_url)) {
-        return make_error(ErrorCode::config,
-                          fmt::format("{} has no password for {}: name it with --db", kRunFile,
-                                      audit.settings.database_url));
-    }
-    std::error_code unreadable;
-    const bool begun = fs::exists(folder / kLedgerFile, unreadable) || unreadable;
-    if (audit.state == "running" && !begun) return nothing_sent(std::move(audit));
-    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
-    // A coordinator that died had brought nothing together yet.
-    bool whole = audit.settings.agents.empty() || audit.state != "running";
-    for (const auto& agent : document.value("agents", nlohmann::json::array())) {
-        whole = whole && agent.value("problem", nlohmann::json{}).is_null();
-    }
-    if (!whole) {
-        return make_error(ErrorCode::config,
-                          "audit impossible: " + parts_missing().error().message);
-    }
-    if (nothing_was_sent(*ledger)) return nothing_sent(std::move(audit));
-    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(audit.settings.strategy));
-    // A database that somebody names is there.
-    audit.settings.managed_database = audit.settings.managed_database && database_url.empty();
-    if (const auto why = why_not_again(audit.settings, strategy)) {
-        return make_error(
-            ErrorCode::config,
-            fmt::format("audit impossible: {}; its verdict is in {}", *why, kRunFile));
-    }
-    std::unique_ptr<ManagedServer> redis;
-    if (audit.settings.managed_redis && redis_url.empty() && on_redis(audit.settings)) {
-        HOTCOUNT_TRY_ASSIGN(redis, start_on_dump(folder, audit.settings));
-        audit.settings.redis_url = redis->url();
-    }
-    // Its keys live as long as those of the run did.
-    audit.settings.keep = true;
-    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
-                        reopen_target(audit.settings, folder));
-    audit.contract = target->contract();
-    HOTCOUNT_TRY_ASSIGN(audit.result, audit_all(*target, *ledger));
-    if (!audit.result.passed()) {
-        audit.conclusion = Conclusion::broken;
-        audit.reasons.push_back(broken_reason(audit.result));
-    }
-    return audit;
-}
-
-FolderAudit not_audited(const fs::path& folder, const Error& why) {
-    FolderAudit audit;
-    audit.folder = folder;
-    audit.audited = false;
-    audit.conclusion = Conclusion::inconclusive;
-    audit.reasons.push_back(why.message);
-    if (const auto document = read_json(folder / kRunFile)) {
-        if (auto settings = trial_settings_of(*document)) audit.settings = std::move(*settings);
-        audit.state = document->value("state", "");
-    }
-    return audit;
-}
-
-std::vector<fs::path> run_folders(const fs::path& folder) {
-    std::vector<fs::path> folders;
-    std::error_code failed;
-    if (fs::exists(folder / kRunFile, failed)) return {folder};
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
-        if (fs::exists(entry.path() / kRunFile, failed)) folders.push_back(entry.path());
-    }
-    std::sort(folders.begin(), folders.end());
-    return folders;
 }
 
 }  // namespace hotcount::loadtest

@@ -261,7 +261,7 @@ void PlainVotes::excuse(AuditResult& result) const {
         std::erase_if(result.examples,
                       [](const std::string& each) { return each.starts_with("count: "); });
     }
-    result.stored_low = result.stored_high = result.counted_low = result.counted_high = 0;
+    result.forget_counts();
 }
 
 }  // namespace hotcount::loadtest

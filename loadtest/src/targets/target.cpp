@@ -186,7 +186,7 @@ class VotesTarget final : public Target {
         if (off == 0 || off > result.unknown) return;
         result.drift = off;
         result.allowed_breaches += off;
-        result.stored_low = result.stored_high = result.counted_low = result.counted_high = 0;
+        result.forget_counts();
     }
 
     VotesTarget(Strategy strategy, std::shared_ptr<sql::Database> database,

@@ -143,7 +143,8 @@ TEST_F(BrokenStrategiesTest, OneWhoseCountIsMovedInMidRunAndMovedBack) {
     // Other callers may have read it meanwhile.
     EXPECT_GE(trial.audit.wrong_reads, 1U);
     EXPECT_EQ(trial.audit.stale_reads + trial.audit.wrong_casts, 0U);
-    EXPECT_THAT(trial.reasons, Contains(HasSubstr("reads that were never right")));
+    EXPECT_THAT(trial.reasons,
+                Contains(HasSubstr("reads right at no moment, against their promise")));
     // The folder alone shows it again.
     const auto again = audit_folder(folder_.path());
     ASSERT_TRUE(again) << again.error().message;

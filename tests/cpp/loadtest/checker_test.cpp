@@ -91,6 +91,33 @@ TEST(CheckVotes, ARowThatNobodyAttemptedIsAGhost) {
     EXPECT_EQ(result.doubled(), 0U);
 }
 
+TEST(CheckVotes, AWrongRowIsFoundOnceWhetherItIsCountedOrNot) {
+    const std::vector<Attempt> one = {vote(1, 5, 0, 1)};
+    for (const std::int64_t counted : {1, 2}) {
+        const AuditResult ghost = check(one, {{1, 4, 1}, {1, 5, 1}}, {{1, counted, counted}});
+        EXPECT_EQ(ghost.ghost(), 1U) << counted;
+        EXPECT_EQ(ghost.lost() + ghost.doubled(), 0U) << counted;
+        EXPECT_EQ(ghost.counts_agree(), counted == 2);
+        const AuditResult twice = check(one, {{1, 5, 1}, {1, 5, 1}}, {{1, counted, counted}});
+        EXPECT_EQ(twice.doubled(), 1U) << counted;
+        EXPECT_EQ(twice.lost() + twice.ghost(), 0U) << counted;
+    }
+    for (const std::int64_t counted : {0, 1}) {
+        const AuditResult gone = check(one, {{1, 5, 0}}, {{1, counted, counted}});
+        EXPECT_EQ(gone.lost(), 1U) << counted;
+        EXPECT_EQ(gone.doubled() + gone.ghost(), 0U) << counted;
+    }
+    // What is wrong beyond that is still found.
+    EXPECT_EQ(check(one, {{1, 4, 1}, {1, 5, 1}}, {{1, 0, 0}}).lost(), 1U);
+    EXPECT_EQ(check(one, {{1, 4, 1}, {1, 5, 1}}, {{1, 3, 3}}).doubled(), 1U);
+    EXPECT_EQ(check(one, {{1, 5, 0}}, {{1, 2, 2}}).doubled(), 1U);
+    // Of another item nothing is excused.
+    EXPECT_EQ(check({vote(1, 5, 0, 1), vote(2, 5, 0, 1)}, {{1, 4, 1}, {1, 5, 1}, {2, 5, 1}},
+                    {{1, 1, 1}, {2, 0, 0}})
+                  .lost(),
+              1U);
+}
+
 TEST(CheckVotes, ARowWhoseAttemptsWereAllRefusedIsAGhost) {
     const AuditResult result = check({vote(1, 5, 0, 1, Status::failed)}, {{1, 5, 1}}, {{1, 1, 1}});
     EXPECT_EQ(result.ghost(), 1U);

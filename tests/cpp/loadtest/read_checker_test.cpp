@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "load/strategy.hpp"
@@ -294,6 +295,60 @@ std::vector<Happened> random_history(Random& random, bool adds) {
     return calls;
 }
 
+TEST(ReadChecker, AReadAfterAnotherTellsNoLessIfNothingWasTakenAway) {
+    // Under way the whole time: each number alone is right at any moment.
+    for (const bool adds : {false, true}) {
+        const std::vector<Attempt> writes = {adds ? add(1, 10, 100) : vote(1, 1, 10, 100)};
+        const std::vector<Read> back = {{1, 20, 25, false}, {0, 30, 35, false}, {0, 40, 45, false}};
+        const AuditResult found = reads(writes, back, exact(adds));
+        EXPECT_EQ(found.reads_went_back, 1U) << "it went back once, and stayed";
+        EXPECT_EQ(found.backward_reads, 1U);
+        EXPECT_FALSE(found.passed());
+        EXPECT_EQ(found.told_wrong(), 1U);
+        EXPECT_THAT(found.examples, Contains(HasSubstr("went back: item 7 was said to have 0")));
+        // Only counted where nobody promised more.
+        const AuditResult told = reads(writes, back, eventual(adds));
+        EXPECT_EQ(told.reads_went_back, 1U);
+        EXPECT_TRUE(told.passed());
+        EXPECT_TRUE(reads(writes, {{0, 20, 25, false}, {1, 30, 35, false}}, exact(adds)).passed());
+        EXPECT_TRUE(reads(writes, {{1, 20, 30, false}, {0, 30, 35, false}}, exact(adds)).passed())
+            << "they overlap";
+    }
+}
+
+TEST(ReadChecker, WhatWasTakenAwayExplainsALowerNumber) {
+    const std::vector<Read> back = {{2, 20, 25, false}, {1, 30, 35, false}};
+    const auto with = [&](const Attempt& taken) {
+        return reads({vote(1, 1, 1, 5), vote(2, 1, 10, 100), taken}, back, exact(false)).passed();
+    };
+    EXPECT_TRUE(with(vote(1, 0, 28, 33)));
+    EXPECT_TRUE(with(vote(1, 0, 22, 90)));
+    EXPECT_TRUE(with(vote(1, 0, 35, 90)));
+    EXPECT_TRUE(with(unanswered(vote(1, 0, 8, 9))));
+    EXPECT_FALSE(with(vote(1, 0, 36, 90))) << "sent after the second answer";
+}
+
+TEST(ReadChecker, OnlyReadsThatPromiseToBeExactAreHeldAgainstEachOther) {
+    AnswerRules cached = eventual(false);
+    cached.reads_within = std::chrono::seconds{30};
+    const std::vector<Attempt> writes = {vote(1, 1, 10, 100)};
+    const auto told = [&](bool first, bool second) {
+        return reads(writes, {{1, 20, 25, first}, {0, 30, 35, second}}, cached);
+    };
+    EXPECT_EQ(told(true, true).backward_reads, 1U);
+    for (const auto& [first, second] : {std::pair{true, false}, {false, true}, {false, false}}) {
+        EXPECT_TRUE(told(first, second).passed());
+        EXPECT_EQ(told(first, second).reads_went_back, 1U);
+    }
+}
+
+TEST(ReadChecker, ANumberThatWasNeverRightDoesNotMakeTheNextOnesGoBack) {
+    const AuditResult found =
+        reads({vote(1, 1, 10, 20)}, {{9, 30, 35, false}, {1, 40, 45, false}}, exact(false));
+    EXPECT_EQ(found.wrong_reads, 1U);
+    EXPECT_EQ(found.reads_went_back, 0U);
+}
+
 TEST(ReadChecker, NoHistoryThatHappenedIsWrong) {
     Random random(7);
     for (int round = 0; round < 2000; ++round) {
@@ -325,7 +380,7 @@ TEST(ReadChecker, NoHistoryThatHappenedIsWrong) {
             EXPECT_GT(result.casts, 0U);
         }
         ASSERT_TRUE(result.passed()) << round << ": " << testing::PrintToString(result.examples);
-        EXPECT_EQ(result.reads_stale() + result.reads_never_right, 0U);
+        EXPECT_EQ(result.reads_stale() + result.reads_never_right + result.reads_went_back, 0U);
     }
 }
 

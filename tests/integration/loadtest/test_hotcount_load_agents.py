@@ -129,6 +129,46 @@ def test_an_agent_that_is_killed_ends_the_load_with_its_name(
 
 
 @pytest.mark.server
+def test_what_the_others_did_in_an_open_loop_is_audited_when_an_agent_is_killed(
+    own_redis: RedisServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    with agents(2) as two:
+        load = subprocess.Popen(
+            [program(), "run", "-s", "redis", "--redis", own_redis.url, "--out", str(folder)]
+            + ["--agents", addresses(two), "-d", "60s", "-r", "1000", "--timeout", "200ms"]
+            + [*SMALL, "--mix", "vote=1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with own_redis.redis() as redis:
+            eventually(lambda: bool(redis.execute("DBSIZE") > 50), PATIENCE_S)
+        two[1].process.kill()
+        out, err = load.communicate(timeout=PATIENCE_S)
+        assert load.returncode == 3, err
+    assert "no audit of that part is possible, and the rest was audited" in out
+    assert "of what 1 of 2 agents had to send" in out
+    document = kept(folder)
+    assert document["conclusion"] == "inconclusive"
+    assert document["audit"]["passed"]
+    assert document["audit"]["acknowledged"] > 0
+    code, found = run_json("audit", str(folder))
+    assert code == 3
+    (again,) = found["runs"]
+    assert again["audit"]["passed"]
+    named = f"no audit of the part of agent {two[1].address} is possible"
+    assert any(reason.startswith(named) for reason in again["reasons"])
+    # What the other one was told is counted, and is not there any more.
+    with own_redis.redis() as redis:
+        for key in redis.execute("KEYS", "hotcount-load:*count:*"):
+            redis.execute("SET", key, 0)
+    code, found = run_json("audit", str(folder))
+    assert code == 1
+    assert found["runs"][0]["audit"]["lost"] == document["audit"]["acknowledged"]
+
+
+@pytest.mark.server
 def test_a_coordinator_that_is_killed_frees_its_agents(
     own_redis: RedisServer, tmp_path: Path
 ) -> None:

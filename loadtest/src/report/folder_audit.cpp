@@ -1,0 +1,186 @@
+// Run folders audited again, whatever became of their runs.
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "audits.hpp"
+#include "checkers/answers_audit.hpp"
+#include "checkers/audit.hpp"
+#include "load/run_folder.hpp"
+#include "report_json.hpp"
+#include "targets/redis_dump.hpp"
+#include "trial.hpp"
+
+namespace hotcount::loadtest {
+
+namespace fs = std::filesystem;
+
+bool on_redis(const TrialSettings& settings) {
+    const auto strategy = find_strategy(settings.strategy);
+    return strategy && strategy->store == StoreKind::redis;
+}
+
+std::string broken_reason(const AuditResult& audit) {
+    std::string reason = fmt::format("the audit found {} lost, {} double, {} ghost", audit.lost(),
+                                     audit.doubled(), audit.ghost());
+    const auto add = [&](std::uint64_t count, const char* what) {
+        if (count > 0) reason += fmt::format(", {} {}", count, what);
+    };
+    add(audit.drift, "off in counts that may drift");
+    add(audit.wrong_answers, "wrong answers");
+    add(audit.over_admitted, "over-admitted");
+    add(audit.wrong_refusals, "refused wrongly");
+    add(audit.keys_without_ttl, "keys without a TTL");
+    add(audit.rogue_sets, "rogue sets");
+    add(audit.late_writes, "late writes");
+    add(audit.wrong_scores, "wrong scores");
+    add(audit.stale_reads, "reads staler than promised");
+    add(audit.wrong_reads, "reads right at no moment, against their promise");
+    add(audit.backward_reads, "reads that went back");
+    add(audit.wrong_casts, "casts told wrong");
+    add(audit.allowed_breaches, "of these allowed by the contract");
+    return reason;
+}
+
+/// What is there, and what callers were told.
+Result<AuditResult> audit_all(Target& target, const Ledger& ledger) {
+    HOTCOUNT_TRY_ASSIGN(AuditResult result, target.audit(ledger));
+    if (const auto rules = target.answer_rules(ledger)) audit_answers(ledger, *rules, result);
+    return result;
+}
+
+Result<void> can_audit_without_parts(const TrialSettings& settings) {
+    const auto impossible = [](const char* why) {
+        return make_error(
+            ErrorCode::config,
+            fmt::format("the ledger lacks what some agents did, so nobody knows what was sent: {}",
+                        why));
+    };
+    if (settings.arrival == Arrival::closed) {
+        return impossible("a closed loop has no plan that ends; an open one (-r) has");
+    }
+    const bool sums = settings.workload == WorkloadKind::votes ||
+                      (settings.workload == WorkloadKind::counters && settings.life == Duration{0});
+    if (!sums) return impossible("only votes and counters without --life are audited in parts");
+    return {};
+}
+
+std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy) {
+    if (strategy.store == StoreKind::memory) {
+        return fmt::format("the counts of {} are in the memory of the run, which ends with it",
+                           strategy.name);
+    }
+    if (settings.managed_database && is_on_sql(strategy)) {
+        return fmt::format(
+            "the votes or counts of {} are in the private database of the run, which ends with it; "
+            "--db with a server of yours, or without one SQLite in the folder, keeps them",
+            strategy.name);
+    }
+    return std::nullopt;
+}
+
+namespace {
+
+FolderAudit nothing_sent(FolderAudit audit) {
+    audit.audited = false;
+    audit.conclusion = Conclusion::inconclusive;
+    audit.reasons.emplace_back("the run ended before its first write: there is nothing to audit");
+    return audit;
+}
+
+}  // namespace
+
+Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redis_url,
+                                 const std::string& database_url) {
+    FolderAudit audit;
+    audit.folder = folder;
+    HOTCOUNT_TRY_ASSIGN(const nlohmann::json document, read_json(folder / kRunFile));
+    HOTCOUNT_TRY_ASSIGN(audit.settings, trial_settings_of(document));
+    audit.state = document.value("state", "");
+    if (!redis_url.empty()) {
+        audit.settings.redis_url = redis_url;
+    } else if (is_redacted(audit.settings.redis_url)) {
+        return make_error(ErrorCode::config,
+                          fmt::format("{} has no password for {}: name it with --redis", kRunFile,
+                                      audit.settings.redis_url));
+    }
+    if (!database_url.empty()) {
+        audit.settings.database_url = database_url;
+    } else if (is_redacted(audit.settings.database_url)) {
+        return make_error(ErrorCode::config,
+                          fmt::format("{} has no password for {}: name it with --db", kRunFile,
+                                      audit.settings.database_url));
+    }
+    std::error_code unreadable;
+    const bool begun = fs::exists(folder / kLedgerFile, unreadable) || unreadable;
+    if (audit.state == "running" && !begun) return nothing_sent(std::move(audit));
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Ledger> ledger, Ledger::open(folder / kLedgerFile));
+    if (!audit.settings.agents.empty() && audit.state == "running") {
+        return make_error(ErrorCode::config,
+                          "audit impossible: the ledger lacks what the agents did, because the run "
+                          "was killed before it had brought that together");
+    }
+    for (const auto& agent : document.value("agents", nlohmann::json::array())) {
+        if (agent.value("problem", nlohmann::json{}).is_null()) continue;
+        if (const auto can = can_audit_without_parts(audit.settings); !can) {
+            return make_error(ErrorCode::config, "audit impossible: " + can.error().message);
+        }
+        audit.conclusion = Conclusion::inconclusive;
+        audit.reasons.push_back(
+            fmt::format("no audit of the part of agent {} is possible; the rest was audited",
+                        agent.value("address", "?")));
+    }
+    if (nothing_was_sent(*ledger)) return nothing_sent(std::move(audit));
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(audit.settings.strategy));
+    // A database that somebody names is there.
+    audit.settings.managed_database = audit.settings.managed_database && database_url.empty();
+    if (const auto why = why_not_again(audit.settings, strategy)) {
+        return make_error(
+            ErrorCode::config,
+            fmt::format("audit impossible: {}; its verdict is in {}", *why, kRunFile));
+    }
+    std::unique_ptr<ManagedServer> redis;
+    if (audit.settings.managed_redis && redis_url.empty() && on_redis(audit.settings)) {
+        HOTCOUNT_TRY_ASSIGN(redis, start_on_dump(folder, audit.settings));
+        audit.settings.redis_url = redis->url();
+    }
+    // Its keys live as long as those of the run did.
+    audit.settings.keep = true;
+    HOTCOUNT_TRY_ASSIGN(const std::unique_ptr<Target> target,
+                        reopen_target(audit.settings, folder));
+    audit.contract = target->contract();
+    HOTCOUNT_TRY_ASSIGN(audit.result, audit_all(*target, *ledger));
+    if (!audit.result.passed()) {
+        audit.conclusion = Conclusion::broken;
+        audit.reasons.push_back(broken_reason(audit.result));
+    }
+    return audit;
+}
+
+FolderAudit not_audited(const fs::path& folder, const Error& why) {
+    FolderAudit audit;
+    audit.folder = folder;
+    audit.audited = false;
+    audit.conclusion = Conclusion::inconclusive;
+    audit.reasons.push_back(why.message);
+    if (const auto document = read_json(folder / kRunFile)) {
+        if (auto settings = trial_settings_of(*document)) audit.settings = std::move(*settings);
+        audit.state = document->value("state", "");
+    }
+    return audit;
+}
+
+std::vector<fs::path> run_folders(const fs::path& folder) {
+    std::vector<fs::path> folders;
+    std::error_code failed;
+    if (fs::exists(folder / kRunFile, failed)) return {folder};
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, failed)) {
+        if (fs::exists(entry.path() / kRunFile, failed)) folders.push_back(entry.path());
+    }
+    std::sort(folders.begin(), folders.end());
+    return folders;
+}
+
+}  // namespace hotcount::loadtest
