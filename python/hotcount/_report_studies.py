@@ -66,7 +66,7 @@ def sentences_of(measured: Measured) -> list[str]:
         name = found["strategy"]
         if measured.kind == "search":
             rate, refused = found["rate_per_s"], found["refused_per_s"]
-            if rate is None:
+            if not rate:
                 said.append(f"{name}: no rate was confirmed")
                 continue
             said.append(f"{name} carries {number(rate)} calls/s")

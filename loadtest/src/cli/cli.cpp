@@ -99,7 +99,7 @@ Result<void> read_load(const Given& given, Command command, TrialSettings& trial
     }
     if (trial.arrival != Arrival::closed && !given.contains("rate") && !sets_rates(command)) {
         return make_error(ErrorCode::config,
-                          fmt::format("--arrival {} needs a --rate", to_string(trial.arrival)));
+                          fmt::format("--arrival {} needs a --rate", given.at("arrival")));
     }
     if (command != Command::scale) {  // It takes a list of them.
         HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
@@ -164,7 +164,7 @@ Result<void> read_groups(const Given& given, Settings& settings) {
         names));
     // Of all there are, those that can be driven so.
     const auto named = given.find("strategies");
-    if (named == given.end() || named->second == "all") {
+    if (named == given.end() || names_all(named->second)) {
         std::erase_if(names, [&](const std::string& name) {
             return name == "redis/seed_cached" && !manages(settings, ServerKind::redis);
         });
@@ -264,6 +264,11 @@ Result<void> fit_mix(const Given& given, const Settings& settings, TrialSettings
 Result<Settings> interpret(Command command, const Given& given) {
     Settings settings;
     settings.command = command;
+    for (const char* option : {"out", "html", "trace"}) {
+        const auto found = given.find(option);
+        if (found == given.end() || !found->second.empty()) continue;
+        return make_error(ErrorCode::config, fmt::format("--{}: '' is no path", option));
+    }
     settings.json = given.contains("json");
     settings.allow_debug = given.contains("allow-debug");
     if (command == Command::diff) {
@@ -345,7 +350,11 @@ std::string without_secret(const std::string& argument) {
     return url && argument.find('@') != std::string::npos ? redacted(argument) : argument;
 }
 
-bool may_be_secret(const std::string& argument) { return argument.find('@') != std::string::npos; }
+/// user:password@host, with or without a scheme; not memory@4, which a report has.
+bool may_be_secret(const std::string& argument) {
+    const std::size_t at = argument.rfind('@');
+    return at != std::string::npos && argument.find(':') < at;
+}
 bool may_be_url(const std::string& argument) {
     return may_be_secret(argument) || argument.find("://") != std::string::npos;
 }

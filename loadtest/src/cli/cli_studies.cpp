@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -51,6 +52,32 @@ Result<void> read_trace(const Given& given, TrialSettings& trial) {
     return {};
 }
 
+namespace {
+
+/// A percentile of staleness is one of reads that are told a count.
+Result<void> check_staleness(const Settings& settings) {
+    const auto& terms = settings.study.slo.terms;
+    const auto stale = std::find_if(terms.begin(), terms.end(), [](const SloTerm& term) {
+        return term.metric == SloMetric::staleness;
+    });
+    if (stale == terms.end()) return {};
+    for (const StrategyGroup& group : settings.groups) {
+        if (group.trial.traffic.mix.read == 0) {
+            return make_error(ErrorCode::config,
+                              fmt::format("--slo {}: the --mix has no reads", stale->text));
+        }
+        for (const std::string& name : group.strategies) {
+            HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
+            if (reads_of(strategy, false).kind != ReadPromise::Kind::none) continue;
+            return make_error(ErrorCode::config,
+                              fmt::format("--slo {}: {} tells no counts", stale->text, name));
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
 Result<void> read_study(const Given& given, Settings& settings) {
     StudySettings& study = settings.study;
     study.markdown = given.contains("markdown");
@@ -60,6 +87,7 @@ Result<void> read_study(const Given& given, Settings& settings) {
     if (settings.command == Command::search) {
         HOTCOUNT_TRY_ASSIGN(study.slo, parse_slo("p99<10ms,err<0.1%,lost=0"));
         HOTCOUNT_TRY(read(given, "slo", parse_slo, study.slo));
+        HOTCOUNT_TRY(check_staleness(settings));
         HOTCOUNT_TRY(read(given, "from", parse_rate, study.from_per_s));
         HOTCOUNT_TRY(read(given, "max-time", parse_duration, study.max_time));
         return {};

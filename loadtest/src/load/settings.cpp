@@ -160,7 +160,8 @@ Result<Mix> parse_mix(std::string_view text) {
             return refuse("operation of a mix", name, "vote, unvote, read");
         }
     }
-    if (mix.vote + mix.unvote + mix.read <= 0) return refuse("mix", text, kTakes);
+    const double all = mix.vote + mix.unvote + mix.read;
+    if (all <= 0 || !std::isfinite(all)) return refuse("mix", text, kTakes);
     if (mix.unvote > 0 && mix.vote == 0) {
         return make_error(ErrorCode::config,
                           fmt::format("mix '{}' has un-votes and no votes to take back", text));

@@ -80,6 +80,14 @@ std::string list_of_all() {
 
 constexpr std::string_view kExec = "exec:";
 
+/// What a report calls a strategy with another number of callers.
+Error refuse_row_name(std::string_view strategy, std::string_view callers) {
+    return make_error(ErrorCode::config,
+                      fmt::format("'{0}@{1}' is no strategy: {0} with so many callers is -s {0} "
+                                  "-w {1}",
+                                  strategy, callers));
+}
+
 /// exec:COMMAND, whatever the command.
 Strategy exec_strategy(std::string_view name) {
     return {WorkloadKind::votes, StoreKind::sql, std::string{name.substr(kExec.size())},
@@ -196,14 +204,37 @@ std::vector<std::string> strategies_of(std::optional<WorkloadKind> workload, boo
     return names;
 }
 
+bool names_all(std::string_view text) {
+    for (;;) {
+        const std::size_t comma = text.find(',');
+        if (text.substr(0, comma) == "all") return true;
+        if (comma == std::string_view::npos) return false;
+        text.remove_prefix(comma + 1);
+    }
+}
+
 Result<std::vector<std::string>> parse_strategies(std::string_view text,
                                                   std::optional<WorkloadKind> workload,
                                                   bool with_redis) {
-    if (text == "all") return strategies_of(workload, with_redis);
     std::vector<std::string> names;
+    const bool all = names_all(text);
+    const auto add = [&](const std::string& name) {
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    };
     for (;;) {
         const std::size_t comma = text.find(',');
         const std::string_view name = text.substr(0, comma);
+        if (name == "all") {
+            for (const std::string& each : strategies_of(workload, with_redis)) add(each);
+            if (comma == std::string_view::npos) return names;
+            text.remove_prefix(comma + 1);
+            continue;
+        }
+        if (const std::size_t callers = name.find('@');
+            callers != std::string_view::npos && !name.starts_with(kExec) &&
+            find(name.substr(0, callers), workload, with_redis)) {
+            return refuse_row_name(name.substr(0, callers), name.substr(callers + 1));
+        }
         const std::optional<Strategy> strategy = find(name, workload, with_redis);
         if (!strategy && workload) {
             return make_error(ErrorCode::config,
@@ -221,11 +252,12 @@ Result<std::vector<std::string>> parse_strategies(std::string_view text,
                                           "start a private one",
                                           strategy->name));
         }
-        if (std::find(names.begin(), names.end(), strategy->name) != names.end()) {
+        const bool twice = std::find(names.begin(), names.end(), strategy->name) != names.end();
+        if (twice && !all) {
             return make_error(ErrorCode::config,
                               fmt::format("strategy '{}' is named twice", strategy->name));
         }
-        names.push_back(strategy->name);
+        add(strategy->name);
         if (comma == std::string_view::npos) return names;
         text.remove_prefix(comma + 1);
     }

@@ -87,6 +87,8 @@ Result<Strategy> find_strategy(std::string_view name);
 /// The full names of those that can be driven, of one workload or of all.
 std::vector<std::string> strategies_of(std::optional<WorkloadKind> workload, bool with_redis);
 /// a,b,c or all, as full names. Those on Redis need one: `with_redis`.
+/// Whether one of the names in such a text is `all`.
+bool names_all(std::string_view text);
 Result<std::vector<std::string>> parse_strategies(std::string_view text,
                                                   std::optional<WorkloadKind> workload,
                                                   bool with_redis);

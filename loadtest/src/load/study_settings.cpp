@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -58,6 +59,10 @@ Result<SloTerm> parse_term(std::string_view text) {
         if (equal) return refuse_term(text, "a time takes < or <=");
         const auto time = parse_duration(bound);
         if (!time) return about(time.error());
+        // 10 is 10 seconds elsewhere; who writes p99<10 here means milliseconds, or does not know.
+        if (std::isalpha(static_cast<unsigned char>(bound.back())) == 0) {
+            return refuse_term(text, fmt::format("{} of what? Its time has no unit", bound));
+        }
         term.time = *time;
         if (term.time <= Duration{0}) return refuse_term(text, "no call takes no time");
         return term;

@@ -18,6 +18,8 @@ namespace hotcount::loadtest {
 namespace {
 
 constexpr std::string_view kHead = "time,item,user,value";
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr std::size_t kLongestLine = 250;  // Far above four numbers.
 constexpr double kLongest_s = 30.0 * 24 * 3600;
 
 std::optional<std::array<std::string_view, 4>> fields_of(std::string_view line) {
@@ -45,6 +47,10 @@ Duration Trace::length() const { return Duration{lines_.empty() ? 0 : lines_.bac
 
 Result<std::shared_ptr<const Trace>> Trace::read(const std::filesystem::path& path,
                                                  std::uint64_t most) {
+    std::error_code unknown;
+    if (std::filesystem::is_directory(path, unknown)) {
+        return make_error(ErrorCode::config, fmt::format("{} is a folder", path.string()));
+    }
     std::ifstream file(path);
     if (!file) {
         return make_error(ErrorCode::config, fmt::format("{} cannot be read: {}", path.string(),
@@ -60,9 +66,20 @@ Result<std::shared_ptr<const Trace>> Trace::read(const std::filesystem::path& pa
     };
     double first_s = 0;
     double last_s = 0;
-    for (std::string text; std::getline(file, text);) {
+    std::array<char, kLongestLine + 2> room;
+    for (;;) {
+        file.getline(room.data(), room.size());
+        const auto got = static_cast<std::size_t>(file.gcount());
+        if (got == 0 && !file.bad()) break;
         ++at;
-        std::string_view line = text;
+        if (file.bad()) return refuse(fmt::format("it cannot be read: {}", std::strerror(errno)));
+        if (file.fail()) {
+            return refuse(fmt::format("more than {} characters: that is no trace", kLongestLine));
+        }
+        // The end of the line is counted and not stored; the last line may have none.
+        std::string_view line(room.data(), file.eof() ? got : got - 1);
+        // What editors and spreadsheets put before UTF-8.
+        if (at == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
         if (line.ends_with('\r')) line.remove_suffix(1);
         if (at == 1 && line == kHead) continue;
         if (trace->lines_.size() == most) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -33,7 +34,6 @@ constexpr Duration kFlushing = std::chrono::seconds{1};
 constexpr int kMostFlushes = 500;
 constexpr std::uint32_t kWorkers = 32;  // What `run` has.
 constexpr Duration kLoad = milliseconds{300};
-constexpr double kFirstRate = 10'000;
 constexpr double kStep = 1.5;
 constexpr double kLastRate = 20e6;
 
@@ -136,11 +136,12 @@ Result<Calibration> calibrate(const fs::path& folder, const std::atomic<bool>& i
         if (!open.offered.carried()) {
             HOTCOUNT_TRY_ASSIGN(open, idle_load(rate, folder, interrupt));
         }
-        if (rate == kFirstRate && open.tally.ok() > 0) {
-            found.cpu_us_per_operation = 1e6 * open.cpu_s / static_cast<double>(open.tally.ok());
-        }
+        const auto done = static_cast<double>(std::max<std::uint64_t>(1, open.tally.ok()));
+        const double cpu_us = 1e6 * open.cpu_s / done;
+        if (rate == kFirstRate) found.cpu_us_per_operation = cpu_us;
         if (!open.offered.carried()) break;
         found.ceiling.open_per_s = rate;
+        found.cpu_us_at_ceiling = cpu_us;
     }
     if (interrupt) return make_error(ErrorCode::unavailable, "the calibration was interrupted");
     return found;
@@ -154,7 +155,8 @@ nlohmann::json calibration_document(const Calibration& calibration,
     document["ceiling"] = {{"closed_per_s", calibration.ceiling.closed_per_s},
                            {"open_per_s", calibration.ceiling.open_per_s},
                            {"workers", calibration.workers},
-                           {"cpu_us_per_operation", calibration.cpu_us_per_operation}};
+                           {"cpu_us_per_operation", calibration.cpu_us_per_operation},
+                           {"cpu_us_at_ceiling", calibration.cpu_us_at_ceiling}};
     document["flush_us"] = times_json(calibration.flush_ns);
     document["flush_us"]["file_system"] = calibration.flushed_on;
     return document;
@@ -165,11 +167,15 @@ std::string calibration_text(const Calibration& calibration) {
         "The generator by itself, on {}\n"
         "  a sleep ends too late by   {}\n"
         "  operations without work    {}/s in a closed loop, {}/s in an open loop, {} workers\n"
-        "  one of an open loop costs  {} us of processor time, a sleep included\n"
+        "  one of an open loop costs  {} us of processor time at {}/s, where a worker sleeps "
+        "before "
+        "each,\n"
+        "                             and {} us at the highest rate\n"
         "  a flush of 4 KiB on {} takes {}\n",
         machine_line(), times_text(calibration.timer_ns), grouped(calibration.ceiling.closed_per_s),
         grouped(calibration.ceiling.open_per_s), calibration.workers,
-        three_digits(calibration.cpu_us_per_operation), calibration.flushed_on,
+        three_digits(calibration.cpu_us_per_operation), grouped(kFirstRate),
+        three_digits(calibration.cpu_us_at_ceiling), calibration.flushed_on,
         times_text(calibration.flush_ns));
 }
 

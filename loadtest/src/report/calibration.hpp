@@ -22,6 +22,7 @@
 namespace hotcount::loadtest {
 
 inline constexpr const char* kCalibrationFile = "calibration.json";
+inline constexpr double kFirstRate = 10'000;
 
 /// The most that the generator can do with a strategy that does nothing.
 struct GeneratorCeiling {
@@ -41,8 +42,10 @@ struct Calibration {
     Histogram timer_ns{};    ///< How much too late sleeps ended.
     GeneratorCeiling ceiling{};
     std::uint32_t workers{0};  ///< With so many threads.
-    /// Processor time of one operation of an open loop in which a worker sleeps before each.
+    /// Processor time of one operation of an open loop: at kFirstRate, where a worker sleeps before each,
+    /// and at the highest rate that was carried, where hardly anybody sleeps.
     double cpu_us_per_operation{0};
+    double cpu_us_at_ceiling{0};
     Histogram flush_ns{};
     std::string flushed_on{};  ///< The file system.
 };

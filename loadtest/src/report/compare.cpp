@@ -157,6 +157,17 @@ class Runner {
     bool failed_{false};    ///< A trial after that could not be.
 };
 
+/// The comparison ended before it.
+PartResult part_not_run(Part part) {
+    PartResult result;
+    for (const std::string& strategy : part.strategies) {
+        result.summaries.emplace_back().strategy = strategy;
+    }
+    result.part = std::move(part);
+    summarise(result);
+    return result;
+}
+
 /// Operations per second that the fastest strategy of a part answered.
 double fastest(const PartResult& result) {
     double most = 0;
@@ -303,7 +314,10 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialCon
     Runner runner(fresh);
     double closed_per_s = 0;
     for (Part part : parts) {
-        if (runner.over()) break;
+        if (runner.over()) {
+            comparison.parts.push_back(part_not_run(std::move(part)));
+            continue;
+        }
         if (part.rate_may_fall && closed_per_s > 0) {
             part.settings.rate_per_s = rate_for(part.settings.rate_per_s, closed_per_s);
         }

@@ -77,6 +77,9 @@ struct Summary {
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};
     bool overloaded{false};
+
+    /// The comparison ended before its first round: nothing is known of it.
+    bool not_run() const { return trials.empty(); }
 };
 
 /// What the baseline made with so many callers, in a short trial.
@@ -93,7 +96,10 @@ struct PartResult {
     Conclusion conclusion{Conclusion::passed};
 
     const Summary* with_role(Role role) const;  ///< Null: there is none.
-    std::size_t tests() const;                  ///< Of how many contenders a difference is tested.
+    bool not_run() const;                       ///< No contender was.
+    /// How many rounds all contenders have: fewer than asked for if the comparison ended before.
+    std::size_t whole_rounds() const;
+    std::size_t tests() const;  ///< Of how many contenders a difference is tested.
 };
 
 struct Comparison {

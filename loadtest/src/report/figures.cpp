@@ -107,6 +107,11 @@ struct Line {
             return add(std::move(name),
                        hidden ? fmt::format("<= {} (floor)", text(floor_us)) : text(value));
         }
+        // Of no round: the baseline did not come to run.
+        if (column.format == Format::ratio && value["max"] == 0) {
+            add(std::move(name), "-");
+            return add(context.intervals ? "95 %" : "min .. max", "-");
+        }
         const bool noise =
             context.intervals && value.contains("difference") && value["difference"] == false;
         add(std::move(name), text(value["median"]) + (noise ? " ~" : ""));
@@ -214,6 +219,9 @@ Table comparison_table(const PartResult& result) {
         }
         line.add(summary.audit, settings.workload, kCompare,
                  summary.audited == summary.trials.size());
+        if (!summary.not_run()) continue;
+        std::fill(line.cells.begin() + 1, line.cells.end(), "-");
+        line.cells.back() = "not run";
     }
     return table_of(lines);
 }
@@ -226,8 +234,7 @@ Table folder_audit_table(const std::vector<FolderAudit>& audits) {
         line.add("strategy", audit.settings.strategy);
         line.add("state", audit.state);
         // One table for runs of all workloads has the columns of votes.
-        line.add(audit.result, WorkloadKind::votes, kFolderAudit,
-                 audit.conclusion != Conclusion::inconclusive);
+        line.add(audit.result, WorkloadKind::votes, kFolderAudit, audit.audited);
     }
     return table_of(lines);
 }

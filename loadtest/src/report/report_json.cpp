@@ -46,7 +46,8 @@ json describe(const Summary& summary) {
     result["strategy"] = summary.strategy;
     result["role"] = to_string(summary.role);
     result["overloaded"] = summary.overloaded;
-    result["audit"] = audit_figures(summary.audit);
+    result["audit"] = summary.not_run() ? json(nullptr) : audit_figures(summary.audit);
+    result["not_run"] = summary.not_run();
     result["conclusion"] = to_string(summary.conclusion);
     result["reasons"] = summary.reasons;
     if (!summary.trials.empty()) {
@@ -187,7 +188,7 @@ json audit_document(const std::vector<FolderAudit>& audits, const json& provenan
                         {"state", audit.state},
                         {"settings", describe_settings(audit.settings)},
                         {"contract", describe(audit.contract, audit.settings.strategy)},
-                        {"audit", audit_figures(audit.result)},
+                        {"audit", audit.audited ? audit_figures(audit.result) : json(nullptr)},
                         {"conclusion", to_string(audit.conclusion)},
                         {"reasons", audit.reasons}});
     }

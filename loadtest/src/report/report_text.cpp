@@ -104,7 +104,14 @@ std::string reads_line(const AuditResult& audit) {
     };
     const std::uint64_t stale = audit.reads_stale();
     std::string line = fmt::format("  reads: {} checked, ", whole(audit.reads));
-    if (stale + audit.reads_never_right == 0) return line + "each right when it was asked\n";
+    std::string back;
+    if (audit.reads_went_back > 0) {
+        back = fmt::format("; {} went back: less than an earlier one, and too little taken away",
+                           whole(audit.reads_went_back));
+    }
+    if (stale + audit.reads_never_right == 0) {
+        return line + "each right when it was asked" + back + '\n';
+    }
     if (stale > 0) {
         line +=
             fmt::format("{:.3g} % stale: p50 {} ms, p99 {} ms, at most {} ms and {} writes behind",
@@ -112,10 +119,11 @@ std::string reads_line(const AuditResult& audit) {
                         whole(static_cast<std::uint64_t>(audit.versions_behind.max())));
     }
     if (audit.reads_never_right > 0) {
-        line += fmt::format("{}{:.3g} % right at no moment", stale > 0 ? "; " : "",
-                            share(audit.reads_never_right));
+        line += fmt::format("{}{} ({:.3g} %) right at no moment, {} of them against the promise",
+                            stale > 0 ? "; " : "", whole(audit.reads_never_right),
+                            share(audit.reads_never_right), whole(audit.wrong_reads));
     }
-    return line + '\n';
+    return line + back + '\n';
 }
 
 std::string allowed_or_clean(const AuditResult& audit) {
@@ -171,6 +179,16 @@ std::string statistics_lines(const PartResult& result) {
     return text;
 }
 
+/// Of an agent that vanished nobody knows what it sent.
+std::string schedule_words(const std::vector<AgentReport>& agents) {
+    const auto missing = std::count_if(agents.begin(), agents.end(), [](const AgentReport& agent) {
+        return !agent.problem.empty();
+    });
+    if (missing == 0) return "the schedule";
+    return fmt::format("what {} of {} agents had to send (of the other part nothing is known)",
+                       static_cast<std::ptrdiff_t>(agents.size()) - missing, agents.size());
+}
+
 /// Of the least of several; 0: not known.
 std::string headroom_words(double headroom) {
     if (headroom == 0) return "the generator's ceiling is not known (hotcount-load calibrate)";
@@ -193,8 +211,36 @@ std::string ceiling_lines(const PartResult& result) {
     return text;
 }
 
+/// Of each load: who was to run in it and did not. Nothing if everybody ran.
+std::string not_run_sentence(const Comparison& comparison) {
+    std::vector<std::string> names;
+    for (const PartResult& result : comparison.parts) {
+        for (const Summary& summary : result.summaries) {
+            if (summary.role != Role::named || !summary.not_run()) continue;
+            names.push_back(comparison.parts.size() == 1
+                                ? summary.strategy
+                                : fmt::format("{} ({})", summary.strategy, result.part.name));
+        }
+    }
+    return names.empty() ? "" : fmt::format("Not run: {}.\n", fmt::join(names, ", "));
+}
+
+std::string rounds_line(const PartResult& result) {
+    const Part& part = result.part;
+    std::string line =
+        fmt::format("\n  {} rounds in drawn order, a fresh {} each; medians{}", part.rounds,
+                    part.settings.workload == WorkloadKind::votes ? "database" : "store",
+                    part.rounds >= kLeastRounds ? ", each with its 95 % interval" : "");
+    const std::size_t whole = result.whole_rounds();
+    if (whole < part.rounds) line += fmt::format("\n  it ended after {} whole rounds", whole);
+    return line;
+}
+
 std::string part_text(const PartResult& result) {
     const TrialSettings& settings = result.part.settings;
+    if (result.not_run()) {
+        return fmt::format("The load {}: not run\n\n", result.part.name);
+    }
     std::vector<std::string> places;
     for (const Summary& summary : result.summaries) {
         if (summary.trials.empty()) continue;
@@ -209,12 +255,7 @@ std::string part_text(const PartResult& result) {
     std::string text = fmt::format("{} on {}\n  {}\n  {}", to_string(settings.workload), place,
                                    load_line(settings, async), traffic_line(settings));
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
-    if (result.part.rounds > 1) {
-        text += fmt::format(
-            "\n  {} rounds in drawn order, a fresh {} each; medians{}", result.part.rounds,
-            settings.workload == WorkloadKind::votes ? "database" : "store",
-            result.part.rounds >= kLeastRounds ? ", each with its 95 % interval" : "");
-    }
+    if (result.part.rounds > 1) text += rounds_line(result);
     text +=
         "\n\n" + comparison_table(result).str() + statistics_lines(result) + ceiling_lines(result);
     for (const Summary& summary : result.summaries) {
@@ -302,10 +343,11 @@ std::string run_text(const TrialResult& trial) {
     text += run_table(trial).str();
     const bool open = is_open(settings);
     if (open) {
-        text += fmt::format(
-            "  of the schedule {:.2f} % was sent in time; a call itself took p50 {}, p99 {}\n",
-            100 * load.offered.share, time_text(settings, load.service_ns.value_at(0.5)),
-            time_text(settings, load.service_ns.value_at(0.99)));
+        text +=
+            fmt::format("  of {} {:.2f} % was sent in time; a call itself took p50 {}, p99 {}\n",
+                        schedule_words(trial.agents), 100 * load.offered.share,
+                        time_text(settings, load.service_ns.value_at(0.5)),
+                        time_text(settings, load.service_ns.value_at(0.99)));
     }
     if (tally.failed + tally.unknown > 0) {
         text += fmt::format(
@@ -362,7 +404,7 @@ std::string compare_text(const Comparison& comparison) {
     for (const std::string& note : comparison.notes) text += note + "\n\n";
     text += "What an acknowledgement means\n" + contracts + '\n';
     if (audited > 0) text += audit_sentence(audited, all);
-    text += not_audited_sentence(audited, runs);
+    text += not_audited_sentence(audited, runs) + not_run_sentence(comparison);
     if (comparison.conclusion == Conclusion::inconclusive) {
         text += "Inconclusive: see the reasons above.\n";
     }

@@ -97,6 +97,11 @@ class PooledTimes {
 bool is_open(const Part& part) { return part.settings.arrival != Arrival::closed; }
 
 void summarise_contender(Summary& summary, const Part& part) {
+    if (summary.not_run()) {
+        summary.conclusion = Conclusion::inconclusive;
+        if (summary.reasons.empty()) summary.reasons.emplace_back("not run: it ended before");
+        return;
+    }
     std::vector<MachineWatch> watches;
     for (const TrialResult& trial : summary.trials) {
         const LoadResult& load = trial.load;
@@ -209,6 +214,17 @@ const Summary* PartResult::with_role(Role role) const {
     const auto found = std::find_if(summaries.begin(), summaries.end(),
                                     [&](const Summary& summary) { return summary.role == role; });
     return found == summaries.end() ? nullptr : &*found;
+}
+
+bool PartResult::not_run() const {
+    return std::all_of(summaries.begin(), summaries.end(),
+                       [](const Summary& summary) { return summary.not_run(); });
+}
+
+std::size_t PartResult::whole_rounds() const {
+    std::size_t least = part.rounds;
+    for (const Summary& summary : summaries) least = std::min(least, summary.trials.size());
+    return least;
 }
 
 std::size_t PartResult::tests() const {

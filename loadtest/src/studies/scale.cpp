@@ -178,6 +178,11 @@ Result<Scale> run_scale(const std::vector<StrategyGroup>& groups, const StudySet
             if (!whole && result.conclusion == Conclusion::passed) {
                 result.conclusion = Conclusion::inconclusive;
             }
+            if (!whole && result.reasons.empty()) {
+                result.reasons.emplace_back(measured_points(result) == 0
+                                                ? "not run: it ended before"
+                                                : "it ended before all its rounds were run");
+            }
             if (result.conclusion == Conclusion::broken || scale.conclusion == Conclusion::passed) {
                 scale.conclusion = result.conclusion;
             }
@@ -238,8 +243,12 @@ std::string scale_text(const Scale& scale) {
                        three_digits(static_cast<double>(service_ns.value_at(0.99)) * 1e-6),
                        headroom > 0 ? three_digits(headroom) + " x" : "?"});
         }
-        text += fmt::format("\n{}\n{}{}", result.strategy, table.str(),
-                            law_text(result, scale.workers.back()));
+        if (measured_points(result) == 0) {
+            text += fmt::format("\n{}: not run\n", result.strategy);
+        } else {
+            text += fmt::format("\n{}\n{}{}", result.strategy, table.str(),
+                                law_text(result, scale.workers.back()));
+        }
         for (const std::string& reason : result.reasons) {
             text += fmt::format("  {}: {}\n", to_string(result.conclusion), reason);
         }

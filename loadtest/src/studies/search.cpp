@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <hotcount/detail/base/random.hpp>
 #include <optional>
 #include <utility>
 
@@ -31,6 +33,29 @@ double error_share(const TrialResult& trial) {
     return static_cast<double>(load.tally.failed + load.tally.unknown + load.censored) / due;
 }
 
+std::int64_t quantile_of(const Histogram& ns, double quantile) {
+    return quantile == 1 ? ns.max() : ns.value_at(quantile);
+}
+
+struct Percentile {
+    std::int64_t ns;
+    std::string none_because;  ///< Why there is no such time; empty: there is.
+};
+
+/// A number that was right at no moment has been wrong for longer than any time.
+Percentile staleness_of(const AuditResult& audit, double quantile) {
+    const std::uint64_t dated = audit.staleness_ns.count();
+    const std::uint64_t reads = dated + audit.reads_never_right;
+    if (reads == 0) return {0, "no read was told a count that could be checked"};
+    const auto rank = static_cast<std::uint64_t>(std::ceil(quantile * static_cast<double>(reads)));
+    if (rank > dated) {
+        return {0, fmt::format("{} of {} reads were right at no moment", audit.reads_never_right,
+                               reads)};
+    }
+    const double among = static_cast<double>(rank) / static_cast<double>(dated);
+    return {quantile_of(audit.staleness_ns, among), ""};
+}
+
 std::optional<std::string> why_not(const SloTerm& term, const TrialResult& trial) {
     const auto exceeds = [&](double value, double most) {
         return term.inclusive ? value > most : value >= most;
@@ -42,13 +67,17 @@ std::optional<std::string> why_not(const SloTerm& term, const TrialResult& trial
     switch (term.metric) {
         case SloMetric::latency:
         case SloMetric::staleness: {
-            const Histogram& ns = term.metric == SloMetric::latency ? trial.load.response_ns
-                                                                    : trial.audit.staleness_ns;
-            const std::int64_t value = term.quantile == 1 ? ns.max() : ns.value_at(term.quantile);
-            if (!exceeds(static_cast<double>(value), static_cast<double>(term.time.count()))) {
+            const bool latency = term.metric == SloMetric::latency;
+            const Percentile found =
+                latency ? Percentile{quantile_of(trial.load.response_ns, term.quantile), ""}
+                        : staleness_of(trial.audit, term.quantile);
+            if (!found.none_because.empty()) {
+                return fmt::format("{}: {}", term.text, found.none_because);
+            }
+            if (!exceeds(static_cast<double>(found.ns), static_cast<double>(term.time.count()))) {
                 return std::nullopt;
             }
-            return fmt::format("{}: {} ms", term.text, three_digits(in_ms(value)));
+            return fmt::format("{}: {} ms", term.text, three_digits(in_ms(found.ns)));
         }
         case SloMetric::errors:
             if (!exceeds(error_share(trial), term.most)) return std::nullopt;
@@ -89,6 +118,7 @@ class Searcher {
         if (found.conclusion == Conclusion::broken) return found;
         RateSearch search(*from_per_s);
         double longest_s = 0;
+        std::uint64_t confirmations = 0;
         for (bool ended = false; !ended && search.next();) {
             const double before_s = elapsed_s();
             if (longest_s > 0 &&
@@ -99,7 +129,12 @@ class Searcher {
                                 format_duration(study_.max_time), three_digits(search.held())));
                 break;
             }
-            auto trial = try_rate(settings, *search.next(), found.trials.size());
+            TrialSettings next = settings;
+            next.rate_per_s = *search.next();
+            if (search.phase() == RateSearch::Phase::confirm) {
+                next.traffic.seed = confirming_seed(settings.traffic.seed, ++confirmations);
+            }
+            auto trial = try_rate(std::move(next), found.trials.size());
             if (!trial) return given_up(std::move(found), trial.error());
             if (const auto over = why_over(*trial)) {
                 found.reasons.push_back(*over);
@@ -141,24 +176,12 @@ class Searcher {
         return std::max(10.0, trial.load.per_second(trial.load.tally.ok()) / 4);
     }
 
-    Result<TrialResult> try_rate(TrialSettings settings, double rate_per_s, std::size_t tried) {
-        settings.rate_per_s = rate_per_s;
-        settings.duration = long_enough(settings.duration, rate_per_s);
+    Result<TrialResult> try_rate(TrialSettings settings, std::size_t tried) {
+        settings.duration =
+            trial_length(study_.slo, settings.traffic.mix, settings.duration, settings.rate_per_s);
         return trials_.run(
             settings, fmt::format("search-{}-{:02}", settings.strategy, tried + 1),
-            fmt::format("search {} at {}/s", settings.strategy, three_digits(rate_per_s)));
-    }
-
-    /// Two calls may be slower than a percentile of the SLO: at a low rate that takes longer.
-    Duration long_enough(Duration duration, double rate_per_s) const {
-        double calls = 0;
-        for (const SloTerm& term : study_.slo.terms) {
-            const bool percentile = term.metric == SloMetric::latency && term.quantile < 1;
-            if (percentile) calls = std::max(calls, 2 / (1 - term.quantile));
-        }
-        const double asked_s = std::chrono::duration<double>(duration).count();
-        const double wanted_s = std::clamp(calls / rate_per_s, asked_s, kMostLonger * asked_s);
-        return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wanted_s));
+            fmt::format("search {} at {}/s", settings.strategy, three_digits(settings.rate_per_s)));
     }
 
     /// What was measured before stays.
@@ -203,6 +226,25 @@ std::vector<std::string> why_not(const Slo& slo, const TrialResult& trial) {
     return misses;
 }
 
+Duration trial_length(const Slo& slo, const Mix& shares, Duration asked, double rate_per_s) {
+    double calls = 0;
+    for (const SloTerm& term : slo.terms) {
+        const bool latency = term.metric == SloMetric::latency;
+        if ((!latency && term.metric != SloMetric::staleness) || term.quantile >= 1) continue;
+        const double all = shares.vote + shares.unvote + shares.read;
+        const double share = latency ? 1 : shares.read / all;
+        if (share > 0) calls = std::max(calls, 2 / (1 - term.quantile) / share);
+    }
+    const double asked_s = std::chrono::duration<double>(asked).count();
+    const double wanted_s = std::clamp(calls / rate_per_s, asked_s, kMostLonger * asked_s);
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wanted_s));
+}
+
+std::uint64_t confirming_seed(std::uint64_t seed, std::uint64_t confirmation) {
+    // As --seed takes them: whole numbers that a double holds.
+    return mix(seed, confirmation) >> 11;
+}
+
 const TrialResult* SearchResult::slowest() const {
     const TrialResult* slowest = nullptr;
     for (const RateTrial& tried : trials) {
@@ -233,7 +275,12 @@ Result<Search> run_search(const std::vector<StrategyGroup>& groups, const StudyS
     bool all_passed = true;
     for (const StrategyGroup& group : groups) {
         for (const std::string& strategy : group.strategies) {
-            if (context.interrupt) break;
+            if (context.interrupt) {
+                SearchResult& left = search.results.emplace_back();
+                left.strategy = strategy;
+                left.reasons.emplace_back("not run: interrupted before");
+                continue;
+            }
             TrialSettings settings = group.trial;
             settings.strategy = strategy;
             HOTCOUNT_TRY_ASSIGN(SearchResult found, searcher.run(settings));
@@ -296,7 +343,8 @@ std::string search_text(const Search& search) {
     }
     return fmt::format(
         "The highest rate under {}, on {}\n\n{}{}\n"
-        "Each rate held in three trials; \"refused at\" is the lowest rate above that failed "
+        "Each rate held in three trials, each with traffic of its own; \"refused at\" is the "
+        "lowest rate above that failed "
         "twice.\nPercentiles are those of the slowest of the three. \"generator\": its ceiling "
         "divided by the rate.\n\nWhat an acknowledgement means\n{}",
         search.slo.text(), machine_line(), table.str(), notes, places);

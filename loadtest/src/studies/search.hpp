@@ -4,6 +4,7 @@
 // search for its strategy.
 #pragma once
 
+#include <cstdint>
 #include <hotcount/result.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,6 +21,14 @@ inline constexpr const char* kSearchFile = "search.json";
 /// Why the trial does not meet the SLO, in words; none: it does. A load that was not carried meets
 /// none.
 std::vector<std::string> why_not(const Slo& slo, const TrialResult& trial);
+
+/// How long a trial at this rate lasts: as `asked`, or up to five times that, until each percentile of
+/// the SLO has two calls above it, of staleness two reads.
+Duration trial_length(const Slo& slo, const Mix& mix, Duration asked, double rate_per_s);
+
+/// The seed of the traffic of a strategy's confirming trial, the first of which is 1: they must not
+/// all find the same luck.
+std::uint64_t confirming_seed(std::uint64_t seed, std::uint64_t confirmation);
 
 struct RateTrial {
     TrialResult trial{};

@@ -70,6 +70,13 @@ Result<Sweep> run_sweep(const std::vector<StrategyGroup>& groups, const StudySet
                         (trial->conclusion == Conclusion::inconclusive && !trial->overloaded());
                 result.trials.push_back(std::move(*trial));
             }
+            const std::size_t done = result.trials.size();
+            if (context.interrupt && done < study.rates.size()) {
+                result.reasons.push_back(
+                    done == 0 ? std::string{"not run: interrupted before"}
+                              : fmt::format("not run at {}/s and above: interrupted before",
+                                            three_digits(study.rates[done])));
+            }
         }
     }
     if (sweep.conclusion == Conclusion::passed && (other || context.interrupt)) {

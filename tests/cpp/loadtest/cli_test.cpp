@@ -137,7 +137,8 @@ TEST(CommandLine, ARateMayComeInBurstsAndStairs) {
                   .trial.profile.steps[2]
                   .factor,
               4);
-    EXPECT_THAT(refuse({"run", "--arrival", "burst:10x,2s/20s"}), HasSubstr("--rate"));
+    EXPECT_THAT(refuse({"run", "--arrival", "burst:10x,2s/20s"}),
+                HasSubstr("--arrival burst:10x,2s/20s needs a --rate"));
     for (const char* bad : {"burst:10,2s/20s", "burst:10x,2s", "burst:10x/20s", "burst:10x,20s/20s",
                             "burst:x,2s/20s", "stairs:1x", "stairs:0x/1s", "stairs:/1s",
                             "stairs:1x,2x/0s", "burst:10x,2s,3s/20s", "burst:-1x,2s/20s"}) {
@@ -359,6 +360,47 @@ TEST(CommandLine, WhatIsRecordedOfItHasNoPassword) {
         EXPECT_THAT(settings.command_line.back(),
                     AllOf(HasSubstr("redis://a:***@h"), testing::Not(HasSubstr("secret"))));
     }
+}
+
+TEST(CommandLine, AllMayStandBesideADriverAndAnEmptyDriverIsNamed) {
+    const Settings both = accept({"compare", "--workload", "votes", "-s", "all,exec:./driver"});
+    ASSERT_EQ(both.groups.size(), 1U);
+    EXPECT_EQ(both.groups[0].strategies.back(), "exec:./driver");
+    EXPECT_GT(both.groups[0].strategies.size(), 3U);
+    EXPECT_EQ(accept({"compare", "-s", "naive,all", "--workload", "votes"}).groups[0].strategies[0],
+              "naive");
+    for (const char* names : {"all,exec:", "exec:", "naive,exec: "}) {
+        EXPECT_THAT(refuse({"compare", "-s", names}), HasSubstr("exec: names no program"));
+    }
+    EXPECT_THAT(refuse({"compare", "-s", "naive,naive"}), HasSubstr("named twice"));
+}
+
+TEST(CommandLine, AnEmptyPathAndSharesWithoutASumAreRefused) {
+    for (const char* option : {"--out", "--html", "--trace"}) {
+        EXPECT_THAT(refuse({"run", option, ""}), HasSubstr("'' is no path"));
+    }
+    EXPECT_THAT(refuse({"run", "--mix", "vote=1e308,read=1e308"}), HasSubstr("is no mix"));
+}
+
+TEST(CommandLine, ANameOfAReportsRowIsNoSecret) {
+    EXPECT_THAT(refuse({"run", "-s", "memory@4"}),
+                HasSubstr("'memory@4' is no strategy: memory with so many callers is -s memory "
+                          "-w 4"));
+    EXPECT_THAT(refuse({"run", "-s", "quick@4"}), HasSubstr("'quick@4' is no strategy"));
+    for (const char* url : {"redis://a:secret@h", "a:secret@h", "postgresql://secret@h/d"}) {
+        EXPECT_THAT(refuse({"run", "-s", url}), testing::Not(HasSubstr("secret"))) << url;
+    }
+}
+
+TEST(CommandLine, APercentileOfStalenessNeedsReadsThatAreToldCounts) {
+    const std::vector<std::string> search = {"search", "--slo", "stale.p99<1s", "-s"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), search.begin(), search.end());
+        return more;
+    };
+    EXPECT_EQ(accept(with({"naive"})).study.slo.terms.size(), 1U);
+    EXPECT_THAT(refuse(with({"memory/gcra"})), HasSubstr("memory/gcra tells no counts"));
+    EXPECT_THAT(refuse(with({"naive", "--mix", "vote=1"})), HasSubstr("the --mix has no reads"));
 }
 
 TEST(CommandLine, AuditTakesAFolderAndLittleElse) {

@@ -76,6 +76,40 @@ TEST(WhyNot, StalenessIsOfWhatReadsWereTold) {
                 ElementsAre(AllOf(HasSubstr("stale.p99<20ms"), HasSubstr("50.0 ms"))));
 }
 
+TEST(WhyNot, ANumberThatWasRightAtNoMomentIsStalerThanAnyTime) {
+    TrialResult trial = carried();
+    for (int i = 0; i < 98; ++i) trial.audit.staleness_ns.record(0);
+    trial.audit.reads_never_right = 2;
+    EXPECT_THAT(why_not(parse_slo("stale.p98<1ms").value(), trial), IsEmpty());
+    EXPECT_THAT(why_not(parse_slo("stale.p99<1h").value(), trial),
+                ElementsAre("stale.p99<1h: 2 of 100 reads were right at no moment"));
+    trial.audit = {};
+    EXPECT_THAT(why_not(parse_slo("stale.p50<1h").value(), trial),
+                ElementsAre(HasSubstr("no read was told a count")));
+}
+
+TEST(Search, ATrialIsLongEnoughForEachPercentileOfItsSlo) {
+    const auto seconds_of = [](const char* slo, double rate_per_s) {
+        const Mix shares{80, 5, 15};
+        const Duration length =
+            trial_length(parse_slo(slo).value(), shares, std::chrono::seconds{2}, rate_per_s);
+        return std::chrono::duration<double>(length).count();
+    };
+    EXPECT_DOUBLE_EQ(seconds_of("p99<10ms,lost=0", 1000), 2);
+    EXPECT_DOUBLE_EQ(seconds_of("p99<10ms,lost=0", 50), 4) << "200 calls";
+    EXPECT_DOUBLE_EQ(seconds_of("stale.p99<1s", 1000), 2) << "1,333 calls have 200 reads";
+    EXPECT_NEAR(seconds_of("p99<10ms,stale.p99<1s", 200), 200 / 0.15 / 200, 1e-6);
+    EXPECT_DOUBLE_EQ(seconds_of("stale.p99<1s", 1), 10) << "five times at most";
+    EXPECT_DOUBLE_EQ(seconds_of("max<1s,stale.max<1s", 1), 2);
+}
+
+TEST(Search, EachConfirmationHasTrafficOfItsOwnFromTheSeed) {
+    EXPECT_EQ(confirming_seed(1, 1), confirming_seed(1, 1));
+    EXPECT_NE(confirming_seed(1, 1), confirming_seed(1, 2));
+    EXPECT_NE(confirming_seed(1, 1), confirming_seed(2, 1));
+    EXPECT_LT(confirming_seed(1, 1), std::uint64_t{1} << 53);
+}
+
 TEST(WhyNot, ALoadThatWasNotCarriedMeetsNothing) {
     TrialResult trial = carried();
     trial.load.offered.share = 0.5;
@@ -135,6 +169,35 @@ TEST_F(Studies, ASearchEndsAtABrokenContract) {
     ASSERT_TRUE(sooner) << sooner.error().message;
     EXPECT_EQ(sooner->conclusion, Conclusion::broken);
     EXPECT_TRUE(sooner->results[0].trials.empty());
+}
+
+TEST_F(Studies, AnInterruptedStudyNamesWhatDidNotRun) {
+    group_.strategies = {"batched", "naive"};
+    study_.from_per_s = 100;
+    wrap_ = [this](Driver&) {
+        interrupt_ = true;
+        return std::make_unique<Liar>();
+    };
+    const auto search = run_search({group_}, study_, context());
+    ASSERT_TRUE(search) << search.error().message;
+    EXPECT_EQ(search->conclusion, Conclusion::inconclusive);
+    ASSERT_EQ(search->results.size(), 2U);
+    EXPECT_THAT(search->results[1].reasons, ElementsAre(HasSubstr("not run")));
+    interrupt_ = false;
+    const auto sweep = run_sweep({group_}, study_, context());
+    ASSERT_TRUE(sweep) << sweep.error().message;
+    ASSERT_EQ(sweep->results.size(), 2U);
+    EXPECT_THAT(sweep->results[0].reasons, ElementsAre(HasSubstr("not run at 200/s and above")));
+    EXPECT_THAT(sweep->results[1].reasons, ElementsAre(HasSubstr("not run: interrupted")));
+    EXPECT_THAT(sweep_text(*sweep), HasSubstr("naive: not run"));
+    interrupt_ = false;
+    study_.workers = {1, 2};
+    study_.rounds = 1;
+    group_.trial.arrival = Arrival::closed;
+    const auto scale = run_scale({group_}, study_, context());
+    ASSERT_TRUE(scale) << scale.error().message;
+    EXPECT_EQ(scale->results[1].conclusion, Conclusion::inconclusive);
+    EXPECT_THAT(scale_text(*scale), HasSubstr("\nnaive: not run\n"));
 }
 
 TEST_F(Studies, ASearchWhoseTimeIsOverIsInconclusive) {

@@ -39,11 +39,11 @@ TEST(ParseSlo, TakesPercentilesSharesAndCounts) {
 }
 
 TEST(ParseSlo, AnErrorNamesTheTerm) {
-    for (const std::string bad : {"",         "p99",     "p99<",     "p99<-1ms",     "p0<1ms",
-                                  "p100<1ms", "p9x<1ms", "p99=1ms",  "p99>1ms",      "p99<0",
-                                  "err<2",    "err<0",   "err",      "lost<0",       "lost=x",
-                                  "lost=-1",  "speed<1", "stale<1s", "stale.p99=1s", "stale.err<1%",
-                                  "p99 <1ms"}) {
+    for (const std::string bad :
+         {"",        "p99",     "p99<",    "p99<-1ms", "p0<1ms",       "p100<1ms",     "p9x<1ms",
+          "p99=1ms", "p99>1ms", "p99<0",   "err<2",    "err<0",        "err",          "lost<0",
+          "lost=x",  "lost=-1", "speed<1", "stale<1s", "stale.p99=1s", "stale.err<1%", "p99 <1ms",
+          "p99<10",  "max<1e2"}) {
         const auto parsed = parse_slo("lost=0," + bad);
         ASSERT_FALSE(parsed) << bad;
         EXPECT_THAT(parsed.error().message,

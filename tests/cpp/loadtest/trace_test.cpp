@@ -47,6 +47,23 @@ TEST_F(TraceTest, HasTheOperationsInTheirTime) {
     }
 }
 
+TEST_F(TraceTest, AByteOrderMarkIsNoPartOfItsFirstLine) {
+    for (const std::string head : {"time,item,user,value\r\n", ""}) {
+        const auto trace = read("\xef\xbb\xbf" + head + "100.5,900,17,1\n");
+        ASSERT_TRUE(trace) << trace.error().message;
+        EXPECT_EQ((*trace)->lines().size(), 1U);
+    }
+}
+
+TEST_F(TraceTest, WhatIsNoTextFileIsRefusedAtOnce) {
+    EXPECT_THAT(Trace::read(folder_.path(), 9).error().message, HasSubstr("is a folder"));
+    EXPECT_THAT(Trace::read("/dev/zero", 9).error().message,
+                AllOf(HasSubstr("/dev/zero, line 1: "), HasSubstr("that is no trace")));
+    EXPECT_THAT(Trace::read("/dev/null", 9).error().message, HasSubstr("no operations"));
+    EXPECT_THAT(read("1,1,1,1\n2,1," + std::string(300, '7') + ",1\n").error().message,
+                HasSubstr("line 2"));
+}
+
 TEST_F(TraceTest, ABadLineIsNamedByItsNumber) {
     const std::string good = "time,item,user,value\n1,1,1,1\n";
     for (const std::string bad :

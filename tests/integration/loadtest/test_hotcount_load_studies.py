@@ -12,7 +12,8 @@ from tests.support.load_generator import SMALL, UNVOTE, VOTE, read_ledger, run, 
 
 
 def test_slo_that_cannot_be_read_is_named() -> None:
-    for slo, term in (("p99<10ms,speed=1", "speed=1"), ("p99>1ms", "p99>1ms"), ("err<", "err<")):
+    refused = ("speed=1", "p99>1ms", "err<", "p99<10", "stale.p99<1.5")
+    for slo, term in (("p99<10ms,speed=1", "speed=1"), *((term, term) for term in refused)):
         done = run("search", "-s", "batched", "--slo", slo)
         assert done.returncode == 2
         assert f"term '{term}'" in done.stderr
@@ -110,6 +111,9 @@ def test_a_search_finds_a_rate_and_the_one_that_is_refused() -> None:
     assert 0 < found["rate_per_s"] < found["refused_per_s"]
     confirmed = [trial for trial in found["trials"] if trial["rate_per_s"] == found["rate_per_s"]]
     assert sum(trial["held"] for trial in confirmed) >= 3
+    seeds = [trial["settings"]["seed"] for trial in found["trials"]]
+    assert seeds[0] == 1
+    assert len({*seeds[-3:], 1}) == 4, "each confirmation has traffic of its own"
     assert all(trial["audit"]["passed"] for trial in found["trials"])
     assert found["limit"] != "-"
 

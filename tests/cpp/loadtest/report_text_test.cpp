@@ -1,0 +1,147 @@
+// What reports say to people: of what did not run, and of what timers cannot tell.
+#include "report/report_text.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/figures.hpp"
+#include "report/report_json.hpp"
+
+namespace hotcount::loadtest {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::int64_t kMicrosecond = 1'000;
+
+/// Passed, with a hundred answers that took `p99_us` or less, and timers that are late by `late_us`.
+TrialResult trial(Arrival arrival, std::int64_t p99_us, std::int64_t late_us) {
+    TrialResult result;
+    result.settings.strategy = "naive";
+    result.settings.arrival = arrival;
+    result.settings.rate_per_s = arrival == Arrival::closed ? 0 : 100;
+    result.audited = true;
+    result.place = "SQLite";
+    result.load.window_s = 1;
+    result.load.tally.votes_ok = 100;
+    result.load.scheduled = 100;
+    for (int call = 0; call < 100; ++call) {
+        const std::int64_t ns = p99_us * kMicrosecond * (call < 50 ? 1 : 2) / 2;
+        result.load.response_ns.record(ns);
+        result.load.service_ns.record(ns);
+    }
+    result.machine.before.overshoot_ns = {late_us * kMicrosecond};
+    result.machine.after.overshoot_ns = {late_us * kMicrosecond};
+    return result;
+}
+
+/// The line of a table that begins with the name.
+std::string row(const std::string& table, const std::string& name) {
+    for (std::size_t from = 0; from < table.size();) {
+        const std::size_t until = std::min(table.find('\n', from), table.size());
+        if (table.compare(from, name.size() + 1, name + " ") == 0) {
+            return table.substr(from, until - from);
+        }
+        from = until + 1;
+    }
+    return {};
+}
+
+TEST(RunTable, NoPercentileIsClaimedWithinTwiceTheFloorOfTheTimers) {
+    const std::string at = run_table(trial(Arrival::poisson, 600, 300)).str();
+    EXPECT_THAT(row(at, "naive"), HasSubstr("<= 0.600 (floor)"));
+    const std::string above = run_table(trial(Arrival::poisson, 602, 300)).str();
+    EXPECT_THAT(row(above, "naive"), AllOf(HasSubstr("0.602"), Not(HasSubstr("floor"))));
+    const std::string far = run_table(trial(Arrival::poisson, 600, 20)).str();
+    EXPECT_THAT(row(far, "naive"), AllOf(HasSubstr("0.600"), Not(HasSubstr("floor"))));
+}
+
+TEST(RunTable, AClosedLoopDoesNotSleep) {
+    const std::string table = run_table(trial(Arrival::closed, 600, 300)).str();
+    EXPECT_THAT(row(table, "naive"), AllOf(HasSubstr("0.600"), Not(HasSubstr("floor"))));
+}
+
+TEST(ComparisonTable, TheFloorHidesItsIntervalToo) {
+    PartResult result;
+    result.part.settings.arrival = Arrival::poisson;
+    result.part.strategies = {"naive", "batched"};
+    result.part.baseline = "naive";
+    result.part.rounds = 6;
+    result.summaries.resize(2);
+    for (std::size_t at = 0; at < 2; ++at) {
+        result.summaries[at].strategy = result.part.strategies[at];
+        for (int round = 0; round < 6; ++round) {
+            const std::int64_t p99_us = at == 0 ? 500 : 5'000;
+            result.summaries[at].trials.push_back(trial(Arrival::poisson, p99_us, 300));
+        }
+    }
+    summarise(result);
+    const std::string table = comparison_table(result).str();
+    EXPECT_THAT(row(table, "naive"),
+                AllOf(HasSubstr("<= 0.600 (floor)"), Not(HasSubstr(".. 0.5"))));
+    EXPECT_THAT(row(table, "batched"), AllOf(HasSubstr("5.00"), Not(HasSubstr("floor"))));
+}
+
+/// Interrupted in its second round, before batched had run at all.
+Comparison interrupted() {
+    PartResult result;
+    result.part.name = "closed";
+    result.part.settings.arrival = Arrival::closed;
+    result.part.strategies = {"naive", "batched"};
+    result.part.baseline = "naive";
+    result.part.rounds = 8;
+    result.summaries.resize(2);
+    result.summaries[0].strategy = "naive";
+    result.summaries[0].trials.push_back(trial(Arrival::closed, 600, 20));
+    result.summaries[1].strategy = "batched";
+    summarise(result);
+    Comparison comparison;
+    comparison.conclusion = result.conclusion;
+    comparison.parts.push_back(std::move(result));
+    return comparison;
+}
+
+TEST(CompareText, AStrategyThatDidNotRunHasNoVerdictAndIsNamed) {
+    const Comparison comparison = interrupted();
+    EXPECT_EQ(comparison.conclusion, Conclusion::inconclusive);
+    const std::string text = compare_text(comparison);
+    EXPECT_THAT(row(text, "naive"), HasSubstr("passed"));
+    EXPECT_THAT(row(text, "batched"), AllOf(HasSubstr("not run"), Not(HasSubstr("passed")),
+                                            Not(HasSubstr("0.00")), Not(HasSubstr("yes"))));
+    EXPECT_THAT(text, AllOf(HasSubstr("\nNot run: batched.\n"),
+                            HasSubstr("it ended after 0 whole rounds")));
+    const nlohmann::json document = compare_document(comparison, nlohmann::json::object());
+    const nlohmann::json& batched = document["parts"][0]["strategies"][1];
+    EXPECT_EQ(batched["not_run"], true);
+    EXPECT_EQ(batched["conclusion"], "inconclusive");
+    EXPECT_TRUE(batched["audit"].is_null());
+    EXPECT_EQ(document["parts"][0]["strategies"][0]["not_run"], false);
+}
+
+TEST(CompareText, ALoadThatWasNotReachedIsNamed) {
+    Comparison comparison = interrupted();
+    PartResult open;
+    open.part.name = "open";
+    open.part.strategies = {"naive", "batched"};
+    open.summaries.resize(2);
+    open.summaries[0].strategy = "naive";
+    open.summaries[1].strategy = "batched";
+    summarise(open);
+    EXPECT_EQ(open.conclusion, Conclusion::inconclusive);
+    comparison.parts.push_back(std::move(open));
+    EXPECT_THAT(compare_text(comparison),
+                AllOf(HasSubstr("The load open: not run"),
+                      HasSubstr("\nNot run: batched (closed), naive (open), batched (open).\n")));
+}
+
+}  // namespace
+}  // namespace hotcount::loadtest
