@@ -23,12 +23,16 @@ constexpr std::string_view kRandomPart = "XXXXXX";
 
 /// The file that says whose it is goes last: a kill meanwhile leaves a folder that the next start knows.
 void remove_with_owner_last(const fs::path& folder) {
+    // Whoever swaps the folder for a link meanwhile loses no more than the link.
+    const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (opened < 0) return;
     std::error_code ignored;
-    for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end;
-         at.increment(ignored)) {
+    for (fs::directory_iterator at(fmt::format("/proc/self/fd/{}", opened), ignored), end;
+         !ignored && at != end; at.increment(ignored)) {
         std::error_code stays;
         if (at->path().filename() != kOwnerFile) fs::remove_all(at->path(), stays);
     }
+    close(opened);
     fs::remove_all(folder, ignored);
 }
 
