@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import signal
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,9 @@ from tests.support.servers import PostgresDatabase, PostgresServer, RedisServer,
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
 _numbers = itertools.count()
+
+# A file with no more of them may take long all the same.
+FEW_TESTS = 8
 
 # A shell without job control starts what it runs in the background with SIGINT ignored, and Python
 # then raises no KeyboardInterrupt: tests of Ctrl-C would wait for nothing.
@@ -46,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     which("--alone", action="store_true", help="only that")
 
 
+@pytest.hookimpl(trylast=True)  # pytest puts tests together that share a fixture's parameter.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     beside, alone = config.getoption("--beside"), config.getoption("--alone")
     if beside == alone:
@@ -54,6 +59,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [item for item in items if item not in gone]
+    if beside:
+        put_long_files_first(items)
+
+
+def put_long_files_first(items: list[pytest.Item]) -> None:
+    """A file's tests run in one process, so none that takes long may be the last to begin: neither
+    those of a few tests, which build, load or storm, nor those of the most tests."""
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (tests[item.path] > FEW_TESTS, -tests[item.path]))
 
 
 @pytest.fixture(scope="session")
