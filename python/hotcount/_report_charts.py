@@ -6,10 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
-from hotcount.report import Chart, Measured, Part, Row
+from hotcount._report_rows import WORKLOADS
+from hotcount.report import Chart, Measured, Part, Recovery, Row
 
-COLOURS = ("#2f6fde", "#d1680f", "#1a7f37", "#8250df", "#b42318", "#57606a", "#0a7e8c", "#bf8700")
+COLOURS = (
+    "#2f6fde", "#d1680f", "#1a7f37", "#8250df", "#b42318", "#57606a", "#0a7e8c", "#bf8700",
+    "#c2307a", "#6b4f2a", "#5a9e00", "#00539c",
+)  # fmt: skip
 
 
 def number(value: float) -> str:
@@ -48,6 +53,142 @@ def chart_of(
     return Chart(title, said, figure, tuple(head), tuple(tuple(row) for row in numbers))
 
 
+def slowest_recovery(recoveries: Iterable[Recovery]) -> float | None:
+    """None: there was no fault, or the rate did not come back in the load."""
+    times = [each.recovered_s for each in recoveries]
+    known = [each for each in times if each is not None]
+    return max(known) if known and len(known) == len(times) else None
+
+
+def of_databases(parts: Iterable[Part]) -> list[Chart]:
+    """The same strategies on several databases; nothing where there is one."""
+    by_workload: dict[str, list[Part]] = {}
+    for part in parts:
+        if part.database and part.rows:
+            by_workload.setdefault(part.workload, []).append(part)
+    return [_databases(found) for found in by_workload.values() if len(found) > 1]
+
+
+def _databases(parts: Sequence[Part]) -> Chart:
+    figure = go.Figure()
+    numbers = []
+    for part in parts:
+        rows = [row for row in part.rows if not row.reference and row.writes_per_s[1] > 0]
+        figure.add_scatter(
+            x=[row.writes_per_s[1] for row in rows],
+            y=[row.strategy for row in rows],
+            name=part.database,
+            mode="markers",
+            marker={"size": 11, "symbol": ["circle" if row.audit == "passed" else "circle-open"
+                                           for row in rows]},
+            error_x={"type": "data", "symmetric": False,
+                     "array": [row.writes_per_s[2] - row.writes_per_s[1] for row in rows],
+                     "arrayminus": [row.writes_per_s[1] - row.writes_per_s[0] for row in rows]},
+        )  # fmt: skip
+        numbers += [
+            (row.strategy, part.database, spread(row.writes_per_s), row.audit) for row in rows
+        ]
+    figure.update_xaxes(type="log", title="writes/s", dtick="D2")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    names = " and ".join(part.database for part in parts)
+    said = (
+        f"{WORKLOADS.get(parts[0].workload, parts[0].workload)} on {names}: medians with their "
+        "intervals. They ran one database after another, so nobody tested a difference between "
+        "two databases; hollow: the audit did not pass."
+    )
+    head = ("strategy", "database", "writes/s", "audit")
+    longest = max(len(part.rows) for part in parts)
+    return tall(
+        chart_of(figure, "Writes per second on each database", said, head, numbers), longest
+    )
+
+
+def tall(chart: Chart, rows: int, each: int = 26) -> Chart:
+    """With room for so many names, one below another."""
+    chart.figure.update_layout(height=max(380, 150 + each * rows))
+    return chart
+
+
+# What a server pays for a write: of a row, the axis, and how the text names it.
+PAID = (
+    ("log_bytes", "bytes of log for each write"),
+    ("commits", "commits for each write"),
+    ("server_ms", "ms of the servers' processor time for each write"),
+)
+
+
+def _paid(rows: Sequence[Row]) -> Chart:
+    kinds = [(name, title) for name, title in PAID if any(getattr(row, name) for row in rows)]
+    figure = make_subplots(
+        rows=len(kinds), cols=1, subplot_titles=[title for _, title in kinds],
+        vertical_spacing=0.32 / max(2, len(kinds)),
+    )  # fmt: skip
+    for at, (name, _) in enumerate(kinds, start=1):
+        paid = [getattr(row, name) for row in rows]
+        figure.add_bar(
+            x=paid, y=[row.strategy for row in rows], orientation="h", row=at, col=1,
+            text=["n/a" if each is None else number(each) for each in paid],
+            textposition="outside", cliponaxis=False, marker_color=COLOURS[at - 1],
+            hovertemplate="%{y}: %{x:.4g}",
+        )  # fmt: skip
+        most = max(each or 0 for each in paid)
+        # The numbers stand behind their bars.
+        figure.update_xaxes(range=[0, 1.25 * most], row=at, col=1)
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(showlegend=False)
+    why = dict.fromkeys(each for row in rows for each in row.not_known)
+    said = (
+        "Log that was written, transactions that wrote, and the processor time of private servers, "
+        "from the start of the load until nothing was put off any more, for each write that was "
+        "acknowledged."
+    )
+    if why:
+        said += f" n/a: not known ({'; '.join(why)})."
+    head = ("strategy", "log bytes", "commits", "server ms")
+    numbers = [
+        (row.strategy, *("n/a" if each is None else number(each)
+                         for each in (row.log_bytes, row.commits, row.server_ms)))
+        for row in rows
+    ]  # fmt: skip
+    drawn = chart_of(figure, "What the servers paid for each write", said, head, numbers)
+    figure.update_layout(height=90 + len(kinds) * (60 + 22 * len(rows)), margin={"t": 30})
+    return drawn
+
+
+def _recovery(rows: Sequence[Row]) -> Chart:
+    figure = go.Figure()
+    numbers = []
+    for fault in dict.fromkeys((each.fault, each.at_s) for row in rows for each in row.recoveries):
+        name = f"{fault[0]} at {fault[1]:g} s"
+        for row in rows:
+            mine = [each for each in row.recoveries if (each.fault, each.at_s) == fault]
+            if not mine:
+                continue
+            came = sorted(each.recovered_s for each in mine if each.recovered_s is not None)
+            away = sorted(each.away_s for each in mine)[len(mine) // 2]
+            numbers.append(
+                (row.strategy, name, number(away),
+                 spread((came[0], came[len(came) // 2], came[-1])) if came else "not in the load",
+                 f"{len(came)} of {len(mine)}")
+            )  # fmt: skip
+        points = [(row.strategy, each.recovered_s) for row in rows for each in row.recoveries
+                  if (each.fault, each.at_s) == fault and each.recovered_s is not None]  # fmt: skip
+        figure.add_scatter(
+            x=[seconds for _, seconds in points], y=[strategy for strategy, _ in points],
+            name=name, mode="markers", marker={"size": 10},
+            hovertemplate="%{y}: %{x:.3g} s",
+        )  # fmt: skip
+    figure.update_xaxes(title="seconds after the server was back", rangemode="tozero")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    worst = [(row, slowest_recovery(row.recoveries)) for row in rows]
+    never = [row.strategy for row, seconds in worst if seconds is None]
+    said = "How long it took to be at 90 % of the rate before the fault, a point for each round."
+    if never:
+        said += f" Not always in the load: {', '.join(never)}."
+    head = ("strategy", "fault", "away s", "recovered s", "rounds")
+    return tall(chart_of(figure, "Recovery after a fault", said, head, numbers), len(rows))
+
+
 def _rates(part: Part) -> Chart:
     rows = [row for row in part.rows if row.ratio]
     figure = go.Figure()
@@ -76,7 +217,7 @@ def _rates(part: Part) -> Chart:
     )
     numbers = [(row.strategy, ratio_of(row)) for row in rows]
     title = "Writes per second, in the same rounds"
-    return chart_of(figure, title, said, ("strategy", "ratio"), numbers)
+    return tall(chart_of(figure, title, said, ("strategy", "ratio"), numbers), len(rows))
 
 
 def _latencies(rows: Sequence[Row]) -> Chart:
@@ -183,6 +324,18 @@ def _staleness(rows: Sequence[Row]) -> Chart:
     return chart_of(figure, "Staleness of reads", said, ("strategy", "ms", "reads"), listed)
 
 
+def _faults(measured: Measured) -> list[tuple[str, float, float]]:
+    """Names, and seconds from the start of the warm-up: as they went or were planned."""
+    went = [
+        (each.fault, each.from_s, each.from_s + each.away_s)
+        for part in measured.parts for row in part.rows for each in row.recoveries
+    ]  # fmt: skip
+    first = measured.warmup_s
+    return went or [
+        (fault.name, first + fault.from_s, first + fault.until_s) for fault in measured.faults
+    ]
+
+
 def _timeline(measured: Measured) -> Chart:
     series = measured.series
     at = series["from_s"]
@@ -209,12 +362,18 @@ def _timeline(measured: Measured) -> Chart:
     )
     if measured.warmup_s > 0:
         figure.add_vrect(x0=0, x1=measured.warmup_s, fillcolor="#57606a", opacity=0.1, line_width=0)
-    for fault in measured.faults:
-        begins, ends = measured.warmup_s + fault.from_s, measured.warmup_s + fault.until_s
+    for name, begins, ends in _faults(measured):
         figure.add_vrect(
             x0=begins, x1=ends, fillcolor="#b42318", opacity=0.15, line_width=0,
-            annotation_text=fault.name, annotation_position="top left",
+            annotation_text=name, annotation_position="top left",
         )  # fmt: skip
+    recovered = [
+        each.from_s + each.away_s + each.recovered_s
+        for part in measured.parts for row in part.rows for each in row.recoveries
+        if each.recovered_s is not None
+    ]  # fmt: skip
+    for at_s in recovered:
+        figure.add_vline(x=at_s, line_dash="dot", line_color="#1a7f37")
     figure.update_layout(
         xaxis={"title": "seconds"},
         yaxis={"title": "per second", "rangemode": "tozero"},
@@ -223,6 +382,8 @@ def _timeline(measured: Measured) -> Chart:
     said = "Grey: the warm-up, which the figures leave out."
     if measured.faults:
         said += " Red: " + ", ".join(fault.name for fault in measured.faults) + "."
+    if recovered:
+        said += " Green: when the rate was at 90 % of the one before."
     columns = list(series)
     rows = [[number(series[name][row]) for name in columns] for row in range(len(at))]
     return chart_of(figure, "As it went", said, columns, rows)
@@ -237,6 +398,10 @@ def of_part(part: Part) -> list[Chart]:
     read = [row for row in part.rows if row.stale_p99_ms is not None]
     if any(row.stale_p99_ms for row in read):
         charts += [_freshness(read), _staleness(read)]
+    if any(row.log_bytes or row.server_ms for row in part.rows):
+        charts.append(_paid(part.rows))
+    if any(row.recoveries for row in part.rows):
+        charts.append(_recovery([row for row in part.rows if row.recoveries]))
     return charts
 
 

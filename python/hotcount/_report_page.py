@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from plotly.offline import get_plotlyjs
 
-from hotcount._report_charts import number, of_part, of_time, ratio_of, spread
+from hotcount._report_charts import number, of_databases, of_part, of_time, ratio_of, spread
 from hotcount._report_studies import charts_of, sentences_of
-from hotcount.report import Chart, Measured, Part
+from hotcount.report import Chart, Measured, Part, Row
 
 STYLE = """
 :root { color-scheme: light; }
@@ -52,7 +52,7 @@ def _scorecard(part: Part) -> str:
     head = ["strategy", "audit", "writes/s", *([f"x {part.baseline}"] if compared else [])]
     told = any(row.reads for row in part.rows)
     head += ["p50 ms", "p99 ms", "without an answer"]
-    head += ["stale reads"] if told else []
+    head += ["reads promised", "stale reads"] if told else []
     rows = []
     meanings = []
     for row in part.rows:
@@ -63,7 +63,7 @@ def _scorecard(part: Part) -> str:
         cells.append(
             ", ".join(f"{number:,} {end}" for end, number in ends.items() if number) or "0"
         )
-        cells += [row.reads] if told else []
+        cells += [row.promise or "nothing", row.reads or "not checked"] if told else []
         cells = [markup.escape(cell) for cell in cells]
         verdict = f"<span class={_class_of(row.audit)}>{markup.escape(row.audit)}</span>"
         cells.insert(1, verdict)
@@ -85,13 +85,33 @@ def _drawn(chart: Chart) -> str:
     )
 
 
+def _anchor(measured: Measured, part: Part) -> str:
+    return markup.escape(f"{measured.folder.resolve().name}-{part.title}".replace(" ", "-"), True)
+
+
+def _fastest(part: Part) -> Row:
+    candidates = [row for row in part.rows if not row.reference] or list(part.rows)
+    return max(candidates, key=lambda row: row.writes_per_s[1])
+
+
+def _first_sentence(part: Part) -> str:
+    if not part.rows:
+        return "nothing was measured"
+    fastest = _fastest(part)
+    lost = [row.strategy for row in part.rows if row.audit.startswith("FAILED")]
+    said = f"{fastest.strategy} with {number(fastest.writes_per_s[1])} writes/s"
+    if lost:
+        said += f"; the audit found a broken promise of {', '.join(lost)}"
+    return markup.escape(said)
+
+
 def _sentences(part: Part) -> str:
     """What anyone wants to know first."""
     lost = [row for row in part.rows if row.audit.startswith("FAILED")]
     audited = [row for row in part.rows if row.audit != "not audited"]
-    candidates = [row for row in part.rows if not row.reference]
-    fastest = max(candidates, key=lambda row: row.writes_per_s[1])
-    did = "was the fastest with" if len(candidates) > 1 else "answered"
+    fastest = _fastest(part)
+    several = len([row for row in part.rows if not row.reference]) > 1
+    did = "was the fastest with" if several else "answered"
     said = [f"{fastest.strategy} {did} {spread(fastest.writes_per_s)} writes/s"]
     if fastest.ratio and fastest.strategy != part.baseline:
         said[0] += f", {spread(fastest.ratio)} times {part.baseline}"
@@ -120,9 +140,20 @@ def _section(measured: Measured) -> str:
         f"<h2>{name}: <span class={_conclusion_class(measured)}>{measured.conclusion}</span></h2>"
     ]
     said += [f"<p class=open>{markup.escape(note)}</p>" for note in measured.notes]
+    if len(measured.parts) > 1:
+        links = (
+            f'<li><a href="#{_anchor(measured, part)}">{markup.escape(part.heading)}</a>: '
+            f"{_first_sentence(part)}</li>"
+            for part in measured.parts
+        )
+        said.append(f"<ul>{''.join(links)}</ul>")
+        said += [_drawn(chart) for chart in of_databases(measured.parts)]
     for part in measured.parts:
         if len(measured.parts) > 1:
-            said.append(f"<h3>{markup.escape(part.title)}</h3>")
+            said.append(f'<h2 id="{_anchor(measured, part)}">{markup.escape(part.heading)}</h2>')
+        if not part.rows:
+            said.append("<p class=open>Nothing was measured.</p>")
+            continue
         said.append(_sentences(part))
         places = dict.fromkeys(row.place for row in part.rows)
         said.append(

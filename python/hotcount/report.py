@@ -12,7 +12,6 @@ A folder is what ``hotcount-load run``, ``compare``, ``search``, ``sweep`` or ``
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import json
 import re
@@ -26,9 +25,6 @@ import hotcount
 SCHEMA = "hotcount-load/1"
 STUDIES = ("search", "sweep", "scale")
 FILES = ("compare.json", "run.json", *(f"{study}.json" for study in STUDIES))
-# Of the answers that did what they were asked for; the log has others under `failed`, `unknown`.
-SUCCESSES = ("vote", "unvote", "read")
-SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999)
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,21 @@ class Fault:
     name: str
     from_s: float
     until_s: float
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One fault as it went: seconds, of which `from_s` is from the start of the warm-up."""
+
+    fault: str
+    at_s: float
+    from_s: float
+    away_s: float
+    before_per_s: float
+    # After the server was back: until a call succeeded, and until the rate was 90 % of the one
+    # before. None: not in this load.
+    first_ok_s: float | None
+    recovered_s: float | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,16 @@ class Row:
     stale_p99_ms: float | None
     staleness: tuple[tuple[float, int], ...]
     reference: bool = False  # The baseline once more: the control, or with other callers.
+    promise: str = (
+        ""  # What a read says of the writes before it: "exact". Empty: it tells no count.
+    )
+    # What the servers paid for each acknowledged write; None: not known, and
+    # `not_known` says why.
+    log_bytes: float | None = None
+    commits: float | None = None
+    server_ms: float | None = None  # Processor time, of private servers.
+    not_known: tuple[str, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()  # Of all rounds.
 
 
 @dataclass(frozen=True)
@@ -79,6 +100,9 @@ class Part:
     load: str
     baseline: str
     rows: tuple[Row, ...]
+    heading: str = ""  # For people: "Votes on PostgreSQL, closed loop".
+    workload: str = ""
+    database: str = ""  # Of several databases, the one that these strategies are on.
 
 
 @dataclass(frozen=True)
@@ -119,9 +143,12 @@ class Measured:
             from hotcount import _report_studies
 
             return _report_studies.rows_of(self)
+        from hotcount import _report_charts
+
         return [
             {
                 "part": part.title,
+                "database": part.database,
                 "strategy": row.strategy,
                 "reference": row.reference,
                 "audit": row.audit,
@@ -130,9 +157,14 @@ class Measured:
                 "difference": row.difference,
                 "p50_ms": row.p50_ms,
                 "p99_ms": row.p99_ms,
+                "reads_promised": row.promise,
                 "stale_p99_ms": row.stale_p99_ms,
                 "transactions_per_write": row.transactions_per_write,
                 "cpu_us": row.cpu_us,
+                "log_bytes_per_write": row.log_bytes,
+                "commits_per_write": row.commits,
+                "server_ms_per_write": row.server_ms,
+                "recovered_s": _report_charts.slowest_recovery(row.recoveries),
                 "without_an_answer": row.failed + row.unknown + row.unserved,
             }
             for part in self.parts
@@ -146,8 +178,10 @@ class Measured:
         if self.kind in STUDIES:
             return _report_studies.charts_of(self)
         return [
-            chart for part in self.parts for chart in _report_charts.of_part(part)
-        ] + _report_charts.of_time(self)
+            *_report_charts.of_databases(self.parts),
+            *(chart for part in self.parts for chart in _report_charts.of_part(part)),
+            *_report_charts.of_time(self),
+        ]
 
 
 def check() -> None:
@@ -191,203 +225,13 @@ def _faults(text: str) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-def _series(folder: Path) -> dict[str, list[float]]:
-    file = folder / "series.csv"
-    if not file.exists():
-        return {}
-    with file.open(newline="", encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
-    return {name: [float(row[name]) for row in rows] for name in (rows[0] if rows else {})}
-
-
-def _percentiles(
-    folders: list[Path], warmup_s: float, unserved: int, summary: dict[str, Any]
-) -> tuple[tuple[float, float], ...]:
-    """(share, ms) of all calls after the warm-up; from the few in the JSON where there is no log. A
-    share that holds a call that failed has no time: such a call is slower than any other.
-    """
-    from hdrh.histogram import HdrHistogram
-    from hdrh.log import HistogramLogReader
-
-    total = HdrHistogram(1, (1 << 42) - 1, 3)
-    failed = unserved
-    for folder in folders:
-        file = folder / "response.hlog"
-        if not file.exists():
-            continue
-        reader = HistogramLogReader(str(file), HdrHistogram(1, (1 << 42) - 1, 3))
-        # Of a range of times in the run.
-        while (interval := reader.get_next_interval_histogram(warmup_s)) is not None:
-            if interval.get_tag() in SUCCESSES:
-                total.add(interval)
-            else:
-                failed += interval.get_total_count()
-        reader.close()
-    count = total.get_total_count()
-    if count == 0:
-        names = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-        return tuple((share, summary[name] / 1000) for name, share in names.items())
-    calls = count + failed
-    # A share that fewer than one call lies above would repeat the largest one.
-    shares = [share for share in SHARES if (1 - share) * calls >= 1 and share * calls <= count]
-    return tuple(
-        (share, total.get_value_at_percentile(100 * share * calls / count) / 1e6)
-        for share in shares
-    )
-
-
-def _latency(figures: dict[str, Any]) -> dict[str, Any]:
-    """From the intended time where there was one, as the tables of hotcount-load show it."""
-    response: dict[str, Any] = figures.get("response_us", {"count": 0})
-    service: dict[str, Any] = figures["service_us"]
-    return response if response["count"] else service
-
-
-def _audit_word(audit: dict[str, Any] | None, conclusion: str) -> str:
-    if audit is None:
-        return "not audited"
-    if not audit["passed"]:
-        return "FAILED"
-    return "passed" if conclusion != "inconclusive" else "passed, but inconclusive"
-
-
-def _reads(audit: dict[str, Any] | None) -> str:
-    """How stale the reads were. Empty: nobody read a count, or nobody checked it."""
-    reads = (audit or {}).get("reads", {})
-    if not reads.get("checked"):
-        return ""
-    if reads["stale"] + reads["never_right"] == 0:
-        return "exact"
-    stale = reads["staleness_ms"]
-    said = f"{100 * reads['stale'] / reads['checked']:.3g} %, p99 {stale['p99']:.3g} ms"
-    never = reads["never_right"]
-    return f"{said}; {never:,} never right" if never else said
-
-
-def _staleness(audit: dict[str, Any] | None) -> dict[str, Any]:
-    """As Row has it."""
-    reads = (audit or {}).get("reads", {})
-    if not reads.get("checked"):
-        return {"stale_p99_ms": None, "staleness": ()}
-    found = reads["staleness_ms"]
-    return {
-        "stale_p99_ms": found["p99"],
-        "staleness": tuple((ms, count) for ms, count in found["up_to"]),
-    }
-
-
-def _interval(spread: dict[str, Any]) -> tuple[float, float, float]:
-    # One round has no interval.
-    least, most = spread["interval"] or (spread["min"], spread["max"])
-    return least, spread["median"], most
-
-
-def _inverse(number: float | None) -> float | None:
-    return 1 / number if number else None
-
-
-def _load(settings: dict[str, Any]) -> str:
-    rate = settings["rate_per_s"]
-    loop = (
-        f"closed loop, {settings['workers']:,} callers"
-        if rate is None
-        else f"open loop, {rate:,.0f} operations/s, {settings['workers']:,} workers"
-    )
-    mix = ", ".join(f"{name} {share:g}" for name, share in settings["mix"].items())
-    return (
-        f"{settings['workload']}: {loop}, {settings['duration_s']:g} s after "
-        f"{settings['warmup_s']:g} s of warm-up; {settings['items']:,} items, Zipf "
-        f"{settings['zipf']:g}, {settings['users']:,} users, {mix}, seed {settings['seed']}"
-    )
-
-
-def _of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
-    settings, contract = document["settings"], document["contract"]
-    figures = document.get("result")
-    if figures is None:
-        return ()
-    latency = _latency(figures)
-    done = figures["operations"]
-    unserved = figures["offered"]["censored"] if "offered" in figures else 0
-    window = figures["window_s"]
-    written = done["votes_ok"] + done["unvotes_ok"]
-    answered = written + done["reads_ok"]
-    rate = written / window if window else 0.0
-    row = Row(
-        strategy=settings["strategy"],
-        place=document["place"],
-        acknowledged=contract["acknowledged"],
-        may_lose=contract["may_lose"],
-        writes_per_s=(rate, rate, rate),
-        ratio=None,
-        difference=None,
-        p50_ms=latency["p50"] / 1000,
-        p99_ms=latency["p99"] / 1000,
-        failed=done["failed"],
-        unknown=done["unknown"],
-        unserved=unserved,
-        audit=_audit_word(document.get("audit"), document["conclusion"]),
-        reads=_reads(document.get("audit")),
-        reasons=tuple(document["reasons"]),
-        percentiles=_percentiles([folder], settings["warmup_s"], unserved, latency),
-        cpu_us=1e6 * figures["cpu_s"] / answered if answered else None,
-        transactions_per_write=figures["transactions"] / written if written else None,
-        **_staleness(document.get("audit")),
-    )
-    return (Part("Run", _load(settings), "", (row,)),)
-
-
-def _of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
-    parts = []
-    for part in document["parts"]:
-        rows = []
-        warmup_s = part["settings"]["warmup_s"]
-        # The baseline's second run shows what noise is here.
-        for found in [*part["strategies"], *part.get("references", [])]:
-            name = found["strategy"]
-            of_it = re.compile(rf"{part['name']}-\d+-{re.escape(name.replace('/', '-'))}")
-            folders = sorted(each for each in folder.iterdir() if of_it.fullmatch(each.name))
-            latency = _latency(found)
-            writes, ratio = found["writes_per_s"], found["ratio_to_baseline"]
-            contract = found.get("contract", {})
-            trials = found["trials"]
-            if not trials:
-                continue  # It was interrupted before.
-            audit = found["audit"] if all(trial["audit"] for trial in trials) else None
-            rows.append(
-                Row(
-                    strategy=name,
-                    place=found.get("place", ""),
-                    acknowledged=contract.get("acknowledged", ""),
-                    may_lose=contract.get("may_lose", ""),
-                    writes_per_s=_interval(writes),
-                    ratio=_interval(ratio),
-                    difference=ratio["difference"],
-                    p50_ms=latency["p50"] / 1000,
-                    p99_ms=latency["p99"] / 1000,
-                    failed=found["failed"],
-                    unknown=found["unknown"],
-                    unserved=found["censored"],
-                    audit=_audit_word(audit, found["conclusion"]),
-                    reads=_reads(audit),
-                    reasons=tuple(found["reasons"]),
-                    percentiles=_percentiles(folders, warmup_s, found["censored"], latency),
-                    cpu_us=found["cpu_us_per_operation"],
-                    transactions_per_write=_inverse(found["writes_per_transaction"]),
-                    **_staleness(audit),
-                    reference=found.get("role", "strategy") in ("control", "best"),
-                )
-            )
-        load = _load(part["settings"])
-        parts.append(Part(part["name"], load, part["baseline"], tuple(rows)))
-    return tuple(parts)
-
-
 def read(folder: str | Path) -> Measured:
     """What the folder of a run, comparison, search, sweep or scale holds.
 
     ConfigError names a folder that holds none of them.
     """
+    from hotcount import _report_rows
+
     folder = Path(folder)
     check()
     document = _document(folder)
@@ -395,11 +239,11 @@ def read(folder: str | Path) -> Measured:
         is_run = document["kind"] == "run"
         is_study = document["kind"] in STUDIES
         parts = (
-            _of_run(folder, document)
+            _report_rows.of_run(folder, document)
             if is_run
             else ()
             if is_study
-            else _of_comparison(folder, document)
+            else _report_rows.of_comparison(folder, document)
         )
         settings = document["settings"] if is_run else {}
         machine = document["machine"]
@@ -418,7 +262,7 @@ def read(folder: str | Path) -> Measured:
             conclusion=document.get("conclusion", "inconclusive"),
             notes=tuple(notes),
             parts=parts,
-            series=_series(folder) if is_run else {},
+            series=_report_rows.series_of(folder) if is_run else {},
             warmup_s=settings.get("warmup_s", 0.0),
             faults=_faults(settings.get("faults", "")),
             study=tuple(document["strategies"]) if is_study else (),

@@ -214,19 +214,7 @@ Result<void> read_agents(const Given& given, TrialSettings& trial) {
 
 Result<void> read_stores(const Given& given, Settings& settings) {
     TrialSettings& trial = settings.trial;
-    HOTCOUNT_TRY(read(given, "managed", parse_managed, settings.managed));
-    trial.managed_redis = manages(settings, ServerKind::redis);
-    trial.managed_database = manages_database(settings);
-    for (const auto& [option, managed] :
-         {std::pair{"redis", trial.managed_redis}, std::pair{"db", trial.managed_database}}) {
-        if (!managed || !given.contains(option)) continue;
-        return make_error(ErrorCode::config,
-                          fmt::format("--{} names a server and --managed starts one: take one of "
-                                      "them",
-                                      option));
-    }
-    HOTCOUNT_TRY(read(given, "redis", parse_redis_url, trial.redis_url));
-    HOTCOUNT_TRY(read(given, "db", absolute_database_url, trial.database_url));
+    HOTCOUNT_TRY(read_servers(given, settings));
     HOTCOUNT_TRY(read(given, "life", parse_duration, trial.life));
     HOTCOUNT_TRY(read(given, "gate", parse_duration, trial.gate));
     if (given.contains("life") && trial.life < std::chrono::milliseconds{1}) {
@@ -288,7 +276,7 @@ Result<Settings> interpret(Command command, const Given& given) {
         }
         settings.audit_folder = folder->second;
         HOTCOUNT_TRY(read(given, "redis", parse_redis_url, settings.trial.redis_url));
-        HOTCOUNT_TRY(read(given, "db", absolute_database_url, settings.trial.database_url));
+        HOTCOUNT_TRY(read(given, "db", absolute_database_urls, settings.database_urls));
         return settings;
     }
     if (command == Command::agent) {
@@ -335,19 +323,26 @@ Result<Settings> interpret(Command command, const Given& given) {
         group.trial.keep = settings.out.has_value();
         group.trial.keep_series = settings.html.has_value();
     }
+    spread_over_databases(settings);
     settings.trial = settings.groups.front().trial;
     HOTCOUNT_TRY(read_study(given, settings));
     return settings;
+}
+
+std::string redacted_all(std::string_view urls) {
+    std::vector<std::string> shown = split_urls(urls);
+    for (std::string& url : shown) url = redacted(url);
+    return fmt::format("{}", fmt::join(shown, ","));
 }
 
 /// The command line goes into reports and run folders.
 std::string without_secret(const std::string& argument) {
     for (const std::string_view joined : {"--redis=", "--db="}) {
         if (!argument.starts_with(joined)) continue;
-        return std::string{joined} + redacted(argument.substr(joined.size()));
+        return std::string{joined} + redacted_all(argument.substr(joined.size()));
     }
     const bool url = argument.find("://") != std::string::npos;
-    return url && argument.find('@') != std::string::npos ? redacted(argument) : argument;
+    return url && argument.find('@') != std::string::npos ? redacted_all(argument) : argument;
 }
 
 /// user:password@host, with or without a scheme; not memory@4, which a report has.
@@ -381,9 +376,13 @@ Result<void> look_up_urls(Given& given) {
     for (const char* option : {"redis", "db"}) {
         const auto found = given.find(option);
         if (found == given.end()) continue;
-        auto url = look_up_url(found->second);
-        if (!url) return about(("--" + std::string{option}).c_str(), url.error());
-        found->second = std::move(url).value();
+        std::vector<std::string> urls = split_urls(found->second);
+        for (std::string& each : urls) {
+            auto url = look_up_url(each);
+            if (!url) return about(("--" + std::string{option}).c_str(), url.error());
+            each = std::move(url).value();
+        }
+        found->second = fmt::format("{}", fmt::join(urls, ","));
     }
     return {};
 }

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -36,11 +37,19 @@ Result<void> read_faults(const Given& given, TrialSettings& trial) {
     if (given.contains("outage") && given.contains("fault")) {
         return make_error(ErrorCode::config, "--outage and --fault: take one of them");
     }
-    for (const char* const option : {"outage", "fault"}) {
-        if (!given.contains(option) || trial.managed_redis) continue;
-        return make_error(
-            ErrorCode::config,
-            fmt::format("--{} needs --managed redis: no other server is stopped", option));
+    const bool of_redis = std::any_of(trial.faults.begin(), trial.faults.end(),
+                                      [](const Fault& one) { return !is_of_database(one.kind); });
+    if ((of_redis || given.contains("outage")) && !trial.managed_redis) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--{} needs --managed redis: no other server is stopped",
+                                      of_redis ? "fault" : "outage"));
+    }
+    const bool of_database = std::any_of(trial.faults.begin(), trial.faults.end(),
+                                         [](const Fault& one) { return is_of_database(one.kind); });
+    if (of_database && (!trial.managed_database || given.contains("db"))) {
+        return make_error(ErrorCode::config,
+                          "--fault: db. needs --managed postgres or mariadb, and no --db: no other "
+                          "server is stopped");
     }
     return {};
 }

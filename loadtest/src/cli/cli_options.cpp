@@ -76,7 +76,8 @@ constexpr std::array kOptions = {
         false, true, true},
     Option{"managed", "--managed", "SERVERS",
            "redis, postgres, mariadb: start private servers for the run; Redis without "
-           "persistence (but with --fault ...redis.kill9), the databases with full durability",
+           "persistence (but with --fault ...redis.kill9), the databases with full durability; "
+           "compare takes both databases, and drives what is on SQL on each",
            false, true, true},
     Option{
         "life", "--life", "TIME",
@@ -117,12 +118,13 @@ constexpr std::array kOptions = {
     Option{"outage", "--outage", "TIME",
            "Stop the Redis of --managed redis for so long, from a third of the load on [never]",
            false, true, true},
-    Option{
-        "fault", "--fault", "SPEC",
-        "What happens to the Redis of --managed redis, and when, from the end of the warm-up on: "
-        "3s:redis.kill9+1s kills it with SIGKILL and starts it a second later on what it left "
-        "(with appendfsync always); 8s:redis.pause+500ms stops it; several with commas [none]",
-        false, true, true},
+    Option{"fault", "--fault", "SPEC",
+           "What happens to the servers of --managed, and when, from the end of the warm-up on: "
+           "3s:redis.kill9+1s kills the Redis with SIGKILL and starts it a second later on what it "
+           "left (with appendfsync always); 8s:redis.pause+500ms stops it; db.kill9 and db.pause "
+           "do so "
+           "to the PostgreSQL or MariaDB; several with commas [none]",
+           false, true, true},
     Option{"rebuild-every", "--rebuild-every", "TIME",
            "zset, script: build one of the sets that outlive the load anew so often: 5ms [never]",
            false, true, true},
@@ -136,7 +138,8 @@ constexpr std::array kOptions = {
         "Where votes are: sqlite:///path [a file in the run folder], compare makes one beside it "
         "per round; or postgresql:// or mariadb://, or env:NAME or file:PATH that hold it, where "
         "the run makes tables of its own and "
-        "takes them away, but with --out",
+        "takes them away, but with --out; compare takes several, with commas, and others that "
+        "--managed starts",
         false, true, true},
     Option{"items", "--items", "N", "How many items are voted on [10k, zset 1k]", true, true, true},
     Option{"zipf", "--zipf", "EXPONENT", "How uneven their popularity is; 0: not at all [0.99]",

@@ -39,6 +39,10 @@ inline bool sets_rates(Command command) {
     return command == Command::search || command == Command::sweep;
 }
 
+/// --managed, --redis and --db: the servers that there are, and the databases that a comparison has.
+Result<void> read_servers(const Given& given, Settings& settings);
+/// Once the groups are read: those on SQL once for each of several databases.
+void spread_over_databases(Settings& settings);
 /// --arrival: a kind, or a profile of the rate.
 Result<void> read_arrival(const Given& given, TrialSettings& trial);
 /// --trace: its operations instead of synthetic ones, at its own times.

@@ -1,10 +1,12 @@
 #include "program.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -113,17 +115,27 @@ class Program {
                     fmt::format("--managed {}: {}", to_string(kind), started.error().message));
             }
             servers_.push_back(std::move(started).value());
-            if (kind == ServerKind::redis) redis_ = servers_.back().get();
-            const std::string& url = servers_.back()->url();
-            const auto use = [&](TrialSettings& trial) {
-                const bool redis = kind == ServerKind::redis;
-                (redis ? trial.redis_url : trial.database_url) = url;
-                (redis ? trial.managed_redis : trial.managed_database) = true;
-            };
-            use(settings_.trial);
-            for (StrategyGroup& group : settings_.groups) use(group.trial);
+            use(kind, *servers_.back());
         }
         return {};
+    }
+
+    void use(ServerKind kind, ManagedServer& server) {
+        const bool redis = kind == ServerKind::redis;
+        if (redis) {
+            redis_ = &server;
+        } else {
+            databases_.push_back(&server);
+        }
+        const auto use_in = [&](TrialSettings& trial) {
+            (redis ? trial.redis_url : trial.database_url) = server.url();
+            (redis ? trial.managed_redis : trial.managed_database) = true;
+        };
+        use_in(settings_.trial);
+        const bool all = redis || settings_.databases.empty();
+        for (StrategyGroup& group : settings_.groups) {
+            if (all || (group.database && group.database->managed == kind)) use_in(group.trial);
+        }
     }
 
     /// A run that is kept keeps what its Redis holds; one that kills it must find it again.
@@ -140,26 +152,31 @@ class Program {
     }
 
     void say_where(const std::filesystem::path& folder) const {
-        std::vector<std::string> whys;
-        std::size_t strategies = 0;
+        // By what is said of any strategy; those it is said of, one on two databases once.
+        std::map<std::string, std::vector<std::string>> whys;
+        bool again = false;
         const bool canonical = settings_.command == Command::canonical;
         for (const Part& part : canonical ? canonical_parts(settings_) : compare_parts(settings_)) {
             for (const std::string& name : part.strategies) {
-                ++strategies;
                 const auto strategy = find_strategy(name);
                 const auto why = strategy ? why_not_again(part.settings, *strategy) : std::nullopt;
-                if (why) whys.push_back(*why);
+                again = again || !why;
+                if (!why) continue;
+                auto& names = whys[*why];
+                if (std::find(names.begin(), names.end(), name) == names.end()) {
+                    names.push_back(name);
+                }
             }
         }
         if (whys.empty()) {
             say(log_, "The run is in {}; hotcount-load audit checks it again.\n", folder.string());
             return;
         }
-        const bool some = whys.size() < strategies;
         say(log_, "The run is in {}{}\n", folder.string(),
-            some ? "; hotcount-load audit checks a part of it again." : ".");
-        for (const std::string& why : whys) {
-            say(log_, "  {} cannot be audited again: {}.\n", some ? "This" : "It", why);
+            again ? "; hotcount-load audit checks a part of it again." : ".");
+        for (const auto& [why, names] : whys) {
+            say(log_, "  {} cannot be audited again: {}.\n", fmt::to_string(fmt::join(names, ", ")),
+                why);
         }
     }
 
@@ -195,7 +212,8 @@ class Program {
                                [&](const LoadSample& sample) { progress.sample(sample); },
                                {},
                                redis_,
-                               ceiling_};
+                               ceiling_,
+                               databases_};
         auto trial = run_trial(trial_settings, folder.path(), provenance, hooks);
         if (!trial) return fail(trial.error());
         measured_ = true;
@@ -238,7 +256,8 @@ class Program {
         return {folder.path(), !folder.temporary(),
                 provenance,    interrupt_,
                 redis_,        ceiling_,
-                progress,      {}};
+                progress,      {},
+                databases_};
     }
 
     /// The result of several trials: printed, and kept beside their folders.
@@ -326,6 +345,20 @@ class Program {
         return served ? 0 : fail(served.error());
     }
 
+    /// Of the databases that the user named, the one that the run was on: without its password and
+    /// options it looks the same. Empty: the run's own.
+    std::string database_of(const std::filesystem::path& folder) const {
+        const std::vector<std::string>& urls = settings_.database_urls;
+        if (urls.size() < 2) return urls.empty() ? "" : urls.front();
+        const auto document = read_json(folder / kRunFile);
+        if (!document) return {};
+        const auto run = trial_settings_of(*document);
+        const auto found = std::find_if(urls.begin(), urls.end(), [&](const std::string& url) {
+            return run && redacted(url) == redacted(run->database_url);
+        });
+        return found == urls.end() ? "" : *found;
+    }
+
     int audit() {
         const std::vector<std::filesystem::path> folders = run_folders(settings_.audit_folder);
         if (folders.empty()) {
@@ -348,8 +381,7 @@ class Program {
                 if (conclusion == Conclusion::passed) conclusion = Conclusion::inconclusive;
                 continue;
             }
-            auto audited =
-                audit_folder(folder, settings_.trial.redis_url, settings_.trial.database_url);
+            auto audited = audit_folder(folder, settings_.trial.redis_url, database_of(folder));
             if (!audited) {
                 // The folder cannot be audited: that says nothing about the run.
                 audits.push_back(not_audited(folder, audited.error()));
@@ -372,6 +404,7 @@ class Program {
     std::FILE* log_;
     std::vector<std::unique_ptr<ManagedServer>> servers_{};
     ManagedServer* redis_{nullptr};  ///< One of them, if there is one.
+    std::vector<ManagedServer*> databases_{};
     std::vector<std::string> notes_{};
     std::optional<GeneratorCeiling> ceiling_{};
     bool measured_{false};

@@ -80,7 +80,17 @@ std::string_view to_string(ServerKind kind) {
 }
 
 std::string_view to_string(FaultKind kind) {
-    return kind == FaultKind::redis_pause ? "redis.pause" : "redis.kill9";
+    switch (kind) {
+        case FaultKind::redis_pause:
+            return "redis.pause";
+        case FaultKind::redis_kill9:
+            return "redis.kill9";
+        case FaultKind::db_pause:
+            return "db.pause";
+        case FaultKind::db_kill9:
+            return "db.kill9";
+    }
+    return "?";
 }
 
 std::string_view to_string(Command command) {
@@ -247,10 +257,13 @@ TrafficSettings for_sets(TrafficSettings traffic) {
 
 Result<std::vector<Fault>> parse_faults(std::string_view text) {
     constexpr std::string_view kTakes =
-        "TIME:redis.kill9+TIME and TIME:redis.pause+TIME, such as 3s:redis.kill9+1s";
-    const std::array<std::pair<std::string_view, FaultKind>, 2> names = {
+        "TIME:redis.kill9+TIME, TIME:redis.pause+TIME, TIME:db.kill9+TIME and TIME:db.pause+TIME, "
+        "such as 3s:redis.kill9+1s";
+    const std::array<std::pair<std::string_view, FaultKind>, 4> names = {
         {{to_string(FaultKind::redis_pause), FaultKind::redis_pause},
-         {to_string(FaultKind::redis_kill9), FaultKind::redis_kill9}}};
+         {to_string(FaultKind::redis_kill9), FaultKind::redis_kill9},
+         {to_string(FaultKind::db_pause), FaultKind::db_pause},
+         {to_string(FaultKind::db_kill9), FaultKind::db_kill9}}};
     std::vector<Fault> faults;
     for (const std::string_view part : split(text, ',')) {
         const std::size_t colon = part.find(':');
@@ -299,11 +312,8 @@ Result<std::vector<ServerKind>> parse_managed(std::string_view text) {
         if (!found) {
             return refuse("server that can be started", name, "redis, postgres, mariadb");
         }
-        const auto is_database = [](ServerKind kind) { return kind != ServerKind::redis; };
-        for (const ServerKind kind : kinds) {
-            if (kind != *found && !(is_database(kind) && is_database(*found))) continue;
-            return make_error(ErrorCode::config,
-                              "it takes each server once, and one of postgres and mariadb");
+        if (std::find(kinds.begin(), kinds.end(), *found) != kinds.end()) {
+            return make_error(ErrorCode::config, "it takes each server once");
         }
         kinds.push_back(*found);
         if (comma == std::string_view::npos) return kinds;
@@ -338,6 +348,24 @@ Result<std::string> look_up_url(const std::string& text) {
 Result<std::string> parse_redis_url(std::string_view text) {
     HOTCOUNT_TRY(redis::parse_options(text));
     return std::string{text};
+}
+
+std::vector<std::string> split_urls(std::string_view text) {
+    const auto begins_url = [](std::string_view rest) {
+        if (rest.starts_with("env:") || rest.starts_with("file:")) return true;
+        const std::size_t end = rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz+");
+        return end != 0 && end != std::string_view::npos && rest.substr(end).starts_with("://");
+    };
+    std::vector<std::string> urls;
+    std::size_t from = 0;
+    for (std::size_t at = text.find(','); at != std::string_view::npos;
+         at = text.find(',', at + 1)) {
+        if (!begins_url(text.substr(at + 1))) continue;
+        urls.emplace_back(text.substr(from, at - from));
+        from = at + 1;
+    }
+    urls.emplace_back(text.substr(from));
+    return urls;
 }
 
 std::string redacted(std::string_view url) {
@@ -382,6 +410,15 @@ Result<std::string> absolute_database_url(std::string_view url) {
                           fmt::format("--db {}: {}", parsed.str(), failed.message()));
     }
     return sqlite_url(path);
+}
+
+Result<std::vector<std::string>> absolute_database_urls(std::string_view text) {
+    std::vector<std::string> urls;
+    for (const std::string& url : split_urls(text)) {
+        HOTCOUNT_TRY_ASSIGN(std::string absolute, absolute_database_url(url));
+        urls.push_back(std::move(absolute));
+    }
+    return urls;
 }
 
 bool on_database_server(const std::string& url) {

@@ -40,12 +40,20 @@ std::string_view to_string(Command command);
 enum class ServerKind : std::uint8_t { redis, postgres, mariadb };
 std::string_view to_string(ServerKind kind);
 
-/// What can be done to the private Redis in the middle of a load: targets/server_faults.hpp.
+/// What can be done to a private server in the middle of a load: targets/server_faults.hpp.
 enum class FaultKind : std::uint8_t {
     redis_pause,  ///< SIGSTOP, and SIGCONT.
     redis_kill9,  ///< SIGKILL, and a start on what it left.
+    db_pause,     ///< The same to the PostgreSQL or MariaDB.
+    db_kill9,
 };
 std::string_view to_string(FaultKind kind);
+constexpr bool is_of_database(FaultKind kind) {
+    return kind == FaultKind::db_pause || kind == FaultKind::db_kill9;
+}
+constexpr bool is_kill(FaultKind kind) {
+    return kind == FaultKind::redis_kill9 || kind == FaultKind::db_kill9;
+}
 
 struct Fault {
     Duration at;  ///< From the end of the warm-up on.
@@ -102,7 +110,7 @@ struct TrialSettings {
     std::uint32_t processes{0};
     Duration kill_every{0};
     Duration stall{0};
-    /// What is done to the managed Redis, in order of time, one after another.
+    /// What is done to the managed servers, in order of time, one after another.
     std::vector<Fault> faults{};
     /// Where agents listen that drive a part of the plan each, as host:port. None: this program drives.
     std::vector<std::string> agents{};
@@ -125,11 +133,21 @@ struct TrialSettings {
     }
 };
 
+/// One of several databases that a comparison takes.
+struct Database {
+    std::string label{};  ///< For people and folders: postgres, mariadb, sqlite.
+    std::optional<ServerKind> managed{};
+    std::string url{};  ///< Of one that is there.
+};
+
 /// The strategies of one workload, under one load.
 struct StrategyGroup {
     TrialSettings trial{};  ///< But for the strategy.
     std::vector<std::string> strategies{};
     std::string baseline{};
+    /// Of several databases, the one that these strategies are on. None: there is one at most, or they
+    /// use none.
+    std::optional<Database> database{};
 };
 
 struct Settings {
@@ -143,6 +161,8 @@ struct Settings {
     StudySettings study{};
     TrialSettings trial{};              ///< Of the first group; the canonical comparison's own.
     std::vector<ServerKind> managed{};  ///< Private servers to start.
+    std::vector<Database> databases{};  ///< compare: those that there are, if they are several.
+    std::vector<std::string> database_urls{};     ///< audit: one of these may be a run's.
     std::optional<std::filesystem::path> out{};   ///< None: a temporary folder.
     std::optional<std::filesystem::path> html{};  ///< The page to write.
     std::filesystem::path audit_folder{};
@@ -186,17 +206,20 @@ Result<Arrival> parse_arrival(std::string_view text);
 /// if the text begins with neither.
 Result<std::optional<RateProfile>> parse_profile(std::string_view text);
 Result<ProgressMode> parse_progress(std::string_view text);
-/// 3s:redis.kill9+1s,8s:redis.pause+500ms: when, what, and how long it lasts; returned in order of
-/// time. Of two, the second begins after the first one has ended.
+/// 3s:redis.kill9+1s,8s:db.pause+500ms: when, what, and how long it lasts; returned in order of time.
+/// Of two, the second begins after the first one has ended.
 Result<std::vector<Fault>> parse_faults(std::string_view text);
 /// As parse_faults takes them.
 std::string format_faults(const std::vector<Fault>& faults);
-/// The servers that --managed names: redis, postgres, mariadb; of the last two at most one.
+/// The servers that --managed names: redis, postgres, mariadb, each once.
 Result<std::vector<ServerKind>> parse_managed(std::string_view text);
 /// A URL as it is, or what env:NAME or file:PATH (its first line) holds.
 Result<std::string> look_up_url(const std::string& text);
 /// A URL that the library's Redis client takes, unchanged.
 Result<std::string> parse_redis_url(std::string_view text);
+/// Several URLs with commas between them. A comma within a URL, as between PostgreSQL's hosts, does
+/// not end it: what follows it begins with no scheme.
+std::vector<std::string> split_urls(std::string_view text);
 /// The URL with *** for its password, and without the values of its options.
 std::string redacted(std::string_view url);
 /// The URL as it is if it has no password, and otherwise redacted: then it cannot be opened again.
@@ -205,6 +228,8 @@ bool is_redacted(const std::string& url);
 /// The URL with its file's path made absolute, so that a later audit finds it from any folder; a
 /// server's URL as it is.
 Result<std::string> absolute_database_url(std::string_view url);
+/// Several of them.
+Result<std::vector<std::string>> absolute_database_urls(std::string_view text);
 /// Whether the URL names a database server, where runs share the tables' name space.
 bool on_database_server(const std::string& url);
 /// The URL of a file.

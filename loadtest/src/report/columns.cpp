@@ -174,6 +174,59 @@ json commands_per_operation(const Summary& summary) {
     return operations > 0 ? sent / operations : 0.0;
 }
 
+/// For each acknowledged write. Null: not known.
+double per_write(const TrialResult& trial, const std::optional<double>& amount) {
+    const auto writes = static_cast<double>(trial.audit.acknowledged);
+    return amount && trial.audited && writes > 0 ? *amount / writes : -1;
+}
+json or_null(double figure) { return figure < 0 ? json(nullptr) : json(figure); }
+
+using Amount = std::optional<double> ServerWork::*;
+
+auto server(Amount amount, double unit = 1) {
+    return [=](const TrialResult& trial) {
+        const double figure = per_write(trial, trial.server.*amount);
+        return or_null(figure < 0 ? figure : figure * unit);
+    };
+}
+/// Null if one of the rounds does not know it.
+auto server_of_rounds(Amount amount, double unit = 1) {
+    return [=](const Summary& summary) {
+        double sum = 0;
+        double writes = 0;
+        for (const TrialResult& trial : summary.trials) {
+            if (per_write(trial, trial.server.*amount) < 0) return json(nullptr);
+            sum += *(trial.server.*amount);
+            writes += static_cast<double>(trial.audit.acknowledged);
+        }
+        return or_null(writes > 0 ? unit * sum / writes : -1);
+    };
+}
+/// What is not known of the servers, and why; null: all is known.
+json server_unknown(const TrialResult& trial) {
+    return trial.server.unknown.empty() ? json(nullptr) : json(trial.server.unknown);
+}
+json server_unknown_of_rounds(const Summary& summary) {
+    std::vector<std::string> all;
+    for (const TrialResult& trial : summary.trials) {
+        for (const std::string& why : trial.server.unknown) {
+            if (std::find(all.begin(), all.end(), why) == all.end()) all.push_back(why);
+        }
+    }
+    return all.empty() ? json(nullptr) : json(all);
+}
+bool any_knows(const PartResult& result, Amount amount) {
+    return std::any_of(result.summaries.begin(), result.summaries.end(), [&](const Summary& one) {
+        return !one.trials.empty() && !server_of_rounds(amount)(one).is_null();
+    });
+}
+bool has_log(const PartResult& result) { return any_knows(result, &ServerWork::log_bytes); }
+bool has_commits(const PartResult& result) {
+    // Those of SQLite alone stand under "per commit".
+    return has_log(result) && any_knows(result, &ServerWork::commits);
+}
+bool has_server_cpu(const PartResult& result) { return any_knows(result, &ServerWork::cpu_s); }
+
 bool writes_something(const PartResult& result) {
     return result.part.settings.traffic.mix.vote > 0;
 }
@@ -324,6 +377,25 @@ std::vector<ReportColumn> make_columns() {
          Format::decimal,
          kCompareClosed,
          has_commands},
+        {{"server/log_bytes_per_write", server(&ServerWork::log_bytes)},
+         {"server/log_bytes_per_write", server_of_rounds(&ServerWork::log_bytes)},
+         "log_B",
+         Format::decimal,
+         kRun | kCompare,
+         has_log},
+        {{"server/commits_per_write", server(&ServerWork::commits)},
+         {"server/commits_per_write", server_of_rounds(&ServerWork::commits)},
+         "commits",
+         Format::decimal,
+         kRun | kCompare,
+         has_commits},
+        {{"server/cpu_ms_per_write", server(&ServerWork::cpu_s, 1e3)},
+         {"server/cpu_ms_per_write", server_of_rounds(&ServerWork::cpu_s, 1e3)},
+         "server_ms",
+         Format::decimal,
+         kRun | kCompare,
+         has_server_cpu},
+        {{"server/unknown", server_unknown}, {"server/unknown", server_unknown_of_rounds}},
         {{"builds/published", [](const TrialResult& t) -> json { return t.builds.published; }},
          {"builds", total([](const TrialResult& t) -> json { return t.builds.published; })},
          "builds",
@@ -362,7 +434,11 @@ std::vector<ReportColumn> make_columns() {
         {{"builds/failed", [](const TrialResult& t) { return t.builds.failed; }}},
         {{"kills", [](const TrialResult& t) { return t.kills; }}},
         {{"stalls", [](const TrialResult& t) { return t.stalls; }}},
-        {{"faults", [](const TrialResult& t) { return t.faults; }}},
+        {{"faults", [](const TrialResult& t) { return t.recoveries.size(); }}},
+        {{"recoveries",
+          [](const TrialResult& t) {
+              return t.recoveries.empty() ? json(nullptr) : describe(t.recoveries);
+          }}},
         {{"set_up_s", [](const TrialResult& t) { return t.set_up_s; }}},
         {{"audit_s", [](const TrialResult& t) { return t.audit_s; }}},
         {{"ended_by_max_operations", load(&R::ledger_full)}},

@@ -181,10 +181,16 @@ double fastest(const PartResult& result) {
 
 std::vector<Part> compare_parts(const Settings& settings) {
     std::vector<Part> parts;
+    const bool workloads =
+        std::any_of(settings.groups.begin(), settings.groups.end(), [&](const StrategyGroup& one) {
+            return one.trial.workload != settings.groups.front().trial.workload;
+        });
     for (const StrategyGroup& group : settings.groups) {
         Part& part = parts.emplace_back();
+        if (group.database) part.database = group.database->label;
         part.name = group.trial.arrival == Arrival::closed ? "closed" : "open";
-        if (settings.groups.size() > 1) {
+        if (!part.database.empty()) part.name = fmt::format("{}-{}", part.database, part.name);
+        if (workloads) {
             part.name = fmt::format("{}-{}", to_string(group.trial.workload), part.name);
         }
         part.settings = group.trial;

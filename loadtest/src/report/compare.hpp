@@ -39,6 +39,7 @@ struct Contender {
 /// One table: several strategies under one load.
 struct Part {
     std::string name{};        ///< For folders and labels: "closed", "open", "counters".
+    std::string database{};    ///< Of several, the one that it is on: "postgres".
     TrialSettings settings{};  ///< But for the strategy.
     std::vector<std::string> strategies{};
     std::string baseline{};

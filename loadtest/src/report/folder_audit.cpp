@@ -69,14 +69,11 @@ Result<void> can_audit_without_parts(const TrialSettings& settings) {
 
 std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy) {
     if (strategy.store == StoreKind::memory) {
-        return fmt::format("the counts of {} are in the memory of the run, which ends with it",
-                           strategy.name);
+        return "the counts are in the memory of the run, which ends with it";
     }
     if (settings.managed_database && is_on_sql(strategy)) {
-        return fmt::format(
-            "the votes or counts of {} are in the private database of the run, which ends with it; "
-            "--db with a server of yours, or without one SQLite in the folder, keeps them",
-            strategy.name);
+        return "the votes or counts are in the private database of the run, which ends with it; "
+               "--db with a server of yours, or without one SQLite in the folder, keeps them";
     }
     return std::nullopt;
 }

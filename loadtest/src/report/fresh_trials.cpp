@@ -78,7 +78,8 @@ Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
                            [this](const LoadSample& sample) { context_.progress.sample(sample); },
                            context_.wrap,
                            context_.redis,
-                           context_.ceiling};
+                           context_.ceiling,
+                           context_.databases};
     HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_trial(settings, folder, context_.provenance, hooks));
     context_.progress.end(trial);
     if (!context_.keep || !keep) {

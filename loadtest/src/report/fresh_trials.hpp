@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "load/settings.hpp"
 #include "progress.hpp"
@@ -30,6 +31,7 @@ struct TrialContext {
     Progress& progress;
     /// As TrialHooks have it.
     std::function<std::unique_ptr<Driver>(Driver&)> wrap{};
+    std::vector<ManagedServer*> databases{};  ///< The same.
 };
 
 class FreshTrials {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "load/run_folder.hpp"
@@ -23,6 +24,16 @@ Progress::Progress(ProgressMode mode, std::FILE* stream)
 void Progress::expect(std::size_t trials, double load_s) {
     trials_ = trials;
     left_of_others_s_ = load_s;
+    began_ = std::chrono::steady_clock::now();
+    if (trials < 2 || mode_ == ProgressMode::none) return;
+    if (mode_ == ProgressMode::ndjson) {
+        const nlohmann::json event = {{"event", "expect"}, {"trials", trials}, {"load_s", load_s}};
+        fmt::print(stream_, "{}\n", json_text(event));
+    } else {
+        fmt::print(stream_, "{} trials, {:.0f} s of load; set-up and audits come on top\n", trials,
+                   load_s);
+    }
+    std::fflush(stream_);
 }
 
 std::string Progress::place() const {
@@ -34,10 +45,17 @@ std::string Progress::left(double elapsed_s) const {
 }
 
 double Progress::left_s(double elapsed_s) const {
-    return std::max(0.0, left_of_others_s_ + load_s_ - elapsed_s);
+    const auto trials_left = trials_ > trial_ ? static_cast<double>(trials_ - trial_) : 0.0;
+    return std::max(0.0, left_of_others_s_ + load_s_ - elapsed_s) + trials_left * on_top_s_;
 }
 
 void Progress::set_up(const std::string& label, double load_s) {
+    // What the trials before took besides their loads.
+    const std::chrono::duration<double> so_far = std::chrono::steady_clock::now() - began_;
+    if (trial_ > 0) {
+        on_top_s_ = std::max(0.0, so_far.count() - load_done_s_) / static_cast<double>(trial_);
+    }
+    load_done_s_ += load_s;
     ++trial_;
     label_ = label;
     load_s_ = load_s;

@@ -6,6 +6,7 @@
 // Used from one thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -43,6 +44,9 @@ class Progress {
     std::size_t trial_{0};
     double left_of_others_s_{0};  // Without the present trial's.
     double load_s_{0};
+    std::chrono::steady_clock::time_point began_{std::chrono::steady_clock::now()};
+    double load_done_s_{0};   // Of all trials so far.
+    double on_top_s_{0};      // What a trial took besides its load, on average.
     std::size_t written_{0};  // Columns of the line on the terminal now.
     std::string label_{};
 };

@@ -148,7 +148,9 @@ json compare_document(const Comparison& comparison, const json& provenance) {
     document["notes"] = comparison.notes;
     json& parts = document["parts"] = json::array();
     for (const PartResult& result : comparison.parts) {
+        const std::string& database = result.part.database;
         json part = {{"name", result.part.name},
+                     {"database", database.empty() ? json(nullptr) : json(database)},
                      {"rounds", result.part.rounds},
                      {"baseline", result.part.baseline},
                      {"settings", describe_settings(result.part.settings)},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "figures.hpp"
@@ -236,6 +237,29 @@ std::string rounds_line(const PartResult& result) {
     return line;
 }
 
+/// Why a table that says what servers paid has gaps.
+std::string server_lines(const PartResult& result) {
+    std::vector<std::pair<std::string, std::vector<std::string>>> gaps;
+    bool any = false;
+    for (const Summary& summary : result.summaries) {
+        if (summary.trials.empty()) continue;
+        const ServerWork& work = summary.trials[0].server;
+        any = any || work.log_bytes || work.cpu_s;
+        for (const std::string& why : work.unknown) {
+            const auto known = std::find_if(gaps.begin(), gaps.end(),
+                                            [&](const auto& gap) { return gap.first == why; });
+            auto& gap =
+                known == gaps.end() ? gaps.emplace_back(why, std::vector<std::string>{}) : *known;
+            gap.second.push_back(summary.strategy);
+        }
+    }
+    std::string text;
+    for (const auto& [why, names] : gaps) {
+        text += fmt::format("  not known of {}: {}\n", fmt::join(names, ", "), why);
+    }
+    return any ? text : "";
+}
+
 std::string part_text(const PartResult& result) {
     const TrialSettings& settings = result.part.settings;
     if (result.not_run()) {
@@ -256,9 +280,10 @@ std::string part_text(const PartResult& result) {
                                    load_line(settings, async), traffic_line(settings));
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
     if (result.part.rounds > 1) text += rounds_line(result);
-    text +=
-        "\n\n" + comparison_table(result).str() + statistics_lines(result) + ceiling_lines(result);
+    text += "\n\n" + comparison_table(result).str() + statistics_lines(result) +
+            ceiling_lines(result) + server_lines(result);
     for (const Summary& summary : result.summaries) {
+        text += recovery_lines(summary);
         for (const std::string& reason : summary.reasons) {
             text += fmt::format("  {}: {}\n", summary.strategy, reason);
         }
@@ -291,9 +316,15 @@ std::string by_how_much(const PartResult& result, const Summary& fastest) {
                        fastest.ratio_to_best.called ? "" : ", which may be noise");
 }
 
-/// Of the first load that was compared: who was fastest, and by how much.
+/// Of the first load that was compared: who was fastest, and by how much. Of several databases, on each.
 std::string fastest_sentences(const Comparison& comparison) {
+    std::string text;
+    std::optional<WorkloadKind> workload;
     for (const PartResult& result : comparison.parts) {
+        if (workload &&
+            (result.part.database.empty() || result.part.settings.workload != *workload)) {
+            continue;
+        }
         const auto fastest =
             std::max_element(result.summaries.begin(), result.summaries.end(),
                              [](const Summary& a, const Summary& b) {
@@ -307,11 +338,14 @@ std::string fastest_sentences(const Comparison& comparison) {
             fastest->writes_per_s.median == 0) {
             continue;
         }
-        return fmt::format("Fastest: {} with {} writes a second.\nBy how much: {}.\n",
-                           fastest->strategy, grouped(fastest->writes_per_s.median),
-                           by_how_much(result, *fastest));
+        workload = result.part.settings.workload;
+        const std::string& database = result.part.database;
+        text += fmt::format("Fastest{}: {} with {} writes a second.\nBy how much: {}.\n",
+                            database.empty() ? "" : " on " + database, fastest->strategy,
+                            grouped(fastest->writes_per_s.median), by_how_much(result, *fastest));
+        if (database.empty()) return text;
     }
-    return {};
+    return text;
 }
 
 /// Was anything lost?
@@ -356,6 +390,12 @@ std::string run_text(const TrialResult& trial) {
     }
     text +=
         fmt::format("  bound: {}; {}\n", to_string(load.bound), headroom_words(trial.headroom()));
+    for (const std::string& why : trial.server.unknown) {
+        if (trial.server.log_bytes || trial.server.cpu_s) {
+            text += fmt::format("  not known: {}\n", why);
+        }
+    }
+    text += recovery_lines(trial.recoveries);
     if (load.repeated > 0) {
         text += fmt::format(
             "  {} votes repeated a user, because their items had run out of them; "

@@ -228,6 +228,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     HOTCOUNT_TRY(write_evidence(target, folder));
     ManagedServer* const redis = on_redis(settings) ? hooks.redis : nullptr;
     if (redis && settings.keep) HOTCOUNT_TRY(mark_run(*redis, settings));
+    ManagedServer* const database = find_server(hooks.databases, settings.database_url);
     trial.set_up_s = set_up.seconds();
 
     const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target.driver()) : nullptr;
@@ -240,6 +241,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     }
     if (hooks.on_load) hooks.on_load();
     const TargetStats before = target.stats();
+    const ServerMeter meter(settings, redis, database);
     std::unique_ptr<Bystander> bystander;
     if (settings.bystander && on_redis(settings)) {
         HOTCOUNT_TRY_ASSIGN(bystander, Bystander::start(settings));
@@ -251,7 +253,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     const SteadyTime start =
         agents ? agents->begin(load, *ledger) : std::chrono::steady_clock::now();
     std::optional<ServerFaults> faults;
-    if (redis && !settings.faults.empty()) faults.emplace(settings, *redis, start);
+    if (!settings.faults.empty()) faults.emplace(settings, redis, database, start);
     GroupResult group;
     if (agents) {
         group = agents->watch(hooks.observe);
@@ -266,7 +268,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     if (faults) {
         auto done = faults->stop();
         note(trial, "what --fault asked for was not done", done);
-        if (done) trial.faults = *done;
+        if (done) trial.recoveries = recoveries(*ledger, *done, settings);
     }
     if (rebuilder) trial.builds = rebuilder->stop();
     const Processes::Faults disturbed = callers ? callers->stop() : group.faults;
@@ -301,7 +303,9 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     // A server that does not answer any more may take its time to say so.
     trial.stats = spent(before, target.stats());
     const StopWatch audit;
-    auto audited = audit_what_came_back(target, *ledger, trial);
+    const auto settled = target.settle();
+    trial.server = meter.work(spent(before, target.stats()));
+    auto audited = settled ? audit_what_came_back(target, *ledger, trial) : settled.error();
     trial.audit_s = audit.seconds();
     note(trial, "audit impossible", audited);
     if (audited) {

@@ -19,8 +19,10 @@
 #include "load/runner.hpp"
 #include "load/settings.hpp"
 #include "machine_state.hpp"
+#include "recovery.hpp"
 #include "targets/managed_server.hpp"
 #include "targets/rebuilder.hpp"
+#include "targets/server_meter.hpp"
 #include "targets/target.hpp"
 
 namespace hotcount::loadtest {
@@ -57,8 +59,9 @@ struct TrialResult {
     std::vector<AgentReport> agents{};  ///< Of a load that agents drove.
     std::int64_t clock_error_ns{0};     ///< How far the times of their calls may be off.
     Builds builds{};
-    MachineWatch machine{};   ///< Before and after the load.
-    std::uint64_t faults{0};  ///< What was done to the private Redis, from --fault or --outage.
+    MachineWatch machine{};              ///< Before and after the load.
+    std::vector<Recovery> recoveries{};  ///< Of what --fault or --outage did to private servers.
+    ServerWork server{};  ///< From the load's start until no count was put off any more.
     /// What the generator can do in such a loop; 0: not known.
     double ceiling_per_s{0};
     double set_up_s{0};
@@ -90,6 +93,8 @@ struct TrialHooks {
     ManagedServer* redis{nullptr};
     /// None: nobody has calibrated this machine.
     std::optional<GeneratorCeiling> ceiling{};
+    /// Private PostgreSQL and MariaDB; settings name the one that a trial is on by its URL.
+    std::vector<ManagedServer*> databases{};
 };
 
 /// Runs in `folder`, which exists. `provenance` (command, versions, machine) goes into run.json,

@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "load/run_folder.hpp"
+#include "server_processes.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -165,17 +166,13 @@ std::vector<std::string> server_words(ServerKind kind, const fs::path& program,
         case ServerKind::mariadb:
             break;
     }
-    std::vector<std::string> words{program,
-                                   "--no-defaults",
-                                   "--datadir=" + data,
-                                   "--socket=" + socket,
-                                   "--pid-file=" + (folder / "mariadb.pid").string(),
-                                   "--log-error=" + log,
-                                   "--skip-networking",
-                                   "--innodb-flush-log-at-trx-commit=1",
-                                   "--innodb-buffer-pool-size=256M",
-                                   "--innodb-log-file-size=256M",
-                                   "--max-connections=300"};
+    std::vector<std::string> words{
+        program, "--no-defaults", "--datadir=" + data, "--socket=" + socket,
+        "--pid-file=" + (folder / "mariadb.pid").string(), "--log-error=" + log,
+        "--skip-networking", "--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=256M",
+        "--innodb-log-file-size=256M",
+        // For server_meter.hpp.
+        "--innodb-monitor-enable=trx_rw_commits", "--max-connections=300"};
     // It refuses to run as root unless it is told to.
     if (geteuid() == 0) words.emplace_back("--user=root");
     return words;
@@ -267,7 +264,7 @@ ManagedServer::~ManagedServer() {
 
 void ManagedServer::kill9() {
     if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
+    kill_with_children(pid_);
     while (waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
     }
     pid_ = 0;
@@ -456,6 +453,12 @@ Result<std::unique_ptr<ManagedServer>> ManagedServer::start(ServerKind kind,
     HOTCOUNT_TRY(server->launch(server->words_));
     HOTCOUNT_TRY(server->wait_until_ready(interrupt));
     return server;
+}
+
+ManagedServer* find_server(const std::vector<ManagedServer*>& servers, const std::string& url) {
+    const auto found = std::find_if(servers.begin(), servers.end(),
+                                    [&](const ManagedServer* one) { return one->url() == url; });
+    return found == servers.end() ? nullptr : *found;
 }
 
 }  // namespace hotcount::loadtest

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <hotcount/result.hpp>
 #include <memory>
@@ -50,12 +51,15 @@ class ManagedServer {
 
     const std::string& url() const { return url_; }
     pid_t pid() const { return pid_; }
+    /// How often it was started.
+    std::uint64_t starts() const { return 1 + starters_.size(); }
     /// Where a Redis saves.
     const std::filesystem::path& data_folder() const {
         return options_.keep.empty() ? folder_ : options_.keep;
     }
 
-    /// SIGKILL; returns when it has ended. One thread at a time calls this and restart().
+    /// SIGKILL to all its processes; returns when they have ended. One thread at a time calls this and
+    /// restart().
     void kill9();
     /// After kill9(): starts it again, at the same URL, on what it left. Returns when it answers.
     Result<void> restart();
@@ -85,5 +89,8 @@ class ManagedServer {
     /// Those that restarted it: a server ends with the thread that started it.
     std::vector<std::jthread> starters_{};
 };
+
+/// The one with this URL; null: there is none.
+ManagedServer* find_server(const std::vector<ManagedServer*>& servers, const std::string& url);
 
 }  // namespace hotcount::loadtest

@@ -50,7 +50,11 @@ Result<std::string> describe_server(sql::Database& database) {
     HOTCOUNT_TRY_ASSIGN(
         const std::string flush,
         first_row(*writer, "SHOW VARIABLES LIKE 'innodb_flush_log_at_trx_commit'", 1));
-    return fmt::format("{}, innodb_flush_log_at_trx_commit={}", version, flush);
+    // MariaDB says 10.11.19-MariaDB-0+deb12u1, MySQL its number alone.
+    const std::size_t name = version.find("-MariaDB");
+    return fmt::format("{} {}, innodb_flush_log_at_trx_commit={}",
+                       name == std::string::npos ? "MySQL" : "MariaDB", version.substr(0, name),
+                       flush);
 }
 
 }  // namespace

@@ -143,10 +143,14 @@ class VotesTarget final : public Target {
         return {};
     }
 
-    Result<AuditResult> audit(const Ledger& ledger) override {
+    Result<void> settle() override {
         worker_ = {};
         if (plain_) HOTCOUNT_TRY(plain_->settle());
         HOTCOUNT_TRY(votes_->flush(kSetUpTimeout));
+        return {};
+    }
+    Result<AuditResult> audit(const Ledger& ledger) override {
+        HOTCOUNT_TRY(settle());
         HOTCOUNT_TRY_ASSIGN(AuditResult result, audit_votes(ledger, *database_, *votes_));
         if (plain_) plain_->excuse(result);
         if (callers_died(ledger)) excuse_unanswered(result);

@@ -43,6 +43,8 @@ class Target {
     virtual Result<void> begin() { return {}; }
     /// After a load that another process audits: what waits in this one goes to the store.
     virtual Result<void> hand_over() { return {}; }
+    /// After the load: what was put off until later is done.
+    virtual Result<void> settle() { return {}; }
     /// Brings all counts up to date, then compares everything with the ledger. Nobody may write.
     virtual Result<AuditResult> audit(const Ledger& ledger) = 0;
     /// What the answers in the ledger are held to; none: they say nothing that could be checked.

@@ -69,8 +69,20 @@ class ViewsTarget final : public Target {
         HOTCOUNT_TRY(views_->flush(kSetUpTimeout));
         return {};
     }
-    Result<AuditResult> audit(const Ledger& ledger) override {
+    /// Until SQL has all that it takes. What is left behind is missing in the totals.
+    Result<void> settle() override {
         worker_ = {};
+        HOTCOUNT_TRY(views_->flush(kSetUpTimeout));
+        HOTCOUNT_TRY_ASSIGN(const auto worker, views_->sync_worker());
+        const Deadline deadline = Deadline::after(kSetUpTimeout);
+        SyncRound round{};
+        do {
+            HOTCOUNT_TRY_ASSIGN(round, worker->run_once(deadline.remaining()));
+        } while (round.scanned > round.unsettled);
+        return {};
+    }
+
+    Result<AuditResult> audit(const Ledger& ledger) override {
         HOTCOUNT_TRY(settle());
         HOTCOUNT_TRY_ASSIGN(const auto found, totals());
         std::vector<std::int64_t> values;
@@ -99,18 +111,6 @@ class ViewsTarget final : public Target {
     }
 
   private:
-    /// Until SQL has all that it takes. What is left behind is missing in the totals.
-    Result<void> settle() {
-        HOTCOUNT_TRY(views_->flush(kSetUpTimeout));
-        HOTCOUNT_TRY_ASSIGN(const auto worker, views_->sync_worker());
-        const Deadline deadline = Deadline::after(kSetUpTimeout);
-        SyncRound round{};
-        do {
-            HOTCOUNT_TRY_ASSIGN(round, worker->run_once(deadline.remaining()));
-        } while (round.scanned > round.unsettled);
-        return {};
-    }
-
     /// By key, with a statement of the audit's own.
     Result<std::map<std::string, std::int64_t>> totals() const {
         const sql::Statement statement(fmt::format("SELECT {}, total FROM {}",

@@ -81,9 +81,9 @@ TEST(ParseMix, TakesShares) {
 }
 
 TEST(ParseFaults, AreReadInOrderOfTimeAndWrittenAsTheyWereRead) {
-    const auto faults = parse_faults("3s:redis.pause+500ms,1s:redis.kill9+1.5s");
+    const auto faults = parse_faults("3s:db.pause+500ms,1s:redis.kill9+1.5s");
     ASSERT_TRUE(faults) << faults.error().message;
-    EXPECT_EQ(format_faults(*faults), "1s:redis.kill9+1.5s,3s:redis.pause+500ms");
+    EXPECT_EQ(format_faults(*faults), "1s:redis.kill9+1.5s,3s:db.pause+500ms");
     EXPECT_EQ(parse_faults(format_faults(*faults)).value(), *faults);
     for (const char* wrong :
          {"", "1s", "redis.kill9", "1s:redis.kill9", "1s:redis.term+1s", "1s+redis.kill9:1s",
