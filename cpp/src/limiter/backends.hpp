@@ -184,7 +184,8 @@ class RedisLimiterBackend : public LimiterBackend {
 
     std::shared_ptr<redis::Client> client_;
     std::int64_t limit_;
-    std::shared_ptr<const std::string> server_;  // Its address, for errors of calls that outlive this.
+    std::shared_ptr<const std::string>
+        server_;  // Its address, for errors of calls that outlive this.
 };
 
 /// An error of a call about `key`, with the key in it.

@@ -345,10 +345,12 @@ std::string without_secret(const std::string& argument) {
     return url && argument.find('@') != std::string::npos ? redacted_all(argument) : argument;
 }
 
-/// user:password@host, with or without a scheme; not memory@4, which a report has.
+/// user:password@host or password@host, with or without a scheme; not memory@4, which a report has.
 bool may_be_secret(const std::string& argument) {
     const std::size_t at = argument.rfind('@');
-    return at != std::string::npos && argument.find(':') < at;
+    if (at == std::string::npos) return false;
+    const bool callers = argument.find_first_not_of("0123456789", at + 1) == std::string::npos;
+    return argument.find(':') < at || !callers;
 }
 bool may_be_url(const std::string& argument) {
     return may_be_secret(argument) || argument.find("://") != std::string::npos;

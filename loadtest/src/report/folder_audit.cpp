@@ -134,9 +134,9 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     // A database that somebody names is there.
     audit.settings.managed_database = audit.settings.managed_database && database_url.empty();
     if (const auto why = why_not_again(audit.settings, strategy)) {
-        return make_error(
-            ErrorCode::config,
-            fmt::format("audit impossible: {}; its verdict is in {}", *why, kRunFile));
+        return make_error(ErrorCode::config,
+                          fmt::format("audit impossible: {}: {}; its verdict is in {}",
+                                      strategy.name, *why, kRunFile));
     }
     std::unique_ptr<ManagedServer> redis;
     if (audit.settings.managed_redis && redis_url.empty() && on_redis(audit.settings)) {

@@ -51,7 +51,8 @@ json describe(const Summary& summary) {
     result["conclusion"] = to_string(summary.conclusion);
     result["reasons"] = summary.reasons;
     if (!summary.trials.empty()) {
-        result["contract"] = describe(summary.trials[0].contract, summary.strategy);
+        result["contract"] =
+            describe(summary.trials[0].contract, summary.trials[0].settings.strategy);
         result["place"] = summary.trials[0].place;
     }
     json& trials = result["trials"] = json::array();

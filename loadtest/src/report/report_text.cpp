@@ -433,7 +433,7 @@ std::string compare_text(const Comparison& comparison) {
             all.add(summary.audit);
             runs += summary.trials.size();
             audited += summary.audited;
-            if (summary.trials.empty() ||
+            if (summary.trials.empty() || summary.role != Role::named ||
                 std::find(named.begin(), named.end(), summary.strategy) != named.end()) {
                 continue;
             }

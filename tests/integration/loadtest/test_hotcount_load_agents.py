@@ -187,7 +187,7 @@ def test_a_coordinator_that_is_killed_frees_its_agents(
         assert run(*command[1:6], "--agents", one[0].address, "-d", "50ms", *SMALL).returncode == 0
     audit = run("audit", str(folder))
     assert audit.returncode == 3
-    assert "the ledger lacks what some agents did" in audit.stdout
+    assert "the ledger lacks what the agents did" in audit.stdout
 
 
 @contextmanager

@@ -27,11 +27,17 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(name)
 
 
+def heed_hangups() -> None:
+    # Under nohup the tests ignore them, and so would what they start.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def started(*arguments: str) -> subprocess.Popen[str]:
     """A generator in the middle of a load."""
     command = [program(), *arguments, "--items", "200", "-w", "4", "--warmup", "0"]
     load = subprocess.Popen(
         [*command, "-d", "60s", "--progress", "ndjson"],
+        preexec_fn=heed_hangups,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -411,7 +411,7 @@ def test_an_audit_of_data_that_ended_with_its_run_is_refused_by_name(tmp_path: P
     assert json.loads((out / "run.json").read_text())["audit"]["passed"]
     again = run("audit", str(out))
     assert again.returncode == 3
-    assert "audit impossible: the counts of memory/gcra are in the memory" in again.stdout
+    assert "audit impossible: memory/gcra: the counts are in the memory" in again.stdout
     # Nothing is said of what was not looked at.
     assert "nothing lost" not in again.stdout
 
