@@ -33,9 +33,7 @@ class MemoryLimiterBackend : public LimiterBackend {
   protected:
     // The store's time, not the limiter's own: limiters of one name share their states.
     std::int64_t law_now() const { return law_time(store_->now()); }
-    std::int64_t law_time(SteadyTime at) const {
-        return to_us(at.time_since_epoch()) + epoch_us_;
-    }
+    std::int64_t law_time(SteadyTime at) const { return to_us(at.time_since_epoch()) + epoch_us_; }
     static std::int64_t to_us(Duration duration) {
         return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
     }
