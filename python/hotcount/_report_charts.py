@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -34,6 +35,28 @@ def spread(three: tuple[float, float, float] | None) -> str:
 
 def ratio_of(row: Row) -> str:
     return f"{spread(row.ratio)}{' ~' if row.difference is False else ''}"
+
+
+def ticks(values: Iterable[float]) -> dict[str, Any]:
+    """Of a logarithmic axis: plotly writes no whole numbers on one that spans less than a decade,
+    and bare digits between the decades of a longer one.
+    """
+    known = [value for value in values if value > 0]
+    if not known:
+        return {}
+    least, most = min(known), max(known)
+    first = math.floor(math.log10(least))
+    last = math.ceil(math.log10(most))
+    # Of four decades and more, the decades.
+    each_decade = (1, 2, 5) if last - first < 4 else (1,)
+    steps = [step * 10.0**decade for decade in range(first - 3, last + 1) for step in each_decade]
+    below = max((each for each in steps if each <= least), default=least)
+    above = min((each for each in steps if each >= most), default=most)
+    at = [each for each in steps if below <= each <= above]
+    if len(at) < 4:
+        step = next(each for each in steps if each >= (most - least) / 6)
+        at = [nth * step for nth in range(math.floor(least / step), math.ceil(most / step) + 1)]
+    return {"tickvals": at, "ticktext": [f"{each:,.9g}" for each in at]}
 
 
 def chart_of(
@@ -88,7 +111,8 @@ def _databases(parts: Sequence[Part]) -> Chart:
         numbers += [
             (row.strategy, part.database, spread(row.writes_per_s), row.audit) for row in rows
         ]
-    figure.update_xaxes(type="log", title="writes/s", dtick="D2")
+    rates = [rate for part in parts for row in part.rows for rate in row.writes_per_s]
+    figure.update_xaxes(type="log", title="writes/s", **ticks(rates))
     figure.update_yaxes(autorange="reversed", automargin=True)
     names = " and ".join(part.database for part in parts)
     said = (
@@ -205,15 +229,20 @@ def _rates(part: Part) -> Chart:
         )  # fmt: skip
     figure.add_vline(x=1, line_dash="dot", line_color="#57606a")
     title = f"writes/s, as a multiple of {part.baseline}"
-    figure.update_xaxes(type="log", title=title, dtick="D2")
+    shown = [1.0, *(end for row in rows for end in row.ratio or ())]
+    figure.update_xaxes(type="log", title=title, **ticks(shown))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(showlegend=False)
     own = [row for row in rows if not row.reference]
     best = max(own, key=lambda row: row.ratio[1] if row.ratio else 0)
     said = (
-        f"{best.strategy} answered {spread(best.ratio)} times the writes of {part.baseline}: the "
-        "median of the rounds with its 95 % interval; ~: no difference could be shown; hollow: the "
-        "audit did not pass."
+        f"No strategy answered more writes than {part.baseline}"
+        if best.strategy == part.baseline
+        else f"{best.strategy} answered {spread(best.ratio)} times the writes of {part.baseline}"
+    )
+    said += (
+        ": the median of the rounds with its 95 % interval; ~: no difference could be shown; "
+        "hollow: the audit did not pass."
     )
     numbers = [(row.strategy, ratio_of(row)) for row in rows]
     title = "Writes per second, in the same rounds"
@@ -231,14 +260,15 @@ def _latencies(rows: Sequence[Row]) -> Chart:
             mode="lines+markers",
             hovertemplate="%{customdata} within %{y:.3g} ms",
         )
-    ticks = (2, 10, 100, 1000, 10_000, 100_000)
+    shares = (2, 10, 100, 1000, 10_000, 100_000)
     figure.update_xaxes(
         type="log",
         title="share of the calls",
-        tickvals=ticks,
-        ticktext=[f"{100 - 100 / tick:g} %" for tick in ticks],
+        tickvals=shares,
+        ticktext=[f"{100 - 100 / share:g} %" for share in shares],
     )
-    figure.update_yaxes(type="log", title="ms", dtick="D2")
+    times = [ms for row in rows for _, ms in row.percentiles]
+    figure.update_yaxes(type="log", title="ms", **ticks(times))
     worst = max(rows, key=lambda row: row.p99_ms)
     said = f"99 of 100 calls were answered within {number(worst.p99_ms)} ms"
     if len(rows) > 1:
@@ -272,14 +302,14 @@ def _freshness(rows: Sequence[Row]) -> Chart:
             marker={"size": 12 + 40 * (work / most) ** 0.5,
                     "symbol": f"{symbol}-open" if row.audit.startswith("FAILED") else symbol},
         )  # fmt: skip
-    ticks = [exact, *(t for t in (1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4) if t > 3 * exact)]
+    ages = [exact, *(ms for ms in (1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4) if ms > 3 * exact)]
     figure.update_xaxes(
         type="log",
         title="p99 staleness of reads, ms",
-        tickvals=ticks,
-        ticktext=["exact", *(f"{tick:g}" for tick in ticks[1:])],
+        tickvals=ages,
+        ticktext=["exact", *(f"{ms:g}" for ms in ages[1:])],
     )
-    figure.update_yaxes(type="log", title="p99 latency, ms", dtick="D2")
+    figure.update_yaxes(type="log", title="p99 latency, ms", **ticks(row.p99_ms for row in rows))
     figure.update_layout(legend_itemsizing="constant")
     said = (
         "To the left reads are fresher, below calls are faster; the larger the circle, the more "

@@ -14,7 +14,7 @@ from hotcount.report import Chart, Measured, Part, Row
 STYLE = """
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 64rem; padding: 1rem; color: #1b1f24; background: #fff;
+body { margin: 0 auto; max-width: 78rem; padding: 1rem; color: #1b1f24; background: #fff;
   font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: .5rem 0; } h2 { font-size: 1.25rem; margin: 2rem 0 .25rem; }
 h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
@@ -25,7 +25,7 @@ th, td { padding: .3rem .6rem; border-bottom: 1px solid #d0d7de; text-align: rig
   white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 ul { margin: 0; padding-left: 1.2rem; }
-p, li { overflow-wrap: anywhere; }
+p, li { max-width: 62rem; overflow-wrap: anywhere; }
 .passed { color: #1a7f37; } .broken { color: #b42318; font-weight: 600; } .open { color: #9a6700; }
 code { overflow-wrap: anywhere; }
 summary { cursor: pointer; color: #57606a; }
@@ -68,6 +68,8 @@ def _scorecard(part: Part) -> str:
         verdict = f"<span class={_class_of(row.audit)}>{markup.escape(row.audit)}</span>"
         cells.insert(1, verdict)
         rows.append(cells)
+        if row.reference:
+            continue
         means = f"when answered, {row.acknowledged}; may lose: {row.may_lose}"
         meanings.append(f"<li><b>{markup.escape(row.strategy)}</b>: {markup.escape(means)}</li>")
     what = "What an acknowledgement means"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
+from hotcount._report_charts import ticks
 from hotcount.report import read
 
 from tests.support.load_generator import FAILED, OK, SMALL, program, read_ledger, run
@@ -141,6 +142,19 @@ def test_rows_and_charts_are_for_notebooks(comparison: Path) -> None:
     rates, latency = result.charts()
     assert rates.numbers[0] == ("naive", "1")
     assert [line.name for line in latency.figure.data][:2] == ["naive", "batched"]
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([5], "5"),
+        ([0.9, 1, 1.1], "0.9 0.95 1 1.05 1.1"),
+        ([3000, 45_000], "2,000 5,000 10,000 20,000 50,000"),
+        ([0.02, 300], "0.01 0.1 1 10 100 1,000"),
+    ],
+)
+def test_every_logarithmic_axis_has_whole_numbers(values: list[float], labels: str) -> None:
+    assert ticks(values)["ticktext"] == labels.split()
 
 
 def test_what_the_audit_found_is_said_first(open_run: Path, tmp_path: Path) -> None:
