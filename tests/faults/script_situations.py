@@ -21,9 +21,10 @@ TOLD = hash_of("c", "", "0 t")
 OPS = ["k", "o0", "o1"]
 FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
 GCRA = ["", "1", "0", "5", "600000000", "1"]
-WINDOW = ["", "1", "0", "5", "60000000", "0"]
+# From the epoch to 2065, so that no window ends, and takes its key along, while a test runs.
+WINDOW = ["", "1", "0", "5", "3000000000000000", "0"]
 # Whose windows INCREX counts where a server has it.
-PLAIN = [*WINDOW[:5], "2"]
+PLAIN = [*WINDOW[:4], "60000000", "2"]
 SLIDING = ["", "1", "0", "5", "60000000", "1"]
 # Of two rates.
 LOG = ["1000000000000", "1", "0", "5", "60000000", "0", "9", "600000000", "0"]

@@ -160,13 +160,16 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     return {};
 }
 
-// A commit of nothing; if no warning was heard, only where the session's settings hide it. Not
+// A commit of nothing; if no warning was heard, only where the session's settings hide it. It hears
+// warnings itself whatever those say: the second signal of our own cancel may end its wait too. Not
 // prepared: it is rare.
 bool PostgresConnection::queue_nothing() {
-    static const Statement kNothing{"SELECT pg_logical_emit_message(true, 'hotcount', '')"};
-    static const Statement kNothingIfUnheard{
-        "SELECT CASE WHEN " + std::string{kHidesWarnings} +
-        " THEN pg_logical_emit_message(true, 'hotcount', '') END"};
+    static const std::string commit =
+        "set_config('client_min_messages', 'warning', true) || "
+        "pg_logical_emit_message(true, 'hotcount', '')::text";
+    static const Statement kNothing{"SELECT " + commit};
+    static const Statement kNothingIfUnheard{"SELECT CASE WHEN " + std::string{kHidesWarnings} +
+                                             " THEN " + commit + " END"};
     return queue(heard_warning_ ? kNothing : kNothingIfUnheard, {}, Expected::Kind::question) &&
            queue_sync();
 }
