@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -140,7 +141,7 @@ def test_a_flush_that_ends_without_votes_of_others_says_what_is_at_risk(
         (stream,) = redis.execute("KEYS", "waiting:*")
         redis.execute("XREADGROUP", "GROUP", "workers", "dead", "STREAMS", stream, ">")
         reports: list[hotcount.FlushReport] = []
-        flush = threading.Thread(target=lambda: reports.append(votes.flush(timeout=1)))
+        flush = threading.Thread(target=lambda: reports.append(votes.flush(timeout=3)))
         flush.start()
         # It has begun: its own consumer is there.
         eventually(lambda: len(redis.execute("XINFO", "CONSUMERS", stream, "workers")) == 2)
@@ -153,6 +154,48 @@ def test_a_flush_that_ends_without_votes_of_others_says_what_is_at_risk(
         )
         flush.join()
         assert reports == [hotcount.FlushReport(acked=0, pending=1, at_risk=2)]
+
+
+def test_a_flush_whose_redis_stops_answering_reports_what_it_saw_last(
+    tmp_path: Path, start_redis: Callable[..., RedisServer]
+) -> None:
+    server = start_redis()
+    with (
+        hotcount.Votes(f"sqlite:///{tmp_path}/votes.db", server.url, "write_behind") as votes,
+        server.redis() as redis,
+    ):
+        votes.create_tables()
+        votes.add_items([1])
+        votes.cast(1, 1)
+        (stream,) = redis.execute("KEYS", "waiting:*")
+        redis.execute("XREADGROUP", "GROUP", "workers", "dead", "STREAMS", stream, ">")
+        reports: list[hotcount.FlushReport] = []
+        flush = threading.Thread(target=lambda: reports.append(votes.flush(timeout=1)))
+        flush.start()
+        eventually(lambda: len(redis.execute("XINFO", "CONSUMERS", stream, "workers")) == 2)
+        server.send_signal(signal.SIGSTOP)
+        try:
+            flush.join()
+        finally:
+            server.send_signal(signal.SIGCONT)
+        assert reports == [hotcount.FlushReport(acked=0, pending=1, at_risk=1)]
+
+
+def test_a_flush_that_meets_a_locked_database_reports_what_waits(
+    tmp_path: Path, start_redis: Callable[..., RedisServer]
+) -> None:
+    with hotcount.Votes(
+        f"sqlite:///{tmp_path}/votes.db", start_redis().url, "write_behind"
+    ) as votes:
+        votes.create_tables()
+        votes.add_items([1])
+        votes.cast(1, 1)
+        other = sqlite3.connect(tmp_path / "votes.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert votes.flush(timeout=1) == hotcount.FlushReport(acked=0, pending=1, at_risk=1)
+        other.execute("ROLLBACK")
+        other.close()
+        assert votes.flush() == hotcount.FlushReport(acked=1, pending=0, at_risk=0)
 
 
 def test_first_calls_of_a_loop_travel_together(

@@ -418,11 +418,17 @@ class WriteBehindVotes final : public SqlVotes {
         const Duration left = deadline.remaining();
         const Deadline rounds = Deadline::after(left - std::min<Duration>(left / 4, kLastLook));
         while (drained.left > 0 && !rounds.passed()) {
-            auto round = drainer_->run_once(rounds.remaining());
-            HOTCOUNT_TRY_ASSIGN(const auto now, waiting_->stream.states(space, shards, deadline));
-            drained.left = std::min(waiting_until(now, begun), drained.before);
-            drained.at_risk = all_votes(now);
-            if (!round && drained.left > 0 && !rounds.passed()) return std::move(round).error();
+            const auto round = drainer_->run_once(rounds.remaining());
+            auto now = waiting_->stream.states(space, shards, deadline);
+            // No answer in time: what the look before saw is what is known.
+            if (!now && now.error().code == ErrorCode::deadline) break;
+            if (!now) return std::move(now).error();
+            drained.left = std::min(waiting_until(*now, begun), drained.before);
+            drained.at_risk = all_votes(*now);
+            // The time of a round is up a little before `rounds`: the next one does the rest.
+            const bool failed = !round && round.error().code != ErrorCode::deadline &&
+                                round.error().code != ErrorCode::outcome_unknown;
+            if (failed && drained.left > 0 && !rounds.passed()) return round.error();
             if (drained.left > 0) sleep_or_interrupt(std::chrono::milliseconds{2});
         }
         return drained;
