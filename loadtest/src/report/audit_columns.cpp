@@ -60,6 +60,11 @@ constexpr std::int64_t kMillisecond = 1'000'000;
 json staleness_ms(const AuditResult& found) {
     return found.reads > 0 ? of_reads(found.staleness_ns, kMillisecond) : json(nullptr);
 }
+/// Null where none of the reads can be above it.
+json stale_p99_ms(const AuditResult& found) {
+    if (!can_tell(found.staleness_ns.count(), 0.99)) return nullptr;
+    return in_us(found.staleness_ns.value_at(0.99)) * 1e-3;
+}
 json versions_behind(const AuditResult& found) {
     return found.reads > 0 ? of_reads(found.versions_behind, 1) : json(nullptr);
 }
@@ -134,8 +139,7 @@ std::vector<AuditColumn> make_audit_columns() {
         {"ghost", audit(&A::ghost), "ghost", n, kAll, counted},
         {"", [](const A& found) { return found.counts_agree() && found.wrong_answers == 0; },
          "counts right", Format::yes_no, kAll, counted},
-        {"", [](const A& found) { return in_us(found.staleness_ns.value_at(0.99)) * 1e-3; },
-         "stale p99_ms", Format::decimal, kAll, counted},
+        {"", stale_p99_ms, "stale p99_ms", Format::decimal, kAll, counted},
         {"told_wrong", audit(&A::told_wrong), "told wrong", n, kAll, counted},
         {"", audit_word, "audit", Format::words, kAll},
         // In JSON alone.

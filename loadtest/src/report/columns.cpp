@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -243,6 +244,9 @@ bool has_commands(const PartResult& result) {
     return result.part.settings.workload != WorkloadKind::votes;
 }
 
+const std::map<std::string_view, double> kPercentiles = {
+    {"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}};
+
 /// A column for each percentile: members of the group `path`, such as "service_us", by their names.
 void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
                  Histogram LoadResult::*of, Histogram Summary::*of_rounds, unsigned tables) {
@@ -267,21 +271,29 @@ void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
         column.tables = in;
         if (bystander) column.shown = has_bystander;
         const std::string_view percentile = name;
+        const auto known = kPercentiles.find(percentile);
+        if (known != kPercentiles.end()) {
+            column.quantile = known->second;
+            column.trial_times = of;
+            column.summary_times = of_rounds;
+        }
         column.begins_with_sleep =
             of == &LoadResult::response_ns && (percentile == "p99" || percentile == "p999");
         columns.push_back(std::move(column));
     };
-    const auto at = [](double quantile) {
-        return [quantile](const Histogram& times) { return in_us(times.value_at(quantile)); };
+    const auto add_percentile = [&](const char* name, const char* header, unsigned in) {
+        add(name, header, in, [quantile = kPercentiles.at(name)](const Histogram& times) {
+            return in_us(times.value_at(quantile));
+        });
     };
     // The closed loop's tail says nothing about a loaded system.
     const unsigned tail = bystander ? 0 : tables & ~kCompareClosed;
     add("count", "", 0, [](const Histogram& times) { return times.count(); });
     add("min", "", 0, [](const Histogram& times) { return in_us(times.min()); });
     add("mean", "", 0, [](const Histogram& times) { return times.mean() * 1e-3; });
-    add("p50", bystander ? "other's p50_{unit}" : "p50_{unit}", tables, at(0.5));
-    add("p90", "", 0, at(0.9));
-    add("p99", bystander ? "other's p99_{unit}" : "p99_{unit}", tables, at(0.99));
+    add_percentile("p50", bystander ? "other's p50_{unit}" : "p50_{unit}", tables);
+    add_percentile("p90", "", 0);
+    add_percentile("p99", bystander ? "other's p99_{unit}" : "p99_{unit}", tables);
     const auto add_interval = [&](const char* name, std::optional<Interval> Summary::*of_figure,
                                   unsigned in) {
         ReportColumn column;
@@ -297,7 +309,7 @@ void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
         add_interval("p50_interval", &Summary::p50_interval_ns, 0);
         add_interval("p99_interval", &Summary::p99_interval_ns, tables & kCompare);
     }
-    add("p999", "p999_{unit}", tail, at(0.999));
+    add_percentile("p999", "p999_{unit}", tail);
     add("max", "max_{unit}", tail, [](const Histogram& times) { return in_us(times.max()); });
 }
 

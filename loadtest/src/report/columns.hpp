@@ -60,6 +60,9 @@ struct ReportColumn {
     unsigned tables{0};
     bool (*shown)(const PartResult&){nullptr};  ///< In a comparison: whether it says anything.
     bool begins_with_sleep{false};  ///< Not known any better than timers are: timer_floor_ns().
+    double quantile{0};             ///< Of a percentile of these times; else they are null.
+    Histogram LoadResult::*trial_times{nullptr};
+    Histogram Summary::*summary_times{nullptr};
 };
 
 struct AuditColumn {

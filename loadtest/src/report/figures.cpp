@@ -176,7 +176,12 @@ Table run_table(const TrialResult& trial) {
     for (const ReportColumn& column : report_columns()) {
         if ((column.tables & table) == 0) continue;
         const json value = column.trial.value(trial);
-        if (!value.is_null()) line.add(column, value, context);
+        if (value.is_null()) continue;
+        line.add(column, value, context);
+        if (column.trial_times &&
+            !can_tell((trial.load.*column.trial_times).count(), column.quantile)) {
+            line.cells.back() = "-";
+        }
     }
     return table_of({line});
 }
@@ -204,9 +209,13 @@ Table comparison_table(const PartResult& result) {
             if (column.shown != nullptr && !column.shown(result)) continue;
             const std::size_t first = line.cells.size();
             line.add(column, column.summary.value(summary), context);
-            if (column.format == Format::interval &&
-                line.cells[line.cells.size() - 2].ends_with("(floor)")) {
+            if (column.summary_times &&
+                !can_tell((summary.*column.summary_times).count(), column.quantile)) {
                 line.cells.back() = "-";
+            }
+            if (column.format == Format::interval) {
+                const std::string& figure = line.cells[line.cells.size() - 2];
+                if (figure == "-" || figure.ends_with("(floor)")) line.cells.back() = "-";
             }
             if (!summary.overloaded) continue;
             // A queue that grows has no percentiles, only a length that depends on the wait.
@@ -247,13 +256,19 @@ Table outcome_table(const TrialResult& trial) {
         line.add("call", fmt::format("{} {}", to_string(times.kind), to_string(times.outcome)));
         line.add("count", grouped(static_cast<double>(times.ns.count())));
         for (const auto& [name, quantile] : {std::pair{"p50", 0.5}, std::pair{"p99", 0.99}}) {
+            const double time = in_us(times.ns.value_at(quantile)) * time_unit(settings).per_us;
             line.add(fmt::format("{}_{}", name, time_unit(settings).name),
-                     three_digits(in_us(times.ns.value_at(quantile)) * time_unit(settings).per_us));
+                     can_tell(times.ns.count(), quantile) ? three_digits(time) : "-");
         }
         line.add(fmt::format("max_{}", time_unit(settings).name),
                  three_digits(in_us(times.ns.max()) * time_unit(settings).per_us));
     }
     return table_of(lines);
+}
+
+std::string percentile_ms(const Histogram& ns, double quantile) {
+    if (!can_tell(ns.count(), quantile)) return "-";
+    return three_digits(static_cast<double>(ns.value_at(quantile)) * 1e-6);
 }
 
 std::string time_text(const TrialSettings& settings, std::int64_t ns) {

@@ -105,6 +105,11 @@ std::string reads_line(const AuditResult& audit) {
     };
     const std::uint64_t stale = audit.reads_stale();
     std::string line = fmt::format("  reads: {} checked, ", whole(audit.reads));
+    std::string percentiles;
+    for (const auto& [name, quantile] : {std::pair{"p50", 0.5}, std::pair{"p99", 0.99}}) {
+        if (!can_tell(audit.staleness_ns.count(), quantile)) continue;
+        percentiles += fmt::format("{} {} ms, ", name, ms(quantile));
+    }
     std::string back;
     if (audit.reads_went_back > 0) {
         back = fmt::format("; {} went back: less than an earlier one, and too little taken away",
@@ -114,10 +119,9 @@ std::string reads_line(const AuditResult& audit) {
         return line + "each right when it was asked" + back + '\n';
     }
     if (stale > 0) {
-        line +=
-            fmt::format("{:.3g} % stale: p50 {} ms, p99 {} ms, at most {} ms and {} writes behind",
-                        share(stale), ms(0.5), ms(0.99), ms(1),
-                        whole(static_cast<std::uint64_t>(audit.versions_behind.max())));
+        line += fmt::format("{:.3g} % stale: {}at most {} ms and {} writes behind", share(stale),
+                            percentiles, ms(1),
+                            whole(static_cast<std::uint64_t>(audit.versions_behind.max())));
     }
     if (audit.reads_never_right > 0) {
         line += fmt::format("{}{} ({:.3g} %) right at no moment, {} of them against the promise",
@@ -177,6 +181,18 @@ std::string statistics_lines(const PartResult& result) {
                             best->strategy, part.baseline);
     }
     for (const std::string& note : result.notes) text += fmt::format("  {}\n", note);
+    return text;
+}
+
+/// What the calls took from when they were sent, which in an open loop is not from when they were due.
+std::string call_itself(const TrialResult& trial) {
+    const Histogram& times = trial.load.service_ns;
+    const auto at = [&](double quantile) {
+        return time_text(trial.settings, times.value_at(quantile));
+    };
+    if (!can_tell(times.count(), 0.5)) return {};
+    std::string text = "; a call itself took p50 " + at(0.5);
+    if (can_tell(times.count(), 0.99)) text += ", p99 " + at(0.99);
     return text;
 }
 
@@ -377,11 +393,8 @@ std::string run_text(const TrialResult& trial) {
     text += run_table(trial).str();
     const bool open = is_open(settings);
     if (open) {
-        text +=
-            fmt::format("  of {} {:.2f} % was sent in time; a call itself took p50 {}, p99 {}\n",
-                        schedule_words(trial.agents), 100 * load.offered.share,
-                        time_text(settings, load.service_ns.value_at(0.5)),
-                        time_text(settings, load.service_ns.value_at(0.99)));
+        text += fmt::format("  of {} {:.2f} % was sent in time{}\n", schedule_words(trial.agents),
+                            100 * load.offered.share, call_itself(trial));
     }
     if (tally.failed + tally.unknown > 0) {
         text += fmt::format(

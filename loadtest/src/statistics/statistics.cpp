@@ -94,6 +94,16 @@ Spread spread_of(std::span<const double> values) {
     return {middle, sorted.front(), sorted.back()};
 }
 
+std::uint64_t least_values(double quantile) {
+    // 1 - 0.9999 is a little less than 0.0001.
+    constexpr double kRounding = 1e-7;
+    return static_cast<std::uint64_t>(std::ceil((1 - kRounding) / (1 - quantile)));
+}
+
+bool can_tell(std::uint64_t values, double quantile) {
+    return quantile >= 1 || values >= least_values(quantile);
+}
+
 std::vector<double> paired_ratios(std::span<const double> values,
                                   std::span<const double> baselines) {
     std::vector<double> ratios;

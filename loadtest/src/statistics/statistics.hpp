@@ -25,6 +25,12 @@ Spread spread_of(std::span<const double> values);
 /// 0 if there are no values.
 double median(std::span<const double> values);
 
+/// How many values the percentile `quantile` (below 1) needs so that one of them is above it. With
+/// fewer it is only the largest of them.
+std::uint64_t least_values(double quantile);
+/// Whether so many values say anything about the percentile: the largest (1) is always one of them.
+bool can_tell(std::uint64_t values, double quantile);
+
 /// values[i] / baselines[i]: rounds that ran side by side are compared with each other, so that a
 /// machine which slows down for a while slows both. A round without both, or whose baseline is 0,
 /// is left out.

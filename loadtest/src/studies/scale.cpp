@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "report/figures.hpp"
 #include "report/machine.hpp"
 #include "report/report_json.hpp"
 #include "report/table.hpp"
@@ -240,7 +241,7 @@ std::string scale_text(const Scale& scale) {
             table.add({fmt::format("{}", scale.workers[at]), rate(rates.size() / 2), rate(0),
                        rate(rates.size() - 1),
                        result.law ? three_digits(result.law->fit.per_s(scale.workers[at])) : "-",
-                       three_digits(static_cast<double>(service_ns.value_at(0.99)) * 1e-6),
+                       percentile_ms(service_ns, 0.99),
                        headroom > 0 ? three_digits(headroom) + " x" : "?"});
         }
         if (measured_points(result) == 0) {

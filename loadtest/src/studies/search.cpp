@@ -39,6 +39,7 @@ std::int64_t quantile_of(const Histogram& ns, double quantile) {
 
 struct Percentile {
     std::int64_t ns;
+    std::uint64_t values;      ///< Of so many.
     std::string none_because;  ///< Why there is no such time; empty: there is.
 };
 
@@ -46,14 +47,37 @@ struct Percentile {
 Percentile staleness_of(const AuditResult& audit, double quantile) {
     const std::uint64_t dated = audit.staleness_ns.count();
     const std::uint64_t reads = dated + audit.reads_never_right;
-    if (reads == 0) return {0, "no read was told a count that could be checked"};
+    if (reads == 0) return {0, 0, "no read was told a count that could be checked"};
     const auto rank = static_cast<std::uint64_t>(std::ceil(quantile * static_cast<double>(reads)));
     if (rank > dated) {
-        return {0, fmt::format("{} of {} reads were right at no moment", audit.reads_never_right,
-                               reads)};
+        return {
+            0, reads,
+            fmt::format("{} of {} reads were right at no moment", audit.reads_never_right, reads)};
     }
     const double among = static_cast<double>(rank) / static_cast<double>(dated);
-    return {quantile_of(audit.staleness_ns, among), ""};
+    return {quantile_of(audit.staleness_ns, among), reads, ""};
+}
+
+Percentile percentile_of(const SloTerm& term, const TrialResult& trial) {
+    if (term.metric == SloMetric::staleness) return staleness_of(trial.audit, term.quantile);
+    const Histogram& times = trial.load.response_ns;
+    return {quantile_of(times, term.quantile), times.count(), ""};
+}
+
+bool is_percentile(const SloTerm& term) {
+    return term.metric == SloMetric::latency || term.metric == SloMetric::staleness;
+}
+
+bool is_known(const SloTerm& term, const Percentile& found) {
+    return can_tell(found.values, term.quantile);
+}
+
+/// p99.9 needs 1,000 calls, a trial had 252
+std::string needs(const SloTerm& term, const Percentile& found) {
+    return fmt::format("{} needs {} {}, a trial had {}", term.text.substr(0, term.text.find('<')),
+                       grouped(static_cast<double>(least_values(term.quantile))),
+                       term.metric == SloMetric::latency ? "calls" : "reads",
+                       grouped(static_cast<double>(found.values)));
 }
 
 std::optional<std::string> why_not(const SloTerm& term, const TrialResult& trial) {
@@ -67,15 +91,12 @@ std::optional<std::string> why_not(const SloTerm& term, const TrialResult& trial
     switch (term.metric) {
         case SloMetric::latency:
         case SloMetric::staleness: {
-            const bool latency = term.metric == SloMetric::latency;
-            const Percentile found =
-                latency ? Percentile{quantile_of(trial.load.response_ns, term.quantile), ""}
-                        : staleness_of(trial.audit, term.quantile);
+            const Percentile found = percentile_of(term, trial);
             if (!found.none_because.empty()) {
                 return fmt::format("{}: {}", term.text, found.none_because);
             }
             if (!exceeds(static_cast<double>(found.ns), static_cast<double>(term.time.count()))) {
-                return std::nullopt;
+                return is_known(term, found) ? std::nullopt : std::optional{needs(term, found)};
             }
             return fmt::format("{}: {} ms", term.text, three_digits(in_ms(found.ns)));
         }
@@ -90,6 +111,18 @@ std::optional<std::string> why_not(const SloTerm& term, const TrialResult& trial
             return count(trial.audit.ghost());
     }
     return std::nullopt;
+}
+
+/// The percentiles of which the trial says nothing, though it was as long as any at its rate.
+std::vector<std::string> too_short(const Slo& slo, Duration asked, const TrialResult& trial) {
+    std::vector<std::string> needed;
+    if (trial.settings.duration < kMostLonger * asked) return needed;
+    for (const SloTerm& term : slo.terms) {
+        if (!is_percentile(term)) continue;
+        std::string why = needs(term, percentile_of(term, trial));
+        if (why_not(term, trial) == why) needed.push_back(std::move(why));
+    }
+    return needed;
 }
 
 /// What ends the search for a strategy; none if it goes on.
@@ -142,7 +175,15 @@ class Searcher {
             }
             if (trial->conclusion == Conclusion::broken) found.conclusion = Conclusion::broken;
             std::vector<std::string> misses = loadtest::why_not(study_.slo, *trial);
-            search.note(misses.empty() && !ended);
+            const auto needed = too_short(study_.slo, settings.duration, *trial);
+            if (!ended && !needed.empty() && needed.size() == misses.size()) {
+                for (const std::string& why : needed) {
+                    found.reasons.push_back(why + ": raise -d or --from");
+                }
+                ended = true;
+            } else {
+                search.note(misses.empty() && !ended);
+            }
             measured_ = true;
             found.trials.push_back({std::move(*trial), std::move(misses)});
             longest_s = std::max(longest_s, elapsed_s() - before_s);
@@ -230,7 +271,7 @@ Duration trial_length(const Slo& slo, const Mix& shares, Duration asked, double 
     double calls = 0;
     for (const SloTerm& term : slo.terms) {
         const bool latency = term.metric == SloMetric::latency;
-        if ((!latency && term.metric != SloMetric::staleness) || term.quantile >= 1) continue;
+        if (!is_percentile(term) || term.quantile >= 1) continue;
         const double all = shares.vote + shares.unvote + shares.read;
         const double share = latency ? 1 : shares.read / all;
         if (share > 0) calls = std::max(calls, 2 / (1 - term.quantile) / share);
@@ -327,7 +368,7 @@ std::string search_text(const Search& search) {
     for (const SearchResult& found : search.results) {
         const TrialResult* at = found.slowest();
         const auto ms = [&](double quantile) {
-            return at ? three_digits(in_ms(at->load.response_ns.value_at(quantile))) : "-";
+            return at ? percentile_ms(at->load.response_ns, quantile) : "-";
         };
         table.add({found.strategy, per_s(found.rate_per_s), per_s(found.refused_per_s),
                    at ? per_s(at->load.per_second(at->load.tally.writes_ok())) : "-", ms(0.5),
@@ -359,7 +400,7 @@ std::string search_markdown(const Search& search) {
     for (const SearchResult& found : search.results) {
         const TrialResult* at = found.slowest();
         const auto ms = [&](double quantile) {
-            return at ? three_digits(in_ms(at->load.response_ns.value_at(quantile))) : "-";
+            return at ? percentile_ms(at->load.response_ns, quantile) : "-";
         };
         text += fmt::format(
             "| {} | {} | {} | {} | {} | {} | {} |\n", found.strategy,

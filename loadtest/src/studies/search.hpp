@@ -19,11 +19,12 @@ namespace hotcount::loadtest {
 inline constexpr const char* kSearchFile = "search.json";
 
 /// Why the trial does not meet the SLO, in words; none: it does. A load that was not carried meets
-/// none.
+/// none, and a percentile that has no call above it is not met either: nobody knows it.
 std::vector<std::string> why_not(const Slo& slo, const TrialResult& trial);
 
 /// How long a trial at this rate lasts: as `asked`, or up to five times that, until each percentile of
-/// the SLO has two calls above it, of staleness two reads.
+/// the SLO has two calls above it, of staleness two reads. If five times are too short for one, the
+/// search ends at that trial.
 Duration trial_length(const Slo& slo, const Mix& mix, Duration asked, double rate_per_s);
 
 /// The seed of the traffic of a strategy's confirming trial, the first of which is 1: they must not

@@ -110,7 +110,7 @@ std::string sweep_text(const Sweep& sweep) {
                                             three_digits(trial.settings.rate_per_s),
                                             three_digits(load.per_second(load.tally.ok()))};
             for (const double quantile : kQuantiles) {
-                row.push_back(three_digits(response_ms(trial, quantile)));
+                row.push_back(percentile_ms(load.response_ns, quantile));
             }
             row.push_back(grouped(static_cast<double>(errors_of(trial))));
             row.push_back(trial.audited ? grouped(static_cast<double>(trial.audit.lost())) : "?");

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -68,6 +70,25 @@ TEST(RunTable, NoPercentileIsClaimedWithinTwiceTheFloorOfTheTimers) {
 TEST(RunTable, AClosedLoopDoesNotSleep) {
     const std::string table = run_table(trial(Arrival::closed, 600, 300)).str();
     EXPECT_THAT(row(table, "naive"), AllOf(HasSubstr("0.600"), Not(HasSubstr("floor"))));
+}
+
+TEST(RunTable, APercentileWithNoCallAboveItIsNotShown) {
+    TrialResult of_a_hundred = trial(Arrival::poisson, 600, 20);
+    const auto cell_of = [&](std::string_view column) {
+        const std::string table = run_table(of_a_hundred).str();
+        std::istringstream header(table.substr(0, table.find('\n')));
+        std::istringstream cells(row(table, "naive"));
+        for (std::string name, cell; header >> name && cells >> cell;) {
+            if (name == column) return cell;
+        }
+        return std::string{"no such column"};
+    };
+    EXPECT_EQ(cell_of("p99_ms"), "0.600");
+    EXPECT_EQ(cell_of("p999_ms"), "-");
+    for (int call = 0; call < 900; ++call) {
+        of_a_hundred.load.response_ns.record(600 * kMicrosecond);
+    }
+    EXPECT_EQ(cell_of("p999_ms"), "0.600");
 }
 
 TEST(ComparisonTable, TheFloorHidesItsIntervalToo) {

@@ -70,7 +70,7 @@ TEST(WhyNot, CountsWhatTheAuditFound) {
 
 TEST(WhyNot, StalenessIsOfWhatReadsWereTold) {
     TrialResult trial = carried();
-    trial.audit.staleness_ns.record(50'000'000);
+    for (int read = 0; read < 100; ++read) trial.audit.staleness_ns.record(50'000'000);
     EXPECT_THAT(why_not(parse_slo("stale.p99<60ms,stale.max<=51ms").value(), trial), IsEmpty());
     EXPECT_THAT(why_not(parse_slo("stale.p99<20ms").value(), trial),
                 ElementsAre(AllOf(HasSubstr("stale.p99<20ms"), HasSubstr("50.0 ms"))));
@@ -108,6 +108,17 @@ TEST(Search, EachConfirmationHasTrafficOfItsOwnFromTheSeed) {
     EXPECT_NE(confirming_seed(1, 1), confirming_seed(1, 2));
     EXPECT_NE(confirming_seed(1, 1), confirming_seed(2, 1));
     EXPECT_LT(confirming_seed(1, 1), std::uint64_t{1} << 53);
+}
+
+TEST(WhyNot, APercentileWithNoCallAboveItIsNotMet) {
+    TrialResult trial = carried();
+    EXPECT_THAT(why_not(parse_slo("p99<110ms").value(), trial), IsEmpty());
+    EXPECT_THAT(why_not(parse_slo("p99.9<110ms").value(), trial),
+                ElementsAre("p99.9 needs 1,000 calls, a trial had 100"));
+    EXPECT_THAT(why_not(parse_slo("p99.9<50ms").value(), trial), ElementsAre("p99.9<50ms: 100 ms"));
+    for (int read = 0; read < 99; ++read) trial.audit.staleness_ns.record(0);
+    EXPECT_THAT(why_not(parse_slo("stale.p99<1s,stale.max<1s").value(), trial),
+                ElementsAre("stale.p99 needs 100 reads, a trial had 99"));
 }
 
 TEST(WhyNot, ALoadThatWasNotCarriedMeetsNothing) {
@@ -208,6 +219,19 @@ TEST_F(Studies, ASearchWhoseTimeIsOverIsInconclusive) {
     EXPECT_EQ(search->conclusion, Conclusion::inconclusive);
     EXPECT_EQ(search->results[0].trials.size(), 1U);
     EXPECT_THAT(search->results[0].reasons, ElementsAre(HasSubstr("--max-time 1ms")));
+}
+
+TEST_F(Studies, ASearchWhoseTrialsAreTooShortForItsPercentileSaysWhatToRaise) {
+    study_.slo = parse_slo("p99.999<10m").value();
+    study_.from_per_s = 100;
+    const auto search = run_search({group_}, study_, context());
+    ASSERT_TRUE(search) << search.error().message;
+    EXPECT_EQ(search->conclusion, Conclusion::inconclusive);
+    EXPECT_EQ(search->results[0].rate_per_s, 0);
+    EXPECT_EQ(search->results[0].refused_per_s, 0) << "the rate is not to blame";
+    EXPECT_THAT(search->results[0].reasons,
+                ElementsAre(AllOf(HasSubstr("p99.999 needs 100,000 calls, a trial had "),
+                                  HasSubstr(": raise -d or --from"))));
 }
 
 TEST_F(Studies, ASearchInWhichNothingHoldsSaysWhatWasMissed) {

@@ -22,6 +22,16 @@ TEST(Statistics, TakesTheMiddleAndTheEnds) {
     EXPECT_EQ(spread_of({}).median, 0);
 }
 
+TEST(Statistics, APercentileNeedsAValueAboveIt) {
+    EXPECT_EQ(least_values(0.5), 2U);
+    EXPECT_EQ(least_values(0.99), 100U);
+    EXPECT_EQ(least_values(0.9999), 10'000U);
+    EXPECT_EQ(least_values(0.99999), 100'000U);
+    EXPECT_TRUE(can_tell(1000, 0.999));
+    EXPECT_FALSE(can_tell(999, 0.999));
+    EXPECT_TRUE(can_tell(1, 1)) << "the slowest is always there";
+}
+
 TEST(Statistics, ComparesRoundsPairwise) {
     // The machine halves its speed in the second round: the ratio does not move.
     EXPECT_EQ(paired_ratios(std::vector<double>{100, 50, 100}, std::vector<double>{10, 5, 10}),
