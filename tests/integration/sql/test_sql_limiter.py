@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.pgbouncer_server import PgBouncer
-from tests.support.servers import PostgresServer, free_port
+from tests.support.servers import PostgresDatabase, PostgresServer, free_port
 from tests.support.sqlalchemy_side import BothSides
 
 TEN = "10/300 days"
@@ -265,3 +265,35 @@ def test_what_databases_do_not_take_is_named() -> None:
     with pytest.raises(hotcount.ConfigError, match="table is for databases"):
         hotcount.Limiter("memory://", "5/s", table="limits")
     hotcount.Limiter("memory://", "5/s").create_table()
+
+
+@pytest.mark.server
+def test_a_session_whose_statement_was_cancelled_is_not_used_again(
+    postgres_database: PostgresDatabase,
+) -> None:
+    """The server sends it two signals for one cancel: the second would end the next statement."""
+    name = postgres_database.schema
+    pids = (
+        f"SELECT string_agg(pid::text, ',') FROM pg_stat_activity WHERE application_name='{name}'"
+    )
+
+    def sessions() -> set[str]:
+        return set(postgres_database.psql(pids).split(",")) - {""}
+
+    with hotcount.Database(f"{postgres_database.url}&application_name={name}") as database:
+        limiter = hotcount.Limiter(database, TEN)
+        limiter.create_table()
+        limiter.hit("k")
+        before = sessions()
+        assert before
+        holder = sa.create_engine(
+            postgres_database.url.replace("postgresql://", "postgresql+psycopg://")
+        )
+        with holder.begin() as transaction:
+            transaction.execute(sa.text("SELECT * FROM hotcount_limit FOR UPDATE"))
+            with pytest.raises(hotcount.DeadlineError):
+                limiter.hit("k", timeout=0.1)
+        holder.dispose()
+        assert limiter.hit("k").remaining == 8
+        # One may write, another read.
+        assert sessions() - before

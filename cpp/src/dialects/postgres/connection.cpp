@@ -303,13 +303,14 @@ Result<void> PostgresConnection::give_up_at_deadline() {
     const bool answered = settle(std::chrono::steady_clock::now() + kGrace, nullptr);
     if (answered && refusal_ != nullptr) {
         Error error = refused();
+        // The cancel, or the second of the two signals that the server sends a session for one, may
+        // still be to come, and would hit the next statement.
+        broken_ = true;
         if (error.condition == SqlCondition::query_canceled) {
             error.message = options_.name +
                             ": the deadline passed in mid-statement; it was cancelled and nothing "
                             "was applied";
-            return error;
         }
-        broken_ = true;  // The cancel is still to come, and would hit the next statement.
         return error;
     }
     broken_ = true;
