@@ -30,6 +30,8 @@ class FaultProxy:
         self.connections = 0
         self.refused = 0
         self.fired = 0
+        # Pieces of data that were passed on, by direction.
+        self.passed = [0, 0]
         self._lock = threading.Lock()
         self._left: list[int | None] = [None, None]
         self._again: list[int] = []
@@ -167,6 +169,7 @@ class FaultProxy:
                 passed, cut = self._allowance(data, direction)
                 if passed:
                     target.sendall(passed)
+                    self.passed[direction] += 1
                 if cut:
                     self._end(pair, reset=self._reset)
                     return

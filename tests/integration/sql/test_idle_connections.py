@@ -16,7 +16,7 @@ import hotcount
 import hotcount.aio
 import pytest
 
-from tests.faults.proxy import CLIENT_TO_SERVER, FaultProxy
+from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.postgres_votes import STRATEGIES, in_background
@@ -267,10 +267,13 @@ def test_a_vote_that_crosses_the_end_of_an_idle_session_is_cast(
         url = f"postgresql://{role}@127.0.0.1:{proxy.port}/postgres"
         with make_votes(url, strategy) as votes:
             votes.cast(1, 1)
+            answered = proxy.passed[SERVER_TO_CLIENT]
             proxy.hold(CLIENT_TO_SERVER)
             cast = in_background(lambda: votes.cast(1, 7))
             eventually(lambda: proxy.fired > 0)
             eventually(lambda: postgres_database.psql(sessions) == "0")
+            # Else the proxy might meet the closed session before it has passed its last words on.
+            eventually(lambda: proxy.passed[SERVER_TO_CLIENT] > answered)
             proxy.heal()
             assert cast().changed
             assert int(votes.count(1, consistency="exact")) == 2
