@@ -95,13 +95,17 @@ def group_hits(
 ) -> list[list[Hit[AnyLimiter]]]:
     """The hits by the step that takes them; those that only look on, and refuse nothing, last."""
     groups: dict[object, list[Hit[AnyLimiter]]] = {}
+    if not isinstance(hits, Iterable):
+        raise TypeError(f"hits must be an iterable of tuples, not {type(hits).__name__}")
     for index, hit in enumerate(hits):
         check_hit(index, hit, kind)
         joins = hit[0]._joins
-        place = index if joins is None else ("store", joins)
         cost = hit[2] if len(hit) > 2 else 1
-        own = hit[3] if len(hit) > 3 else None
-        groups.setdefault(place, []).append((hit[0], hit[1], cost, rate if own is None else own))
+        own = hit[3] if len(hit) > 3 and hit[3] is not None else rate
+        # Where a step takes one key, hits of the same key are added up.
+        key = hit[1].encode("utf-8", "surrogatepass") if isinstance(hit[1], str) else hit[1]
+        place = ("key", id(hit[0]), repr((key, own))) if joins is None else ("store", joins)
+        groups.setdefault(place, []).append((hit[0], hit[1], cost, own))
     if not groups:
         raise ConfigError("hit_all got 0 hits; it takes 1 to 100")
     if len(groups) == 1:
@@ -118,6 +122,11 @@ def check_hit(index: int, hit: object, kind: type[LimiterBase]) -> None:
     if not isinstance(hit[0], kind):
         name = f"{kind.__module__.removesuffix('.limiter')}.{kind.__name__}"
         raise TypeError(f"hits[{index}] must begin with a {name}, not {type(hit[0]).__name__}")
+    if not isinstance(hit[1], (str, bytes, tuple)):
+        kind_of = type(hit[1]).__name__
+        raise TypeError(f"hits[{index}]: key must be str, bytes or a tuple of them, not {kind_of}")
+    if len(hit) > 2 and (isinstance(hit[2], bool) or not hasattr(hit[2], "__index__")):
+        raise TypeError(f"hits[{index}]: cost must be int, not {type(hit[2]).__name__}")
 
 
 def to_give_back(

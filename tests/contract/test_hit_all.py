@@ -343,3 +343,35 @@ def test_what_are_no_hits_is_refused() -> None:
         with pytest.raises(hotcount.ConfigError, match=f"hit_all is for .* not for {algorithm}"):
             hit_all([(hotcount.Limiter("memory://", "5/s", **options), "k")])
     assert limiter.peek("k").remaining == 5
+
+
+@pytest.mark.parametrize("key", ["k", ("a", "b")])
+def test_hits_of_one_key_are_added_up_where_a_step_takes_one_key(
+    counter_store: Store, database: hotcount.Database, key: Any
+) -> None:
+    for store in (counter_store, database):
+        limiter = hotcount.Limiter(store, FIVE, algorithm="sliding_log")
+        limiter.create_table()
+        same = key.encode() if isinstance(key, str) else key
+        refused = hit_all([(limiter, key, 3), (limiter, same, 3)])
+        assert (refused.reason, refused.retry_after) == ("cost_above_limit", None)
+        assert refused.remaining == 5
+        assert hit_all([(limiter, key, 3), (limiter, same, 2)]).remaining == 0
+        limiter.reset(key)
+
+
+@pytest.mark.parametrize(
+    ("hits", "said"),
+    [
+        (None, "hits must be an iterable of tuples, not NoneType"),
+        ([("limiter", 5, 1)], r"hits\[0\]: key must be str, bytes or a tuple of them, not int"),
+        ([("limiter", "k", 1.5)], r"hits\[0\]: cost must be int, not float"),
+        ([("limiter", "k", True)], r"hits\[0\]: cost must be int, not bool"),
+    ],
+)
+def test_what_is_no_hit_is_named(hits: Any, said: str) -> None:
+    limiter = hotcount.Limiter("memory://", FIVE)
+    if hits is not None:
+        hits = [(limiter, *hit[1:]) for hit in hits]
+    with pytest.raises(TypeError, match=said):
+        hit_all(hits)

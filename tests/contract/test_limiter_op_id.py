@@ -135,9 +135,10 @@ def test_a_full_memory_store_remembers_no_op_id() -> None:
     store = hotcount.Memory(max_keys=2)
     limiter = hotcount.Limiter(store, TEN)
     assert limiter.hit("k", op_id="a").reason == "allowed"
-    with pytest.warns(RuntimeWarning, match="full"):
-        assert limiter.hit("k", op_id="b").reason == "untracked"
+    assert [limiter.hit("k", op_id="b").remaining for _ in range(2)] == [8, 7]
     assert limiter.hit("k", op_id="a").remaining == 9
+    with pytest.warns(RuntimeWarning, match="full"):
+        assert limiter.hit("new", op_id="c").reason == "untracked"
     refusing = hotcount.Limiter(hotcount.Memory(max_keys=1, when_full="refuse"), TEN)
     with pytest.raises(hotcount.CapacityError):
         refusing.hit("k", op_id="a")
@@ -164,3 +165,35 @@ def test_who_remembers_no_op_id_says_so(database: hotcount.Database) -> None:
         hotcount.Limiter("memory://", TEN, op_keep=0.5)
     with pytest.raises(TypeError, match="op_id must be"):
         hotcount.Limiter("memory://", TEN).hit("k", op_id=7)  # type: ignore[arg-type]
+
+
+def test_a_full_memory_store_decides_hits_with_op_ids_by_their_key() -> None:
+    with hotcount.Memory(max_keys=64) as store:
+        limiter = hotcount.Limiter(store, TEN)
+        limiter.hit("used up", 10)
+        limiter.block("blocked", 600)
+        held = limiter.reserve("reserved", 4, lease=3600)
+        with pytest.warns(RuntimeWarning, match="is full"):
+            limiter.hit_many([f"other {i}" for i in range(100)])
+        for key, cost in (("used up", 1), ("blocked", 1), ("new", 11), ("used up", 11)):
+            plain = limiter.hit(key, cost)
+            once = limiter.hit(key, cost, op_id=f"{key}{cost}")
+            assert (once.allowed, once.reason) == (plain.allowed, plain.reason), key
+        assert limiter.hit("new", 1, op_id="a").reason == "untracked"
+        assert held.commit(3, op_id="b").remaining == 7
+        assert limiter.peek("reserved").remaining == 7
+
+
+@pytest.mark.parametrize("rates", [TEN, "10/300 days; 20/360 days"])
+def test_what_remembers_an_op_id_is_never_taken_for_a_limit(
+    counter_store: Store, rates: str
+) -> None:
+    limiter = hotcount.Limiter(counter_store, rates)
+    # Keys that callers choose may look like what stands beside another key.
+    limiter.hit("{anna}:op.at")
+    with pytest.raises(hotcount.WrongTypeError):
+        limiter.hit("{anna}", op_id="a")
+    limiter.hit("{ben}", op_id="a")
+    with pytest.raises(hotcount.WrongTypeError):
+        limiter.hit("{ben}:op.at")
+    assert limiter.peek("{ben}").remaining == 9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from typing import Any, Union
 
@@ -431,3 +432,42 @@ def test_who_takes_no_reservations_says_so(database: hotcount.Database) -> None:
     with pytest.raises(hotcount.ConfigError):
         hotcount.Limiter("memory://", "999983/hour").reserve("k", 1)
     assert hotcount.Limiter("memory://", "999983/hour").hit("k")
+
+
+def test_a_refused_commit_says_when_a_hit_fits_beside_other_reservations(
+    limiter: hotcount.Limiter,
+) -> None:
+    first = limiter.reserve("k", 4, lease=300)
+    assert limiter.reserve("k", 5, lease=200 * 86_400)
+    refused = first.commit(12)
+    looked = limiter.peek("k")
+    assert not refused.allowed
+    assert refused.remaining == looked.remaining == 0
+    assert refused.retry_after == pytest.approx(looked.retry_after, abs=60)
+
+
+def test_a_key_with_the_most_reservations_names_the_rate_that_refuses(
+    counter_store: Store,
+) -> None:
+    limiter = hotcount.Limiter(counter_store, "100000/300 days; 200000/360 days")
+    for _ in range(1000):
+        assert limiter.reserve("k", 1, lease=LONG)
+    refused = limiter.reserve("k", 1, lease=LONG).decision
+    assert (refused.allowed, refused.violated) == (False, ("100000/300 days",))
+
+
+def test_a_refund_of_a_key_that_has_reservations_alone_begins_no_window(
+    counter_store: Store,
+) -> None:
+    limiter = hotcount.Limiter(counter_store, "10/2 s", algorithm="fixed_window", align="first")
+    limiter.reserve("k", 2, lease=LONG)
+    refunded_at = time.monotonic()
+    limiter.refund("k", 1)
+    time.sleep(1)
+    limiter.hit("k")
+    hit_at = time.monotonic()
+    refused = limiter.hit("k", 8)
+    assert refused.retry_after is not None
+    # A window that began with the refund would end so soon.
+    assert time.monotonic() + refused.retry_after > refunded_at + 2.5
+    assert time.monotonic() + refused.retry_after <= hit_at + 2.5

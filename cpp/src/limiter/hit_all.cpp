@@ -15,6 +15,21 @@ constexpr std::size_t kMostHits = 100;
 // How long hits are held that no script takes together, should this process die meanwhile.
 constexpr std::chrono::seconds kHold{10};
 
+// Which policy decides for a key that comes by two limiters: the one that admits less.
+int strictness(OutagePolicy policy) {
+    switch (policy) {
+        case OutagePolicy::open:
+            return 0;
+        case OutagePolicy::local:
+            return 1;
+        case OutagePolicy::closed:
+            return 2;
+        case OutagePolicy::raise:
+            return 3;
+    }
+    return 3;
+}
+
 // A cluster does nothing of a script whose keys stand in several slots.
 bool is_of_several_slots(const Error& error) { return error.server_code == "CROSSSLOT"; }
 
@@ -90,6 +105,11 @@ Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
         }
         // One that must not be exceeded counts for both.
         same.looks_on = same.looks_on && limiter.options_.shadow;
+        std::shared_ptr<Limiter>& speaker = joint.limiters_[place->second];
+        if (strictness(limiter.options_.on_error) > strictness(speaker->options_.on_error)) {
+            speaker = hit.limiter;
+            same.backend = limiter.backend_.get();
+        }
     }
     return joint;
 }
@@ -247,7 +267,13 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
     void keep(std::size_t i, Result<Outcome> ended) {
         if (!taken_) {
             // What was let go of is there for others again. A lease ends by itself.
-            if (answers_[i]) answers_[i]->remaining += joint_.hits_[i].cost;
+            if (!answers_[i]) return;
+            if (ended && answers_[i]->allowed) {
+                answers_[i]->remaining = ended->remaining;
+                answers_[i]->reset_after_us = ended->reset_after_us;
+            } else {
+                answers_[i]->remaining += joint_.hits_[i].cost;
+            }
             return;
         }
         if (!ended) {

@@ -36,7 +36,7 @@ void LimiterBackend::hit_once(const std::string&, std::int64_t, const OnceOnly&,
 void JointInMemory::hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                              const AsyncCall&, Completion<Outcome> done) {
     done(remember(
-        key, op_key(key, once.op_id), once, cost,
+        key, op_key(key, once.op_id), once,
         [&](auto& places) { return take_once(places, key, cost); }, [](const memory::Entry*) {}));
 }
 
@@ -44,7 +44,7 @@ void JointInMemory::commit(const std::string& key, std::string_view id, std::int
                            const OnceOnly* once, const AsyncCall&, Completion<Outcome> done) {
     if (once == nullptr) return done(settle(key, id, used));
     done(remember(
-        key, commit_op_key(key, once->op_id), *once, std::min(used, limit_),
+        key, commit_op_key(key, once->op_id), *once,
         [&](auto& places) { return settle_once(places, key, id, used); },
         [&](memory::Entry* entry) {
             // It may be another reservation than the first commit's: it holds no longer.
@@ -54,7 +54,7 @@ void JointInMemory::commit(const std::string& key, std::string_view id, std::int
 
 template <class Apply, class Repeat>
 Result<Outcome> JointInMemory::remember(const std::string& key, const Result<std::string>& beside,
-                                        const OnceOnly& once, std::int64_t cost, const Apply& apply,
+                                        const OnceOnly& once, const Apply& apply,
                                         const Repeat& repeat) {
     if (!beside) return beside.error();
     const std::string_view keys[] = {key, *beside};
@@ -73,7 +73,11 @@ Result<Outcome> JointInMemory::remember(const std::string& key, const Result<std
             keep += std::max(*made - now, std::chrono::milliseconds{0});
         }
         auto place = places.make(1);
-        if (!place) return or_untracked(std::move(place).error(), cost);
+        if (!place) {
+            // A full store has no room for the op_id. The key decides all the same.
+            if (!store_->admits_untracked(place.error())) return std::move(place).error();
+            return apply(places);
+        }
         RememberedHit& hit = (*place)->value.template emplace<RememberedHit>();
         (*place)->expires_at = store_->now() + keep;
         auto outcome = apply(places);

@@ -88,8 +88,7 @@ class JointInMemory : public MemoryLimiterBackend {
     // Applies once per op_id, which is remembered at `beside`; else repeats, with the key's entry.
     template <class Apply, class Repeat>
     Result<Outcome> remember(const std::string& key, const Result<std::string>& beside,
-                             const OnceOnly& once, std::int64_t cost, const Apply& apply,
-                             const Repeat& repeat);
+                             const OnceOnly& once, const Apply& apply, const Repeat& repeat);
     Result<Outcome> settle(const std::string& key, std::string_view id, std::int64_t used);
     template <class Places>
     Result<Outcome> settle_once(Places& places, const std::string& key, std::string_view id,
@@ -249,6 +248,8 @@ class SteppedInMemory final : public JointInMemory {
         if (left > 0) return blocked(outcome, left);
         if (outcome.allowed && mark.live.size() == KeyMark::kMost) {
             outcome.allowed = false;
+            outcome.rate = 0;
+            outcome.violated = 1;
             outcome.retry_after_us = std::ranges::min(mark.live, {}, &Reservation::ends).ends - now;
         }
         if (!outcome.allowed) return outcome;

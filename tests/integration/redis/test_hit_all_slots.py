@@ -239,3 +239,12 @@ def test_what_takes_no_reservations_says_so(store: hotcount.Redis) -> None:
     with pytest.raises(hotcount.ConfigError):
         hit_all([(first, "a"), (second, "b")])
     assert second.peek("b").remaining == 10
+
+
+def test_a_refusal_says_how_long_keys_count_without_what_was_held(store: hotcount.Redis) -> None:
+    limiter = hotcount.Limiter(store, "1/10 s")
+    limiter.hit("{y}")
+    refused = hit_all([(limiter, "{x}"), (limiter, "{y}")])
+    assert not refused.allowed
+    assert 0 < refused.reset_after <= 10
+    assert limiter.peek("{x}").reset_after == 0

@@ -400,3 +400,35 @@ def test_what_is_held_of_a_window_is_not_spent_in_the_next_one(
             assert more == 0, "four in this window are all"
             return
     pytest.fail("no turn met the edge of a window")
+
+
+def test_a_reservation_of_the_key_lengthens_no_lease_of_a_window(store: hotcount.Redis) -> None:
+    period = 2
+    rate = f"100/{period} s"
+    plain = hotcount.Limiter(store, rate, algorithm="fixed_window")
+    leasing = hotcount.Limiter(store, rate, algorithm="fixed_window", lease=90)
+
+    def now() -> float:
+        seconds, microseconds = store.execute("TIME")
+        return int(seconds) + int(microseconds) / 1e6
+
+    def admitted(limiter: hotcount.Limiter) -> int:
+        count = 0
+        while limiter.hit("k"):
+            count += 1
+        return count
+
+    while True:
+        # Near the end of a window, then in the next one: again where a step took too long.
+        plain.reset("k")
+        assert plain.reserve("k", 1, lease=60)
+        time.sleep((0.75 * period - now()) % period)
+        before = now() // period
+        assert leasing.hit("k")
+        in_window = now() // period == before
+        time.sleep(period - now() % period + 0.02)
+        count = admitted(leasing) + admitted(plain)
+        if in_window and now() // period == before + 1:
+            break
+    # One is reserved.
+    assert count == 99

@@ -241,7 +241,8 @@ local function make_hit_marked()
                 answer[place - 3] = cost
             end
             answer[place - 2] = max(answer[place - 2] - held, 0)
-            answer[place] = max(answer[place], mark.lasts - now)
+            -- A lease asks when the window ends: what it takes does not outlast that.
+            if not fitting then answer[place] = max(answer[place], mark.lasts - now) end
         end
         what_fits = fitting
         return answer, state, life
@@ -309,14 +310,12 @@ local function make_hit_marked()
             states[index], fits[index] = state, allowed and left == 0
         end
         local state = states[1] and table.concat(states, ';')
-        local answer, _, looked = decide(state, 1, false)
+        local answer, _, looked = decide_beside(mark, state, 1, false)
         if not answer then return nil end
         for index = 1, #rates do
             local place = 4 * index
             answer[place - 3] = fits[index] and 1 or 0
             if fits[index] then answer[place - 1] = 0 end
-            answer[place - 2] = max(answer[place - 2] - mark.held, 0)
-            answer[place] = max(answer[place], mark.lasts - now)
         end
         return answer, state or '', max(life, looked)
     end
@@ -335,7 +334,7 @@ local function make_hit_marked()
             answer, state, life = settle(mark, rest, cost)
         else
             -- Hits that are given back are so although the key is blocked.
-            local takes = take and (mark.ends <= now or cost < 0)
+            local takes = take and (mark.ends <= now or cost < 0) and (rest or cost > 0)
             answer, state, life = decide_beside(mark, rest, cost, takes)
         end
         if not answer then return NO_STATE end

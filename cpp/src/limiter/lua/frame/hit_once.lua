@@ -1,6 +1,7 @@
 -- Hits a key once for each op_id. Before this text stands a limiter's script, as the function hit() of
 -- its KEYS and ARGV.
--- KEYS[1] the state   KEYS[2] the decision that is remembered of the op_id, in the state's slot
+-- KEYS[1] the state   KEYS[2] the decision that is remembered of the op_id, in the state's slot: 'once',
+-- so that it is no limiter's state, and numbers
 -- ARGV[1] how long it is remembered, in milliseconds   ARGV[2] when the op_id was made, in unix
 -- milliseconds, or '' where it does not say   ARGV[3..] what the script takes for one key
 -- RETURNS what the script returns for a key, now or when the op_id came first. -2 or -3 in the first
@@ -16,6 +17,9 @@ local function words_of_hit()
 end
 local known = redis.call('GET', KEYS[2])
 if known then
+    if string.sub(known, 1, 5) ~= 'once ' then
+        return {err = 'WRONGTYPE the key of the op_id holds something else'}
+    end
     if ARGV[4] == '5' then
         -- A commit. It may be another reservation's than the first one's, which holds no longer then:
         -- nothing is used of it. If that fails, its lease ends by itself.
@@ -46,8 +50,8 @@ if ask and not ask('SET', KEYS[2], '', 'PX', life) then
 end
 local answer = hit({KEYS[1]}, words_of_hit())[1]
 if answer.err then return answer end
-local text = {}
+local text = {'once'}
 -- %d: Lua would print a large number with fewer digits.
-for index, number in ipairs(answer) do text[index] = string.format('%d', number) end
+for _, number in ipairs(answer) do text[#text + 1] = string.format('%d', number) end
 redis.call('SET', KEYS[2], table.concat(text, ' '), 'PX', life)
 return answer
