@@ -13,7 +13,7 @@
     |- ConfigError             a bad URL, key, option; says which          (also ValueError)
     |- DatabaseError           the database refused; .code is its own code
     |- ReplyError              another error reply; .code is its first word
-    |- LeaseLostError          another builder has the set; nothing was applied
+    |- LeaseLostError          the lease of a build or a place has ended; nothing was applied
     |- BatchError              .result and .errors by index
     |- LimitExceeded           a decorated function was not called; .decision says why
     `- ClosedError             used after close
@@ -139,7 +139,7 @@ class ReplyError(HotcountError):
 
 
 class LeaseLostError(HotcountError):
-    """The build of a set is another builder's, or the lease has passed. Nothing was applied."""
+    """A lease has ended: that of a set's build, or of a place. Nothing was applied."""
 
 
 class LimitExceeded(HotcountError):

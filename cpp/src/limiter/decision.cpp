@@ -68,7 +68,9 @@ void fill(Decision& decision, const Outcome& outcome, std::span<const Rate> rate
             decision.reason = Reason::shadow;
         }
     }
-    if (outcome.instead != Reason::allowed && decision.reason != Reason::shadow) {
+    // No limit has refused what `closed` refuses, and nobody counts what is untracked.
+    const bool says_more = decision.reason == Reason::shadow || outcome.untracked;
+    if (outcome.instead == Reason::closed || (outcome.instead != Reason::allowed && !says_more)) {
         decision.reason = outcome.instead;
     }
 }

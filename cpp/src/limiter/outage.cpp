@@ -28,9 +28,18 @@ void Outage::begin(std::uint64_t phase, const Error& why) {
     // Without the key, which may be somebody's name or token: this goes to a log.
     why_ = why.message.substr(0, why.message.rfind(" (key "));
     since_ = std::chrono::steady_clock::now();
-    // The failure was no probe: the next call may send one at once.
-    next_probe_.store(since_, std::memory_order_relaxed);
+    // The failure was no probe, so the next call may send one at once; but not sooner after one of the
+    // outage before.
+    next_probe_.store(std::max(since_, next_probe_.load(std::memory_order_relaxed)),
+                      std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_release);
+}
+
+bool Outage::doubted_for(Duration patience) {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    SteadyTime since = kNever;
+    if (doubted_since_.compare_exchange_strong(since, now, std::memory_order_relaxed)) return false;
+    return now - since >= patience;
 }
 
 bool Outage::takes_probe() {
@@ -49,6 +58,7 @@ Duration Outage::next_probe() const {
 void Outage::end(std::uint64_t phase) {
     const std::lock_guard lock(mutex_);
     if (!is_away(phase) || phase_.load(std::memory_order_relaxed) != phase) return;
+    answered();
     phase_.store(phase + 1, std::memory_order_release);
 }
 

@@ -40,6 +40,14 @@ class Outage final : ForkAware {
     /// A call that began in this phase has failed. One that began before the store came back says
     /// nothing of now.
     void begin(std::uint64_t phase, const Error& why);
+    /// The store has answered a call.
+    void answered() {
+        if (doubted_since_.load(std::memory_order_relaxed) != kNever) [[unlikely]]
+            doubted_since_.store(kNever, std::memory_order_relaxed);
+    }
+    /// A call has failed in a way that need not be the store's fault. True when the store has answered
+    /// nobody since the first such call, `patience` ago or longer: then it is.
+    bool doubted_for(Duration patience);
     /// True for one caller a second: it may send a probe.
     bool takes_probe();
     /// Until the next probe may be sent; 1 us or more.
@@ -70,6 +78,8 @@ class Outage final : ForkAware {
     std::atomic<std::uint64_t> phase_{0};  // Odd while the store is away.
     std::atomic<std::uint64_t> told_{0};   // The phase that somebody was told of.
     std::atomic<SteadyTime> next_probe_{SteadyTime{}};
+    static constexpr SteadyTime kNever = SteadyTime::max();
+    std::atomic<SteadyTime> doubted_since_{kNever};
     std::mutex mutex_;
     std::string why_{};  // Guarded by mutex_, as the next.
     SteadyTime since_{};

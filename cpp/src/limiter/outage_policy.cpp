@@ -11,6 +11,9 @@
 
 namespace hotcount {
 
+// By then a call has ended whose deadline has passed, if its process runs.
+constexpr Duration kPunctual = std::chrono::milliseconds{100};
+
 // What outlives the limiter: its calls may end later than it.
 struct OutageAnswers {
     OutagePolicy policy;
@@ -57,11 +60,28 @@ struct OutageAnswers {
         return decide(key, cost, take, who);
     }
 
-    /// Whether a failed call is answered by the policy; it is then the sign of an outage. A caller who
-    /// pressed Ctrl-C has ended the call: the store did nothing wrong.
-    bool takes_over(std::uint64_t phase, const Error& error) const {
+    /// A call that asks the store: when it began, and what it may take.
+    struct Asking {
+        std::uint64_t phase;
+        Timeout timeout;
+        SteadyTime at{std::chrono::steady_clock::now()};
+    };
+
+    /// Whether a call has failed so that the policy answers it. That is then the sign of an outage,
+    /// unless it need not be the store's fault. A caller who pressed Ctrl-C has ended the call: the
+    /// store did nothing wrong.
+    template <class T>
+    bool takes_over(const Asking& asking, const Result<T>& result) const {
+        if (result) {
+            outage->answered();
+            return false;
+        }
+        const Error& error = result.error();
         if (!is_outage(error.code) || interrupted()) return false;
-        outage->begin(phase, error);
+        const Duration patience = client->options().timeout;
+        if (!is_doubtful(asking, error.code, patience) || outage->doubted_for(patience)) {
+            outage->begin(asking.phase, error);
+        }
         return true;
     }
 
@@ -78,6 +98,15 @@ struct OutageAnswers {
     }
 
   private:
+    // A caller who waits for less than the store's timeout, and a call that ends much later than it
+    // should, because this process stood still, do not say that the store is away.
+    static bool is_doubtful(const Asking& asking, ErrorCode code, Duration patience) {
+        if (code != ErrorCode::deadline && code != ErrorCode::outcome_unknown) return false;
+        const Duration wanted = asking.timeout.value_or(patience);
+        return wanted < patience ||
+               std::chrono::steady_clock::now() - asking.at > wanted + kPunctual;
+    }
+
     const Rate& least() const { return *std::ranges::min_element(rates, {}, &Rate::burst); }
 
     Outcome above_limit(std::int64_t cost) const {
@@ -144,12 +173,13 @@ class PolicyBackend final : public WrappedBackend {
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                            std::string_view who, Timeout timeout) override {
         if (!is_decision(cost, take)) return backend_->decide(key, cost, take, who, timeout);
-        const std::uint64_t phase = answers_->outage->phase();
-        if (auto instead = answers_->decide_if_away(phase, channel({}), key, cost, take, who)) {
+        const OutageAnswers::Asking asking = begin(timeout);
+        if (auto instead =
+                answers_->decide_if_away(asking.phase, channel({}), key, cost, take, who)) {
             return std::move(*instead);
         }
         auto outcome = backend_->decide(key, cost, take, who, timeout);
-        if (outcome || !answers_->takes_over(phase, outcome.error())) return outcome;
+        if (!answers_->takes_over(asking, outcome)) return outcome;
         return answers_->decide(key, cost, take, who);
     }
 
@@ -157,11 +187,13 @@ class PolicyBackend final : public WrappedBackend {
                                            std::span<const std::int64_t> costs,
                                            std::span<const std::string_view> who,
                                            Timeout timeout) override {
-        const std::uint64_t phase = answers_->outage->phase();
-        if (Outage::is_away(phase)) return decide_many(phase, channel({}), keys, costs, who);
+        const OutageAnswers::Asking asking = begin(timeout);
+        if (Outage::is_away(asking.phase)) {
+            return decide_many(asking.phase, channel({}), keys, costs, who);
+        }
         auto outcomes = backend_->take_many(keys, costs, who, timeout);
         for (std::size_t i = 0; i < outcomes.size(); ++i) {
-            if (outcomes[i] || !answers_->takes_over(phase, outcomes[i].error())) continue;
+            if (!answers_->takes_over(asking, outcomes[i])) continue;
             outcomes[i] = answers_->decide(keys[i], costs[i], Take::all, who[i]);
         }
         return outcomes;
@@ -172,14 +204,15 @@ class PolicyBackend final : public WrappedBackend {
         if (!is_decision(cost, take)) {
             return backend_->decide_async(key, cost, take, who, call, std::move(done));
         }
-        const std::uint64_t phase = answers_->outage->phase();
-        if (auto instead = answers_->decide_if_away(phase, channel(call), key, cost, take, who)) {
+        const OutageAnswers::Asking asking = begin(call.timeout);
+        if (auto instead =
+                answers_->decide_if_away(asking.phase, channel(call), key, cost, take, who)) {
             return done(std::move(*instead));
         }
         backend_->decide_async(key, cost, take, who, call,
-                               [answers = answers_, phase, key, cost, take, who = std::string{who},
+                               [answers = answers_, asking, key, cost, take, who = std::string{who},
                                 done = std::move(done)](Result<Outcome> outcome) {
-                                   if (outcome || !answers->takes_over(phase, outcome.error())) {
+                                   if (!answers->takes_over(asking, outcome)) {
                                        return done(std::move(outcome));
                                    }
                                    done(answers->decide(key, cost, take, who));
@@ -189,9 +222,10 @@ class PolicyBackend final : public WrappedBackend {
     void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
                          std::span<const std::string_view> who, const AsyncCall& call,
                          Completion<std::vector<Result<Outcome>>> done) override {
-        const std::uint64_t phase = answers_->outage->phase();
-        if (Outage::is_away(phase))
-            return done(decide_many(phase, channel(call), keys, costs, who));
+        const OutageAnswers::Asking asking = begin(call.timeout);
+        if (Outage::is_away(asking.phase)) {
+            return done(decide_many(asking.phase, channel(call), keys, costs, who));
+        }
         struct Kept {
             std::vector<std::string> keys;
             std::vector<std::int64_t> costs;
@@ -199,13 +233,12 @@ class PolicyBackend final : public WrappedBackend {
         };
         const auto kept = std::make_shared<const Kept>(Kept{keys, costs, {who.begin(), who.end()}});
         backend_->take_many_async(std::move(keys), std::move(costs), who, call,
-                                  [answers = answers_, phase, kept, done = std::move(done)](
+                                  [answers = answers_, asking, kept, done = std::move(done)](
                                       Result<std::vector<Result<Outcome>>> found) {
                                       if (found) {
                                           for (std::size_t i = 0; i < found->size(); ++i) {
                                               Result<Outcome>& one = (*found)[i];
-                                              if (one || !answers->takes_over(phase, one.error()))
-                                                  continue;
+                                              if (!answers->takes_over(asking, one)) continue;
                                               one = answers->decide(kept->keys[i], kept->costs[i],
                                                                     Take::all, kept->who[i]);
                                           }
@@ -219,15 +252,15 @@ class PolicyBackend final : public WrappedBackend {
     // Called when each hit's limiter has a policy.
     void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
                       Completion<std::vector<Outcome>> done) override {
-        const std::uint64_t phase = answers_->outage->phase();
-        if (Outage::is_away(phase)) {
-            answers_->probe(phase, channel(call), hits.front().key);
+        const OutageAnswers::Asking asking = begin(call.timeout);
+        if (Outage::is_away(asking.phase)) {
+            answers_->probe(asking.phase, channel(call), hits.front().key);
             return done(decide_together(hits));
         }
         backend_->hit_together(hits, call,
-                               [answers = answers_, phase, hits,
+                               [answers = answers_, asking, hits,
                                 done = std::move(done)](Result<std::vector<Outcome>> outcomes) {
-                                   if (outcomes || !answers->takes_over(phase, outcomes.error())) {
+                                   if (!answers->takes_over(asking, outcomes)) {
                                        return done(std::move(outcomes));
                                    }
                                    done(decide_together(hits));
@@ -278,21 +311,23 @@ class PolicyBackend final : public WrappedBackend {
     }
 
   private:
+    OutageAnswers::Asking begin(Timeout timeout) const {
+        return {answers_->outage->phase(), timeout};
+    }
     // Starts a call that takes `cost`, unless the policy answers it.
     template <class Start>
     void ask(const std::string& key, std::int64_t cost, const AsyncCall& call,
              Completion<Outcome> done, const Start& start) {
-        const std::uint64_t phase = answers_->outage->phase();
+        const OutageAnswers::Asking asking = begin(call.timeout);
         // A probe is not waited for, although the call is.
         redis::Channel& asked = channel(call);
-        if (auto instead = answers_->decide_if_away(phase, asked, key, cost, Take::all, {})) {
+        if (auto instead =
+                answers_->decide_if_away(asking.phase, asked, key, cost, Take::all, {})) {
             return done(std::move(*instead));
         }
-        start([answers = answers_, phase, key, cost,
+        start([answers = answers_, asking, key, cost,
                done = std::move(done)](Result<Outcome> outcome) {
-            if (outcome || !answers->takes_over(phase, outcome.error())) {
-                return done(std::move(outcome));
-            }
+            if (!answers->takes_over(asking, outcome)) return done(std::move(outcome));
             done(answers->decide(key, cost, Take::all, {}));
         });
     }

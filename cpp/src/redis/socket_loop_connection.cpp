@@ -122,6 +122,8 @@ class SocketLoopConnection final : public LoopConnection {
         flush_asked_ = false;
         if (!usable()) return end();
         if (beside_ != nullptr) beside_->flush();
+        // If the loop was busy for long, some are late: they are not sent any more.
+        multiplexer_.expire(std::chrono::steady_clock::now(), kMostEnded);
         send();
         const std::size_t under_way = multiplexer_.unwaited();
         early_ = under_way < kFewestThirds

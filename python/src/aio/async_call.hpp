@@ -77,22 +77,25 @@ class Completer {
           convert_(std::move(convert)) {}
 
     void operator()(Result<T> result) const {
+        Mailbox* later = nullptr;
         if (call_state_.get() == starting) {
             *refused_ = !result.ok() && is_refusal(result.error().code);
-        } else if (mailbox_ != nullptr && !(in_connection_ && DeferredReleases::in_this_thread())) {
-            // A thread of the library, without the GIL. The loop runs this later.
-            mailbox_->post(
-                [call_state = call_state_, convert = convert_, owner = call_state_->take_owner(),
-                 kept = std::make_shared<Result<T>>(std::move(result))](LoopBinding* binding) {
-                    if (binding != nullptr) {
-                        finish(*binding, call_state, std::move(*kept), convert);
-                    } else {
-                        (void)call_state->take();  // The loop is gone, and who waited with it.
-                    }
-                });
-            return;
+            if (!*refused_ && binding_->owes_turn()) later = binding_->mailbox().get();
+        } else if (!(in_connection_ && DeferredReleases::in_this_thread())) {
+            // A thread of the library, without the GIL.
+            later = mailbox_.get();
         }
-        finish(*binding_, call_state_, std::move(result), convert_);
+        if (later == nullptr) return finish(*binding_, call_state_, std::move(result), convert_);
+        // The loop runs this later.
+        later->post([call_state = call_state_, convert = convert_,
+                     owner = call_state_->take_owner(),
+                     kept = std::make_shared<Result<T>>(std::move(result))](LoopBinding* binding) {
+            if (binding != nullptr) {
+                finish(*binding, call_state, std::move(*kept), convert);
+            } else {
+                (void)call_state->take();  // The loop is gone, and who waited with it.
+            }
+        });
     }
 
   private:

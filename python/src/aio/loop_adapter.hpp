@@ -70,6 +70,7 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     static constexpr std::size_t kMaxSteps = 1024;
     /// Replies that are polled for before the loop has its turn: at most about a millisecond.
     static constexpr int kMaxSpins = 16;
+    static constexpr std::uint32_t kAtOnce = 32;
 
     static std::shared_ptr<LoopBinding> make(LoopBindings& all, const py::object& loop,
                                              std::shared_ptr<redis::Client> client);
@@ -99,6 +100,11 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     const std::shared_ptr<DeferredReleases>& deferred_releases() const {
         return deferred_releases_;
     }
+
+    /// Whether a call that was answered without a question must end in the loop's next turn: one of
+    /// kAtOnce. Awaiting the others does not yield, and a task that makes nothing but such calls would
+    /// keep the loop from everybody else, from the replies of the server too.
+    bool owes_turn() { return ++answered_at_once_ % kAtOnce == 0; }
 
     /// A call has ended; its Pending (null if the call was cancelled) is done.
     void ended(py::object pending);
@@ -169,6 +175,7 @@ class LoopBinding final : public redis::LoopHost, public std::enable_shared_from
     // polls. Null and -1 if it does not show that.
     py::object ready_queue_;
     int poll_descriptor_{-1};
+    std::uint32_t answered_at_once_{0};
     bool in_turn_{false};
     bool steps_{true};     // Tasks are resumed in place; not in a loop's debug mode.
     bool deaf_{false};     // The loop must not be asked for anything any more.

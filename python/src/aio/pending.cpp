@@ -116,7 +116,8 @@ void Pending::call_waiters() {
             call_soon(loop, PyTuple_GET_ITEM(pair.ptr(), 0), kept, PyTuple_GET_ITEM(pair.ptr(), 1));
         }
     } catch (py::error_already_set&) {
-        // The loop is closed: nobody waits any more.
+        // The loop is closed: nobody waits any more. Who did would have asked what it failed with.
+        unseen_error = false;
     }
 }
 

@@ -274,9 +274,14 @@ class BoundLimiter final : public Bound<Limiter> {
     void warn_if_untracked(const Decision& decision) {
         if (decision.reason != Reason::untracked || *warned_) return;
         *warned_ = true;
-        const std::string text = store.name() +
-                                 " is full: new keys are admitted and not limited. Raise max_keys, "
-                                 "or refuse them with when_full='refuse'";
+        const std::string text =
+            core->options().on_error == OutagePolicy::local
+                ? store.name() +
+                      " is away, and on_error='local' counts as many keys as it can: other keys "
+                      "are admitted and not limited"
+                : store.name() +
+                      " is full: new keys are admitted and not limited. Raise max_keys, or refuse "
+                      "them with when_full='refuse'";
         if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw py::error_already_set();
     }
 
