@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
+from hotcount._limit import FOLLOWS, leave_alone
 from hotcount._types import Seconds
 from hotcount.aio.limiter import Limiter
+from hotcount.errors import HotcountError
 from hotcount.joint_hits import Answer, Hits, Taken, group_hits, merge_decisions, to_give_back
 from hotcount.rate import Rates
 from hotcount.results import Decision
@@ -16,8 +18,8 @@ async def hit_all(
 ) -> Decision:
     """As hotcount.hit_all, to be awaited.
 
-    It starts when it is awaited. Cancelled between two stores, it gives back what was taken; during
-    a step, the hits of that store may have been taken.
+    It starts when it is awaited. If it is cancelled between two stores, it gives back what was
+    taken, and does not wait for that; during a step, the hits of that store may have been taken.
     """
     groups = group_hits(hits, Limiter, rate)
     answers: list[Answer] = []
@@ -26,12 +28,26 @@ async def hit_all(
             answers.append(await group[0][0]._hit_all(group, timeout=timeout))
             if not answers[-1][0]:
                 break
-    except BaseException:
+    except Exception:
         await _give_back(to_give_back(groups, answers), timeout)
+        raise
+    except BaseException:
+        # anyio cancels whatever is awaited after a cancellation too, so nothing is.
+        _leave_back(to_give_back(groups, answers))
         raise
     if not answers[-1][0]:
         await _give_back(to_give_back(groups, answers), timeout)
     return merge_decisions(answers)
+
+
+def _leave_back(taken: list[Taken[Limiter]]) -> None:
+    """Has what was taken given back, and waits for nothing."""
+    for (limiter, key, cost, rate), by in taken:
+        with suppress(HotcountError):
+            if by == "local":
+                limiter._refund_local(key, cost, rate=rate)
+            else:
+                leave_alone(limiter.refund(key, cost, rate=rate, timeout=FOLLOWS))
 
 
 async def _give_back(taken: list[Taken[Limiter]], timeout: Seconds | None) -> None:

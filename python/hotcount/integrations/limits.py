@@ -13,17 +13,22 @@ processes together and on the store's clock. A hit is one step of the store in o
 every key has an expiry from its first hit on. Differences to the storages of `limits`: a moving
 window takes limits up to 100,000; the windows of sliding-window-counter begin at multiples of their
 length; storages of `hotcount+memory://` share nothing, and `hotcount+memory://NAME` is
-one of the process.
+one of the process. moving-window and sliding-window-counter take periods of up to 366 days. While
+the store is away, one call a second of a storage asks it and waits for its timeout; the others fail
+at once with UnavailableError.
 
 Needs the extra `limits`.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import re
 import time
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, cast
 
 import limits.aio.storage
 import limits.limits
@@ -43,6 +48,7 @@ READY = 1024
 # nothing. Fewer for larger limits: the product is what the window's ticks are cut for.
 PARTS = 10**6
 MOST_PARTS = 10**9
+Call = TypeVar("Call", bound=Callable[..., Any])
 # Of the window before, how many hits and for how long; and of this one.
 Window = tuple[int, float, int, float]
 EMPTY: Window = (0, 0.0, 0, 0.0)
@@ -68,7 +74,10 @@ Algorithm = Literal["sliding_log", "sliding_window"]
 
 
 class _Ready:
-    """The counters and limiters of a storage, made when they are first needed."""
+    """The counters and limiters of a storage, made when they are first needed.
+
+    Threads share it: each step on a table is one that the interpreter does not interrupt.
+    """
 
     def __init__(self, store: Any, prefix: str, counter: Any, limiter: Any) -> None:
         self._store, self._prefix = store, prefix
@@ -78,11 +87,11 @@ class _Ready:
 
     def counter(self, expiry: int = 1) -> Any:
         """All share their keys: the expiry is that of keys which an add makes."""
-        if len(self._counters) > READY:
-            self._counters.clear()
-        if expiry not in self._counters:
-            self._counters[expiry] = self._counter(self._store, self._prefix, expiry)
-        return self._counters[expiry]
+        if (counter := self._counters.get(expiry)) is None:
+            if len(self._counters) > READY:
+                self._counters.clear()
+            counter = self._counters[expiry] = self._counter(self._store, self._prefix, expiry)
+        return counter
 
     def moving_window(self, limit: int, expiry: int) -> Any:
         return self._limiter_of("sliding_log", limit, expiry)
@@ -94,7 +103,7 @@ class _Ready:
         """Those that may have a state of the key: of the rate that it names, and those in use."""
         if (rate := _rate_of(key)) and 1 <= rate[0] <= 100_000:
             self.moving_window(*rate)
-        return [one for (kind, *_), one in self._limiters.items() if kind == "sliding_log"]
+        return [one for (kind, *_), one in self._limiters.copy().items() if kind == "sliding_log"]
 
     def sliding_windows_of(self, key: str, expiry: int) -> list[tuple[int, Any]]:
         """With their limits: that of the key's rate; if it names none, those of this expiry."""
@@ -102,24 +111,24 @@ class _Ready:
             return [(rate[0], self.sliding_window(*rate))]
         return [
             (limit, one)
-            for (kind, limit, period), one in self._limiters.items()
+            for (kind, limit, period), one in self._limiters.copy().items()
             if kind == "sliding_window" and period == expiry
         ]
 
     def _limiter_of(self, algorithm: Algorithm, limit: int, expiry: int) -> Any:
-        if len(self._limiters) > READY:
-            self._limiters.clear()
         rate = (algorithm, limit, expiry)
-        if rate not in self._limiters:
+        if (limiter := self._limiters.get(rate)) is None:
+            if len(self._limiters) > READY:
+                self._limiters.clear()
             parts = _parts(limit) if algorithm == "sliding_window" else 1
             most = limit * parts + parts - 1
-            self._limiters[rate] = self._limiter(
+            limiter = self._limiters[rate] = self._limiter(
                 self._store,
                 hotcount.Rate(most, expiry, most),
                 algorithm=algorithm,
                 name=self._prefix,
             )
-        return self._limiters[rate]
+        return limiter
 
     def patterns(self) -> list[str]:
         """For SCAN: the keys of counters and of limiters."""
@@ -161,6 +170,65 @@ def _url(uri: str | None) -> str:
     return text.removeprefix("hotcount+")
 
 
+# What says that the store is away.
+AWAY = (
+    hotcount.UnavailableError,
+    hotcount.DeadlineError,
+    hotcount.OutcomeUnknownError,
+    hotcount.CapacityError,
+)
+# For so long others are told what a call has found, and do not ask themselves.
+ASK_AGAIN = 1.0
+
+
+class _Outage:
+    """The last failure of a storage's store. Only one call a second waits for a store that is away.
+
+    Other libraries call a storage again and again while it fails, and their users wait each time.
+    """
+
+    def __init__(self) -> None:
+        self._error: hotcount.HotcountError | None = None
+        self._ask_at = 0.0
+
+    def __enter__(self) -> None:
+        if self._error is None:
+            return
+        now = time.monotonic()
+        if now < self._ask_at:
+            raise hotcount.UnavailableError(
+                f"{self._error.server} is away: less than a second ago a call of this storage "
+                f"ended with {type(self._error).__name__}; nothing was applied"
+            )
+        self._ask_at = now + ASK_AGAIN
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, AWAY):
+            self._ask_at = time.monotonic() + ASK_AGAIN
+            self._error = error
+        elif error is None:
+            self._error = None
+
+
+def _at_once(method: Call) -> Call:
+    """For a storage's method: it fails at once while the store is known to be away."""
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def awaited(self: _Opened, *args: Any, **kwargs: Any) -> Any:
+            with self._outage:
+                return await method(self, *args, **kwargs)
+
+        return cast(Call, awaited)
+
+    @functools.wraps(method)
+    def waiting(self: _Opened, *args: Any, **kwargs: Any) -> Any:
+        with self._outage:
+            return method(self, *args, **kwargs)
+
+    return cast(Call, waiting)
+
+
 class _Opened:
     """What the two storages have alike."""
 
@@ -183,6 +251,7 @@ class _Opened:
         of = self._surface
         self.store = of.connect_store(self._url, **self._options)
         self._ready = _Ready(self.store, self.key_prefix, of.Counter, of.Limiter)
+        self._outage = _Outage()
 
     def _reset_memory(self) -> int:
         keys = _keys_to_drop(self._url, self.store)
@@ -212,14 +281,17 @@ class HotcountStorage(
     STORAGE_SCHEME = [f"hotcount+{url}" for url in URLS]  # noqa: RUF012
     _surface = hotcount
 
+    @_at_once
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Adds to the key's window, which begins with its first hit; the hits in it."""
         return int(self._ready.counter(expiry).add(_fit(key), amount))
 
+    @_at_once
     def get(self, key: str) -> int:
         """The hits in the key's fixed window."""
         return int(self._ready.counter().get(_fit(key)))
 
+    @_at_once
     def get_expiry(self, key: str) -> float:
         """When the key's fixed window ends, in seconds since the epoch; now if there is none."""
         return time.time() + (self._ready.counter().ttl(_fit(key)) or 0.0)
@@ -250,18 +322,21 @@ class HotcountStorage(
                     break
         return deleted
 
+    @_at_once
     def clear(self, key: str) -> None:
         """Forgets the key, of fixed and moving windows."""
         self._ready.counter().reset(_fit(key))
         for limiter in self._ready.moving_windows_of(key):
             limiter.reset(_fit(key))
 
+    @_at_once
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes amount from the moving window, or nothing."""
         if amount == 0:
             return True
         return bool(self._ready.moving_window(limit, expiry).hit(_fit(key), amount))
 
+    @_at_once
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """When the oldest hit of the moving window was made, and how many hits it has."""
         limiter = self._ready.moving_window(limit, expiry)
@@ -273,6 +348,7 @@ class HotcountStorage(
             seen = limiter.test(_fit(key), seen.remaining + 1)
         return _start_of(seen.retry_after, expiry), limit - seen.remaining
 
+    @_at_once
     def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
     ) -> bool:
@@ -282,6 +358,7 @@ class HotcountStorage(
         cost = amount * _parts(limit)
         return bool(self._ready.sliding_window(limit, expiry).hit(_fit(key), cost))
 
+    @_at_once
     def get_sliding_window(self, key: str, expiry: int) -> Window:
         """What the sliding window holds: no hits before, for 0 seconds; all hits; and for how long.
 
@@ -297,6 +374,7 @@ class HotcountStorage(
             found = max(found, _window_of(seen, limit, expiry), key=_held)
         return found
 
+    @_at_once
     def clear_sliding_window(self, key: str, expiry: int) -> None:
         """Forgets the key's sliding window."""
         for _, limiter in self._ready.sliding_windows_of(key, expiry):
@@ -315,12 +393,15 @@ class AsyncHotcountStorage(
     STORAGE_SCHEME = [f"async+hotcount+{url}" for url in URLS]  # noqa: RUF012
     _surface = aio
 
+    @_at_once
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         return int(await self._ready.counter(expiry).add(_fit(key), amount))
 
+    @_at_once
     async def get(self, key: str) -> int:
         return int(await self._ready.counter().get(_fit(key)))
 
+    @_at_once
     async def get_expiry(self, key: str) -> float:
         return time.time() + (await self._ready.counter().ttl(_fit(key)) or 0.0)
 
@@ -346,16 +427,19 @@ class AsyncHotcountStorage(
                     break
         return deleted
 
+    @_at_once
     async def clear(self, key: str) -> None:
         await self._ready.counter().reset(_fit(key))
         for limiter in self._ready.moving_windows_of(key):
             await limiter.reset(_fit(key))
 
+    @_at_once
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         if amount == 0:
             return True
         return bool(await self._ready.moving_window(limit, expiry).hit(_fit(key), amount))
 
+    @_at_once
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         limiter = self._ready.moving_window(limit, expiry)
         seen = await limiter.peek(_fit(key))
@@ -365,6 +449,7 @@ class AsyncHotcountStorage(
             seen = await limiter.test(_fit(key), seen.remaining + 1)
         return _start_of(seen.retry_after, expiry), limit - seen.remaining
 
+    @_at_once
     async def acquire_sliding_window_entry(
         self, key: str, limit: int, expiry: int, amount: int = 1
     ) -> bool:
@@ -373,6 +458,7 @@ class AsyncHotcountStorage(
         cost = amount * _parts(limit)
         return bool(await self._ready.sliding_window(limit, expiry).hit(_fit(key), cost))
 
+    @_at_once
     async def get_sliding_window(self, key: str, expiry: int) -> Window:
         found = EMPTY
         for limit, limiter in self._ready.sliding_windows_of(key, expiry):
@@ -382,6 +468,7 @@ class AsyncHotcountStorage(
             found = max(found, _window_of(seen, limit, expiry), key=_held)
         return found
 
+    @_at_once
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
         for _, limiter in self._ready.sliding_windows_of(key, expiry):
             await limiter.reset(_fit(key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import signal
 import time
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import hotcount
 import pytest
 from hotcount import aio
@@ -275,3 +277,53 @@ def test_what_many_cancelled_calls_held_in_waiting_threads_is_let_go_of(
     asyncio.run(main())
     admin = hotcount.Redis(own_redis.url)
     eventually(lambda: b"name=left" not in admin.execute("CLIENT", "LIST"))
+
+
+def test_a_call_whose_waiters_went_with_the_loop_is_not_complained_about(
+    own_redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Any] = []
+    store = aio.Redis(own_redis.url)
+    counter = aio.Counter(store)
+
+    async def leave() -> None:
+        await counter.add("k")
+        async with stopped(own_redis):
+            calls.append(counter.add("k"))
+            calls[0].add_done_callback(lambda call: call.exception())
+            await asyncio.sleep(0.01)
+            asyncio.get_running_loop().stop()
+
+    async def come() -> None:
+        await store.ping()
+
+    loop = asyncio.new_event_loop()
+    leaving = loop.create_task(leave())
+    loop.run_forever()
+    loop.close()
+    # The next loop finds the first one closed.
+    asyncio.run(come())
+    assert calls[0].done()
+    calls.clear()
+    del leaving
+    gc.collect()
+    assert caplog.messages == []
+
+
+def test_hits_that_anyio_cancels_between_two_stores_are_given_back(
+    own_redis: RedisServer, redis_server: RedisServer
+) -> None:
+    async def main() -> int:
+        async with aio.Redis(redis_server.url) as here, aio.Redis(own_redis.url) as there:
+            first = aio.Limiter(here, "9/day", name="anyio")
+            second = aio.Limiter(there, "9/day")
+            await second.hit("k")
+            async with stopped(own_redis):
+                with anyio.move_on_after(0.05):
+                    await aio.hit_all([(first, "k"), (second, "k")])
+                async with asyncio.timeout(20):
+                    while (await first.peek("k")).remaining < 9:
+                        await asyncio.sleep(0.01)
+            return int((await first.peek("k")).remaining)
+
+    assert asyncio.run(main()) == 9

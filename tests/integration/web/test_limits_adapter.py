@@ -276,3 +276,50 @@ def test_a_flask_app_falls_back_while_redis_is_paused(own_redis: RedisServer) ->
     own_redis.send_signal(signal.SIGSTOP)
     assert [client.get("/").status_code for _ in range(2)] == [200, 429]
     own_redis.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("kind", ["", "async+"])
+def test_a_store_that_is_away_stalls_one_call_a_second(kind: str, own_redis: RedisServer) -> None:
+    storage = made(f"{kind}hotcount+{own_redis.url}", timeout=0.3)
+
+    loop = asyncio.new_event_loop()
+
+    async def awaited(key: str) -> Any:
+        return await storage.incr(key, 1000)
+
+    def incr(key: str) -> int:
+        return int(loop.run_until_complete(awaited(key)) if kind else storage.incr(key, 1000))
+
+    assert incr("k") == 1
+    own_redis.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises((hotcount.DeadlineError, hotcount.OutcomeUnknownError)):
+            incr("k")
+        for _ in range(5):
+            with pytest.raises(hotcount.UnavailableError, match="less than a second ago"):
+                incr("other")
+    finally:
+        own_redis.send_signal(signal.SIGCONT)
+    failed_at = time.monotonic()
+    while True:
+        try:
+            assert incr("other") == 1
+            break
+        except hotcount.UnavailableError:
+            assert time.monotonic() < failed_at + 20
+            time.sleep(0.05)
+    assert incr("other") == 2
+    loop.close()
+
+
+def test_threads_that_use_many_rates_and_clear_keys_do_not_meet() -> None:
+    storage = made("hotcount+memory://")
+
+    def work(index: int) -> None:
+        for i in range(400):
+            storage.acquire_entry("k", 1 + i, 60 + index)
+            storage.incr("k", 1 + (7 * i + index) % 2000)
+            if i % 20 == 0:
+                storage.clear("k")
+
+    together(work, 8)
