@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -64,14 +66,17 @@ nlohmann::json json_of(const std::optional<Interval>& interval) {
 
 nlohmann::json json_of(const std::optional<ScaleLaw>& law) {
     if (!law) return nullptr;
-    return {{"lambda_per_s", law->fit.lambda},
-            {"sigma", law->fit.sigma},
-            {"sigma_interval", json_of(law->sigma)},
-            {"kappa", law->fit.kappa},
-            {"kappa_interval", json_of(law->kappa)},
-            {"peak_callers",
-             law->peak_callers ? nlohmann::json(*law->peak_callers) : nlohmann::json(nullptr)},
-            {"peak_interval", json_of(law->peak)}};
+    return {
+        {"lambda_per_s", law->fit.lambda},
+        {"sigma", law->fit.sigma},
+        {"sigma_interval", json_of(law->sigma)},
+        {"kappa", law->fit.kappa},
+        {"kappa_interval", json_of(law->kappa)},
+        {"peak_callers",
+         law->peak_callers ? nlohmann::json(*law->peak_callers) : nlohmann::json(nullptr)},
+        {"peak_interval", json_of(law->peak)},
+        {"no_peak_because", law->no_peak_because.empty() ? nlohmann::json(nullptr)
+                                                         : nlohmann::json(law->no_peak_because)}};
 }
 
 std::string with_interval(double value, const std::optional<Interval>& interval) {
@@ -80,49 +85,88 @@ std::string with_interval(double value, const std::optional<Interval>& interval)
                        three_digits(interval->high));
 }
 
+/// So far outside of what was measured a law may lie that leaves most of a machine out.
+constexpr double kMargin = 1.05;
+
+/// What each number of callers did in these rounds.
+std::map<double, std::vector<double>> rates_of(const ScaleRounds& rounds,
+                                               std::span<const std::size_t> drawn) {
+    std::map<double, std::vector<double>> rates;
+    for (const std::size_t round : drawn) {
+        for (const ScalePoint& point : rounds[round]) rates[point.callers].push_back(point.per_s);
+    }
+    return rates;
+}
+
+std::optional<UslFit> fit_medians(const ScaleRounds& rounds, std::span<const std::size_t> drawn) {
+    std::vector<ScalePoint> points;
+    for (const auto& [callers, rates] : rates_of(rounds, drawn)) {
+        points.push_back({callers, median(rates)});
+    }
+    return fit_usl(points);
+}
+
+/// Where the law says what no round did; empty: nowhere.
+std::string misfit(const UslFit& fit, const std::map<double, std::vector<double>>& measured) {
+    for (const auto& [callers, rates] : measured) {
+        const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
+        const double law = fit.per_s(callers);
+        if (law >= *least / kMargin && law <= *most * kMargin) continue;
+        return fmt::format(
+            "the law does not fit these rounds: with {} callers it says {}/s, they made {} to {}",
+            callers, three_digits(law), three_digits(*least), three_digits(*most));
+    }
+    return {};
+}
+
 std::string law_text(const ScaleResult& result, std::uint32_t most) {
     if (!result.law) return "  no law: it takes three numbers of callers that all did something\n";
     const ScaleLaw& law = *result.law;
-    std::string peak = fmt::format("beyond {} callers, if there is one", kExtrapolation * most);
-    if (law.peak_callers) {
-        peak = fmt::format("at {} callers: {}/s", with_interval(*law.peak_callers, law.peak),
+    std::string peak =
+        fmt::format("peak beyond {} callers, if there is one", kExtrapolation * most);
+    if (!law.no_peak_because.empty()) {
+        peak = "no peak: " + law.no_peak_because;
+    } else if (law.peak_callers) {
+        peak = fmt::format("peak at {} callers: {}/s", with_interval(*law.peak_callers, law.peak),
                            three_digits(law.fit.per_s(*law.peak_callers)));
     }
     return fmt::format(
         "  sigma {}: the share of the work that waits for one place\n"
         "  kappa {}: what each pair of callers costs each other\n"
-        "  peak {}\n",
+        "  {}\n",
         with_interval(law.fit.sigma, law.sigma), with_interval(law.fit.kappa, law.kappa), peak);
 }
 
 }  // namespace
 
 std::optional<ScaleLaw> fit_law(const ScaleRounds& rounds, std::uint64_t seed) {
-    std::vector<ScalePoint> points;
-    for (const auto& round : rounds) points.insert(points.end(), round.begin(), round.end());
-    const auto fit = fit_usl(points);
+    std::vector<std::size_t> all(rounds.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    const auto fit = fit_medians(rounds, all);
     if (!fit) return std::nullopt;
     ScaleLaw law;
     law.fit = *fit;
-    double most = 0;
-    for (const ScalePoint& point : points) most = std::max(most, point.callers);
+    const auto measured = rates_of(rounds, all);
+    const double most = measured.rbegin()->first;
     const auto interval = [&](const auto& figure) {
         return bootstrap(rounds.size(), seed, [&](std::span<const std::size_t> drawn) {
-            std::vector<ScalePoint> again;
-            for (const std::size_t round : drawn) {
-                again.insert(again.end(), rounds[round].begin(), rounds[round].end());
-            }
-            return figure(fit_usl(again).value_or(law.fit));
+            return figure(fit_medians(rounds, drawn).value_or(law.fit));
         });
     };
     law.sigma = interval([](const UslFit& one) { return one.sigma; });
     law.kappa = interval([](const UslFit& one) { return one.kappa; });
+    law.no_peak_because = misfit(law.fit, measured);
     const double furthest = kExtrapolation * most;
-    if (const auto peak = fit->peak(); peak && *peak <= furthest) {
-        law.peak_callers = peak;
-        law.peak = interval([](const UslFit& one) { return one.peak().value_or(INFINITY); });
-        if (law.peak && law.peak->high > furthest) law.peak.reset();
+    const auto peak = fit->peak();
+    if (!law.no_peak_because.empty() || !peak || *peak > furthest) return law;
+    law.peak = interval([](const UslFit& one) { return one.peak().value_or(INFINITY); });
+    if (law.peak && law.peak->high > furthest) {
+        law.peak.reset();
+        law.no_peak_because = fmt::format(
+            "these rounds do not say where it is; it may be beyond {} callers", furthest);
+        return law;
     }
+    law.peak_callers = peak;
     return law;
 }
 
@@ -234,12 +278,12 @@ std::string scale_text(const Scale& scale) {
                 service_ns.merge(trial.load.service_ns);
                 if (headroom == 0 || trial.headroom() < headroom) headroom = trial.headroom();
             }
-            std::sort(rates.begin(), rates.end());
-            const auto rate = [&](std::size_t index) {
-                return rates.empty() ? "-" : three_digits(rates[index]);
+            const Spread spread = spread_of(rates);
+            const auto rate = [&](double figure) {
+                return rates.empty() ? "-" : three_digits(figure);
             };
-            table.add({fmt::format("{}", scale.workers[at]), rate(rates.size() / 2), rate(0),
-                       rate(rates.size() - 1),
+            table.add({fmt::format("{}", scale.workers[at]), rate(spread.median), rate(spread.min),
+                       rate(spread.max),
                        result.law ? three_digits(result.law->fit.per_s(scale.workers[at])) : "-",
                        percentile_ms(service_ns, 0.99),
                        headroom > 0 ? three_digits(headroom) + " x" : "?"});

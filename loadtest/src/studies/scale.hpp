@@ -27,13 +27,15 @@ struct ScaleLaw {
     UslFit fit{};
     std::optional<Interval> sigma{};  ///< None for fewer than kLeastRounds rounds.
     std::optional<Interval> kappa{};
-    std::optional<Interval> peak{};  ///< None as well if some resamples have no peak.
-    /// The number of callers with the highest throughput; none if there is none, or beyond what may
-    /// be said.
+    std::optional<Interval> peak{};  ///< As the two above, and none without a peak.
+    /// The number of callers with the highest throughput; none if there is none or it is beyond what
+    /// may be said, if the law does not fit, or if some resamples have no peak.
     std::optional<double> peak_callers{};
+    /// Why nothing is said of a peak, for people; empty: it is, or the law has none within reach.
+    std::string no_peak_because{};
 };
 
-/// None if no law can be fitted: fewer than three numbers of callers, or one that did nothing. A pure
+/// The law of the medians. None if no law can be fitted: fewer than three numbers of callers, or one that did nothing. A pure
 /// function.
 std::optional<ScaleLaw> fit_law(const ScaleRounds& rounds, std::uint64_t seed);
 

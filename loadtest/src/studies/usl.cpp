@@ -1,68 +1,92 @@
 #include "usl.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <set>
-#include <utility>
+#include <vector>
 
 namespace hotcount::loadtest {
 namespace {
 
-// n / X(n) = a + b (n - 1) + c n (n - 1) with a = 1/lambda, b = sigma/lambda, c = kappa/lambda.
-// Divided by the measured n / X, so that each point counts by its relative error.
-using Row = std::array<double, 3>;
+// The errors are those of the logarithms: twice as much and half as much weigh the same. A measured
+// rate divided by the law's would be 0 at least, whatever the law is, and could be any number above 1:
+// its least squares follow the fastest points.
+//
+//   e = log(X / n) + log(1 + sigma (n - 1) + kappa n (n - 1)) - log lambda
+//
+// log lambda is the mean of the first two terms, so two members are left to look for.
+using Pair = std::array<double, 2>;  // sigma, kappa
 
-Row row_of(const ScalePoint& point) {
-    const double n = point.callers;
-    const double weight = point.per_s / n;
-    return {weight, weight * (n - 1), weight * n * (n - 1)};
+constexpr double kMostSigma = 1;
+constexpr int kMostSteps = 200;
+
+/// What sigma and kappa are multiplied with.
+Pair factors_of(const ScalePoint& point) {
+    return {point.callers - 1, point.callers * (point.callers - 1)};
 }
 
-/// Least squares of rows * x = 1 for the members of x that `free` names; the others are 0. None if
-/// the points do not determine them.
-std::optional<Row> solve(std::span<const ScalePoint> points, const std::array<bool, 3>& free) {
-    std::array<std::array<double, 4>, 3> system{};
-    for (std::size_t i = 0; i < 3; ++i) {
-        if (!free[i]) system[i][i] = 1;
-    }
+struct Errors {
+    double log_lambda{0};
+    double squared{0};
+    Pair slope{};                 ///< Half of what the squared error changes by, along each member.
+    std::array<Pair, 2> curve{};  ///< Its second derivative, near enough.
+};
+
+Errors errors_of(std::span<const ScalePoint> points, const Pair& x) {
+    std::vector<double> logs;
+    std::vector<Pair> slopes;
+    double log_sum = 0;
+    Pair slope_sum{};
     for (const ScalePoint& point : points) {
-        const Row row = row_of(point);
-        for (std::size_t i = 0; i < 3; ++i) {
-            if (!free[i]) continue;
-            for (std::size_t j = 0; j < 3; ++j) {
-                if (free[j]) system[i][j] += row[i] * row[j];
+        const Pair factors = factors_of(point);
+        const double wait = 1 + x[0] * factors[0] + x[1] * factors[1];
+        logs.push_back(std::log(point.per_s / point.callers * wait));
+        slopes.push_back({factors[0] / wait, factors[1] / wait});
+        log_sum += logs.back();
+        for (std::size_t i = 0; i < 2; ++i) slope_sum[i] += slopes.back()[i];
+    }
+    const auto count = static_cast<double>(points.size());
+    Errors errors;
+    errors.log_lambda = log_sum / count;
+    for (std::size_t point = 0; point < points.size(); ++point) {
+        const double error = logs[point] - errors.log_lambda;
+        errors.squared += error * error;
+        for (std::size_t i = 0; i < 2; ++i) {
+            const double along = slopes[point][i] - slope_sum[i] / count;
+            errors.slope[i] += error * along;
+            for (std::size_t j = 0; j < 2; ++j) {
+                errors.curve[i][j] += along * (slopes[point][j] - slope_sum[j] / count);
             }
-            system[i][3] += row[i];
         }
     }
-    for (std::size_t pivot = 0; pivot < 3; ++pivot) {
-        std::size_t best = pivot;
-        for (std::size_t i = pivot + 1; i < 3; ++i) {
-            if (std::abs(system[i][pivot]) > std::abs(system[best][pivot])) best = i;
-        }
-        std::swap(system[pivot], system[best]);
-        if (std::abs(system[pivot][pivot]) < 1e-12) return std::nullopt;
-        for (std::size_t i = 0; i < 3; ++i) {
-            if (i == pivot) continue;
-            const double factor = system[i][pivot] / system[pivot][pivot];
-            for (std::size_t j = pivot; j < 4; ++j) system[i][j] -= factor * system[pivot][j];
-        }
-    }
-    Row x{};
-    for (std::size_t i = 0; i < 3; ++i) x[i] = system[i][3] / system[i][i];
-    return x;
+    return errors;
 }
 
-double squared_error(std::span<const ScalePoint> points, const Row& x) {
-    double sum = 0;
-    for (const ScalePoint& point : points) {
-        const Row row = row_of(point);
-        const double error = row[0] * x[0] + row[1] * x[1] + row[2] * x[2] - 1;
-        sum += error * error;
+/// At a bound, and better beyond it.
+bool is_held(double value, double slope, double most) {
+    return (value <= 0 && slope >= 0) || (value >= most && slope <= 0);
+}
+
+/// One step of Levenberg and Marquardt, within the bounds.
+Pair stepped(const Pair& x, const Errors& errors, double damping) {
+    constexpr Pair kMost = {kMostSigma, std::numeric_limits<double>::infinity()};
+    std::array<Pair, 2> curve = errors.curve;
+    Pair slope = errors.slope;
+    for (std::size_t i = 0; i < 2; ++i) {
+        curve[i][i] *= 1 + damping;
+        if (!is_held(x[i], slope[i], kMost[i])) continue;
+        curve[i][i] = 1;
+        curve[0][1] = curve[1][0] = 0;
+        slope[i] = 0;
     }
-    return sum;
+    const double determinant = curve[0][0] * curve[1][1] - curve[0][1] * curve[1][0];
+    if (determinant <= 0) return x;
+    const Pair step = {(curve[1][1] * slope[0] - curve[0][1] * slope[1]) / determinant,
+                       (curve[0][0] * slope[1] - curve[1][0] * slope[0]) / determinant};
+    return {std::clamp(x[0] - step[0], 0.0, kMost[0]), std::clamp(x[1] - step[1], 0.0, kMost[1])};
 }
 
 }  // namespace
@@ -84,20 +108,21 @@ std::optional<UslFit> fit_usl(std::span<const ScalePoint> points) {
         callers.insert(point.callers);
     }
     if (callers.size() < 3) return std::nullopt;
-    // With a bound of 0 on two of three members, the best is the best of these.
-    constexpr std::array<std::array<bool, 3>, 4> kFree = {
-        {{true, true, true}, {true, true, false}, {true, false, true}, {true, false, false}}};
-    std::optional<UslFit> fit;
-    double least = std::numeric_limits<double>::infinity();
-    for (const auto& free : kFree) {
-        const auto x = solve(points, free);
-        if (!x || (*x)[0] <= 0 || (*x)[1] < 0 || (*x)[2] < 0) continue;
-        const double error = squared_error(points, *x);
-        if (error >= least) continue;
-        least = error;
-        fit = UslFit{1 / (*x)[0], (*x)[1] / (*x)[0], (*x)[2] / (*x)[0]};
+    Pair x = {0.1, 0.001};
+    Errors errors = errors_of(points, x);
+    double damping = 1e-3;
+    for (int step = 0; step < kMostSteps && damping < 1e9; ++step) {
+        const Pair next = stepped(x, errors, damping);
+        const Errors there = errors_of(points, next);
+        if (there.squared < errors.squared) {
+            x = next;
+            errors = there;
+            damping = std::max(damping / 10, 1e-12);
+        } else {
+            damping *= 10;
+        }
     }
-    return fit;
+    return UslFit{std::exp(errors.log_lambda), x[0], x[1]};
 }
 
 }  // namespace hotcount::loadtest

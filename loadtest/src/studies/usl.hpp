@@ -30,8 +30,8 @@ struct UslFit {
     std::optional<double> peak() const;
 };
 
-/// Least squares of the relative errors, with sigma and kappa not below 0. None for fewer than three
-/// different numbers of callers, or if a point has no throughput.
+/// Least squares of the logarithms, with sigma from 0 to 1 and kappa not below 0. None for fewer than
+/// three different numbers of callers, or if a point has no throughput.
 std::optional<UslFit> fit_usl(std::span<const ScalePoint> points);
 
 /// By round, what each number of callers did.

@@ -24,6 +24,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 /// Carried, with a hundred answers of 1 to 100 ms.
 TrialResult carried() {
@@ -303,6 +304,92 @@ TEST(FitLaw, HasIntervalsAroundWhatMadeTheRounds) {
     ASSERT_TRUE(law->peak_callers);
     EXPECT_NEAR(*law->peak_callers, *made.peak(), 0.5);
     EXPECT_EQ(fit_law(rounds, 1)->peak, law->peak);
+}
+
+/// Measured on a machine that was busy with other things: medians of 490, 420, 883 and 1,590.
+ScaleRounds of_a_busy_machine() {
+    const std::vector<double> callers = {1, 2, 4, 8};
+    const std::vector<std::vector<double>> rates = {
+        {197, 233, 197, 507},  {320, 300, 500, 1200},  {480, 400, 850, 1570},
+        {500, 440, 916, 1610}, {900, 700, 1500, 2000}, {3240, 1080, 1830, 2290}};
+    ScaleRounds rounds(rates.size());
+    for (std::size_t round = 0; round < rates.size(); ++round) {
+        for (std::size_t at = 0; at < callers.size(); ++at) {
+            rounds[round].push_back({callers[at], rates[round][at]});
+        }
+    }
+    return rounds;
+}
+
+TEST(FitLaw, DoesNotFollowTheFastestRound) {
+    const auto law = fit_law(of_a_busy_machine(), 1);
+    ASSERT_TRUE(law);
+    EXPECT_LT(law->fit.sigma, 0.5);
+    EXPECT_LT(law->fit.per_s(1), 700) << "the median of one caller is 490";
+    EXPECT_GT(law->fit.per_s(8), law->fit.per_s(1)) << "eight callers make three times as much";
+    EXPECT_TRUE(!law->peak_callers || *law->peak_callers > 4);
+}
+
+TEST(FitLaw, StatesNoPeakWhereTheLawDoesNotFit) {
+    // Two callers make half of what one makes, and eight make three times as much: no law does that.
+    ScaleRounds rounds(6);
+    for (auto& round : rounds) {
+        round = {{1, 500}, {2, 250}, {4, 900}, {8, 1500}, {16, 300}};
+    }
+    const auto law = fit_law(rounds, 1);
+    ASSERT_TRUE(law);
+    EXPECT_FALSE(law->peak_callers);
+    EXPECT_FALSE(law->peak);
+    EXPECT_THAT(law->no_peak_because,
+                AllOf(HasSubstr("does not fit these rounds"), HasSubstr("they made")));
+    Scale scale;
+    scale.workers = {1, 2, 4, 8, 16};
+    ScaleResult& result = scale.results.emplace_back();
+    result.strategy = "naive";
+    result.law = law;
+    for (const ScalePoint& point : rounds[0]) {
+        TrialResult trial;
+        trial.settings.workers = static_cast<std::uint32_t>(point.callers);
+        trial.load.window_s = 1;
+        trial.load.tally.votes_ok = static_cast<std::uint64_t>(point.per_s);
+        result.trials.push_back({trial});
+    }
+    EXPECT_THAT(scale_text(scale), AllOf(HasSubstr("no peak: the law does not fit these rounds"),
+                                         Not(HasSubstr("peak at"))));
+    const nlohmann::json document = scale_document(scale, nlohmann::json::object());
+    EXPECT_TRUE(document["strategies"][0]["law"]["peak_callers"].is_null());
+}
+
+TEST(FitLaw, StatesNoPeakThatSomeResamplesDoNotHave) {
+    // A half of the rounds falls beyond four callers, the other half goes on rising.
+    const UslFit falls{1000, 0.02, 0.04};
+    const UslFit rises{1000, 0.02, 0};
+    ScaleRounds rounds(6);
+    for (std::size_t round = 0; round < rounds.size(); ++round) {
+        for (const double callers : {1.0, 2.0, 4.0, 8.0}) {
+            rounds[round].push_back({callers, (round % 2 == 0 ? falls : rises).per_s(callers)});
+        }
+    }
+    const auto law = fit_law(rounds, 1);
+    ASSERT_TRUE(law);
+    EXPECT_FALSE(law->peak_callers);
+    EXPECT_FALSE(law->peak);
+    EXPECT_THAT(law->no_peak_because, HasSubstr("do not say where it is"));
+}
+
+TEST_F(Studies, AScaleHasTrueMedians) {
+    Scale scale;
+    scale.workers = {1};
+    ScaleResult& result = scale.results.emplace_back();
+    result.strategy = "naive";
+    for (const std::uint64_t made : {100, 200, 400, 800}) {
+        TrialResult trial;
+        trial.load.window_s = 1;
+        trial.load.tally.votes_ok = made;
+        result.trials.resize(1);
+        result.trials[0].push_back(trial);
+    }
+    EXPECT_THAT(scale_text(scale), AllOf(HasSubstr(" 300 "), Not(HasSubstr(" 400 "))));
 }
 
 TEST(FitLaw, SaysNothingOfMoreThanTwiceTheCallersMeasured) {

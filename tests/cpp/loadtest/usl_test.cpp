@@ -41,6 +41,28 @@ TEST(Usl, NeverFitsANegativeShare) {
     EXPECT_EQ(fit->kappa, 0);
 }
 
+TEST(Usl, TwiceAsMuchAndHalfAsMuchWeighTheSame) {
+    // Each number of callers once slow and once fast, by the same factor.
+    const UslFit made{1000, 0.1, 0.001};
+    std::vector<ScalePoint> points;
+    for (const double n : {1.0, 2.0, 4.0, 8.0, 16.0}) {
+        points.push_back({n, made.per_s(n) * 5});
+        points.push_back({n, made.per_s(n) / 5});
+    }
+    const auto fit = fit_usl(points);
+    ASSERT_TRUE(fit);
+    EXPECT_NEAR(fit->lambda, made.lambda, 1e-3);
+    EXPECT_NEAR(fit->sigma, made.sigma, 1e-6);
+    EXPECT_NEAR(fit->kappa, made.kappa, 1e-7);
+}
+
+TEST(Usl, NoMoreThanAllOfTheWorkWaitsForOnePlace) {
+    const auto fit = fit_usl(std::vector<ScalePoint>{{1, 3000}, {2, 1000}, {4, 900}, {8, 900}});
+    ASSERT_TRUE(fit);
+    EXPECT_LE(fit->sigma, 1);
+    EXPECT_GE(fit->sigma, 0);
+}
+
 TEST(Usl, FitsNothingToTooFewPoints) {
     EXPECT_FALSE(fit_usl(std::vector<ScalePoint>{}));
     EXPECT_FALSE(fit_usl(std::vector<ScalePoint>{{1, 10}, {2, 20}, {2, 21}}));
