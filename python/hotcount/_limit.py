@@ -117,6 +117,7 @@ class _Chooser:
         self.is_async = False
         self._chosen = chosen
         self._names: tuple[str, ...] | None = None
+        self._others: str | None = None  # What the function calls its **kwargs.
         if not callable(chosen):
             if not isinstance(chosen, fits) or isinstance(chosen, bool):
                 kinds = " or ".join(kind.__name__ for kind in fits if kind is not type(None))
@@ -145,9 +146,11 @@ class _Chooser:
         by_name = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
         if any(one.kind not in by_name for one in asked.values()):
             return None
-        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in given.values())
-        if takes_any and not set(asked) <= set(given):
-            return None
+        self._others = next(
+            (name for name, one in given.items() if one.kind is inspect.Parameter.VAR_KEYWORD), None
+        )
+        if self._others is not None:
+            return tuple(asked)
         required = [name for name, one in asked.items() if one.default is one.empty]
         missing = [name for name in required if name not in given]
         if missing:
@@ -167,7 +170,10 @@ class _Chooser:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         assert self._names is not None
-        return self._chosen(**{name: bound.arguments[name] for name in self._names})
+        values = bound.arguments
+        if self._others is not None:
+            values = {**values.pop(self._others), **values}
+        return self._chosen(**{name: values[name] for name in self._names if name in values})
 
 
 class Patience:

@@ -265,3 +265,17 @@ def test_the_error_survives_pickle_and_copy(limiter: AnyLimiter) -> None:
         assert again.decision == raised.value.decision
         assert str(again) == str(raised.value)
         assert "never" in str(again)
+
+
+def test_a_key_takes_the_keywords_that_it_names_of_a_function_that_takes_any() -> None:
+    limiter = hotcount.Limiter("memory://", "1/day")
+
+    @limiter.limit(key=lambda request, pk, page=1: f"{pk}:{page}")
+    def view(request: str, **kw: Any) -> dict[str, Any]:
+        return kw
+
+    assert view("r", pk=7, lang="en") == {"pk": 7, "lang": "en"}
+    assert limiter.peek("7:1").remaining == 0
+    assert view("r", pk=7, page=2) == {"pk": 7, "page": 2}
+    with pytest.raises(TypeError, match="pk"):
+        view("r", lang="en")
