@@ -176,7 +176,7 @@ SITUATIONS = [
         "limiter_hit_once/known",
         ["k", "o"],
         [SOON, "", *GCRA, "1"],
-        [["SET", "o", "1 4 0 1", "PX", SOON]],
+        [["SET", "o", "once 1 4 0 1", "PX", SOON]],
     ),
     *CONCURRENCY,
     *RESERVATIONS,
