@@ -11,6 +11,7 @@
 #include "fresh_trials.hpp"
 #include "load/draws.hpp"
 #include "machine.hpp"
+#include "progress.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -30,6 +31,16 @@ constexpr milliseconds kMostTryWarmup{50};
 constexpr double kFarLess = 0.8;
 constexpr double kClearlyMore = 1.1;
 
+/// Short, and not kept: of the baseline with some number of callers.
+TrialSettings try_settings(const Part& part) {
+    TrialSettings settings = part.settings;
+    settings.strategy = part.baseline;
+    settings.warmup = std::min<Duration>(settings.warmup, kMostTryWarmup);
+    settings.duration = std::clamp<Duration>(settings.duration / 5, kLeastTry, kMostTry);
+    settings.keep = false;
+    return settings;
+}
+
 /// Whether a number of callers means anything, and nobody kills them.
 bool looks_for_best(const Part& part) {
     const TrialSettings& settings = part.settings;
@@ -39,22 +50,41 @@ bool looks_for_best(const Part& part) {
            settings.faults.empty() && strategy && !strategy->async;
 }
 
-/// At most: those that would not be needed are not run.
-std::size_t trials_of(const Part& part) {
+/// How many trials a part has, and how long their loads last.
+struct Plan {
+    std::size_t trials{0};
+    double load_s{0};
+};
+
+Plan plan_of(const Part& part, std::size_t contenders, std::size_t tries) {
+    const TrialSettings short_one = try_settings(part);
+    const std::size_t rounds = part.rounds * contenders;
+    return {rounds + tries,
+            static_cast<double>(rounds) * trial_s(part) +
+                static_cast<double>(tries) * in_s(short_one.warmup + short_one.duration)};
+}
+
+/// At most: those that are not needed are not run.
+Plan plan_of(const Part& part) {
     const bool best = looks_for_best(part);
-    return part.rounds * (part.strategies.size() + (part.control ? 1 : 0) + (best ? 1 : 0)) +
-           (best ? callers_to_try(part.settings.workers).size() : 0);
+    return plan_of(part, part.strategies.size() + (part.control ? 1 : 0) + (best ? 1 : 0),
+                   best ? callers_to_try(part.settings.workers).size() : 0);
 }
 
 class Runner {
   public:
-    explicit Runner(FreshTrials& trials) : trials_(trials) {}
+    Runner(FreshTrials& trials, Progress& progress) : trials_(trials), progress_(progress) {}
 
     Result<PartResult> run(const Part& part) {
         PartResult result;
         result.part = part;
         HOTCOUNT_TRY(try_callers(result));
         const std::vector<Contender> contenders = contenders_of(result);
+        const Plan most = plan_of(part);
+        const Plan needed = plan_of(part, contenders.size(), result.tried.size());
+        if (!over()) {
+            progress_.expect_fewer(most.trials - needed.trials, most.load_s - needed.load_s);
+        }
         for (const Contender& contender : contenders) {
             Summary& summary = result.summaries.emplace_back();
             summary.strategy = contender.name;
@@ -105,11 +135,7 @@ class Runner {
     Result<void> try_callers(PartResult& result) {
         const Part& part = result.part;
         if (!looks_for_best(part)) return {};
-        TrialSettings settings = part.settings;
-        settings.strategy = part.baseline;
-        settings.warmup = std::min<Duration>(settings.warmup, kMostTryWarmup);
-        settings.duration = std::clamp<Duration>(settings.duration / 5, kLeastTry, kMostTry);
-        settings.keep = false;
+        TrialSettings settings = try_settings(part);
         double most = 0;
         int worse = 0;
         for (const std::uint32_t callers : callers_to_try(settings.workers)) {
@@ -153,6 +179,7 @@ class Runner {
     }
 
     FreshTrials& trials_;
+    Progress& progress_;
     bool measured_{false};  ///< At least one trial.
     bool failed_{false};    ///< A trial after that could not be.
 };
@@ -309,15 +336,16 @@ double rate_for(double wanted_per_s, double closed_per_s) {
 Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context) {
     Comparison comparison;
     comparison.started = utc_now();
-    std::size_t trials = 0;
-    double load_s = 0;
+    Plan all;
     for (const Part& part : parts) {
-        trials += trials_of(part);
-        load_s += trial_s(part) * static_cast<double>(trials_of(part));
+        const Plan plan = plan_of(part);
+        all.trials += plan.trials;
+        all.load_s += plan.load_s;
     }
-    context.progress.expect(trials, load_s);
+    context.progress.expect(all.trials, all.load_s);
+    const ProgressScope scope(context.progress);
     FreshTrials fresh(context);
-    Runner runner(fresh);
+    Runner runner(fresh, context.progress);
     double closed_per_s = 0;
     for (Part part : parts) {
         if (runner.over()) {

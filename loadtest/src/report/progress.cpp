@@ -1,6 +1,7 @@
 #include "progress.hpp"
 
 #include <fmt/core.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,19 @@ void Progress::expect(std::size_t trials, double load_s) {
                    load_s);
     }
     std::fflush(stream_);
+}
+
+void Progress::expect_fewer(std::size_t trials, double load_s) {
+    // What has begun counts.
+    trials_ -= std::min(trials, trials_ - std::min(trials_, trial_));
+    left_of_others_s_ = std::max(0.0, left_of_others_s_ - load_s);
+}
+
+void Progress::done() {
+    if (written_ == 0) return;
+    say(stream_, "\r{:{}}\r", "", written_);
+    std::fflush(stream_);
+    written_ = 0;
 }
 
 std::string Progress::place() const {
@@ -115,19 +129,21 @@ void Progress::end(const TrialResult& trial) {
     }
 }
 
-void Progress::write_line(const std::string& text, bool final) {
+void Progress::write_line(std::string text, bool final) {
     // A log file gets what lasts; only a terminal can take a line back.
     if (!terminal_) {
         if (final) say(stream_, "{}\n", text);
     } else {
+        // A line that goes on in the next one could not be taken back.
+        winsize window{};
+        if (ioctl(fileno(stream_), TIOCGWINSZ, &window) == 0 && window.ws_col > 1) {
+            text.resize(std::min<std::size_t>(text.size(), window.ws_col - 1U));
+        }
         const std::size_t erase = written_ > text.size() ? written_ - text.size() : 0;
         say(stream_, "\r{}{:{}}", text, "", erase);
         written_ = text.size();
-        if (final && trial_ == trials_) {
-            // The table follows: leave nothing behind.
-            say(stream_, "\r{:{}}\r", "", written_);
-            written_ = 0;
-        }
+        // The table follows: leave nothing behind.
+        if (final && trial_ == trials_) done();
     }
     std::fflush(stream_);
 }

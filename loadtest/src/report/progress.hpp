@@ -25,14 +25,18 @@ class Progress {
     /// How many trials there will be, and how long their loads last altogether. Not called: nobody
     /// knows.
     void expect(std::size_t trials, double load_s);
+    /// So many of those will not be needed, whose loads would have lasted `load_s` altogether.
+    void expect_fewer(std::size_t trials, double load_s);
     /// A trial is being set up; its load will last `load_s`.
     void set_up(const std::string& label, double load_s);
     void load();
     void sample(const LoadSample& sample);
     void end(const TrialResult& trial);
+    /// Takes back the line on a terminal: text follows.
+    void done();
 
   private:
-    void write_line(const std::string& text, bool final);
+    void write_line(std::string text, bool final);
     double left_s(double elapsed_s) const;
     std::string place() const;
     std::string left(double elapsed_s) const;
@@ -49,6 +53,18 @@ class Progress {
     double on_top_s_{0};      // What a trial took besides its load, on average.
     std::size_t written_{0};  // Columns of the line on the terminal now.
     std::string label_{};
+};
+
+/// Calls done() at the end of its scope, which has the trials of a study, whatever ends it.
+class ProgressScope {
+  public:
+    explicit ProgressScope(Progress& progress) : progress_(progress) {}
+    ~ProgressScope() { progress_.done(); }
+    ProgressScope(const ProgressScope&) = delete;
+    ProgressScope& operator=(const ProgressScope&) = delete;
+
+  private:
+    Progress& progress_;
 };
 
 }  // namespace hotcount::loadtest

@@ -12,6 +12,7 @@
 
 #include "report/figures.hpp"
 #include "report/machine.hpp"
+#include "report/progress.hpp"
 #include "report/report_json.hpp"
 #include "report/table.hpp"
 
@@ -184,6 +185,7 @@ Result<Scale> run_scale(const std::vector<StrategyGroup>& groups, const StudySet
                   std::chrono::duration<double>(group.trial.warmup + group.trial.duration).count();
     }
     context.progress.expect(loads, load_s);
+    const ProgressScope scope(context.progress);
     FreshTrials trials(context);
     bool measured = false;
     bool failed = false;

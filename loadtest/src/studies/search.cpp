@@ -13,6 +13,7 @@
 #include "rate_search.hpp"
 #include "report/figures.hpp"
 #include "report/machine.hpp"
+#include "report/progress.hpp"
 #include "report/report_json.hpp"
 #include "report/table.hpp"
 
@@ -311,6 +312,7 @@ Result<Search> run_search(const std::vector<StrategyGroup>& groups, const StudyS
     Search search;
     search.slo = study.slo;
     search.started = utc_now();
+    const ProgressScope scope(context.progress);
     Searcher searcher(study, context);
     bool broken = false;
     bool all_passed = true;

@@ -8,6 +8,7 @@
 
 #include "report/figures.hpp"
 #include "report/machine.hpp"
+#include "report/progress.hpp"
 #include "report/report_json.hpp"
 #include "report/table.hpp"
 
@@ -44,6 +45,7 @@ Result<Sweep> run_sweep(const std::vector<StrategyGroup>& groups, const StudySet
                   std::chrono::duration<double>(group.trial.warmup + group.trial.duration).count();
     }
     context.progress.expect(loads, load_s);
+    const ProgressScope scope(context.progress);
     FreshTrials trials(context);
     bool measured = false;
     bool other = false;  // Inconclusive, and not for want of speed.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "report/figures.hpp"
+#include "report/progress.hpp"
 #include "report/report_json.hpp"
 
 namespace hotcount::loadtest {
@@ -110,6 +112,25 @@ TEST(ComparisonTable, TheFloorHidesItsIntervalToo) {
     EXPECT_THAT(row(table, "naive"),
                 AllOf(HasSubstr("<= 0.600 (floor)"), Not(HasSubstr(".. 0.5"))));
     EXPECT_THAT(row(table, "batched"), AllOf(HasSubstr("5.00"), Not(HasSubstr("floor"))));
+}
+
+TEST(Progress, TrialsThatAreNotNeededAreNotWaitedFor) {
+    std::FILE* const file = std::tmpfile();
+    ASSERT_NE(file, nullptr);
+    Progress progress(ProgressMode::line, file);
+    progress.expect(10, 20);
+    progress.set_up("first", 2);
+    progress.expect_fewer(7, 14);
+    progress.end(trial(Arrival::closed, 600, 20));
+    progress.expect_fewer(100, 200);  // What has begun counts.
+    progress.end(trial(Arrival::closed, 600, 20));
+    progress.done();
+    std::rewind(file);
+    std::string text(1000, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), file));
+    std::fclose(file);
+    EXPECT_THAT(text, AllOf(HasSubstr("\n[1/3] first: "), HasSubstr("\n[1/1] first: "),
+                            Not(HasSubstr("\r"))));
 }
 
 /// Interrupted in its second round, before batched had run at all.
