@@ -77,8 +77,8 @@ class Reader {
 };
 
 std::optional<microseconds> find_unit(std::string_view word) {
-    // Not of "ms", which is no plural of minutes.
-    if (word.size() > 2 && word.back() == 's') word.remove_suffix(1);
+    // "ms" is no plural of minutes, and has none itself.
+    if (word.size() > 2 && word.back() == 's' && word != "mss") word.remove_suffix(1);
     for (const Unit& unit : kUnits) {
         if (unit.name == word) return unit.length;
     }
@@ -92,11 +92,10 @@ std::optional<Rate> read_rate(std::string_view text) {
     if (!limit || (!reader.take('/') && reader.take_word() != "per")) return std::nullopt;
     const auto count = reader.at_digit() ? reader.take_number() : std::int64_t{1};
     const auto unit = find_unit(reader.take_word());
-    // More units than microseconds in the longest period: the product could leave 64 bits.
-    if (!count || !unit || *count > Rate::kMaxPeriod.count()) return std::nullopt;
-    if (*count > Rate::kMaxPeriod / *unit) return std::nullopt;
+    if (!count || !unit) return std::nullopt;
     rate.limit = *limit;
-    rate.period = *count * *unit;
+    // What leaves 64 bits is too long in any case.
+    rate.period = *count > microseconds::max() / *unit ? microseconds::max() : *count * *unit;
     rate.burst = rate.limit;
     if (!reader.at_end()) {
         if (reader.take_word() != "burst") return std::nullopt;

@@ -32,6 +32,16 @@ TEST(Rate, WhatIsNoRateIsNamed) {
     }
 }
 
+TEST(Rate, APeriodThatIsTooLongIsNamedAsThat) {
+    for (const char* text : {"5/367 days", "5/9223372036854775807 days"}) {
+        const auto refused = Rate::parse(text);
+        ASSERT_FALSE(refused.ok()) << text;
+        EXPECT_NE(refused.error().message.find("period in microseconds is"), std::string::npos)
+            << refused.error().message;
+    }
+    EXPECT_FALSE(Rate::parse("5/mss").ok());
+}
+
 TEST(Rate, ManyAreSeparatedBySemicolons) {
     EXPECT_EQ(Rate::parse_many("5/s; 100/min")->size(), 2U);
     EXPECT_TRUE(failed_with(Rate::parse_many("5/s;"), ErrorCode::config));
