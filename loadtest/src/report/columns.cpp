@@ -233,7 +233,8 @@ bool writes_something(const PartResult& result) {
 }
 bool writes_nothing(const PartResult& result) { return !writes_something(result); }
 bool has_several(const PartResult& result) { return result.summaries.size() > 1; }
-bool has_best(const PartResult& result) { return result.with_role(Role::best) != nullptr; }
+/// A ratio to what is no faster than the baseline would flatter.
+bool has_best(const PartResult& result) { return result.best_is_faster(); }
 bool has_rounds(const PartResult& result) { return has_several(result) && result.part.rounds > 1; }
 bool has_intervals(const PartResult& result) { return result.part.rounds >= kLeastRounds; }
 bool has_bystander(const PartResult& result) { return result.part.settings.bystander; }

@@ -98,6 +98,9 @@ struct PartResult {
 
     const Summary* with_role(Role role) const;  ///< Null: there is none.
     bool not_run() const;                       ///< No contender was.
+    /// Whether the baseline with its best number of callers, which short tries found, made more in
+    /// the rounds than with all callers.
+    bool best_is_faster() const;
     /// How many rounds all contenders have: fewer than asked for if the comparison ended before.
     std::size_t whole_rounds() const;
     std::size_t tests() const;  ///< Of how many contenders a difference is tested.

@@ -221,6 +221,11 @@ bool PartResult::not_run() const {
                        [](const Summary& summary) { return summary.not_run(); });
 }
 
+bool PartResult::best_is_faster() const {
+    const Summary* const best = with_role(Role::best);
+    return best != nullptr && best->ratio.spread.median > 1;
+}
+
 std::size_t PartResult::whole_rounds() const {
     std::size_t least = part.rounds;
     for (const Summary& summary : summaries) least = std::min(least, summary.trials.size());

@@ -114,6 +114,45 @@ TEST(ComparisonTable, TheFloorHidesItsIntervalToo) {
     EXPECT_THAT(row(table, "batched"), AllOf(HasSubstr("5.00"), Not(HasSubstr("floor"))));
 }
 
+/// Eight rounds in which the baseline with four callers makes `best` times what it makes with all.
+Comparison with_best(double best) {
+    PartResult result;
+    result.part.name = "closed";
+    result.part.settings.arrival = Arrival::closed;
+    result.part.strategies = {"naive", "batched"};
+    result.part.baseline = "naive";
+    result.part.rounds = 8;
+    const std::vector<std::pair<std::string, double>> made = {
+        {"naive", 1000}, {"batched", 5000}, {"naive@4", 1000 * best}};
+    for (const auto& [name, votes] : made) {
+        Summary& summary = result.summaries.emplace_back();
+        summary.strategy = name;
+        for (int round = 0; round < 8; ++round) {
+            summary.trials.push_back(trial(Arrival::closed, 600, 20));
+            summary.trials.back().load.tally.votes_ok =
+                static_cast<std::uint64_t>(votes) + static_cast<std::uint64_t>(round);
+        }
+    }
+    result.summaries.back().role = Role::best;
+    summarise(result);
+    Comparison comparison;
+    comparison.conclusion = result.conclusion;
+    comparison.parts.push_back(std::move(result));
+    return comparison;
+}
+
+TEST(CompareText, ABestNumberOfCallersThatIsNoFasterInTheRoundsIsNoMeasure) {
+    const std::string faster = compare_text(with_best(2));
+    EXPECT_THAT(faster, AllOf(HasSubstr("x naive@4"), HasSubstr("that suits it best"),
+                              HasSubstr("times naive@4")));
+    const std::string slower = compare_text(with_best(0.44));
+    EXPECT_THAT(slower, AllOf(HasSubstr("naive@4 was the best of short tries, and no faster in the "
+                                        "rounds.\n"),
+                              Not(HasSubstr("x naive@4")), Not(HasSubstr("suits it best")),
+                              Not(HasSubstr("times naive@4"))));
+    EXPECT_THAT(slower, HasSubstr("By how much: 4.99 times naive, "));
+}
+
 TEST(Progress, TrialsThatAreNotNeededAreNotWaitedFor) {
     std::FILE* const file = std::tmpfile();
     ASSERT_NE(file, nullptr);
