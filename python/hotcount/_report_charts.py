@@ -9,32 +9,24 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from hotcount._report_numbers import (
+    OWN_SHARES,
+    can_tell,
+    is_known,
+    number,
+    percentile_of,
+    ratio_of,
+    spread,
+    times,
+    whole,
+)
 from hotcount._report_rows import WORKLOADS
-from hotcount.report import Chart, Measured, Part, Recovery, Row
+from hotcount.report import Chart, Part, Recovery, Row
 
 COLOURS = (
     "#2f6fde", "#d1680f", "#1a7f37", "#8250df", "#b42318", "#57606a", "#0a7e8c", "#bf8700",
     "#c2307a", "#6b4f2a", "#5a9e00", "#00539c",
 )  # fmt: skip
-
-
-def number(value: float) -> str:
-    """With three digits, or all before the point."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def spread(three: tuple[float, float, float] | None) -> str:
-    """The median, and the ends of its interval."""
-    if three is None:
-        return ""
-    least, median, most = three
-    if least == most:
-        return number(median)
-    return f"{number(median)} ({number(least)} to {number(most)})"
-
-
-def ratio_of(row: Row) -> str:
-    return f"{spread(row.ratio)}{' ~' if row.difference is False else ''}"
 
 
 def ticks(values: Iterable[float]) -> dict[str, Any]:
@@ -53,9 +45,13 @@ def ticks(values: Iterable[float]) -> dict[str, Any]:
     below = max((each for each in steps if each <= least), default=least)
     above = min((each for each in steps if each >= most), default=most)
     at = [each for each in steps if below <= each <= above]
-    if len(at) < 4:
+    # Those at the ends may be outside of what is drawn.
+    if len([each for each in at if least <= each <= most]) < 3:
         step = next(each for each in steps if each >= (most - least) / 6)
         at = [nth * step for nth in range(math.floor(least / step), math.ceil(most / step) + 1)]
+        at = [each for each in at if each > 0]
+    if least == most:
+        at = [float(f"{least:.3g}")]
     return {"tickvals": at, "ticktext": [f"{each:,.9g}" for each in at]}
 
 
@@ -63,6 +59,8 @@ def chart_of(
     figure: Any, title: str, said: str, head: Sequence[str], numbers: Iterable[Sequence[str]]
 ) -> Chart:
     """A chart in the looks that all have."""
+    figure.update_xaxes(separatethousands=True)
+    figure.update_yaxes(separatethousands=True)
     figure.update_layout(
         template="plotly_white",
         colorway=COLOURS,
@@ -92,39 +90,77 @@ def of_databases(parts: Iterable[Part]) -> list[Chart]:
     return [_databases(found) for found in by_workload.values() if len(found) > 1]
 
 
+def meaning(rows: Sequence[Row]) -> str:
+    """Of a figure with two others in brackets, what the three are."""
+    rounds = max(row.rounds for row in rows)
+    if rounds == 1:
+        return "of one round"
+    ends = (
+        "with its 95 % interval"
+        if any(row.interval for row in rows)
+        else "from the least to the most"
+    )
+    return f"the median of {rounds} rounds, {ends}"
+
+
+def colour_of(nth: int) -> str:
+    """The same in each chart, though a chart may leave a strategy out."""
+    return COLOURS[nth % len(COLOURS)]
+
+
+def symbol_of(row: Row) -> str:
+    return "circle" if row.audit == "passed" else "circle-open"
+
+
 def _databases(parts: Sequence[Part]) -> Chart:
+    """Writes per second; in an open loop, where all are told the rate, p99 latency."""
     figure = go.Figure()
-    numbers = []
+    numbers: list[tuple[str, ...]] = []
+    is_open = parts[0].rate_per_s is not None
+    shown: list[float] = []
     for part in parts:
-        rows = [row for row in part.rows if not row.reference and row.writes_per_s[1] > 0]
+        own = [row for row in part.rows if not row.reference]
+        if is_open:
+            rows = [row for row in own if is_known(row)]
+            threes = [
+                (ends[0], row.p99_ms, ends[1])
+                for row in rows
+                for ends in [row.p99_interval_ms or (row.p99_ms, row.p99_ms)]
+            ]
+            numbers += [(row.strategy, part.database, percentile_of(row), row.audit) for row in own]
+        else:
+            rows = [row for row in own if row.writes_per_s[1] > 0]
+            threes = [row.writes_per_s for row in rows]
+            numbers += [
+                (row.strategy, part.database, spread(row.writes_per_s, whole), row.audit)
+                for row in rows
+            ]
+        shown += [each for three in threes for each in three]
         figure.add_scatter(
-            x=[row.writes_per_s[1] for row in rows],
+            x=[middle for _, middle, _ in threes],
             y=[row.strategy for row in rows],
             name=part.database,
             mode="markers",
-            marker={"size": 11, "symbol": ["circle" if row.audit == "passed" else "circle-open"
-                                           for row in rows]},
+            marker={"size": 11, "symbol": [symbol_of(row) for row in rows]},
             error_x={"type": "data", "symmetric": False,
-                     "array": [row.writes_per_s[2] - row.writes_per_s[1] for row in rows],
-                     "arrayminus": [row.writes_per_s[1] - row.writes_per_s[0] for row in rows]},
+                     "array": [max(0, most - middle) for _, middle, most in threes],
+                     "arrayminus": [max(0, middle - least) for least, middle, _ in threes]},
         )  # fmt: skip
-        numbers += [
-            (row.strategy, part.database, spread(row.writes_per_s), row.audit) for row in rows
-        ]
-    rates = [rate for part in parts for row in part.rows for rate in row.writes_per_s]
-    figure.update_xaxes(type="log", title="writes/s", **ticks(rates))
+    unit = "p99 ms" if is_open else "writes/s"
+    figure.update_xaxes(type="log", title=unit, **ticks(shown))
     figure.update_yaxes(autorange="reversed", automargin=True)
     names = " and ".join(part.database for part in parts)
+    all_rows = [row for part in parts for row in part.rows]
+    what = "p99 latency of all rounds" if is_open else meaning(all_rows)
     said = (
-        f"{WORKLOADS.get(parts[0].workload, parts[0].workload)} on {names}: medians with their "
-        "intervals. They ran one database after another, so nobody tested a difference between "
+        f"{WORKLOADS.get(parts[0].workload, parts[0].workload)} on {names}: {what}. "
+        "They ran one database after another, so nobody tested a difference between "
         "two databases; hollow: the audit did not pass."
     )
-    head = ("strategy", "database", "writes/s", "audit")
+    title = "p99 latency on each database" if is_open else "Writes per second on each database"
+    head = ("strategy", "database", unit, "audit")
     longest = max(len(part.rows) for part in parts)
-    return tall(
-        chart_of(figure, "Writes per second on each database", said, head, numbers), longest
-    )
+    return tall(chart_of(figure, title, said, head, numbers), longest)
 
 
 def tall(chart: Chart, rows: int, each: int = 26) -> Chart:
@@ -143,9 +179,12 @@ PAID = (
 
 def _paid(rows: Sequence[Row]) -> Chart:
     kinds = [(name, title) for name, title in PAID if any(getattr(row, name) for row in rows)]
+    # In pixels: a chart, and between two of them the ticks of the one and the title of the other.
+    chart, gap, above, below = 24 + 24 * len(rows), 60, 30, 40
+    drawn_height = len(kinds) * chart + (len(kinds) - 1) * gap
     figure = make_subplots(
         rows=len(kinds), cols=1, subplot_titles=[title for _, title in kinds],
-        vertical_spacing=0.32 / max(2, len(kinds)),
+        vertical_spacing=gap / drawn_height if len(kinds) > 1 else 0,
     )  # fmt: skip
     for at, (name, _) in enumerate(kinds, start=1):
         paid = [getattr(row, name) for row in rows]
@@ -175,7 +214,7 @@ def _paid(rows: Sequence[Row]) -> Chart:
         for row in rows
     ]  # fmt: skip
     drawn = chart_of(figure, "What the servers paid for each write", said, head, numbers)
-    figure.update_layout(height=90 + len(kinds) * (60 + 22 * len(rows)), margin={"t": 30})
+    figure.update_layout(height=above + drawn_height + below, margin={"t": above, "b": below})
     return drawn
 
 
@@ -213,7 +252,9 @@ def _recovery(rows: Sequence[Row]) -> Chart:
     return tall(chart_of(figure, "Recovery after a fault", said, head, numbers), len(rows))
 
 
-def _rates(part: Part) -> Chart:
+def _ratios(part: Part) -> Chart:
+    """Of writes per second, where more is better; in an open loop of p99, where less is."""
+    is_open = part.rate_per_s is not None
     rows = [row for row in part.rows if row.ratio]
     figure = go.Figure()
     for row in rows:
@@ -223,41 +264,84 @@ def _rates(part: Part) -> Chart:
             y=[row.strategy],
             name=row.strategy,
             mode="markers",
-            marker={"size": 11, "symbol": "circle" if row.audit == "passed" else "circle-open"},
+            marker={"size": 11, "symbol": symbol_of(row)},
             error_x={"type": "data", "symmetric": False, "array": [most - median],
                      "arrayminus": [median - least]},
         )  # fmt: skip
     figure.add_vline(x=1, line_dash="dot", line_color="#57606a")
-    title = f"writes/s, as a multiple of {part.baseline}"
+    what = "p99 latency" if is_open else "writes/s"
     shown = [1.0, *(end for row in rows for end in row.ratio or ())]
-    figure.update_xaxes(type="log", title=title, **ticks(shown))
+    axis = f"{what}, as a multiple of {part.baseline}"
+    figure.update_xaxes(type="log", title=axis, **ticks(shown))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(showlegend=False)
     own = [row for row in rows if not row.reference]
-    best = max(own, key=lambda row: row.ratio[1] if row.ratio else 0)
-    said = (
-        f"No strategy answered more writes than {part.baseline}"
-        if best.strategy == part.baseline
-        else f"{best.strategy} answered {spread(best.ratio)} times the writes of {part.baseline}"
-    )
-    said += (
-        ": the median of the rounds with its 95 % interval; ~: no difference could be shown; "
-        "hollow: the audit did not pass."
-    )
-    numbers = [(row.strategy, ratio_of(row)) for row in rows]
-    title = "Writes per second, in the same rounds"
+    best = (min if is_open else max)(own, key=lambda row: row.ratio[1] if row.ratio else 0)
+    if best.strategy == part.baseline:
+        said = (
+            f"No strategy had a lower p99 latency than {part.baseline}"
+            if is_open
+            else f"No strategy answered more writes than {part.baseline}"
+        )
+    elif is_open:
+        said = f"{best.strategy} had {spread(best.ratio, times)} times the p99 of {part.baseline}"
+    else:
+        said = f"{best.strategy} answered {spread(best.ratio, times)} times the writes "
+        said += f"of {part.baseline}"
+    said += f": {meaning(rows)}; "
+    if any(row.interval for row in rows):
+        said += "~: no difference could be shown; "
+    said += "hollow: the audit did not pass."
+    said += _overloaded(part.rows)
+    numbers = [(row.strategy, ratio_of(row)) for row in part.rows]
+    title = f"{'p99 latency' if is_open else 'Writes per second'}, in the same rounds"
     return tall(chart_of(figure, title, said, ("strategy", "ratio"), numbers), len(rows))
 
 
-def _latencies(rows: Sequence[Row]) -> Chart:
+def _overloaded(rows: Sequence[Row]) -> str:
+    names = ", ".join(row.strategy for row in rows if row.overloaded)
+    return f" Overloaded, so without percentiles: {names}." if names else ""
+
+
+def _said_of_latency(rows: Sequence[Row]) -> str:
+    """`rows` are without those that were overloaded."""
+    timed = [row for row in rows if is_known(row)]
+    others = [row for row in rows if row not in timed]
+    said = []
+    if timed:
+        worst = max(timed, key=lambda row: row.p99_ms)
+        said.append(f"99 of 100 calls were answered within {number(worst.p99_ms)} ms")
+        if len(timed) > 1:
+            best = min(timed, key=lambda row: row.p99_ms)
+            said[0] += f" or sooner: {best.strategy} {number(best.p99_ms)}, "
+            said[0] += f"{worst.strategy} the slowest"
+    for row in others:
+        of = f" of {row.strategy}" if len(rows) > 1 else ""
+        if not can_tell(row.calls, 0.99):
+            said.append(f"Fewer than 100 calls{of} have no 99 %")
+            continue
+        said.append(
+            f"More than 1 of 100 calls{of} failed or had no answer; half were answered within "
+            f"{number(row.p50_ms)} ms"
+            if is_known(row, "p50")
+            else f"More than half of the calls{of} failed or had no answer"
+        )
+    return " ".join(f"{each}." for each in said)
+
+
+def _latencies(all_rows: Sequence[Row]) -> Chart:
     figure = go.Figure()
-    for row in rows:
+    rows = [row for row in all_rows if not row.overloaded]
+    for nth, row in enumerate(all_rows):
+        if row.overloaded:
+            continue
         figure.add_scatter(
             x=[1 / (1 - share) for share, _ in row.percentiles],
             y=[ms for _, ms in row.percentiles],
             customdata=[f"{100 * share:g} %" for share, _ in row.percentiles],
             name=row.strategy,
             mode="lines+markers",
+            line_color=colour_of(nth),
             hovertemplate="%{customdata} within %{y:.3g} ms",
         )
     shares = (2, 10, 100, 1000, 10_000, 100_000)
@@ -267,14 +351,15 @@ def _latencies(rows: Sequence[Row]) -> Chart:
         tickvals=shares,
         ticktext=[f"{100 - 100 / share:g} %" for share in shares],
     )
-    times = [ms for row in rows for _, ms in row.percentiles]
-    figure.update_yaxes(type="log", title="ms", **ticks(times))
-    worst = max(rows, key=lambda row: row.p99_ms)
-    said = f"99 of 100 calls were answered within {number(worst.p99_ms)} ms"
-    if len(rows) > 1:
-        best = min(rows, key=lambda row: row.p99_ms)
-        said += f" or sooner: {best.strategy} {number(best.p99_ms)}, {worst.strategy} the slowest"
-    said += "."
+    shown = [ms for row in rows for _, ms in row.percentiles]
+    figure.update_yaxes(type="log", title="ms", **ticks(shown))
+    said = _said_of_latency(rows) + _overloaded(all_rows)
+    if any(len(row.percentiles) > len(OWN_SHARES) for row in rows):
+        said += (
+            " At 50, 90, 99 and 99.9 % are the figures of the measured window. The points between "
+            "are of the log, which files a call under the second in which it ended; those that "
+            "calls from outside the window could move are left out."
+        )
     numbers = [
         (row.strategy, f"{100 * share:g} %", number(ms))
         for row in rows
@@ -283,14 +368,17 @@ def _latencies(rows: Sequence[Row]) -> Chart:
     return chart_of(figure, "Latency by percentile", said, ("strategy", "share", "ms"), numbers)
 
 
-def _freshness(rows: Sequence[Row]) -> Chart:
+def _freshness(all_rows: Sequence[Row]) -> Chart:
     """What a strategy pays to be fresh, and to be fast."""
     figure = go.Figure()
+    rows = [row for row in all_rows if is_known(row)]
     # A logarithmic axis has no 0: what was never stale is drawn at its left end.
     stale = [row.stale_p99_ms for row in rows if row.stale_p99_ms]
     exact = min(stale, default=1.0) / 10
     most = max((row.transactions_per_write or 0 for row in rows), default=0) or 1
-    for row in rows:
+    for nth, row in enumerate(all_rows):
+        if row not in rows:
+            continue
         work = row.transactions_per_write or 0
         symbol = "circle" if work else "diamond"
         figure.add_scatter(
@@ -299,15 +387,18 @@ def _freshness(rows: Sequence[Row]) -> Chart:
             name=row.strategy,
             mode="markers",
             # The area says how much: the diameter is its root.
-            marker={"size": 12 + 40 * (work / most) ** 0.5,
+            marker={"color": colour_of(nth), "size": 12 + 40 * (work / most) ** 0.5,
                     "symbol": f"{symbol}-open" if row.audit.startswith("FAILED") else symbol},
         )  # fmt: skip
-    ages = [exact, *(ms for ms in (1e-3, 1e-2, 0.1, 1, 10, 100, 1e3, 1e4) if ms > 3 * exact)]
+    axis = ticks(stale)
+    ages = [(ms, text) for ms, text in zip(axis.get("tickvals", ()), axis.get("ticktext", ()),
+                                           strict=True) if ms > 3 * exact]  # fmt: skip
     figure.update_xaxes(
         type="log",
         title="p99 staleness of reads, ms",
-        tickvals=ages,
-        ticktext=["exact", *(f"{ms:g}" for ms in ages[1:])],
+        tickvals=[exact, *(ms for ms, _ in ages)],
+        ticktext=["exact", *(text for _, text in ages)],
+        tickangle=0,
     )
     figure.update_yaxes(type="log", title="p99 latency, ms", **ticks(row.p99_ms for row in rows))
     figure.update_layout(legend_itemsizing="constant")
@@ -316,12 +407,13 @@ def _freshness(rows: Sequence[Row]) -> Chart:
         "transactions of the database for each write, or a diamond where they were not counted; "
         "hollow: the audit did not pass."
     )
+    said += _overloaded(all_rows)
     head = ("strategy", "p99 ms", "p99 staleness ms", "transactions a write", "CPU us a call")
     numbers = [
-        (row.strategy, number(row.p99_ms), number(row.stale_p99_ms or 0),
+        (row.strategy, percentile_of(row), number(row.stale_p99_ms or 0),
          "" if row.transactions_per_write is None else number(row.transactions_per_write),
          "" if row.cpu_us is None else number(row.cpu_us))
-        for row in rows
+        for row in all_rows
     ]  # fmt: skip
     return chart_of(figure, "Latency and staleness", said, head, numbers)
 
@@ -354,76 +446,11 @@ def _staleness(rows: Sequence[Row]) -> Chart:
     return chart_of(figure, "Staleness of reads", said, ("strategy", "ms", "reads"), listed)
 
 
-def _faults(measured: Measured) -> list[tuple[str, float, float]]:
-    """Names, and seconds from the start of the warm-up: as they went or were planned."""
-    went = [
-        (each.fault, each.from_s, each.from_s + each.away_s)
-        for part in measured.parts for row in part.rows for each in row.recoveries
-    ]  # fmt: skip
-    first = measured.warmup_s
-    return went or [
-        (fault.name, first + fault.from_s, first + fault.until_s) for fault in measured.faults
-    ]
-
-
-def _timeline(measured: Measured) -> Chart:
-    series = measured.series
-    at = series["from_s"]
-    figure = go.Figure()
-    for column, name in (
-        ("vote_ok", "votes"),
-        ("unvote_ok", "unvotes"),
-        ("read_ok", "reads"),
-        ("failed", "failed"),
-        ("unknown", "unknown"),
-        ("unserved", "unserved"),
-    ):
-        if any(series[column]):
-            counts = zip(series[column], series["length_s"], strict=True)
-            rate = [count / length for count, length in counts]
-            figure.add_scatter(x=at, y=rate, name=f"{name}/s", mode="lines", line_shape="hv")
-    figure.add_scatter(
-        x=at,
-        y=series["p99_ms"],
-        name="p99 ms",
-        mode="lines",
-        yaxis="y2",
-        line={"dash": "dot", "shape": "hv", "color": "#57606a"},
-    )
-    if measured.warmup_s > 0:
-        figure.add_vrect(x0=0, x1=measured.warmup_s, fillcolor="#57606a", opacity=0.1, line_width=0)
-    for name, begins, ends in _faults(measured):
-        figure.add_vrect(
-            x0=begins, x1=ends, fillcolor="#b42318", opacity=0.15, line_width=0,
-            annotation_text=name, annotation_position="top left",
-        )  # fmt: skip
-    recovered = [
-        each.from_s + each.away_s + each.recovered_s
-        for part in measured.parts for row in part.rows for each in row.recoveries
-        if each.recovered_s is not None
-    ]  # fmt: skip
-    for at_s in recovered:
-        figure.add_vline(x=at_s, line_dash="dot", line_color="#1a7f37")
-    figure.update_layout(
-        xaxis={"title": "seconds"},
-        yaxis={"title": "per second", "rangemode": "tozero"},
-        yaxis2={"title": "p99 ms", "overlaying": "y", "side": "right", "rangemode": "tozero"},
-    )
-    said = "Grey: the warm-up, which the figures leave out."
-    if measured.faults:
-        said += " Red: " + ", ".join(fault.name for fault in measured.faults) + "."
-    if recovered:
-        said += " Green: when the rate was at 90 % of the one before."
-    columns = list(series)
-    rows = [[number(series[name][row]) for name in columns] for row in range(len(at))]
-    return chart_of(figure, "As it went", said, columns, rows)
-
-
 def of_part(part: Part) -> list[Chart]:
     charts = []
     if len([row for row in part.rows if row.ratio]) > 1:
-        charts.append(_rates(part))
-    if part.rows:
+        charts.append(_ratios(part))
+    if any(not row.overloaded for row in part.rows):
         charts.append(_latencies(part.rows))
     read = [row for row in part.rows if row.stale_p99_ms is not None]
     if any(row.stale_p99_ms for row in read):
@@ -433,8 +460,3 @@ def of_part(part: Part) -> list[Chart]:
     if any(row.recoveries for row in part.rows):
         charts.append(_recovery([row for row in part.rows if row.recoveries]))
     return charts
-
-
-def of_time(measured: Measured) -> list[Chart]:
-    """The run second by second; nothing for a comparison."""
-    return [_timeline(measured)] if measured.series else []

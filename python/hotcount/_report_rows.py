@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from pathlib import Path
 from typing import Any
 
+from hotcount._report_numbers import OWN_SHARES, can_tell, number
 from hotcount.report import Part, Recovery, Row
 
 # Of the answers that did what they were asked for; the log has others under `failed`, `unknown`.
+LEAST_ROUNDS = 6  # Of which hotcount-load gives intervals.
 SUCCESSES = ("vote", "unvote", "read")
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999)
 
@@ -23,40 +26,78 @@ def series_of(folder: Path) -> dict[str, list[float]]:
     return {name: [float(row[name]) for row in rows] for name in (rows[0] if rows else {})}
 
 
-def _percentiles(
-    folders: list[Path], warmup_s: float, unserved: int, summary: dict[str, Any]
-) -> tuple[tuple[float, float], ...]:
-    """(share, ms) of all calls after the warm-up; from the few in the JSON where there is no log. A
-    share that holds a call that failed has no time: such a call is slower than any other.
+def _logged(folders: list[Path], settings: dict[str, Any], counted: int) -> tuple[Any, int]:
+    """Latencies of the calls that did what they were asked for, and how many others there were: of
+    the intervals in the logs from the end of the warm-up on, to the one that comes nearest to all
+    the calls that were counted.
     """
+    # Times in the log have whole milliseconds.
+    first = settings["warmup_s"] - 0.001
+    every = _intervals(folders, first, math.inf)
+    if every[0].get_total_count() + every[1] == counted or settings["rate_per_s"] is not None:
+        return every
+    # Releases that did not count the calls that were under way at the end of a closed loop.
+    window = _intervals(folders, first, first + settings["duration_s"])
+    return min(every, window, key=lambda one: abs(one[0].get_total_count() + one[1] - counted))
+
+
+def _intervals(folders: list[Path], first: float, last: float) -> tuple[Any, int]:
+    """Of those that begin in this range of seconds."""
     from hdrh.histogram import HdrHistogram
     from hdrh.log import HistogramLogReader
 
     total = HdrHistogram(1, (1 << 42) - 1, 3)
-    failed = unserved
+    failed = 0
     for folder in folders:
         file = folder / "response.hlog"
         if not file.exists():
             continue
         reader = HistogramLogReader(str(file), HdrHistogram(1, (1 << 42) - 1, 3))
-        # Of a range of times in the run.
-        while (interval := reader.get_next_interval_histogram(warmup_s)) is not None:
+        while (interval := reader.get_next_interval_histogram(first, last)) is not None:
             if interval.get_tag() in SUCCESSES:
                 total.add(interval)
             else:
                 failed += interval.get_total_count()
         reader.close()
+    return total, failed
+
+
+def _percentiles(
+    folders: list[Path],
+    settings: dict[str, Any],
+    unserved: int,
+    summary: dict[str, Any],
+    limit_ms: float | None,
+) -> tuple[tuple[float, float], ...]:
+    """(share, ms) of all calls of the window. A share that holds a call that failed has no time:
+    such a call is slower than any other.
+
+    The four shares of the JSON are what the tables show. Those between them are of the log, which
+    files a call under the second in which it ended: so it may have calls from outside the window.
+    """  # fmt: skip
+    if summary["count"] == 0:
+        return ()
+    limit = math.inf if limit_ms is None else limit_ms
+    own = {share: summary[name] / 1000 for name, share in OWN_SHARES.items()}
+    found = {
+        share: ms for share, ms in own.items() if ms < limit and can_tell(summary["count"], share)
+    }
+    total, failed = _logged(folders, settings, summary["count"] - unserved)
     count = total.get_total_count()
-    if count == 0:
-        names = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
-        return tuple((share, summary[name] / 1000) for name, share in names.items())
-    calls = count + failed
-    # A share that fewer than one call lies above would repeat the largest one.
-    shares = [share for share in SHARES if (1 - share) * calls >= 1 and share * calls <= count]
-    return tuple(
-        (share, total.get_value_at_percentile(100 * share * calls / count) / 1e6)
-        for share in shares
-    )
+    calls = count + failed + unserved
+    strangers = abs(calls - summary["count"])
+    for share in SHARES if count else ():
+        above = (1 - share) * calls
+        # A share that fewer than one call lies above would repeat the largest one; one that few lie
+        # above says more of the strangers than of the window.
+        if share in own or above < max(1, 10 * strangers) or share * calls > count:
+            continue
+        ms = total.get_value_at_percentile(100 * share * calls / count) / 1e6
+        before = max((own[each] for each in own if each < share), default=0.0)
+        after = min((own[each] for each in own if each > share), default=math.inf)
+        if before <= ms <= after:
+            found[share] = ms
+    return tuple(sorted(found.items()))
 
 
 def _latency(figures: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +123,12 @@ def _reads(audit: dict[str, Any] | None) -> str:
     if reads["stale"] + reads["never_right"] == 0:
         return "exact"
     stale = reads["staleness_ms"]
-    said = f"{100 * reads['stale'] / reads['checked']:.3g} %, p99 {stale['p99']:.3g} ms"
+    age = (
+        f"p99 {number(stale['p99'])} ms"
+        if can_tell(reads["checked"], 0.99)
+        else f"at most {number(stale['max'])} ms"
+    )
+    said = f"{100 * reads['stale'] / reads['checked']:.3g} %, {age}"
     never = reads["never_right"]
     return f"{said}; {never:,} never right" if never else said
 
@@ -99,22 +145,44 @@ def _staleness(audit: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _interval(spread: dict[str, Any]) -> tuple[float, float, float]:
-    # One round has no interval.
-    least, most = spread["interval"] or (spread["min"], spread["max"])
-    return least, spread["median"], most
+def _interval(spread: dict[str, Any], has_intervals: bool) -> tuple[float, float, float]:
+    """The median between its ends, as Row has them."""
+    median = spread["median"]
+    none = (median, median) if has_intervals else (spread["min"], spread["max"])
+    least, most = spread["interval"] or none
+    return least, median, most
+
+
+def _ratio(found: dict[str, Any], is_open: bool) -> tuple[float, float, float] | None:
+    rounds = len(found["trials"])
+    ratio = found["p99_ratio_to_baseline" if is_open else "ratio_to_baseline"]
+    # All 0: the baseline did not come to run. One round's p99 is no figure to compare with.
+    if ratio["max"] == 0 or (is_open and (rounds < 2 or found["overloaded"])):
+        return None
+    return _interval(ratio, rounds >= LEAST_ROUNDS)
+
+
+def _limit(settings: dict[str, Any], without_an_answer: int) -> float | None:
+    """As Row has it."""
+    return 1000 * float(settings["timeout_s"]) if without_an_answer else None
+
+
+def _p99_interval(latency: dict[str, Any]) -> tuple[float, float] | None:
+    ends = latency.get("p99_interval")
+    return (ends[0] / 1000, ends[1] / 1000) if ends else None
 
 
 def _inverse(number: float | None) -> float | None:
     return 1 / number if number else None
 
 
-def _load(settings: dict[str, Any]) -> str:
+def load_of(settings: dict[str, Any], loop: str = "") -> str:
+    """In words; `loop` says it of several loads."""
     rate = settings["rate_per_s"]
-    loop = (
+    loop = loop or (
         f"closed loop, {settings['workers']:,} callers"
         if rate is None
-        else f"open loop, {rate:,.0f} operations/s, {settings['workers']:,} workers"
+        else f"open loop, {number(rate)} operations/s, {settings['workers']:,} workers"
     )
     mix = ", ".join(f"{name} {share:g}" for name, share in settings["mix"].items())
     return (
@@ -171,6 +239,7 @@ def of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
     written = done["votes_ok"] + done["unvotes_ok"]
     answered = written + done["reads_ok"]
     rate = written / window if window else 0.0
+    limit_ms = _limit(settings, done["failed"] + done["unknown"] + unserved)
     row = Row(
         strategy=settings["strategy"],
         place=document["place"],
@@ -187,74 +256,100 @@ def of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         audit=_audit_word(document.get("audit"), document["conclusion"]),
         reads=_reads(document.get("audit")),
         reasons=tuple(document["reasons"]),
-        percentiles=_percentiles([folder], settings["warmup_s"], unserved, latency),
+        percentiles=_percentiles([folder], settings, unserved, latency, limit_ms),
         cpu_us=1e6 * figures["cpu_s"] / answered if answered else None,
         transactions_per_write=figures["transactions"] / written if written else None,
         **_staleness(document.get("audit")),
         **_server(figures),
         promise=_promise(contract),
         recoveries=_recoveries(figures),
+        calls=latency["count"],
+        limit_ms=limit_ms,
     )
-    heading = _heading(settings, "")
-    return (Part("Run", _load(settings), "", (row,), heading, settings["workload"]),)
+    return (
+        Part(
+            title="Run",
+            load=load_of(settings),
+            baseline="",
+            rows=(row,),
+            heading=_heading(settings, ""),
+            workload=settings["workload"],
+            rate_per_s=settings["rate_per_s"],
+        ),
+    )
+
+
+def folders_of(folder: Path, part: str, strategy: str) -> list[Path]:
+    """The kept rounds of a strategy in a comparison."""
+    # What hotcount-load makes of a name for its folders.
+    plain = re.sub(r"[^A-Za-z0-9_.=-]", "-", strategy)
+    of_it = re.compile(rf"{re.escape(part)}-\d+-{re.escape(plain)}")
+    return sorted(each for each in folder.iterdir() if of_it.fullmatch(each.name))
+
+
+def _compared(folder: Path, part: dict[str, Any], found: dict[str, Any]) -> Row:
+    """One strategy of a part, over its rounds."""
+    settings, name, trials = part["settings"], found["strategy"], found["trials"]
+    is_open = settings["rate_per_s"] is not None
+    folders = folders_of(folder, part["name"], name)
+    latency = _latency(found)
+    contract = found.get("contract", {})
+    audit = found["audit"] if all(trial["audit"] for trial in trials) else None
+    failed, unknown, unserved = found["failed"], found["unknown"], found["censored"]
+    limit_ms = _limit(settings, failed + unknown + unserved)
+    has_intervals = len(trials) >= LEAST_ROUNDS
+    return Row(
+        strategy=name,
+        place=found.get("place", ""),
+        acknowledged=contract.get("acknowledged", ""),
+        may_lose=contract.get("may_lose", ""),
+        writes_per_s=_interval(found["writes_per_s"], has_intervals),
+        ratio=_ratio(found, is_open),
+        difference=found["p99_ratio_to_baseline" if is_open else "ratio_to_baseline"]["difference"],
+        p50_ms=latency["p50"] / 1000,
+        p99_ms=latency["p99"] / 1000,
+        failed=failed,
+        unknown=unknown,
+        unserved=unserved,
+        audit=_audit_word(audit, found["conclusion"]),
+        reads=_reads(audit),
+        reasons=tuple(found["reasons"]),
+        percentiles=_percentiles(folders, settings, unserved, latency, limit_ms),
+        cpu_us=found["cpu_us_per_operation"],
+        transactions_per_write=_inverse(found["writes_per_transaction"]),
+        **_staleness(audit),
+        **_server(found),
+        promise=_promise(contract),
+        recoveries=tuple(each for trial in trials for each in _recoveries(trial["result"])),
+        reference=found.get("role", "strategy") in ("control", "best"),
+        calls=latency["count"],
+        rounds=len(trials),
+        interval=has_intervals,
+        offered=found["offered_share"] if is_open else None,
+        overloaded=is_open and found["overloaded"],
+        limit_ms=limit_ms,
+        p99_interval_ms=_p99_interval(latency),
+    )
 
 
 def of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
     parts = []
     for part in document["parts"]:
-        rows = []
-        warmup_s = part["settings"]["warmup_s"]
-        # The baseline's second run shows what noise is here.
-        for found in [*part["strategies"], *part.get("references", [])]:
-            name = found["strategy"]
-            of_it = re.compile(rf"{part['name']}-\d+-{re.escape(name.replace('/', '-'))}")
-            folders = sorted(each for each in folder.iterdir() if of_it.fullmatch(each.name))
-            latency = _latency(found)
-            writes, ratio = found["writes_per_s"], found["ratio_to_baseline"]
-            contract = found.get("contract", {})
-            trials = found["trials"]
-            if not trials:
-                continue  # It was interrupted before.
-            audit = found["audit"] if all(trial["audit"] for trial in trials) else None
-            rows.append(
-                Row(
-                    strategy=name,
-                    place=found.get("place", ""),
-                    acknowledged=contract.get("acknowledged", ""),
-                    may_lose=contract.get("may_lose", ""),
-                    writes_per_s=_interval(writes),
-                    ratio=_interval(ratio),
-                    difference=ratio["difference"],
-                    p50_ms=latency["p50"] / 1000,
-                    p99_ms=latency["p99"] / 1000,
-                    failed=found["failed"],
-                    unknown=found["unknown"],
-                    unserved=found["censored"],
-                    audit=_audit_word(audit, found["conclusion"]),
-                    reads=_reads(audit),
-                    reasons=tuple(found["reasons"]),
-                    percentiles=_percentiles(folders, warmup_s, found["censored"], latency),
-                    cpu_us=found["cpu_us_per_operation"],
-                    transactions_per_write=_inverse(found["writes_per_transaction"]),
-                    **_staleness(audit),
-                    **_server(found),
-                    promise=_promise(contract),
-                    recoveries=tuple(
-                        each for trial in trials for each in _recoveries(trial["result"])
-                    ),
-                    reference=found.get("role", "strategy") in ("control", "best"),
-                )
-            )
         settings, database = part["settings"], part.get("database") or ""
+        # The baseline's second run shows what noise is here.
+        all_of_it = [*part["strategies"], *part.get("references", [])]
         parts.append(
             Part(
                 title=part["name"],
-                load=_load(settings),
+                load=load_of(settings),
                 baseline=part["baseline"],
-                rows=tuple(rows),
+                # Without trials: it was interrupted before.
+                rows=tuple(_compared(folder, part, each) for each in all_of_it if each["trials"]),
                 heading=_heading(settings, database),
                 workload=settings["workload"],
                 database=database,
+                rate_per_s=settings["rate_per_s"],
+                notes=tuple(part.get("notes", ())),
             )
         )
     return tuple(parts)

@@ -59,8 +59,10 @@ class Row:
     place: str
     acknowledged: str
     may_lose: str
-    # The median of the rounds between the ends of its 95 % interval, or of a run thrice the figure.
+    # The median of the rounds between the ends of its 95 % interval, or between least and most if
+    # `interval` is False; of a run thrice the figure.
     writes_per_s: tuple[float, float, float]
+    # To the baseline in the same rounds: of writes/s, in an open loop of p99. None: there is none.
     ratio: tuple[float, float, float] | None
     # Whether the ratio differs from 1 by more than noise; None: nobody asked, as of a baseline.
     difference: bool | None
@@ -90,6 +92,17 @@ class Row:
     server_ms: float | None = None  # Processor time, of private servers.
     not_known: tuple[str, ...] = ()
     recoveries: tuple[Recovery, ...] = ()  # Of all rounds.
+    calls: int = 0  # That the percentiles are of.
+    rounds: int = 1
+    interval: bool = False  # There are enough rounds for intervals of 95 %.
+    # Of an open loop in a comparison: the share of the schedule that was sent in time, in the worst
+    # round, and whether a round was overloaded. Percentiles and ratios then say nothing.
+    offered: float | None = None
+    overloaded: bool = False
+    # What stands in the percentiles for calls that failed or had no answer, in ms. None: there
+    # were none.
+    limit_ms: float | None = None
+    p99_interval_ms: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,8 @@ class Part:
     heading: str = ""  # For people: "Votes on PostgreSQL, closed loop".
     workload: str = ""
     database: str = ""  # Of several databases, the one that these strategies are on.
+    rate_per_s: float | None = None  # Of an open loop.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +148,7 @@ class Measured:
     warmup_s: float = 0.0
     faults: tuple[Fault, ...] = ()
     study: tuple[dict[str, Any], ...] = ()  # Of search, sweep and scale: each strategy's, as JSON.
+    slo: str = ""  # Of a search.
 
     def rows(self) -> list[dict[str, Any]]:
         """For ``pandas.DataFrame(measured.rows())``: a dict for each strategy of each part.
@@ -154,9 +170,11 @@ class Measured:
                 "audit": row.audit,
                 "writes_per_s": row.writes_per_s[1],
                 "ratio": row.ratio[1] if row.ratio else None,
+                "ratio_of": "writes_per_s" if part.rate_per_s is None else "p99_ms",
                 "difference": row.difference,
                 "p50_ms": row.p50_ms,
                 "p99_ms": row.p99_ms,
+                "overloaded": row.overloaded,
                 "reads_promised": row.promise,
                 "stale_p99_ms": row.stale_p99_ms,
                 "transactions_per_write": row.transactions_per_write,
@@ -173,14 +191,14 @@ class Measured:
 
     def charts(self) -> list[Chart]:
         """The charts of the page, in its order."""
-        from hotcount import _report_charts, _report_studies
+        from hotcount import _report_charts, _report_studies, _report_time
 
         if self.kind in STUDIES:
             return _report_studies.charts_of(self)
         return [
             *_report_charts.of_databases(self.parts),
             *(chart for part in self.parts for chart in _report_charts.of_part(part)),
-            *_report_charts.of_time(self),
+            *_report_time.of_time(self),
         ]
 
 
@@ -266,6 +284,7 @@ def read(folder: str | Path) -> Measured:
             warmup_s=settings.get("warmup_s", 0.0),
             faults=_faults(settings.get("faults", "")),
             study=tuple(document["strategies"]) if is_study else (),
+            slo=str(document.get("slo", "")),
         )
         measured.rows()  # Says here what a result lacks.
         return measured

@@ -6,29 +6,18 @@ import csv
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from hotcount._report_charts import ticks
+from hotcount._report_numbers import number
+from hotcount._report_rows import folders_of
 from hotcount.report import read
 
 from tests.support.load_generator import FAILED, OK, SMALL, program, read_ledger, run
-
-# Passed; or this machine was too busy for the rate, and what is there was measured all the same.
-MEASURED = (0, 3)
-
-
-def report(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotcount", "report", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+from tests.support.report_page import MEASURED, changed, report
 
 
 @pytest.fixture(scope="module")
@@ -96,25 +85,12 @@ def test_runs_and_comparisons_are_one_file(
     assert "<script>" in head
     document = json.loads((open_run / "run.json").read_text())
     p99 = document["result"]["response_us"]["p99"] / 1000
-    assert f"99 of 100 calls were answered within {p99:.3g} ms" in body
+    assert f"99 of 100 calls were answered within {number(p99)} ms" in body
     assert "The audit found every promise kept: nothing acknowledged was lost or doubled." in body
     assert body.count('role="img"') == 2 + 2, "latency and time of the run; rates and latency"
     assert "batched was the fastest with" in body
     assert body.count("<th>stale reads</th>") == 2
     assert "<td>exact</td>" in body
-
-
-def changed(folder: Path, to: Path, name: str, **what: Any) -> Path:
-    """A copy whose JSON differs."""
-    shutil.copytree(folder, to)
-    document = json.loads((to / name).read_text())
-    for key, value in what.items():
-        if value is None:
-            document.pop(key)
-        else:
-            document[key] = value
-    (to / name).write_text(json.dumps(document))
-    return to
 
 
 def test_stale_reads_are_drawn_beside_latency(comparison: Path, tmp_path: Path) -> None:
@@ -128,9 +104,9 @@ def test_stale_reads_are_drawn_beside_latency(comparison: Path, tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, "")
     body = file.read_text(encoding="utf-8").partition("<body>")[2]
     assert "<h3>Latency and staleness</h3>" in body
-    assert "99 of 100 at most 80 ms, batched the stalest." in body
-    assert "<tr><td>batched</td><td>0</td><td>60 %</td></tr>" in body
-    assert "<tr><td>batched</td><td>80</td><td>100 %</td></tr>" in body
+    assert "99 of 100 at most 80.0 ms, batched the stalest." in body
+    assert "<tr><td>batched</td><td>0</td><td>60\u00a0%</td></tr>" in body
+    assert "<tr><td>batched</td><td>80.0</td><td>100\u00a0%</td></tr>" in body
 
 
 def test_rows_and_charts_are_for_notebooks(comparison: Path) -> None:
@@ -140,7 +116,7 @@ def test_rows_and_charts_are_for_notebooks(comparison: Path) -> None:
     assert rows[0]["ratio"] == 1
     assert all(row["writes_per_s"] > 0 < row["cpu_us"] for row in rows)
     rates, latency = result.charts()
-    assert rates.numbers[0] == ("naive", "1")
+    assert rates.numbers[0] == ("naive", "1.00")
     assert [line.name for line in latency.figure.data][:2] == ["naive", "batched"]
 
 
@@ -149,6 +125,9 @@ def test_rows_and_charts_are_for_notebooks(comparison: Path) -> None:
     [
         ([5], "5"),
         ([0.9, 1, 1.1], "0.9 0.95 1 1.05 1.1"),
+        ([2658, 10_000], "2,000 4,000 6,000 8,000 10,000"),
+        ([0.3, 1.75], "0.5 1 1.5 2"),
+        ([419.43], "419"),
         ([3000, 45_000], "2,000 5,000 10,000 20,000 50,000"),
         ([0.02, 300], "0.01 0.1 1 10 100 1,000"),
     ],
@@ -172,7 +151,7 @@ def test_what_the_audit_found_is_said_first(open_run: Path, tmp_path: Path) -> N
     assert "broken</span></h2>" in body
     assert "The audit found a broken promise of batched." in body
     assert "3 lost, &lt;b&gt;0&lt;/b&gt; double" in body
-    assert "<td>2 %, p99 312 ms; 1 never right</td>" in body
+    assert "<td>2\u00a0%, p99 312\u00a0ms; 1\u00a0never right</td>" in body
 
 
 def test_a_run_that_was_killed_is_shown_as_one(open_run: Path, tmp_path: Path) -> None:
@@ -188,18 +167,13 @@ def test_a_run_that_was_killed_is_shown_as_one(open_run: Path, tmp_path: Path) -
     assert "The run was killed, or goes on" in file.read_text(encoding="utf-8")
 
 
-def test_rounds_of_a_strategy_whose_name_ends_alike_are_another_ones(
-    comparison: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "compared"
-    shutil.copytree(comparison, folder)
-    before = [row.percentiles for row in read(folder).parts[0].rows]
-    (round_of_naive,) = folder.glob("*-01-naive")
-    other = folder / round_of_naive.name.replace("naive", "redis-naive")
-    round_of_naive.rename(other)
-    after = [row.percentiles for row in read(folder).parts[0].rows]
-    assert after[0] != before[0], "the first round is missing"
-    assert after[1] == before[1]
+def test_rounds_of_a_strategy_whose_name_ends_alike_are_another_ones(tmp_path: Path) -> None:
+    for name in ("naive", "redis-naive", "naive-again", "naive-16", "exec-a-b"):
+        (tmp_path / f"votes-closed-01-{name}").mkdir()
+        (tmp_path / f"votes-closed-02-{name}").mkdir()
+    for strategy, kept in (("naive", "naive"), ("naive@16", "naive-16"), ("exec:a b", "exec-a-b")):
+        found = [each.name for each in folders_of(tmp_path, "votes-closed", strategy)]
+        assert found == [f"votes-closed-01-{kept}", f"votes-closed-02-{kept}"]
 
 
 @pytest.mark.parametrize(
@@ -262,41 +236,3 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_load(tmp_path: Path
     done = run("run", "-s", "memory", "-d", "200ms", *SMALL, "--html", str(where))
     assert (done.returncode, done.stdout) == (2, "")
     assert "nowhere/page.html: it cannot be written there" in done.stderr
-
-
-def study(folder: Path, command: str, *arguments: str) -> Path:
-    options = ("--workload", "counters", "-s", "memory", *SMALL, "--out", str(folder))
-    done = run(command, *options, *arguments)
-    assert done.returncode in MEASURED, done.stderr
-    return folder
-
-
-def test_a_sweep_is_drawn_as_latency_against_the_rate(tmp_path: Path) -> None:
-    folder = study(tmp_path / "swept", "sweep", "--rates", "1000,2000", "-d", "200ms")
-    rows = read(folder).rows()
-    assert [row["rate_per_s"] for row in rows] == [1000, 2000]
-    file = tmp_path / "report.html"
-    assert report(folder, "-o", file).returncode == 0
-    assert "<h3>Latency against the rate</h3>" in file.read_text(encoding="utf-8")
-
-
-def test_a_scale_is_drawn_with_what_was_fitted(tmp_path: Path) -> None:
-    folder = study(tmp_path / "s", "scale", "--rounds", "2", "-d", "100ms", "-w", "1,2,4")
-    result = read(folder)
-    assert [row["callers"] for row in result.rows()] == [1, 2, 4]
-    (chart,) = result.charts()
-    assert chart.title == "Throughput against callers"
-
-
-def test_a_search_says_what_each_strategy_carries(tmp_path: Path) -> None:
-    # p99 may be anything: what was found does not matter here.
-    asked = ("--slo", "p99<10s,lost=0", "-d", "100ms", "--from", "1000", "--max-time", "10s")
-    folder = study(tmp_path / "searched", "search", *asked)
-    result = read(folder)
-    assert all(row["p99_ms"] < 10_000 for row in result.rows() if row["held"])
-    (found,) = result.study
-    file = tmp_path / "report.html"
-    assert report(folder, "-o", file).returncode == 0
-    body = file.read_text(encoding="utf-8").partition("<body>")[2]
-    carried = found["rate_per_s"]
-    assert ("memory carries" in body) if carried else ("memory: no rate was confirmed" in body)

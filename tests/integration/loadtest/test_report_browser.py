@@ -37,5 +37,11 @@ def test_the_report_draws_all_charts_without_a_request(
         for chart in window.driver.find_elements("css selector", "[role=img]"):
             assert chart.get_attribute("aria-label")
             assert chart.size["width"] <= width
+        assert not window.driver.find_elements("css selector", ".modebar")
+        cut = (
+            "return [...document.querySelectorAll('.table')]"
+            ".filter(each => each.scrollWidth > each.clientWidth).length"
+        )
+        assert width < 500 or window.driver.execute_script(cut) == 0
         window.check(page.as_uri())
         window.driver.save_screenshot(str(tmp_path / f"{width}.png"))

@@ -1,0 +1,83 @@
+"""Numbers of `hotcount.report` as text, as hotcount-load writes them in a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from hotcount.report import Row
+
+
+def _rounded(value: float) -> float:
+    """To a whole number, halves away from zero. Python's round() takes them to the even one."""
+    size = abs(value)
+    below = math.floor(size)
+    return math.copysign(below + (size - below >= 0.5), value)
+
+
+def whole(value: float) -> str:
+    """52,703: rates of writes, and counts."""
+    text = f"{abs(_rounded(value)):,.0f}"
+    return f"-{text}" if value <= -0.5 else text
+
+
+def number(value: float) -> str:
+    """Three digits: 0.0123, 1.50, 12,300."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    step = 10.0 ** (math.floor(math.log10(size)) - 2)
+    rounded = _rounded(value / step) * step
+    # Rounding may carry into another digit: 0.9996 is 1.00. The margin is for its last bit.
+    magnitude = math.floor(math.log10(abs(rounded) * (1 + 1e-12)))
+    if magnitude >= 2:
+        return whole(rounded)
+    return f"{rounded:.{min(2 - magnitude, 9)}f}"
+
+
+def times(value: float) -> str:
+    """How many times another figure: 0.68, 4.99, 15.7."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def spread(
+    three: tuple[float, float, float] | None, format: Callable[[float], str] = number
+) -> str:
+    """The median, and behind it the ends of its interval, or least and most."""
+    if three is None:
+        return "-"
+    least, median, most = three
+    if least == most:
+        return format(median)
+    return f"{format(median)} ({format(least)} to {format(most)})"
+
+
+def ratio_of(row: Row) -> str:
+    # As in the terminal: of so few rounds as have no interval, nobody can show a difference.
+    noise = row.ratio is not None and row.difference is False and row.interval
+    return f"{spread(row.ratio, times)}{' ~' if noise else ''}"
+
+
+# The shares of calls that percentiles are of, by their names in JSON.
+OWN_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+
+
+def can_tell(calls: int, share: float) -> bool:
+    """Whether one of so many calls can be above this percentile; else it is only the largest."""
+    return calls * (1 - share) > 1 - 1e-7
+
+
+def is_known(row: Row, name: str = "p99") -> bool:
+    """Whether a percentile is one: calls that failed stand in it as the time limit."""
+    ms = row.p50_ms if name == "p50" else row.p99_ms
+    in_time = row.limit_ms is None or ms < row.limit_ms
+    return in_time and not row.overloaded and can_tell(row.calls, OWN_SHARES[name])
+
+
+def percentile_of(row: Row, name: str = "p99") -> str:
+    """Of a row that was overloaded none: a queue that grows has only a length."""
+    if is_known(row, name):
+        return number(row.p50_ms if name == "p50" else row.p99_ms)
+    if row.overloaded or row.limit_ms is None or not can_tell(row.calls, OWN_SHARES[name]):
+        return "-"
+    return f"> {number(row.limit_ms)}"
