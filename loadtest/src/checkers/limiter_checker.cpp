@@ -167,10 +167,13 @@ Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRule
     const auto window_of = [&](std::int64_t at_ns) { return at_ns / rules.period_ns; };
     struct Window {
         std::int64_t admitted{0};  // Whose whole time is in it.
-        std::int64_t possible{0};  // Of whose time some part is in it.
         std::uint64_t denied{0};   // Whose whole time is in it.
     };
     std::map<std::int64_t, Window> windows;
+    // Of hits that may have been admitted, the first window and the last one. A hit without an answer
+    // may be in any of millions of windows, so nothing is kept for each window that it touches.
+    std::vector<std::int64_t> firsts;
+    std::vector<std::int64_t> lasts;
     for (const LimiterHit& hit : hits) {
         const std::int64_t first = window_of(hit.sent_ns + rules.clock_offset_ns - error);
         const std::int64_t last = window_of(hit.done_ns + rules.clock_offset_ns + error);
@@ -178,20 +181,26 @@ Findings check_clock_windows(std::span<const LimiterHit> hits, const LimiterRule
             if (first == last) ++windows[first].denied;
             continue;
         }
-        for (std::int64_t index = first; index <= last; ++index) ++windows[index].possible;
+        firsts.push_back(first);
+        lasts.push_back(last);
         if (hit.kind == Kind::admitted && first == last) ++windows[first].admitted;
     }
+    std::sort(firsts.begin(), firsts.end());
+    std::sort(lasts.begin(), lasts.end());
+    // Of whose time some part is in the window.
+    const auto possible_in = [&](std::int64_t index) -> std::int64_t {
+        const auto begun = std::upper_bound(firsts.begin(), firsts.end(), index) - firsts.begin();
+        const auto over = std::lower_bound(lasts.begin(), lasts.end(), index) - lasts.begin();
+        return begun - over;
+    };
     Findings found;
     for (const auto& [index, window] : windows) {
         if (window.admitted > rules.limit) {
             found.over_admitted += static_cast<std::uint64_t>(window.admitted - rules.limit);
         }
-        std::int64_t possible = window.possible;
-        if (rules.windows == Windows::weighted_clock) {
-            if (const auto before = windows.find(index - 1); before != windows.end()) {
-                possible += before->second.possible;
-            }
-        }
+        if (window.denied == 0) continue;
+        std::int64_t possible = possible_in(index);
+        if (rules.windows == Windows::weighted_clock) possible += possible_in(index - 1);
         if (possible < rules.limit) found.wrong_refusals += window.denied;
     }
     return found;

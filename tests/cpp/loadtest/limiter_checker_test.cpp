@@ -98,6 +98,22 @@ TEST_P(EveryWindows, AHitThatTakesLongMayHaveBeenDecidedAtAnyTime) {
     EXPECT_EQ(check(hits, rules(GetParam(), 10)).over_admitted, 0U);
 }
 
+TEST_P(EveryWindows, AHitWithoutAnAnswerMayBeAdmittedAtAnyTimeAndCostsNoMemory) {
+    LimiterRules how = rules(GetParam(), 10);
+    how.clock_offset_ns = 1'700'000'000 * kSecond;
+    std::vector<LimiterHit> hits;
+    add(hits, Kind::admitted, 100 * kMillisecond, 4);
+    for (int i = 0; i < 6; ++i) hits.push_back({100 * kMillisecond, INT64_MAX / 4, Kind::maybe});
+    add(hits, Kind::denied, 200 * kMillisecond, 3);
+    EXPECT_EQ(check(hits, how).wrong_refusals, 0U);
+    // Later the six may be all that was admitted, which is too few: but of two windows together it is
+    // not.
+    add(hits, Kind::denied, 5100 * kMillisecond, 2);
+    EXPECT_EQ(check(hits, how).wrong_refusals, GetParam() == Windows::weighted_clock ? 0U : 2U);
+    for (int i = 0; i < 4; ++i) hits.push_back({kSecond, INT64_MAX / 4, Kind::maybe});
+    EXPECT_EQ(check(hits, how).wrong_refusals, 0U);
+}
+
 TEST(CheckGcra, AdmitsTheRateOnTopOfTheBurst) {
     std::vector<LimiterHit> hits;
     add(hits, Kind::admitted, 0, 10);
