@@ -27,6 +27,9 @@ std::int64_t steady_ns() {
         .count();
 }
 
+/// Whether the time of the answer bounds the time at which the store did it.
+bool is_answered(Status status) { return status == Status::ok || status == Status::failed; }
+
 Result<LimiterOptions> limiter_options(const Rate& limit, const Strategy& strategy) {
     LimiterOptions options;
     options.rates = {limit};
@@ -107,8 +110,9 @@ class LimiterTarget final : public StoreTarget {
                                                     : LimiterHit::Kind::denied;
                     if (record.returned != 1) ++result.refused;
                 }
-                // Died before it knew: it may have been decided at any time since.
-                if (record.load_status() == Status::sent) hit.done_ns = INT64_MAX / 4;
+                // The server may have decided it at any time since, also long after the caller had
+                // stopped waiting: a server that is stopped runs what it was sent when it goes on.
+                if (!is_answered(record.load_status())) hit.done_ns = INT64_MAX / 4;
                 hits.push_back(hit);
             }
             if (hits.empty()) continue;
@@ -268,8 +272,8 @@ class SetsTarget final : public StoreTarget {
                 life.dead_from_ns -= ledger.started_ns();
             }
             HOTCOUNT_TRY_ASSIGN(const auto found, look_at(item, ledger.started_ns()));
-            check_set(static_cast<std::int64_t>(item), life, set_writes, found, may_make_sets(),
-                      result);
+            const bool may_make = may_make_sets() || outlived_gate(set_writes);
+            check_set(static_cast<std::int64_t>(item), life, set_writes, found, may_make, result);
         }
         return result;
     }
@@ -289,6 +293,14 @@ class SetsTarget final : public StoreTarget {
     // As its contract says: a stall that outlives the gate.
     bool may_make_sets() const {
         return wrong() || (method_ == UpsertMethod::ttl_gate && settings_.stall >= gate());
+    }
+    /// A call stalled for longer than the gate, whatever held it up: it took that long, or nobody knows
+    /// how long it took.
+    bool outlived_gate(const std::vector<SetWrite>& writes) const {
+        return method_ == UpsertMethod::ttl_gate &&
+               std::any_of(writes.begin(), writes.end(), [&](const SetWrite& write) {
+                   return write.score != 0 && write.done_ns - write.sent_ns > gate().count();
+               });
     }
     bool wrong() const {
         return method_ == UpsertMethod::exists_then_add ||
@@ -337,7 +349,7 @@ class SetsTarget final : public StoreTarget {
         return {record.user,
                 record.value,
                 ledger.earliest_ns(record),
-                status == Status::sent ? INT64_MAX / 4 : ledger.latest_ns(record),
+                is_answered(status) ? ledger.latest_ns(record) : INT64_MAX / 4,
                 status == Status::sent ? Status::unknown : status,
                 static_cast<Upsert>(record.returned)};
     }

@@ -14,6 +14,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "checkers/audit.hpp"
 #include "report/trial.hpp"
@@ -263,6 +265,43 @@ TEST_P(LimiterAuditTest, FindsEveryHitDeniedWithoutACause) {
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
 }
 
+/// A server that is stopped when the load begins: its callers stop waiting, and it runs what they had
+/// sent when it goes on, long after.
+class StoppedServerDriver final : public Driver {
+  public:
+    explicit StoppedServerDriver(Driver& inner) : inner_(inner) {}
+    Answer apply(const Operation& operation) override {
+        if (calls_++ >= kWaiting) return inner_.apply(operation);
+        waiting_.push_back(operation);
+        if (calls_ == kWaiting) {
+            std::this_thread::sleep_for(std::chrono::milliseconds{1100});
+            for (const Operation& late : waiting_) (void)inner_.apply(late);
+        }
+        return {Outcome::unknown, ErrorCode::outcome_unknown};
+    }
+
+  private:
+    static constexpr std::size_t kWaiting = 101;
+    Driver& inner_;
+    std::size_t calls_{0};  // Of one caller.
+    std::vector<Operation> waiting_{};
+};
+
+TEST_P(LimiterAuditTest, AHitWithoutAnAnswerMayComeLongAfterItsCallerStoppedWaiting) {
+    settings_.limit = Rate::parse("100/400 ms").value();
+    settings_.workers = 1;
+    settings_.max_operations = 600;
+    settings_.traffic.items = 1;
+    settings_.traffic.mix = {1, 0, 0};
+    settings_.max_errors = 1;
+    const TrialResult trial = run_wrapped(
+        [&](Driver& inner) { return std::make_unique<StoppedServerDriver>(inner); }, GetParam());
+    EXPECT_GT(trial.audit.refused, 0U);
+    EXPECT_EQ(trial.audit.unknown, 101U);
+    EXPECT_EQ(trial.audit.breaches(), 0U) << testing::PrintToString(trial.audit.examples);
+    EXPECT_EQ(trial.conclusion, Conclusion::passed) << testing::PrintToString(trial.reasons);
+}
+
 TEST_P(LimiterAuditTest, FindsHitsThatTheStoreForgotAndHitsThatItCountedTwice) {
     settings_.limit = Rate::parse("20/300 days").value();
     settings_.max_operations = 5000;
@@ -401,6 +440,44 @@ TEST_F(StoreAuditTest, FindsASetThatLostItsTtl) {
     EXPECT_GE(changed.size(), 5U);
     EXPECT_EQ(trial.audit.keys_without_ttl, changed.size());
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
+}
+
+TEST_F(StoreAuditTest, AGateThatACallOutlivedMayLetItMakeASet) {
+    settings_.gate = std::chrono::milliseconds{1};
+    std::set<std::int64_t> made;
+    std::mutex mutex;
+    // Of four sets the fourth is never made; a call on it stalls, or has no answer, and makes it.
+    const auto run_with = [&](const auto& spoil) {
+        made.clear();
+        return run(
+            "memory/ttl_gate",
+            [&](const Operation& operation, Answer& answer, memory::Store& store) {
+                if (operation.item % 4 != 0) return false;
+                const std::lock_guard lock(mutex);
+                if (!made.insert(operation.item).second) return false;
+                const auto put = [](memory::Entry& entry, bool fresh) {
+                    entry.as<SortedSet>(fresh)->put("user:1", 1);
+                    return Result<void>{};
+                };
+                EXPECT_TRUE(store.upsert("item:" + std::to_string(operation.item), put));
+                spoil(answer);
+                return true;
+            },
+            10);
+    };
+    const TrialResult stalled =
+        run_with([](Answer&) { std::this_thread::sleep_for(std::chrono::milliseconds{20}); });
+    EXPECT_GE(made.size(), 5U);
+    EXPECT_EQ(stalled.audit.rogue_sets, made.size());
+    EXPECT_EQ(stalled.conclusion, Conclusion::passed) << testing::PrintToString(stalled.reasons);
+    const TrialResult unanswered = run_with([](Answer& answer) {
+        answer = {Outcome::unknown, ErrorCode::outcome_unknown};
+    });
+    EXPECT_GE(unanswered.audit.rogue_sets, 5U);
+    EXPECT_EQ(unanswered.audit.breaches(), unanswered.audit.allowed_breaches);
+    // With a gate that no call outlives it is broken.
+    settings_.gate = std::chrono::hours{1};
+    EXPECT_EQ(run_with([](Answer&) {}).conclusion, Conclusion::broken);
 }
 
 TEST_F(StoreAuditTest, UpsertsWithRemovesAndOverwritesPass) {
