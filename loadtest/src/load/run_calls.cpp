@@ -160,7 +160,11 @@ void Run::account(Measured& measured, const LedgerRecord& record, const Answer& 
     bump(measured.answers);
     if (answer.outcome != Outcome::ok) bump(measured.errors);
     const std::int64_t belongs_ns = open() ? record.intended_ns : record.done_ns;
-    if (belongs_ns < from_ns_ || belongs_ns >= until_ns_) return;
+    // A closed loop's rate has the answers that came in the window. The calls that were under way at its
+    // end count in the latency and among the errors all the same: of a server that stops answering in
+    // the window they are all that its callers see.
+    const bool cut = !open() && record.sent_ns < until_ns_ && belongs_ns >= until_ns_;
+    if (belongs_ns < from_ns_ || (belongs_ns >= until_ns_ && !cut)) return;
 
     Tally& tally = measured.tally;
     if (answer.error) ++tally.errors[static_cast<std::size_t>(*answer.error)];
@@ -168,6 +172,8 @@ void Run::account(Measured& measured, const LedgerRecord& record, const Answer& 
         ++tally.failed;
     } else if (answer.outcome == Outcome::unknown) {
         ++tally.unknown;
+    } else if (cut) {
+        // Acknowledged after the window.
     } else if (record.kind == OperationKind::vote) {
         ++tally.votes_ok;
     } else if (record.kind == OperationKind::unvote) {
@@ -175,7 +181,7 @@ void Run::account(Measured& measured, const LedgerRecord& record, const Answer& 
     } else {
         ++tally.reads_ok;
     }
-    if (answer.refused && record.kind != OperationKind::read) ++tally.refused;
+    if (answer.refused && !cut && record.kind != OperationKind::read) ++tally.refused;
     const std::int64_t service_ns = record.done_ns - record.sent_ns;
     const std::int64_t response_ns = record.done_ns - record.intended_ns;
     auto& times = measured.outcomes[static_cast<std::size_t>(record.kind) * kOutcomes +
@@ -185,7 +191,7 @@ void Run::account(Measured& measured, const LedgerRecord& record, const Answer& 
     const bool counts = record.kind != OperationKind::read || settings_.traffic.mix.vote == 0;
     if (counts && answer.outcome == Outcome::ok) measured.acknowledged_ns.record(service_ns);
     measured.service_ns.record(counted(answer.outcome, service_ns));
-    measured.time.calls_ns += service_ns;
+    measured.time.calls_ns += cut ? until_ns_ - std::max(record.sent_ns, from_ns_) : service_ns;
     if (!open()) return;
     measured.time.own_ns += record.sent_ns - std::max(record.intended_ns, free_ns);
     measured.response_ns.record(counted(answer.outcome, response_ns));

@@ -10,7 +10,9 @@
 //                when they are due; one that is due while all are under way waits for a completion.
 //
 // The window of measurement begins after the warm-up. An operation belongs to it by its intended
-// time (open loop) or by the time of its answer (closed loop). All operations stand in the ledger.
+// time (open loop) or by the time of its answer (closed loop). A call of a closed loop that is under way
+// when the window ends is in its latency and its errors, not in its rate. All operations stand in the
+// ledger.
 //
 // A failure is no fast answer: what failed, had no answer or was never sent counts in the percentiles
 // as slower than the time limit of a call.
@@ -72,7 +74,7 @@ struct WorkerTime {
     std::int64_t planning_ns{0};  ///< In the whole run; closed loop: it counts in calls_ns too.
 };
 
-/// Operations answered inside the window.
+/// Operations answered inside the window; failed and unknown: also those under way at its end.
 struct Tally {
     std::uint64_t votes_ok{0};
     std::uint64_t unvotes_ok{0};

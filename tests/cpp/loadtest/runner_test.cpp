@@ -94,6 +94,29 @@ TEST_F(RunnerTest, AClosedLoopEndsWithItsTimeAndLeavesTheWarmUpOut) {
     EXPECT_GT(result.operations, result.tally.ok() + 20);
 }
 
+TEST_F(RunnerTest, ACallUnderWayAtTheEndOfAClosedLoopCountsButNotInTheRate) {
+    SlowDriver slow(milliseconds{1500});
+    const LoadResult late = run(closed_loop(milliseconds{700}, 4), slow);
+    EXPECT_EQ(late.operations, 4U);
+    EXPECT_EQ(late.tally.ok(), 0U);
+    EXPECT_EQ(late.tally.answered(), 0U);
+    ASSERT_EQ(late.service_ns.count(), 4U) << "what a server that hangs does to its callers";
+    EXPECT_GE(late.service_ns.min(), 1'400'000'000);
+    EXPECT_LE(late.time.calls_ns, 4 * 700'000'000LL) << "of the window";
+
+    class LateFailure final : public Driver {
+      public:
+        Answer apply(const Operation& /*operation*/) override {
+            std::this_thread::sleep_for(milliseconds{1500});
+            return {Outcome::unknown, ErrorCode::outcome_unknown};
+        }
+    } failing;
+    const LoadResult failed = run(closed_loop(milliseconds{700}, 4), failing);
+    EXPECT_EQ(failed.tally.unknown, 4U);
+    EXPECT_EQ(failed.service_ns.count(), 4U);
+    EXPECT_EQ(failed.tally.errors[static_cast<std::size_t>(ErrorCode::outcome_unknown)], 4U);
+}
+
 TEST_F(RunnerTest, AnOpenLoopServesEverySlotAtItsTime) {
     NoopDriver driver;
     const LoadResult result = run(open_loop(1000, milliseconds{400}, 8), driver);
