@@ -272,7 +272,7 @@ AuditResult audit_mortal_counters(const Ledger& ledger, std::span<const std::int
         }
         const std::int64_t value = values[item - 1];
         ++result.items;
-        result.sum += value;
+        result.sum = capped_sum(result.sum, value);
         const std::uint64_t wrong = answers_without_predecessor(told, value);
         if (wrong <= unanswered) continue;
         result.wrong_answers += wrong - unanswered;

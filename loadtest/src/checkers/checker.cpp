@@ -54,7 +54,7 @@ class WrongItems {
 void check_unattempted(std::span<const Attempt> refused, const VoteRow& row, WrongRows& wrong,
                        AuditResult& result) {
     ++result.ghost_rows;
-    wrong.too_much += row.value;
+    wrong.too_much = capped_sum(wrong.too_much, row.value);
     result.example(
         refused.empty()
             ? fmt::format("ghost: item {} user {} has a row that nobody attempted", row.item,
@@ -69,8 +69,11 @@ void check_state(std::span<const Attempt> attempts, std::int64_t actual, WrongIt
     const AllowedStates allowed(attempts);
     if (allowed.allows(actual)) return;
     WrongRows& rows = wrong.of(attempts.front().item);
-    rows.too_much += std::max<std::int64_t>(0, actual - allowed.least());
-    rows.too_little += std::max<std::int64_t>(0, allowed.most() - actual);
+    const auto above = [](std::int64_t a, std::int64_t b) {
+        return std::max<std::int64_t>(0, capped_difference(a, b));
+    };
+    rows.too_much = capped_sum(rows.too_much, above(actual, allowed.least()));
+    rows.too_little = capped_sum(rows.too_little, above(allowed.most(), actual));
     const Attempt& any = attempts.front();
     std::int64_t most = 0;
     for (const Attempt& attempt : attempts) most = std::max(most, attempt.value);
@@ -95,7 +98,10 @@ void check_key(std::span<const Attempt> attempts, std::span<const VoteRow> rows,
     const auto applicable = attempts.first(static_cast<std::size_t>(refused - attempts.begin()));
     if (rows.size() > 1) {
         result.double_rows += rows.size() - 1;
-        for (const VoteRow& more : rows.subspan(1)) wrong.of(more.item).too_much += more.value;
+        for (const VoteRow& more : rows.subspan(1)) {
+            std::int64_t& too_much = wrong.of(more.item).too_much;
+            too_much = capped_sum(too_much, more.value);
+        }
         result.example(fmt::format("double: item {} user {} has {} rows", rows[0].item,
                                    rows[0].user, rows.size()));
     }
@@ -134,12 +140,12 @@ void check_count(std::string_view what, std::int64_t live, const WrongRows& wron
                  AuditResult& result) {
     const std::int64_t item = wrong.item;
     const std::int64_t actual = count.value_or(0);
-    result.counts_off += static_cast<std::uint64_t>(std::abs(actual - live));
-    const std::int64_t least = live - wrong.too_much;
-    const std::int64_t most = live + wrong.too_little;
+    result.counts_off = capped_sum(result.counts_off, distance(actual, live));
+    const std::int64_t least = capped_difference(live, wrong.too_much);
+    const std::int64_t most = capped_sum(live, wrong.too_little);
     if (actual >= least && actual <= most) return;
-    if (actual < least) low += static_cast<std::uint64_t>(least - actual);
-    if (actual > most) high += static_cast<std::uint64_t>(actual - most);
+    if (actual < least) low = capped_sum(low, distance(least, actual));
+    if (actual > most) high = capped_sum(high, distance(actual, most));
     result.example(fmt::format("count: item {} has {} live votes, {} says {}", item, live, what,
                                count ? std::to_string(*count) : "nothing"));
 }
@@ -153,7 +159,9 @@ void check_counts(std::span<const VoteRow> rows, std::span<const ItemCount> coun
         const std::int64_t item = std::min(row < rows.size() ? rows[row].item : INT64_MAX,
                                            count < counts.size() ? counts[count].item : INT64_MAX);
         std::int64_t live = 0;
-        for (; row < rows.size() && rows[row].item == item; ++row) live += rows[row].value;
+        for (; row < rows.size() && rows[row].item == item; ++row) {
+            live = capped_sum(live, rows[row].value);
+        }
         ItemCount said{item, {}, {}};
         if (count < counts.size() && counts[count].item == item) said = counts[count++];
         ++result.items;
@@ -181,17 +189,16 @@ void AuditResult::add(const AuditResult& part) {
     refused += part.refused;
     rows += part.rows;
     live += part.live;
-    sum += part.sum;
+    sum = capped_sum(sum, part.sum);
     items += part.items;
     lost_rows += part.lost_rows;
     double_rows += part.double_rows;
     ghost_rows += part.ghost_rows;
-    stored_low += part.stored_low;
-    stored_high += part.stored_high;
-    counted_low += part.counted_low;
-    counted_high += part.counted_high;
-    counts_off += part.counts_off;
-    drift += part.drift;
+    for (const auto count :
+         {&AuditResult::stored_low, &AuditResult::stored_high, &AuditResult::counted_low,
+          &AuditResult::counted_high, &AuditResult::counts_off, &AuditResult::drift}) {
+        this->*count = capped_sum(this->*count, part.*count);
+    }
     wrong_answers += part.wrong_answers;
     over_admitted += part.over_admitted;
     wrong_refusals += part.wrong_refusals;
@@ -292,7 +299,7 @@ std::uint64_t answers_without_predecessor(std::vector<std::int64_t> told, std::i
     while (from != told.end()) {
         const auto until = std::upper_bound(from, told.end(), *from);
         const auto times = static_cast<std::uint64_t>(until - from);
-        if (*from != before + 1) lives = 0;
+        if (*from - 1 != before) lives = 0;
         if (times > lives) missing += times - lives;
         before = *from;
         lives = times;
@@ -304,7 +311,7 @@ std::uint64_t answers_without_predecessor(std::vector<std::int64_t> told, std::i
 void check_counter(std::int64_t item, std::int64_t value, const CounterBounds& bounds,
                    AuditResult& result) {
     ++result.items;
-    result.sum += value;
+    result.sum = capped_sum(result.sum, value);
     const std::int64_t least = bounds.acknowledged + bounds.unknown_down;
     const std::int64_t most = bounds.acknowledged + bounds.unknown_up;
     if (value >= least && value <= most) return;
@@ -314,9 +321,9 @@ void check_counter(std::int64_t item, std::int64_t value, const CounterBounds& b
         return;
     }
     if (value < least) {
-        result.counted_low += static_cast<std::uint64_t>(least - value);
+        result.counted_low = capped_sum(result.counted_low, distance(least, value));
     } else {
-        result.counted_high += static_cast<std::uint64_t>(value - most);
+        result.counted_high = capped_sum(result.counted_high, distance(value, most));
     }
     result.example(fmt::format("count: item {} counts {}, acknowledged is {} to {}", item, value,
                                least, most));

@@ -36,6 +36,27 @@
 
 namespace hotcount::loadtest {
 
+/// Sums that stay at the end of their range. A driver may give any number, and a sum that wraps around
+/// may look right.
+inline std::uint64_t capped_sum(std::uint64_t a, std::uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+inline std::int64_t capped_sum(std::int64_t a, std::int64_t b) {
+    std::int64_t sum = 0;
+    if (!__builtin_add_overflow(a, b, &sum)) return sum;
+    return b > 0 ? INT64_MAX : INT64_MIN;
+}
+inline std::int64_t capped_difference(std::int64_t a, std::int64_t b) {
+    std::int64_t difference = 0;
+    if (!__builtin_sub_overflow(a, b, &difference)) return difference;
+    return b < 0 ? INT64_MAX : INT64_MIN;
+}
+/// How far two numbers are apart.
+inline std::uint64_t distance(std::int64_t a, std::int64_t b) {
+    const auto [least, most] = std::minmax(a, b);
+    return static_cast<std::uint64_t>(most) - static_cast<std::uint64_t>(least);
+}
+
 /// A vote or un-vote that was sent. An operation still `sent` counts as unknown.
 struct Attempt {
     std::int64_t item;
@@ -101,18 +122,20 @@ struct AuditResult {
     std::uint64_t wrong_scores{0};    ///< Scores that are not the last one written.
     std::uint64_t stale_reads{0};     ///< Staler than their strategy promises.
     std::uint64_t wrong_reads{0};     ///< Never right, where it promises more than that.
-    std::uint64_t backward_reads{0};  ///< Went back, where reads promise to be exact.
+    std::uint64_t backward_reads{0};  ///< Went back or ran ahead, where reads promise to be exact.
     std::uint64_t wrong_casts{0};     ///< Told of votes before and after that no order gives.
     /// Of those from drift on, the ones that the contract of the strategy allows.
     std::uint64_t allowed_breaches{0};
     std::vector<std::string> examples{};  ///< The first few findings, in words.
 
     // The two counts are two views of one number: a vote missing from both is one vote.
-    std::uint64_t lost() const { return lost_rows + std::max(stored_low, counted_low); }
-    std::uint64_t doubled() const { return double_rows + std::max(stored_high, counted_high); }
+    std::uint64_t lost() const { return capped_sum(lost_rows, std::max(stored_low, counted_low)); }
+    std::uint64_t doubled() const {
+        return capped_sum(double_rows, std::max(stored_high, counted_high));
+    }
     std::uint64_t ghost() const { return ghost_rows; }
     bool counts_agree() const {
-        return stored_low + stored_high + counted_low + counted_high + counts_off == 0;
+        return (stored_low | stored_high | counted_low | counted_high | counts_off) == 0;
     }
     /// What is said of counts is that their strategy makes no promise of them.
     void forget_counts() { stored_low = stored_high = counted_low = counted_high = counts_off = 0; }

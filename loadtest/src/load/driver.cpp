@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <string_view>
 #include <variant>
 
@@ -94,7 +95,9 @@ void Answer::tell_cast(std::int64_t previous, std::int64_t value, bool changed, 
     if (changed) said |= said::kChanged;
     if (counted) said |= said::kCounted;
     returned = previous;
-    now = static_cast<std::int32_t>(value);
+    // No vote of this load is beyond 32 bits: what a driver makes up stays wrong.
+    now = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+        value, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()));
 }
 
 std::vector<Answer> Driver::apply_many(std::span<const Operation> operations) {

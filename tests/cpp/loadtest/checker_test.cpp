@@ -179,6 +179,34 @@ TEST(CheckVotes, PartsAddUp) {
     EXPECT_EQ(sum.examples.size(), 4U);
 }
 
+TEST(CheckVotes, SumsOfWildNumbersDoNotWrapAround) {
+    // Two counts that are each 2^63 too low: together 2^64, which is 0 in 64 bits.
+    const std::vector<Attempt> votes = {vote(1, 1, 0, 1), vote(2, 1, 0, 1)};
+    const std::vector<VoteRow> rows = {{1, 1, 1}, {2, 1, 1}};
+    const std::int64_t low = INT64_MIN + 1;
+    const AuditResult found = check(votes, rows, {{1, low, low}, {2, low, low}});
+    EXPECT_FALSE(found.passed());
+    EXPECT_FALSE(found.counts_agree());
+    EXPECT_EQ(found.lost(), UINT64_MAX);
+    AuditResult sum = found;
+    sum.add(found);
+    EXPECT_EQ(sum.lost(), UINT64_MAX);
+    const AuditResult high =
+        check(votes, rows, {{1, INT64_MAX, INT64_MIN}, {2, INT64_MAX, INT64_MIN}, {3, 1, 1}});
+    EXPECT_FALSE(high.passed());
+    EXPECT_GT(high.doubled(), UINT64_MAX / 2);
+    // The rows' values as well.
+    EXPECT_FALSE(check(votes, {{1, 1, INT64_MAX}, {1, 2, INT64_MAX}, {1, 3, 2}, {2, 1, 1}},
+                       {{1, 0, 0}, {2, 1, 1}})
+                     .passed());
+    for (const std::int64_t wild : {INT64_MIN, INT64_MAX}) {
+        AuditResult counter;
+        check_counter(1, wild, {1, 0, 0, true}, counter);
+        check_counter(2, wild, {1, 0, 0, true}, counter);
+        EXPECT_FALSE(counter.passed());
+    }
+}
+
 TEST(AnswersWithoutPredecessor, EachLifeCountsFromOne) {
     const auto missing = answers_without_predecessor;
     EXPECT_EQ(missing({}, 0), 0U);
