@@ -70,7 +70,8 @@ class CountBounds {
     };
     static constexpr std::int64_t kNever = INT64_MIN;
 
-    CountBounds(std::span<const Attempt> writes, bool adds) : adds_(adds) {
+    CountBounds(std::span<const Attempt> writes, const AnswerRules& rules)
+        : adds_(rules.adds), step_by_step_(rules.step_by_step) {
         std::int64_t down = 0;
         std::int64_t up = 0;
         for (const Attempt& write : writes) (write.value < 0 ? down : up) += write.value;
@@ -79,6 +80,7 @@ class CountBounds {
     }
 
     void begin(const Attempt& write) {
+        ++(write.value > 0 ? ups_ : downs_);
         if (!adds_) {
             change(write, &UserVote::begin, write.sent_ns);
         } else if (write.value < 0) {
@@ -103,6 +105,7 @@ class CountBounds {
     bool hold(std::int64_t number) const { return number >= least_ && number <= most_; }
     /// Whether any of the writes begun so far, and no other, may give it.
     bool within_reach(std::int64_t number) const {
+        if (step_by_step_ && number >= -downs_ && number <= ups_) return true;
         return number >= ever_least_ && number <= ever_most_;
     }
     Left left(std::int64_t number) const {
@@ -139,6 +142,9 @@ class CountBounds {
     }
 
     bool adds_;
+    bool step_by_step_;
+    std::int64_t ups_{0};  // Begun so far.
+    std::int64_t downs_{0};
     std::int64_t base_{0};
     std::int64_t least_{0};
     std::int64_t most_{0};
@@ -149,7 +155,8 @@ class CountBounds {
     std::unordered_map<std::int64_t, UserVote> votes_{};
 };
 
-/// Whether reads tell less than earlier ones did, although too little was taken away in between.
+/// Whether reads tell less than earlier ones did, although too little was taken away in between, or more,
+/// although too little was added.
 class ReadsInOrder {
   public:
     /// What a read knows of those before it.
@@ -158,39 +165,51 @@ class ReadsInOrder {
         std::int64_t most{
             kNone};  ///< Of the earlier reads: what one told, and what was taken before it.
         std::int64_t most_exact{kNone};
+        std::int64_t added{0};  ///< Certainly added before it was sent.
+        /// Of the earlier exact reads: what one told, less what was added before it.
+        std::int64_t least_exact{kNoneLeast};
     };
 
-    void begin(const Attempt& write) {
-        if (takes(write)) ++maybe_taken_;
-    }
-    void end(const Attempt& write) {
-        if (takes(write)) ++taken_;
-    }
-    Before sent() const { return {taken_, most_, most_exact_}; }
+    void begin(const Attempt& write) { ++(takes(write) ? maybe_taken_ : maybe_added_); }
+    void end(const Attempt& write) { ++(takes(write) ? taken_ : added_); }
+    Before sent() const { return {taken_, most_, most_exact_, added_, least_exact_}; }
     /// A read was answered whose number was right once.
     void answered(const Read& read, const Before& before, bool exact) {
         const std::int64_t told = read.number + before.taken;
         most_ = std::max(most_, told);
-        if (exact) most_exact_ = std::max(most_exact_, told);
+        if (!exact) return;
+        most_exact_ = std::max(most_exact_, told);
+        least_exact_ = std::min(least_exact_, read.number - before.added);
     }
     /// Whether the read tells less than one that was answered before it was sent.
     bool went_back(const Read& read, std::int64_t most) const {
         return most != kNone && most - maybe_taken_ > read.number;
+    }
+    /// Whether the read tells more than an exact one that was answered before it was sent.
+    bool ran_ahead(const Read& read, const Before& before) const {
+        return before.least_exact != kNoneLeast && read.number - maybe_added_ > before.least_exact;
     }
     /// It was said once: later reads are held against this one.
     void forget_before(const Read& read, const Before& before) {
         most_ = std::min(most_, read.number + before.taken);
         most_exact_ = std::min(most_exact_, most_);
     }
+    void forget_less(const Read& read, const Before& before) {
+        least_exact_ = std::max(least_exact_, read.number - before.added);
+    }
 
   private:
     static constexpr std::int64_t kNone = INT64_MIN;
+    static constexpr std::int64_t kNoneLeast = INT64_MAX;
     static bool takes(const Attempt& write) { return write.value <= 0; }
 
     std::int64_t maybe_taken_{0};
     std::int64_t taken_{0};
     std::int64_t most_{kNone};
     std::int64_t most_exact_{kNone};
+    std::int64_t maybe_added_{0};
+    std::int64_t added_{0};
+    std::int64_t least_exact_{kNoneLeast};
 };
 
 struct Moment {
@@ -254,7 +273,7 @@ void check_old_number(std::int64_t item, const Read& read, const CountBounds& bo
                                what(), in_ms(stale_ns), behind));
 }
 
-/// A number that is right or stale by itself may still be less than what an earlier read told.
+/// A number that is right or stale by itself may still not go with what an earlier read told.
 void check_order(std::int64_t item, const Read& read, bool right,
                  const ReadsInOrder::Before& before, const AnswerRules& rules, ReadsInOrder& order,
                  AuditResult& result) {
@@ -271,6 +290,15 @@ void check_order(std::int64_t item, const Read& read, bool right,
                 item, read.number, in_ms(read.sent_ns)));
         }
         order.forget_before(read, before);
+    }
+    if (right && exact && order.ran_ahead(read, before)) {
+        add_breach(result.backward_reads, rules, result);
+        result.example(
+            fmt::format("ran ahead: item {} was said to have {} at {:.3f} ms, after less had been "
+                        "told and without "
+                        "so much being added",
+                        item, read.number, in_ms(read.sent_ns)));
+        order.forget_less(read, before);
     }
     // What was never right would make all that follows seem to go back.
     if (right) order.answered(read, before, exact);
@@ -316,6 +344,46 @@ bool may_follow(std::span<const CastCall> casts, std::size_t at, std::int64_t la
     return false;
 }
 
+/// How many of the changes certainly came to an end, at some moment, beyond `most` and those that may have
+/// undone them by then. Both in ascending order: when each of the changes had ended, and when each of the
+/// others began.
+std::int64_t beyond(const std::vector<std::int64_t>& ended, const std::vector<std::int64_t>& undone,
+                    std::int64_t most) {
+    std::int64_t worst = 0;
+    std::size_t begun = 0;
+    for (std::size_t at = 0; at < ended.size(); ++at) {
+        while (begun < undone.size() && undone[begun] <= ended[at]) ++begun;
+        const auto came = static_cast<std::int64_t>(at + 1);
+        worst = std::max(worst, came - static_cast<std::int64_t>(begun) - most);
+    }
+    return worst;
+}
+
+/// A user has one vote or none at each moment: so many of the changes that casts were told cannot all
+/// have happened. A cast that nobody was told of may have changed the vote once, at any time since it was
+/// sent.
+std::int64_t impossible_changes(std::span<const CastCall> casts) {
+    std::vector<std::int64_t> set_ended;
+    std::vector<std::int64_t> set_begun;
+    std::vector<std::int64_t> unset_ended;
+    std::vector<std::int64_t> unset_begun;
+    for (const CastCall& cast : casts) {
+        const Attempt& attempt = cast.attempt;
+        const bool sets = attempt.value != 0;
+        if (!cast.told) {
+            (sets ? set_begun : unset_begun).push_back(attempt.sent_ns);
+            continue;
+        }
+        if ((cast.previous != 0) == sets) continue;
+        (sets ? set_begun : unset_begun).push_back(attempt.sent_ns);
+        (sets ? set_ended : unset_ended).push_back(attempt.done_ns);
+    }
+    for (auto* const times : {&set_ended, &set_begun, &unset_ended, &unset_begun}) {
+        std::sort(times->begin(), times->end());
+    }
+    return std::max(beyond(set_ended, unset_begun, 1), beyond(unset_ended, set_begun, 0));
+}
+
 bool agrees_with_itself(const CastCall& cast) {
     return cast.now == cast.attempt.value && cast.counted == (cast.now != 0) &&
            cast.changed == (cast.now != cast.previous);
@@ -325,7 +393,7 @@ bool agrees_with_itself(const CastCall& cast) {
 
 void check_reads(std::int64_t item, std::span<const Attempt> writes, std::span<const Read> reads,
                  const AnswerRules& rules, AuditResult& result) {
-    CountBounds bounds(writes, rules.adds);
+    CountBounds bounds(writes, rules);
     ReadsInOrder order;
     std::vector<std::uint64_t> changes_before(reads.size(), 0);
     std::vector<ReadsInOrder::Before> before(reads.size());
@@ -391,8 +459,20 @@ void check_casts(std::span<CastCall> casts, const AnswerRules& rules, AuditResul
             cast.attempt.item, cast.attempt.user, cast.attempt.value, in_ms(cast.attempt.sent_ns),
             cast.previous, cast.now, cast.changed ? ", changed" : "", why));
     }
-    // Each alone may be right, and two not both: what they changed must lead to where it ended.
-    if (!all_told || casts.empty() || result.wrong_casts != before) return;
+    // Each alone may be right, and two not both.
+    if (casts.empty() || result.wrong_casts != before) return;
+    if (const std::int64_t impossible = impossible_changes(casts); impossible > 0) {
+        for (std::int64_t at = 0; at < impossible; ++at) {
+            add_breach(result.wrong_casts, rules, result);
+        }
+        result.example(
+            fmt::format("cast: of the {} casts of item {} user {}, {} cannot have changed the vote "
+                        "as told, because it was that already",
+                        casts.size(), casts[0].attempt.item, casts[0].attempt.user, impossible));
+        return;
+    }
+    // What they changed must lead to where it ended.
+    if (!all_told) return;
     std::vector<Attempt> attempts;
     attempts.reserve(casts.size());
     for (const CastCall& cast : casts) attempts.push_back(cast.attempt);

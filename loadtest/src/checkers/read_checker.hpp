@@ -9,9 +9,13 @@
 //   never right       no moment gives the number
 //   went back         a read that was answered before it was sent had told more, and fewer votes or
 //                     adds can have been taken away since that one was sent
+//   ran ahead         that one had told less, and fewer votes or adds can have been added since it was
+//                     sent
 //
 // A caller of a cast is told the user's vote before it and after it. Some order of the user's casts on
-// the item must give what all of them were told.
+// the item must give what all of them were told: each alone must be able to follow another, and at each
+// moment the votes that were told to be set and the votes that were told to be taken back must leave the
+// user with one vote or none.
 //
 // Pure functions of values, in one pass over the calls of an item in the order of time. All times are of
 // one clock.
@@ -43,6 +47,10 @@ struct AnswerRules {
     std::optional<Duration> reads_within{};
     bool may_be_wrong{
         false};  ///< The contract states all that is found, so that it breaks nothing.
+    /// The count is moved after the vote was committed, by a step for each vote that changed. So the
+    /// step of a caller who is held up comes late, and a count may have any of the steps without the
+    /// others: -1, if a vote's is missing and that of its un-vote is there.
+    bool step_by_step{false};
 };
 
 /// Checks the reads of one item, in any order. `writes` are all that were sent and did not fail, in any

@@ -158,8 +158,8 @@ class VotesTarget final : public Target {
     }
     std::optional<AnswerRules> answer_rules(const Ledger& ledger) const override {
         AnswerRules rules = rules_for(strategy_, items_);
-        const bool drifts =
-            strategy_.way == "seed_cached" || votes_->options().strategy == VoteStrategy::cached;
+        rules.step_by_step = votes_->options().strategy == VoteStrategy::cached;
+        const bool drifts = strategy_.way == "seed_cached" || rules.step_by_step;
         rules.may_be_wrong = drifts && (plain_ || callers_died(ledger));
         return rules;
     }
@@ -185,8 +185,8 @@ class VotesTarget final : public Target {
     void excuse_unanswered(AuditResult& result) const {
         const VoteStrategy strategy = votes_->options().strategy;
         if (plain_ || strategy != VoteStrategy::cached) return;
-        const std::uint64_t off = std::max(result.stored_low + result.stored_high,
-                                           result.counted_low + result.counted_high);
+        const std::uint64_t off = std::max(capped_sum(result.stored_low, result.stored_high),
+                                           capped_sum(result.counted_low, result.counted_high));
         if (off == 0 || off > result.unknown) return;
         result.drift = off;
         result.allowed_breaches += off;
