@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "agents/agent.hpp"
 #include "load/run_folder.hpp"
 #include "load/say.hpp"
+#include "report/audits.hpp"
 #include "report/calibration.hpp"
 #include "report/compare.hpp"
 #include "report/diff.hpp"
@@ -151,6 +153,20 @@ class Program {
                                                          options.keep.string(), failed.message()));
     }
 
+    /// What a program of the user's own has said of itself in one of the runs.
+    static std::optional<std::string> why_not_again(const std::filesystem::path& folder,
+                                                    const Strategy& strategy) {
+        if (!is_exec(strategy)) return std::nullopt;
+        for (const std::filesystem::path& run : run_folders(folder)) {
+            const auto document = read_json(run / kRunFile);
+            const auto settings =
+                document ? trial_settings_of(*document) : Result<TrialSettings>(document.error());
+            if (!settings || settings->strategy != strategy.name) continue;
+            if (auto why = why_driver_not_again(*document)) return why;
+        }
+        return std::nullopt;
+    }
+
     void say_where(const std::filesystem::path& folder) const {
         // By what is said of any strategy; those it is said of, one on two databases once.
         std::map<std::string, std::vector<std::string>> whys;
@@ -159,7 +175,9 @@ class Program {
         for (const Part& part : canonical ? canonical_parts(settings_) : compare_parts(settings_)) {
             for (const std::string& name : part.strategies) {
                 const auto strategy = find_strategy(name);
-                const auto why = strategy ? why_not_again(part.settings, *strategy) : std::nullopt;
+                auto why =
+                    strategy ? loadtest::why_not_again(part.settings, *strategy) : std::nullopt;
+                if (strategy && !why) why = why_not_again(folder, *strategy);
                 again = again || !why;
                 if (!why) continue;
                 auto& names = whys[*why];
@@ -359,6 +377,16 @@ class Program {
         return found == urls.end() ? "" : *found;
     }
 
+    /// Whatever an audit stumbles over says nothing about the run.
+    Result<FolderAudit> audit_one(const std::filesystem::path& folder) const {
+        try {
+            return audit_folder(folder, settings_.trial.redis_url, database_of(folder));
+        } catch (const std::exception& failure) {
+            return make_error(ErrorCode::capacity,
+                              fmt::format("audit impossible: {}", failure.what()));
+        }
+    }
+
     int audit() {
         const std::vector<std::filesystem::path> folders = run_folders(settings_.audit_folder);
         if (folders.empty()) {
@@ -381,7 +409,7 @@ class Program {
                 if (conclusion == Conclusion::passed) conclusion = Conclusion::inconclusive;
                 continue;
             }
-            auto audited = audit_folder(folder, settings_.trial.redis_url, database_of(folder));
+            auto audited = audit_one(folder);
             if (!audited) {
                 // The folder cannot be audited: that says nothing about the run.
                 audits.push_back(not_audited(folder, audited.error()));

@@ -107,6 +107,7 @@ class Ledger {
     Ledger& operator=(const Ledger&) = delete;
 
     std::uint64_t capacity() const { return header_->capacity; }
+    std::uint64_t seed() const { return header_->seed; }
     std::uint64_t planned() const {
         return std::atomic_ref(header_->planned).load(std::memory_order_acquire);
     }

@@ -1,7 +1,9 @@
-// What a trial and an audit of its folder share: private to this folder.
+// What a trial, an audit of its folder and the end of the program share.
 #pragma once
 
 #include <hotcount/result.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "checkers/checker.hpp"
@@ -22,5 +24,9 @@ Result<AuditResult> audit_all(Target& target, const Ledger& ledger);
 /// Why no audit is possible where agents vanished with their parts of the load; success: all that the
 /// others did can be audited, as a plan that has an end says all that the missing ones may have sent.
 Result<void> can_audit_without_parts(const TrialSettings& settings);
+
+/// Why nobody can audit the run of a user's own program again, by what the program said of itself, as
+/// run.json has it; none if one can.
+std::optional<std::string> why_driver_not_again(const nlohmann::json& run);
 
 }  // namespace hotcount::loadtest

@@ -38,7 +38,7 @@ std::string broken_reason(const AuditResult& audit) {
     add(audit.wrong_scores, "wrong scores");
     add(audit.stale_reads, "reads staler than promised");
     add(audit.wrong_reads, "reads right at no moment, against their promise");
-    add(audit.backward_reads, "reads that went back");
+    add(audit.backward_reads, "reads that went back or ran ahead");
     add(audit.wrong_casts, "casts told wrong");
     add(audit.allowed_breaches, "of these allowed by the contract");
     return reason;
@@ -78,7 +78,53 @@ std::optional<std::string> why_not_again(const TrialSettings& settings, const St
     return std::nullopt;
 }
 
+std::optional<std::string> why_driver_not_again(const nlohmann::json& run) {
+    const nlohmann::json::json_pointer durable("/contract/durable");
+    if (!run.contains(durable) || run.at(durable) != false) return std::nullopt;
+    return "the program says that its votes end with it (durable=False)";
+}
+
 namespace {
+
+/// Why the ledger is not the one that the run wrote, or was damaged since; success: it may be.
+Result<void> check_ledger(const Ledger& ledger, const nlohmann::json& run,
+                          const TrialSettings& settings) {
+    const auto impossible = [](const std::string& why) {
+        return make_error(ErrorCode::config,
+                          fmt::format("audit impossible: {} {}", kLedgerFile, why));
+    };
+    // Older ones that were merged from the parts of a fleet have no seed.
+    if (ledger.seed() != 0 && ledger.seed() != settings.traffic.seed) {
+        return impossible(fmt::format("is of another run: it has seed {}, {} says {}",
+                                      ledger.seed(), kRunFile, settings.traffic.seed));
+    }
+    std::uint64_t ended = 0;
+    for (std::uint64_t index = 0; index < ledger.planned(); ++index) {
+        const LedgerRecord& record = ledger[index];
+        const Status status = record.load_status();
+        if (status == Status::empty) continue;
+        const auto damaged = [&](const std::string& why) {
+            return impossible(fmt::format("is damaged: call {} has {}", index, why));
+        };
+        if (status > Status::unknown) {
+            return damaged(fmt::format("status {}", static_cast<std::uint32_t>(status)));
+        }
+        if (record.kind > OperationKind::read) {
+            return damaged(fmt::format("kind {}", static_cast<unsigned>(record.kind)));
+        }
+        if (record.item < 1 || static_cast<std::uint64_t>(record.item) > settings.traffic.items) {
+            return damaged(fmt::format("item {}, and the run had 1 to {}", record.item,
+                                       settings.traffic.items));
+        }
+        if (status < Status::ok) continue;
+        ++ended;
+        if (record.done_ns < record.sent_ns) return damaged("an answer from before its sending");
+    }
+    const nlohmann::json::json_pointer sent("/result/operations/sent_in_whole_run");
+    if (!run.contains(sent) || run.at(sent) == ended) return {};
+    return impossible(fmt::format("is of another run or damaged: {} calls of it ended, {} says {}",
+                                  ended, kRunFile, run.at(sent).dump()));
+}
 
 FolderAudit nothing_sent(FolderAudit audit) {
     audit.audited = false;
@@ -129,11 +175,14 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
             fmt::format("no audit of the part of agent {} is possible; the rest was audited",
                         agent.value("address", "?")));
     }
+    HOTCOUNT_TRY(check_ledger(*ledger, document, audit.settings));
     if (nothing_was_sent(*ledger)) return nothing_sent(std::move(audit));
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(audit.settings.strategy));
     // A database that somebody names is there.
     audit.settings.managed_database = audit.settings.managed_database && database_url.empty();
-    if (const auto why = why_not_again(audit.settings, strategy)) {
+    auto why = why_not_again(audit.settings, strategy);
+    if (!why && is_exec(strategy)) why = why_driver_not_again(document);
+    if (why) {
         return make_error(ErrorCode::config,
                           fmt::format("audit impossible: {}: {}; its verdict is in {}",
                                       strategy.name, *why, kRunFile));
