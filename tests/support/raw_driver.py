@@ -86,6 +86,9 @@ def main() -> None:
             line.sendall(answer(number))
         elif kind == 4:
             rows = [struct.pack("<qqq", *key, value) for key, value in votes.items()]
+            while HOW == "empty_pages":
+                line.sendall(frame(132, b"\0"))
+                time.sleep(0.05)
             if HOW == "torn_rows":
                 rows = [b"123"]
             line.sendall(frame(132, b"\1" + b"".join(rows)))

@@ -270,10 +270,23 @@ Result<std::vector<Item>> DriverSession::pages(FrameType request, FrameType page
         return about_program(ErrorCode::unavailable, "it takes no requests any more");
     }
     std::vector<Item> items;
+    const auto until = std::chrono::steady_clock::now() + settings_.bounds.pages;
     for (bool ended = false; !ended;) {
+        if (std::chrono::steady_clock::now() >= until) {
+            return about_program(
+                ErrorCode::unavailable,
+                fmt::format("it did not give the last of its {} within {:g} s",
+                            page == FrameType::row_page ? "rows" : "counts",
+                            std::chrono::duration<double>(settings_.bounds.pages).count()));
+        }
         HOTCOUNT_TRY_ASSIGN(const Frame frame, control_frame(page));
         FrameReader body(frame.body);
         ended = body.take<std::uint8_t>() != 0;
+        // Or it would go on with such pages for ever.
+        if (!ended && body.left() == 0) {
+            return about_program(ErrorCode::reply,
+                                 "it sent an empty page that is not its last one");
+        }
         while (body.left() >= bytes) {
             Item item = read(body);
             if (item.item < first || item.item > last) {

@@ -37,6 +37,21 @@ def test_a_driver_that_does_well_passes_and_its_stdout_goes_to_its_log(tmp_path:
     assert "this line is for the log" in (out / "driver.log").read_text()
 
 
+def test_a_driver_whose_votes_end_with_it_cannot_be_audited_again(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = run("run", "-s", raw("well"), "-d", "200ms", *CALLERS, "--out", str(out))
+    assert done.returncode == 0, done.stdout
+    assert "cannot be audited again: the program says that its votes end with it" in done.stderr
+    again = run("audit", str(out))
+    assert again.returncode == 3
+    assert "the program says that its votes end with it" in again.stdout
+    # Of one that says nothing of the kind it is a loss.
+    document = json.loads((out / "run.json").read_text())
+    document["contract"]["durable"] = True
+    (out / "run.json").write_text(json.dumps(document))
+    assert run("audit", str(out)).returncode == 1
+
+
 def test_a_driver_that_drops_votes_is_found_out() -> None:
     code, document = run_json("run", "-s", raw("lie"), "--max-ops", "400", "-d", "30s", *CALLERS)
     assert code == 1
@@ -89,6 +104,7 @@ def test_a_driver_that_hangs_in_the_run_is_ended_and_its_measurement_kept(tmp_pa
         ("version", 3, "it speaks version 99 of the protocol, this program 1"),
         ("refuse", 2, "its set-up failed: the tables cannot be made"),
         ("torn_rows", 3, "it sent a page with a part of a row in it"),
+        ("empty_pages", 3, "it sent an empty page that is not its last one"),
     ],
 )
 def test_a_driver_that_cannot_begin_says_why(how: str, code: int, says: str) -> None:
