@@ -1,4 +1,7 @@
 // hotcount-load: see cli.cpp for what it takes, program.hpp for what it returns.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -24,6 +27,15 @@ extern "C" void on_signal(int signal) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    // A stream that the caller has closed must not become the file that is opened next: the results would
+    // go there, and nobody would know that they are gone. So writing to it stays an error.
+    for (int stream = open("/dev/null", O_RDONLY); stream >= 0;) {
+        if (stream > STDERR_FILENO) {
+            close(stream);
+            break;
+        }
+        stream = open("/dev/null", O_RDONLY);
+    }
     std::signal(SIGINT, &on_signal);
     std::signal(SIGTERM, &on_signal);
     // A terminal that is closed ends the load as Ctrl-C does; nohup has it ignored, and it stays so.

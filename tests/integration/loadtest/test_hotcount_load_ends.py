@@ -96,6 +96,21 @@ def test_results_that_nobody_reads_are_in_the_folder(tmp_path: Path) -> None:
         assert run("audit", str(folder)).returncode == 0
 
 
+def test_a_stream_that_was_closed_does_not_become_a_file_of_the_run(tmp_path: Path) -> None:
+    for number, kept in enumerate((["--out", str(tmp_path / "run")], [])):
+        done = subprocess.run(
+            [program(), "run", "-s", "batched", "-d", "100ms", *SMALL, *kept],
+            preexec_fn=lambda: os.closerange(0, 2),
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 3, done.stderr
+        assert b"the results could not be written" in done.stderr
+        assert (b"nothing of them is kept" in done.stderr) == bool(number)
+    assert run("audit", str(tmp_path / "run")).returncode == 0
+
+
 @pytest.mark.parametrize("arguments", [["run", "--help"], ["--version"], ["tune"]])
 def test_a_message_that_cannot_be_written_is_no_crash(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
