@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,11 +11,14 @@ import hotcount
 import pytest
 from hotcount import load
 
-from tests.support.load_generator import OK, read_ledger, run, run_json
+from tests.support.eventually import eventually
+from tests.support.load_generator import OK, program, read_ledger, run, run_json
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "loadtest" / "examples" / "orm_driver.py"
 CALLERS = ["-w", "8", "--warmup", "0", "--progress", "none"]
+# Far more than it takes; a machine may be busy.
+PATIENCE_S = 60
 
 HEAD = """
 import asyncio, os, sqlite3, threading
@@ -152,6 +157,49 @@ orm_driver.drive("naive", between=both.wait)
     exact = f"exec:{sys.executable} {EXAMPLE} expression"
     code, document = run_json("run", "-s", exact, *load_of, *CALLERS)
     assert code == 0, document["reasons"]
+
+
+def test_the_processes_of_a_driver_end_with_it_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    held, called = tmp_path / "held", tmp_path / "called"
+    stuck = f"""
+import fcntl, pathlib, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+def setup(items):
+    pass
+def cast(item, user, value):
+    file = open({str(held)!r}, "w")
+    fcntl.flock(file, fcntl.LOCK_SH)
+    pathlib.Path({str(called)!r}).touch()
+    time.sleep(600)
+def read(item):
+    return 0
+def nothing():
+    return []
+load.driver(setup=setup, cast=cast, read=read, rows=nothing, counts=nothing, processes=2)
+"""
+    strategy = script(tmp_path, "from hotcount import load", stuck)
+    arguments = ["-d", "60s", "--timeout", "60s", "--mix", "vote=1", "--items", "5", *CALLERS]
+    generator = subprocess.Popen(
+        [program(), "run", "-s", strategy, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(called.exists, PATIENCE_S)
+    finally:
+        generator.kill()
+        generator.wait()
+
+    def nobody_calls() -> bool:
+        with held.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    # Each call would go on for ten minutes.
+    eventually(nobody_calls, PATIENCE_S)
 
 
 def good(item: int) -> int:
