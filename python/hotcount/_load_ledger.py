@@ -53,7 +53,12 @@ class LedgerPart:
         self._wall_ns = time.time_ns() - time.monotonic_ns()
         self._used = 0
         self._room = 0
-        self._grow()
+        try:
+            self._grow()
+        except BaseException:
+            # A part without a header would look damaged.
+            self._path.unlink()
+            raise
 
     def _grow(self) -> None:
         room = self._room + _STEP
@@ -91,7 +96,9 @@ class LedgerPart:
         elif told.told & frames.TOLD_CAST:
             changed = _SAID_CHANGED if told.told & frames.CHANGED else 0
             said = _SAID_CAST | changed | (_SAID_COUNTED if told.value else 0)
-            now, returned = told.value, told.previous
+            # What does not fit is no vote of this load: it stays wrong at the end of the range.
+            now = _within(told.value, 31)
+            returned = _within(told.previous, 63)
         at = self._at(number)
         head = _RECORD.unpack_from(self._map, at)
         done = self.now_ns()
@@ -108,9 +115,15 @@ class LedgerPart:
         return _HEADER_BYTES + number * _RECORD.size
 
 
+def _within(number: int, bits: int) -> int:
+    return max(-(1 << bits), min(number, (1 << bits) - 1))
+
+
 def read_part(path: Path) -> list[bytes]:
     """The records of a part, as bytes."""
     data = path.read_bytes()
+    if not data:
+        return []  # Its process was killed before the header, and so before the first call.
     if len(data) < _HEADER_BYTES:
         raise ConfigError(f"{path} is no part of a ledger: it is shorter than a header")
     magic, version, size, _, _, used, _ = _HEADER.unpack_from(data)
@@ -130,7 +143,17 @@ def merge(folder: Path, settings: Mapping[str, Any]) -> int:
         raise ConfigError(f"{folder} has no part of a ledger: no file is named {PART_PATTERN}")
     if (folder / LEDGER).exists():
         raise ConfigError(f"{folder / LEDGER} is there already")
-    records = [record for part in parts for record in read_part(part)]
+    items = settings.get("items")
+    records = []
+    for part in parts:
+        for record in read_part(part):
+            item = _RECORD.unpack(record)[1]
+            if items is not None and not 1 <= item <= items:
+                raise ConfigError(
+                    f"{part} has a call on item {item}; --items {items} says that there are 1 to "
+                    f"{items}, and the audit would leave it out"
+                )
+            records.append(record)
 
     def sent_ns(record: bytes) -> int:
         return int.from_bytes(record[_SENT_AT : _SENT_AT + 8], "little")
@@ -139,7 +162,9 @@ def merge(folder: Path, settings: Mapping[str, Any]) -> int:
     first = sent_ns(records[0]) if records else 0
     fresh = folder / (LEDGER + ".new")
     with fresh.open("wb") as file:
-        header = _HEADER.pack(_MAGIC, _VERSION, _RECORD.size, len(records), 0, len(records), 0)
+        header = _HEADER.pack(
+            _MAGIC, _VERSION, _RECORD.size, len(records), settings.get("seed", 0), len(records), 0
+        )
         file.write(header.ljust(_HEADER_BYTES, b"\0"))
         for record in records:
             fields = list(_RECORD.unpack(record))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import struct
 from pathlib import Path
 
 import hotcount
@@ -45,6 +48,47 @@ def test_a_part_grows_beyond_its_first_room(tmp_path: Path) -> None:
         part.end(part.begin(VOTE, 1, user, 1, resent=False), frames.Told(frames.OK))
     assert merge(tmp_path, {}) == 20_000
     assert [w.user for w in read_ledger(tmp_path / LEDGER)] == list(range(20_000))
+
+
+def test_a_vote_that_does_not_fit_stays_wrong_at_the_end_of_the_range(tmp_path: Path) -> None:
+    part = LedgerPart(tmp_path, exact=True)
+    for told, kept in ((1 << 32, (1 << 31) - 1), (-(1 << 40), -(1 << 31))):
+        call = part.begin(VOTE, 1, 1, 1, resent=False)
+        part.end(call, frames.Told(frames.OK, frames.TOLD_CAST, told, 1 << 70))
+        (path,) = tmp_path.iterdir()
+        record = struct.unpack_from("<qqqiBBBBqqqIi", path.read_bytes(), 4096 + 64 * call)
+        assert (record[0], record[-1]) == ((1 << 63) - 1, kept)
+
+
+def test_a_full_disk_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        LedgerPart(tmp_path, exact=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_whose_process_was_killed_before_its_header_has_no_calls(tmp_path: Path) -> None:
+    LedgerPart(tmp_path, exact=True).begin(VOTE, 1, 1, 1, resent=False)
+    (tmp_path / "ledger-part-1-ff.bin").touch()
+    assert merge(tmp_path, {}) == 1
+
+
+def test_a_fleet_with_more_items_than_merge_is_told_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = LedgerPart(tmp_path, exact=True)
+    for item in (1, 10, 11):
+        part.begin(VOTE, item, 1, 1, resent=False)
+    arguments = ["merge", str(tmp_path), "--driver", "./driver", "--items"]
+    assert main([*arguments, "10"]) == 2
+    assert "has a call on item 11; --items 10 says" in capsys.readouterr().err
+    assert not (tmp_path / LEDGER).exists()
+    assert main([*arguments, "11"]) == 0
+    # The audit holds it against run.json.
+    assert (tmp_path / LEDGER).read_bytes()[24:32] == (1).to_bytes(8, "little")
 
 
 @pytest.mark.parametrize(
