@@ -24,6 +24,19 @@ Ack ack_of(const Strategy& strategy) {
     return strategy.way == "views_sql" ? Ack::sql : Ack::cache;
 }
 
+/// The part of a contract's text that is about one kind of acknowledgement: "ack='cache': ...; ack=...".
+std::string clause_of(const std::string& text, Ack ack) {
+    const std::string_view name = ack == Ack::local ? "local" : ack == Ack::sql ? "sql" : "cache";
+    const std::string begin = fmt::format("ack='{}': ", name);
+    constexpr std::string_view kSame = "the same";
+    const std::size_t at = text.find(begin);
+    if (at == std::string::npos) return text;
+    const std::size_t from = at + begin.size();
+    const std::string clause = text.substr(from, text.find("; ack='", from) - from);
+    if (ack == Ack::cache || !clause.starts_with(kSame)) return clause;
+    return clause_of(text, Ack::cache) + clause.substr(kSame.size());
+}
+
 class ViewsTarget final : public Target {
   public:
     ViewsTarget(const TrialSettings& settings, std::shared_ptr<sql::Database> database,
@@ -34,6 +47,7 @@ class ViewsTarget final : public Target {
           store_(std::move(store)),
           views_(views),
           file_(std::move(file)),
+          ack_(ack),
           driver_(std::move(views), ack, settings.timeout) {}
 
     Result<void> set_up() {
@@ -51,7 +65,12 @@ class ViewsTarget final : public Target {
     }
 
     Driver& driver() override { return driver_; }
-    Contract contract() const override { return views_->contract(); }
+    Contract contract() const override {
+        Contract contract = views_->contract();
+        contract.acknowledged = clause_of(contract.acknowledged, ack_);
+        contract.may_lose = clause_of(contract.may_lose, ack_);
+        return contract;
+    }
     std::string place() const override { return place_; }
     UnvoteValue unvote() const override { return UnvoteValue::add_minus_one; }
     TargetStats stats() const override {
@@ -132,6 +151,7 @@ class ViewsTarget final : public Target {
     StoreHandle store_;
     std::shared_ptr<WriteBehindCounter> views_;
     std::filesystem::path file_;  // Empty on a server.
+    Ack ack_;
     ViewsDriver driver_;
     std::string place_{};
     std::jthread worker_{};  // Last: it ends before what it works on.

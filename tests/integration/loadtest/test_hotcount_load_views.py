@@ -59,3 +59,24 @@ def test_a_run_is_audited_again_from_its_folder(own_redis: RedisServer, tmp_path
     assert again == 0
     (audited,) = found["runs"]
     assert audited["audit"]["sum_of_counters"] == document["audit"]["sum_of_counters"] > 0
+
+
+def test_each_acknowledgement_says_what_it_means_itself(temporary: Path) -> None:
+    code, document = run_json(
+        *["compare", "--workload", "counters", "--managed", "redis", "--rounds", "1"],
+        *["-s", "redis/views,redis/views_local,redis/views_sql", "--no-control", "--no-best"],
+        *["-d", "100ms", *SMALL],
+    )
+    assert code in (0, 3), document
+    (part,) = document["parts"]
+    contracts = {one["strategy"]: one["contract"] for one in part["strategies"]}
+    acknowledged = {name: contract["acknowledged"] for name, contract in contracts.items()}
+    assert acknowledged == {
+        "redis/views": "Redis has the add",
+        "redis/views_local": "this process has it, and Redis after flush_interval",
+        "redis/views_sql": "it is committed in SQL",
+    }
+    may_lose = {name: contract["may_lose"] for name, contract in contracts.items()}
+    assert may_lose["redis/views_sql"] == "nothing"
+    assert may_lose["redis/views"].startswith("what Redis loses")
+    assert may_lose["redis/views_local"].startswith(may_lose["redis/views"] + ", and the last")
