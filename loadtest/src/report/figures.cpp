@@ -243,7 +243,9 @@ Table folder_audit_table(const std::vector<FolderAudit>& audits) {
         line.add("strategy", audit.settings.strategy);
         line.add("state", audit.state);
         // One table for runs of all workloads has the columns of votes.
+        const auto first = static_cast<std::ptrdiff_t>(line.cells.size());
         line.add(audit.result, WorkloadKind::votes, kFolderAudit, audit.audited);
+        if (!audit.audited) std::fill(line.cells.begin() + first, line.cells.end(), "-");
     }
     return table_of(lines);
 }

@@ -403,17 +403,30 @@ std::string compare_text(const Comparison& comparison) {
 }
 
 std::string audit_text(const std::vector<FolderAudit>& audits) {
-    std::string notes;
+    std::string examples;
+    std::vector<std::pair<std::string, std::vector<std::string>>> reasons;  // Of which folders.
     AuditResult all;
     std::size_t audited = 0;
     for (const FolderAudit& audit : audits) {
         if (audit.audited) ++audited;
         for (const std::string& reason : audit.reasons) {
-            notes += fmt::format("  {}: {}\n", audit.folder.filename().string(), reason);
+            const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                            [&](const auto& one) { return one.first == reason; });
+            auto& of_one = known == reasons.end()
+                               ? reasons.emplace_back(reason, std::vector<std::string>{})
+                               : *known;
+            of_one.second.push_back(audit.folder.filename().string());
         }
-        notes += example_lines(audit.result);
+        examples += example_lines(audit.result);
         all.add(audit.result);
     }
+    std::string notes;
+    for (const auto& [reason, folders] : reasons) {
+        notes += fmt::format(
+            "  {}{}: {}\n", folders.front(),
+            folders.size() > 1 ? fmt::format(" and {} more", folders.size() - 1) : "", reason);
+    }
+    notes += examples;
     std::string text = folder_audit_table(audits).str() + notes;
     if (audited > 0) text += audit_sentence(audited, all);
     return text + not_audited_sentence(audited, audits.size());

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "targets/bystander.hpp"
 #include "targets/redis_dump.hpp"
 #include "targets/server_faults.hpp"
+#include "targets/sql_place.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -203,11 +205,28 @@ Result<AuditResult> audit_what_came_back(Target& target, const Ledger& ledger,
     return audit_all(target, ledger);
 }
 
+void replace_all(std::string& text, const std::string& what, std::string_view by) {
+    for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
+        text.replace(at, what.size(), by);
+    }
+}
+
+/// The contract for people: the tables of a run on a server have long names that say nothing.
+Contract without_prefix(Contract contract, const std::string& prefix) {
+    const std::string item_count = table_name(prefix, "item.vote_count");
+    const std::string tables = table_name(prefix, "");
+    for (std::string* const text : {&contract.acknowledged, &contract.may_lose}) {
+        replace_all(*text, item_count, "the item's vote_count");
+        if (!tables.empty()) replace_all(*text, tables, "");
+    }
+    return contract;
+}
+
 Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopWatch& set_up,
                                   const fs::path& folder, const nlohmann::json& provenance,
                                   const TrialHooks& hooks) {
     const TrialSettings& settings = trial.settings;
-    trial.contract = target.contract();
+    trial.contract = without_prefix(target.contract(), settings.key_prefix);
     trial.place = target.place();
     const LoadSettings load = load_settings(settings, target.unvote());
     // Before the clocks of the target run.

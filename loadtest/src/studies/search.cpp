@@ -10,7 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "rate_search.hpp"
 #include "report/figures.hpp"
 #include "report/machine.hpp"
 #include "report/progress.hpp"
@@ -158,9 +157,8 @@ class Searcher {
             if (longest_s > 0 &&
                 before_s + longest_s > std::chrono::duration<double>(study_.max_time).count()) {
                 found.reasons.push_back(
-                    fmt::format("--max-time {} was over before a rate was "
-                                "confirmed; {} held once",
-                                format_duration(study_.max_time), three_digits(search.held())));
+                    fmt::format("--max-time {} was over before a rate was confirmed; {}",
+                                format_duration(study_.max_time), held_words(search)));
                 break;
             }
             TrialSettings next = settings;
@@ -250,7 +248,7 @@ nlohmann::json describe(const RateTrial& tried) {
 std::string per_s(double rate) { return rate > 0 ? three_digits(rate) : "-"; }
 
 std::string headroom_text(const TrialResult& trial) {
-    return trial.headroom() > 0 ? three_digits(trial.headroom()) : "?";
+    return trial.headroom() > 0 ? three_digits(trial.headroom()) + " x" : "?";
 }
 
 }  // namespace
@@ -280,6 +278,11 @@ Duration trial_length(const Slo& slo, const Mix& shares, Duration asked, double 
     const double asked_s = std::chrono::duration<double>(asked).count();
     const double wanted_s = std::clamp(calls / rate_per_s, asked_s, kMostLonger * asked_s);
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wanted_s));
+}
+
+std::string held_words(const RateSearch& search) {
+    if (search.held() > 0) return three_digits(search.held()) + " held once";
+    return search.phase() == RateSearch::Phase::confirm ? "no rate is left that held" : "none held";
 }
 
 std::uint64_t confirming_seed(std::uint64_t seed, std::uint64_t confirmation) {
@@ -374,7 +377,7 @@ std::string search_text(const Search& search) {
         };
         table.add({found.strategy, per_s(found.rate_per_s), per_s(found.refused_per_s),
                    at ? per_s(at->load.per_second(at->load.tally.writes_ok())) : "-", ms(0.5),
-                   ms(0.99), ms(0.999), at ? headroom_text(*at) + " x" : "-",
+                   ms(0.99), ms(0.999), at ? headroom_text(*at) : "-",
                    fmt::format("{}", found.trials.size()), found.limit()});
         for (const std::string& reason : found.reasons) {
             notes +=
@@ -384,13 +387,16 @@ std::string search_text(const Search& search) {
         places += fmt::format("  {} on {}: when answered, {}\n", found.strategy, at->place,
                               at->contract.acknowledged);
     }
-    return fmt::format(
-        "The highest rate under {}, on {}\n\n{}{}\n"
-        "Each rate held in three trials, each with traffic of its own; \"refused at\" is the "
-        "lowest rate above that failed "
-        "twice.\nPercentiles are those of the slowest of the three. \"generator\": its ceiling "
-        "divided by the rate.\n\nWhat an acknowledgement means\n{}",
-        search.slo.text(), machine_line(), table.str(), notes, places);
+    const std::string text = fmt::format("The highest rate under {}, on {}\n\n{}{}",
+                                         search.slo.text(), machine_line(), table.str(), notes);
+    // Of no rate there is nothing to explain.
+    if (places.empty()) return text;
+    return text + fmt::format(
+                      "\nEach rate held in three trials, each with traffic of its own; "
+                      "\"refused at\" is the lowest rate above that failed twice.\n"
+                      "Percentiles are those of the slowest of the three. \"generator\": its "
+                      "ceiling divided by the rate.\n\nWhat an acknowledgement means\n{}",
+                      places);
 }
 
 std::string search_markdown(const Search& search) {

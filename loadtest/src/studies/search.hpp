@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "load/study_settings.hpp"
+#include "rate_search.hpp"
 #include "report/fresh_trials.hpp"
 #include "report/trial.hpp"
 
@@ -26,6 +27,9 @@ std::vector<std::string> why_not(const Slo& slo, const TrialResult& trial);
 /// the SLO has two calls above it, of staleness two reads. If five times are too short for one, the
 /// search ends at that trial.
 Duration trial_length(const Slo& slo, const Mix& mix, Duration asked, double rate_per_s);
+
+/// What a search that ends early knows: "1,200 held once".
+std::string held_words(const RateSearch& search);
 
 /// The seed of the traffic of a strategy's confirming trial, the first of which is 1: they must not
 /// all find the same luck.

@@ -153,6 +153,57 @@ TEST(CompareText, ABestNumberOfCallersThatIsNoFasterInTheRoundsIsNoMeasure) {
     EXPECT_THAT(slower, HasSubstr("By how much: 4.99 times naive, "));
 }
 
+TEST(CompareText, SaysOfWhomTheContractAllowsWhatTheAuditFound) {
+    Comparison comparison = with_best(2);
+    PartResult& result = comparison.parts[0];
+    const auto allow = [&](std::size_t at, const char* name, std::uint64_t breaches) {
+        result.part.strategies[at] = result.summaries[at].strategy = name;
+        AuditResult& audit = result.summaries[at].trials[0].audit;
+        audit.over_admitted = audit.allowed_breaches = breaches;
+        result.summaries[at].audit = {};
+        result.summaries[at].audit.add(audit);
+    };
+    for (Summary& summary : result.summaries) summary.audited = summary.trials.size();
+    allow(0, "redis/incr_expire", 20'000);
+    allow(1, "redis/racy_list", 578);
+    EXPECT_THAT(compare_text(comparison),
+                HasSubstr("\nLost: nothing. Wrong ways that are here for comparison "
+                          "(redis/incr_expire, redis/racy_list) broke their rules 20,578 times. "
+                          "Their contracts allow that; the tables show how.\n"));
+    allow(1, "redis/cached", 1);
+    EXPECT_THAT(compare_text(comparison),
+                HasSubstr("\nLost: nothing. redis/incr_expire, redis/cached broke their rules "
+                          "20,001 times."));
+}
+
+TEST(CompareText, ABaselineThatIsFastestIsNamed) {
+    Comparison comparison = with_best(2);
+    comparison.parts[0].part.baseline = "batched";
+    EXPECT_THAT(compare_text(comparison),
+                HasSubstr("\nBy how much: batched is the baseline, and no other strategy made more "
+                          "writes.\n"));
+}
+
+FolderAudit impossible(const char* folder, const char* why) {
+    FolderAudit audit;
+    audit.folder = folder;
+    audit.settings.strategy = "naive";
+    audit.state = "finished";
+    audit.audited = false;
+    audit.reasons = {why};
+    return audit;
+}
+
+TEST(AuditText, OneLineForEachReasonAndNoZeroesWhereNothingWasAudited) {
+    const std::string text = audit_text({impossible("runs/closed-01-naive", "the data is gone"),
+                                         impossible("runs/closed-02-naive", "the data is gone"),
+                                         impossible("runs/closed-03-naive", "damaged")});
+    EXPECT_THAT(text, AllOf(HasSubstr("\n  closed-01-naive and 1 more: the data is gone\n"),
+                            HasSubstr("\n  closed-03-naive: damaged\n"),
+                            Not(HasSubstr("\n  closed-02-naive: "))));
+    EXPECT_THAT(row(text, "closed-01-naive"), Not(HasSubstr(" 0")));
+}
+
 TEST(Progress, TrialsThatAreNotNeededAreNotWaitedFor) {
     std::FILE* const file = std::tmpfile();
     ASSERT_NE(file, nullptr);

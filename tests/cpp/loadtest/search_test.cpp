@@ -104,6 +104,18 @@ TEST(Search, ATrialIsLongEnoughForEachPercentileOfItsSlo) {
     EXPECT_DOUBLE_EQ(seconds_of("max<1s,stale.max<1s", 1), 2);
 }
 
+TEST(Search, SaysWhatHeldWhenItEndsEarly) {
+    RateSearch search(100);
+    EXPECT_EQ(held_words(search), "none held");
+    search.note(true);
+    EXPECT_EQ(held_words(search), "100 held once");
+    while (search.phase() != RateSearch::Phase::confirm) search.note(false);
+    search.note(false);
+    EXPECT_EQ(held_words(search), "100 held once");
+    search.note(false);
+    EXPECT_EQ(held_words(search), "no rate is left that held") << "confirming refused it";
+}
+
 TEST(Search, EachConfirmationHasTrafficOfItsOwnFromTheSeed) {
     EXPECT_EQ(confirming_seed(1, 1), confirming_seed(1, 1));
     EXPECT_NE(confirming_seed(1, 1), confirming_seed(1, 2));
@@ -220,6 +232,20 @@ TEST_F(Studies, ASearchWhoseTimeIsOverIsInconclusive) {
     EXPECT_EQ(search->conclusion, Conclusion::inconclusive);
     EXPECT_EQ(search->results[0].trials.size(), 1U);
     EXPECT_THAT(search->results[0].reasons, ElementsAre(HasSubstr("--max-time 1ms")));
+}
+
+TEST_F(Studies, ATableWithoutARateExplainsNone) {
+    Search search;
+    search.slo = study_.slo;
+    search.results.emplace_back().strategy = "naive";
+    EXPECT_THAT(search_text(search), AllOf(Not(HasSubstr("held in three trials")),
+                                           Not(HasSubstr("acknowledgement means"))));
+    SearchResult& held = search.results.emplace_back();
+    held.strategy = "batched";
+    held.rate_per_s = 100;
+    held.trials.push_back({carried(), {}});
+    EXPECT_THAT(search_text(search), AllOf(HasSubstr("\nEach rate held in three trials"),
+                                           HasSubstr("acknowledgement means\n  batched on ")));
 }
 
 TEST_F(Studies, ASearchWhoseTrialsAreTooShortForItsPercentileSaysWhatToRaise) {

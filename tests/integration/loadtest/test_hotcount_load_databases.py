@@ -32,6 +32,8 @@ def compared() -> Iterator[Path]:
         assert done.returncode in MEASURED, done.stderr
         assert "Fastest on postgres: " in done.stdout
         assert "Fastest on mariadb: " in done.stdout
+        assert "the item's vote_count is brought up to date" in done.stdout
+        assert "hotcount_load_" not in done.stdout, "the names of the run's tables say nothing"
         yield folder
 
 
