@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 
 class DemoPage:
-    """Serves on a free port; its database is under `folder`."""
+    """Serves on that port, 0 for a free one; its database is under `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int = 0) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hotcount", "demo", "--serve", "127.0.0.1:0", "--json"],
+            [sys.executable, "-m", "hotcount", "demo", "--serve", f"127.0.0.1:{port}", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -63,6 +63,9 @@ class DemoPage:
     def database(self) -> Path:
         (file,) = self.folder.glob("hotcount-demo-*/votes.db")
         return file
+
+    def send(self, sent: signal.Signals) -> None:
+        self._process.send_signal(sent)
 
     def stop(self) -> tuple[int, dict[str, Any]]:
         """Its exit code and what it said of the audit."""
