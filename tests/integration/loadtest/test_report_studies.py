@@ -85,7 +85,7 @@ def searched(swept: Path, to: Path, **found: Any) -> Path:
     return folder
 
 
-def test_a_page_of_a_study_has_load_place_verdict_and_meaning(
+def test_a_page_of_a_study_has_load_place_audit_and_meaning(
     swept: Path, scaled: Path, tmp_path: Path
 ) -> None:
     for folder, loop in ((swept, "open loop, 1,000 to 4,000 operations/s"),
