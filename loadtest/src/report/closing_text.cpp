@@ -21,8 +21,8 @@ bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival
 std::string times_text(const Ratio& ratio, const std::string& of, std::size_t rounds) {
     const auto low = ratio.interval ? ratio.interval->low : ratio.spread.min;
     const auto high = ratio.interval ? ratio.interval->high : ratio.spread.max;
-    return fmt::format("{:.3g} times {}, {:.3g} to {:.3g} in {} round{}", ratio.spread.median, of,
-                       low, high, rounds, rounds == 1 ? "" : "s");
+    return fmt::format("{} times {}, {} to {} in {} round{}", three_digits(ratio.spread.median), of,
+                       three_digits(low), three_digits(high), rounds, rounds == 1 ? "" : "s");
 }
 
 std::string by_how_much(const PartResult& result, const Summary& fastest) {

@@ -238,9 +238,8 @@ bool has_best(const PartResult& result) { return result.best_is_faster(); }
 bool has_rounds(const PartResult& result) { return has_several(result) && result.part.rounds > 1; }
 bool has_intervals(const PartResult& result) { return result.part.rounds >= kLeastRounds; }
 bool has_bystander(const PartResult& result) { return result.part.settings.bystander; }
-bool has_builds(const PartResult& result) {
-    return result.part.settings.rebuild_every > Duration{0};
-}
+bool builds(const TrialSettings& settings) { return settings.rebuild_every > Duration{0}; }
+bool has_builds(const PartResult& result) { return builds(result.part.settings); }
 bool has_commands(const PartResult& result) {
     return result.part.settings.workload != WorkloadKind::votes;
 }
@@ -414,7 +413,8 @@ std::vector<ReportColumn> make_columns() {
          "builds",
          Format::whole,
          kRun | kCompare,
-         has_builds},
+         has_builds,
+         builds},
         {{"", errors},
          {"", total([](const TrialResult& t) -> json { return errors(t); })},
          "errors",

@@ -33,8 +33,8 @@ inline constexpr unsigned kCompare = kCompareClosed | kCompareOpen;
 /// How a value looks in a table. In JSON the end of its name is its unit: _s, _us, _per_s.
 enum class Format : std::uint8_t {
     whole,     ///< 1,234
-    decimal,   ///< 1.23, 12.3; for 0: -
-    ratio,     ///< 1.23, 12.3
+    decimal,   ///< 0.0123, 1.23, 12,300; for 0: -
+    ratio,     ///< 0.0123, 1.23
     interval,  ///< 1.2 .. 3.4, of times.
     percent,   ///< 99.9 %, of a share from 0 to 1
     time,      ///< Microseconds, shown in the table's own unit.
@@ -59,6 +59,7 @@ struct ReportColumn {
     Format format{Format::whole};
     unsigned tables{0};
     bool (*shown)(const PartResult&){nullptr};  ///< In a comparison: whether it says anything.
+    bool (*shown_in_run)(const TrialSettings&){nullptr};  ///< The same in a run.
     bool begins_with_sleep{false};  ///< Not known any better than timers are: timer_floor_ns().
     double quantile{0};             ///< Of a percentile of these times; else they are null.
     Histogram LoadResult::*trial_times{nullptr};

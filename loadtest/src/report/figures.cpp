@@ -45,19 +45,15 @@ std::string_view writes(WorkloadKind workload) {
     return "writes";
 }
 
-std::string two_decimals(double value) {
-    return value < 10 ? fmt::format("{:.2f}", value) : fmt::format("{:.1f}", value);
-}
-
 std::string cell(const json& value, Format format, const TrialSettings& settings) {
     if (value.is_null()) return "-";
     switch (format) {
         case Format::whole:
             return grouped(value.get<double>());
         case Format::decimal:
-            return value.get<double>() > 0 ? two_decimals(value.get<double>()) : "-";
+            return value.get<double>() > 0 ? three_digits(value.get<double>()) : "-";
         case Format::ratio:
-            return two_decimals(value.get<double>());
+            return three_digits(value.get<double>());
         case Format::interval:
             return fmt::format("{} .. {}", cell(value[0], Format::time, settings),
                                cell(value[1], Format::time, settings));
@@ -175,6 +171,7 @@ Table run_table(const TrialResult& trial) {
     line.add("strategy", trial.settings.strategy);
     for (const ReportColumn& column : report_columns()) {
         if ((column.tables & table) == 0) continue;
+        if (column.shown_in_run != nullptr && !column.shown_in_run(trial.settings)) continue;
         const json value = column.trial.value(trial);
         if (value.is_null()) continue;
         line.add(column, value, context);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -114,6 +115,20 @@ TEST(ComparisonTable, TheFloorHidesItsIntervalToo) {
     EXPECT_THAT(row(table, "batched"), AllOf(HasSubstr("5.00"), Not(HasSubstr("floor"))));
 }
 
+TEST(RunTable, SmallFiguresKeepTheirDigitsAndLargeOnesTheirCommas) {
+    TrialResult shown = trial(Arrival::closed, 600, 20);
+    shown.audit.acknowledged = 1000;
+    shown.server.cpu_s = 0.00456;
+    shown.server.log_bytes = 21'626'000;
+    shown.server.commits = 1.23;
+    const std::string table = run_table(shown).str();
+    EXPECT_THAT(row(table, "naive"),
+                AllOf(HasSubstr(" 0.00456"), HasSubstr(" 21,600 "), HasSubstr(" 0.00123 ")));
+    EXPECT_THAT(table, Not(HasSubstr("builds")));
+    shown.settings.rebuild_every = std::chrono::milliseconds{5};
+    EXPECT_THAT(run_table(shown).str(), HasSubstr("builds"));
+}
+
 /// Eight rounds in which the baseline with four callers makes `best` times what it makes with all.
 Comparison with_best(double best) {
     PartResult result;
@@ -150,7 +165,7 @@ TEST(CompareText, ABestNumberOfCallersThatIsNoFasterInTheRoundsIsNoMeasure) {
                                         "rounds.\n"),
                               Not(HasSubstr("x naive@4")), Not(HasSubstr("suits it best")),
                               Not(HasSubstr("times naive@4"))));
-    EXPECT_THAT(slower, HasSubstr("By how much: 4.99 times naive, "));
+    EXPECT_THAT(slower, HasSubstr("By how much: 4.99 times naive, 4.98 to 5.00 in 8 rounds.\n"));
 }
 
 TEST(CompareText, SaysOfWhomTheContractAllowsWhatTheAuditFound) {
