@@ -47,6 +47,7 @@ class PooledTimes {
         std::set<std::size_t> cells;
         for (const TrialResult& trial : summary.trials) {
             const Histogram& of_one = trial.load.*times;
+            largest_.push_back(of_one.max());
             if (of_one.count() == 0) continue;
             const std::size_t last = Histogram::cell_of(of_one.max());
             for (std::size_t cell = Histogram::cell_of(of_one.min()); cell <= last; ++cell) {
@@ -79,7 +80,10 @@ class PooledTimes {
                 least = middle + 1;
             }
         }
-        return static_cast<double>(Histogram::cell_end(cells_[least]));
+        // As Histogram::value_at() has it.
+        std::int64_t largest = 0;
+        for (const std::size_t round : rounds) largest = std::max(largest, largest_[round]);
+        return static_cast<double>(std::min(Histogram::cell_end(cells_[least]), largest));
     }
 
   private:
@@ -90,6 +94,7 @@ class PooledTimes {
     }
 
     std::size_t rounds_;
+    std::vector<std::int64_t> largest_{};  ///< By round.
     std::vector<std::size_t> cells_{};
     std::vector<std::uint64_t> below_{};  ///< Of each cell: by round, what is in it or below it.
 };

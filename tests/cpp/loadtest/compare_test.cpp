@@ -200,6 +200,21 @@ TEST(Summarise, PercentilesHaveIntervalsOverTheRounds) {
     EXPECT_LT(naive.p50_interval_ns->high, naive.p99_interval_ns->low);
 }
 
+TEST(Summarise, AnIntervalDoesNotGoBeyondTheLargestTime) {
+    PartResult result = rounds(8, 10'000, 10'000);
+    // Where calls fail, all count as a little slower than the time limit.
+    constexpr std::int64_t kLimit = 5'000'000'001;
+    for (TrialResult& trial : result.summaries[0].trials) {
+        for (int call = 0; call < 100; ++call) trial.load.service_ns.record(kLimit);
+    }
+    summarise(result);
+    const Summary& naive = result.summaries[0];
+    ASSERT_TRUE(naive.p50_interval_ns);
+    EXPECT_EQ(naive.service_ns.value_at(0.5), kLimit);
+    EXPECT_EQ(naive.p50_interval_ns->low, kLimit);
+    EXPECT_EQ(naive.p50_interval_ns->high, kLimit);
+}
+
 TEST(CanonicalParts, CompareOneHotItemManyItemsAnOpenLoopAndCounters) {
     Settings settings;
     settings.trial.workers = 64;
