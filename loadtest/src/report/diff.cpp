@@ -113,6 +113,8 @@ bool same(const Rounds& a, const Rounds& b) {
     return a.strategy == b.strategy && (a.part == b.part || a.part.empty() || b.part.empty());
 }
 
+bool is_open(const Rounds& rounds) { return rounds.settings.at("arrival") != "closed"; }
+
 bool same_blocks(const Rounds& a, const Rounds& b) {
     return !a.part.empty() && a.contenders == b.contenders && a.per_s.size() == b.per_s.size() &&
            a.settings.at("seed") == b.settings.at("seed");
@@ -145,21 +147,27 @@ constexpr std::array kFigures = {&DiffRow::per_s, &DiffRow::p50_us, &DiffRow::p9
 /// The first and last words of a person who asks whether B is any better.
 std::string sentence(const Diff& diff) {
     std::vector<std::string> shown;
-    std::vector<std::string> not_shown;
+    std::vector<std::string> same_rate;
+    std::vector<std::string> same_p99;
     for (const DiffRow& row : diff.rows) {
-        const Ratio& ratio = row.per_s.ratio;
-        if (ratio.called) {
-            shown.push_back(fmt::format("{} makes {:.3g} times as many a second", row.strategy,
-                                        ratio.spread.median));
+        const Ratio& ratio = row.open ? row.p99_us.ratio : row.per_s.ratio;
+        if (!ratio.called) {
+            (row.open ? same_p99 : same_rate).push_back(row.strategy);
+        } else if (row.open) {
+            shown.push_back(fmt::format("{} has {} times the p99", row.strategy,
+                                        three_digits(ratio.spread.median)));
         } else {
-            not_shown.push_back(row.strategy);
+            shown.push_back(fmt::format("{} makes {} times as many a second", row.strategy,
+                                        three_digits(ratio.spread.median)));
         }
     }
     std::string text;
     if (!shown.empty()) text += fmt::format("In B {}.\n", fmt::join(shown, ", "));
-    if (!not_shown.empty()) {
-        text += fmt::format("No difference in the rate could be shown: {}.\n",
-                            fmt::join(not_shown, ", "));
+    for (const auto& [what, names] :
+         {std::pair{"the rate", &same_rate}, std::pair{"p99", &same_p99}}) {
+        if (names->empty()) continue;
+        text +=
+            fmt::format("No difference in {} could be shown: {}.\n", what, fmt::join(*names, ", "));
     }
     return text;
 }
@@ -214,6 +222,7 @@ Result<Diff> diff_folders(const fs::path& a, const fs::path& b) {
                            ? of_a.strategy
                            : fmt::format("{}, {}", of_a.strategy, of_b->strategy);
         row.paired = same_blocks(of_a, *of_b);
+        row.open = is_open(of_a) || is_open(*of_b);
         row.per_s = figure_of(of_a.per_s, of_b->per_s, row.paired);
         row.p50_us = figure_of(of_a.p50_us, of_b->p50_us, row.paired);
         row.p99_us = figure_of(of_a.p99_us, of_b->p99_us, row.paired);

@@ -34,6 +34,7 @@ struct DiffRow {
     std::string part{};      ///< Of the comparison; empty: a run.
     std::string strategy{};  ///< Of two runs both, if they differ: naive, batched.
     bool paired{false};
+    bool open{false};    ///< In an open loop the rate is what was asked for, and no finding.
     DiffFigure per_s{};  ///< Acknowledged writes, or reads if nothing is written.
     DiffFigure p50_us{};
     DiffFigure p99_us{};
