@@ -109,7 +109,7 @@ def colour_of(nth: int) -> str:
 
 
 def symbol_of(row: Row) -> str:
-    return "circle" if row.audit == "passed" else "circle-open"
+    return "circle" if row.audit.startswith(("passed", "allowed")) else "circle-open"
 
 
 def _databases(parts: Sequence[Part]) -> Chart:

@@ -10,6 +10,7 @@ from plotly.offline import get_plotlyjs
 
 from hotcount._report_charts import meaning, of_databases, of_part
 from hotcount._report_numbers import is_known, number, percentile_of, ratio_of, spread, times, whole
+from hotcount._report_rows import kept
 from hotcount._report_studies import (
     charts_of,
     load_and_places_of,
@@ -216,7 +217,7 @@ def _sentences(part: Part) -> str:
             "The audit found a broken promise of " + ", ".join(row.strategy for row in lost)
         )
     elif len(audited) == len(part.rows):
-        said.append("The audit found every promise kept: nothing acknowledged was lost or doubled")
+        said.append(kept({row.strategy: row.allowed for row in part.rows}))
     else:
         names = [row.strategy for row in part.rows if row.audit == "not audited"]
         said.append("Nobody knows whether counts are right of " + ", ".join(names))

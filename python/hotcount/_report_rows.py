@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hotcount._report_numbers import OWN_SHARES, can_tell, number
+from hotcount._report_numbers import OWN_SHARES, can_tell, number, whole
 from hotcount.report import Part, Recovery, Row
 
 # Of the answers that did what they were asked for; the log has others under `failed`, `unknown`.
@@ -112,7 +112,24 @@ def _audit_word(audit: dict[str, Any] | None, conclusion: str) -> str:
         return "not audited"
     if not audit["passed"]:
         return "FAILED"
-    return "passed" if conclusion != "inconclusive" else "passed, but inconclusive"
+    word = "allowed" if audit.get("declared") else "passed"
+    return word if conclusion != "inconclusive" else f"{word}, but inconclusive"
+
+
+def _allowed(audit: dict[str, Any] | None) -> int:
+    """As Row has it."""
+    return int((audit or {}).get("declared", 0))
+
+
+def kept(allowed: dict[str, int]) -> str:
+    """Of an audit that found no promise broken: for each strategy what its contract allows."""
+    names = [name for name, findings in allowed.items() if findings]
+    if not names:
+        return "The audit found every promise kept: nothing acknowledged was lost or doubled"
+    return (
+        f"The audit found no promise broken. {', '.join(names)} broke rules "
+        f"{whole(sum(allowed.values()))} times, as their contracts allow"
+    )
 
 
 def _reads(audit: dict[str, Any] | None) -> str:
@@ -263,6 +280,7 @@ def of_run(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
         **_server(figures),
         promise=_promise(contract),
         recoveries=_recoveries(figures),
+        allowed=_allowed(document.get("audit")),
         calls=latency["count"],
         limit_ms=limit_ms,
     )
@@ -322,6 +340,7 @@ def _compared(folder: Path, part: dict[str, Any], found: dict[str, Any]) -> Row:
         promise=_promise(contract),
         recoveries=tuple(each for trial in trials for each in _recoveries(trial["result"])),
         reference=found.get("role", "strategy") in ("control", "best"),
+        allowed=_allowed(audit),
         calls=latency["count"],
         rounds=len(trials),
         interval=has_intervals,

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from hotcount._report_charts import chart_of, colour_of, ticks
 from hotcount._report_numbers import OWN_SHARES, can_tell, number, whole
-from hotcount._report_rows import LEAST_ROUNDS, load_of
+from hotcount._report_rows import LEAST_ROUNDS, kept, load_of
 from hotcount.report import Chart, Measured
 
 
@@ -86,7 +86,14 @@ def _audit_word(trials: Sequence[dict[str, Any]]) -> str:
     audits = [trial.get("audit") for trial in trials]
     if any(audit is not None and not audit["passed"] for audit in audits):
         return "FAILED"
-    return "not audited" if any(audit is None for audit in audits) else "passed"
+    if any(audit is None for audit in audits):
+        return "not audited"
+    return "allowed" if _allowed(trials) else "passed"
+
+
+def _allowed(trials: Sequence[dict[str, Any]]) -> int:
+    """Findings that the contract allows."""
+    return sum((trial.get("audit") or {}).get("declared", 0) for trial in trials)
 
 
 def sentences_of(measured: Measured) -> list[str]:
@@ -102,8 +109,10 @@ def sentences_of(measured: Measured) -> list[str]:
         said.append(f"The audit found a broken promise of {', '.join(broken)}")
     elif unknown:
         said.append(f"Nobody knows whether counts are right of {', '.join(unknown)}")
-    elif "passed" in audits.values():
-        said.append("The audit found every promise kept: nothing acknowledged was lost or doubled")
+    elif any(audits[name] in ("passed", "allowed") for name in audits):
+        said.append(
+            kept({found["strategy"]: _allowed(_trials_of(found)) for found in measured.study})
+        )
     return said
 
 

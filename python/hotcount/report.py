@@ -92,6 +92,7 @@ class Row:
     server_ms: float | None = None  # Processor time, of private servers.
     not_known: tuple[str, ...] = ()
     recoveries: tuple[Recovery, ...] = ()  # Of all rounds.
+    allowed: int = 0  # Findings of the audit that the contract allows.
     calls: int = 0  # That the percentiles are of.
     rounds: int = 1
     interval: bool = False  # There are enough rounds for intervals of 95 %.

@@ -226,6 +226,23 @@ def test_the_chart_of_a_closed_loop_has_the_calls_that_the_table_counts(tmp_path
     assert answered.get_total_count() + failed == counted
 
 
+def test_what_a_contract_allows_is_counted_and_called_allowed(closed: Path, tmp_path: Path) -> None:
+    def allow(found: dict[str, Any]) -> None:
+        found["conclusion"] = "passed"
+        found["audit"]["declared"] = 1234 if found["strategy"] == "batched" else 0
+
+    folder = with_each(closed, tmp_path / "allowed", allow)
+    (part,) = read(folder).parts
+    assert [row.audit for row in part.rows] == ["passed", "allowed", "passed"]
+    ratios = chart_of(part, "Writes per second, in the same rounds").figure
+    assert {point.marker.symbol for point in ratios.data} == {"circle"}
+    body = body_of(folder, tmp_path / "report.html")
+    assert (
+        "The audit found no promise broken. batched broke rules 1,234 times, as their contracts "
+        "allow." in body
+    )
+
+
 def test_a_database_is_described_once() -> None:
     database = "PostgreSQL 15.18, fsync=on"
     assert _places([database, f"{database}; counted in Redis 7", f"{database}; votes wait"]) == (
