@@ -31,24 +31,21 @@ Result<double> parse_number(std::string_view text) {
     return number;
 }
 
-void set_defaults(Settings& settings) {
-    using std::chrono::milliseconds;
-    TrialSettings& trial = settings.trial;
-    trial.timeout = std::chrono::seconds{5};
-    if (settings.command == Command::run) return;
-    trial.workers = 64;
-    trial.warmup = milliseconds{250};
-    trial.duration = milliseconds{settings.command == Command::compare ? 1000 : 1200};
-    if (sets_rates(settings.command)) {
-        trial.timeout = std::chrono::seconds{1};
-        trial.duration = std::chrono::seconds{2};
+/// As parse_mix() takes them, but each word once: the last one would count, without a word.
+Result<Mix> parse_mix_once(std::string_view text) {
+    std::vector<std::string_view> names;
+    for (std::size_t from = 0; from <= text.size();) {
+        const std::size_t until = std::min(text.find(',', from), text.size());
+        const std::string_view part = text.substr(from, until - from);
+        const std::string_view name = part.substr(0, part.find('='));
+        if (std::find(names.begin(), names.end(), name) != names.end()) {
+            return make_error(ErrorCode::config,
+                              fmt::format("'{}' stands twice in '{}'", name, text));
+        }
+        names.push_back(name);
+        from = until + 1;
     }
-    if (settings.command == Command::scale) {
-        trial.duration = std::chrono::seconds{1};
-        settings.rounds = 6;
-    }
-    // Rented disks allow bursts of cheap flushes: the median of these rounds is beyond that.
-    if (settings.command == Command::canonical) settings.rounds = 7;
+    return parse_mix(text);
 }
 
 Result<void> read_traffic(const Given& given, TrialSettings& trial) {
@@ -67,7 +64,7 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     HOTCOUNT_TRY(check_range<std::uint64_t>("users", traffic.users, 1, kMostUsers));
     HOTCOUNT_TRY(read(given, "zipf", parse_number, traffic.zipf));
     HOTCOUNT_TRY(check_range("zipf", traffic.zipf, 0.0, 20.0));
-    HOTCOUNT_TRY(read(given, "mix", parse_mix, traffic.mix));
+    HOTCOUNT_TRY(read(given, "mix", parse_mix_once, traffic.mix));
     if (short_lived && traffic.mix.unvote > 0) {
         return make_error(ErrorCode::config,
                           fmt::format("--mix {}: with --life nothing is taken back; leave unvote "
@@ -76,8 +73,7 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     }
     HOTCOUNT_TRY(read(given, "seed", parse_count, traffic.seed));
     if (!votes) return {};
-    HOTCOUNT_TRY(read(given, "dup", parse_number, traffic.dup));
-    return check_range("dup", traffic.dup, 0.0, 1.0);
+    return read(given, "dup", parse_share, traffic.dup);
 }
 
 Result<void> read_load(const Given& given, Command command, TrialSettings& trial) {
@@ -250,8 +246,7 @@ Result<void> fit_mix(const Given& given, const Settings& settings, TrialSettings
 }
 
 Result<Settings> interpret(Command command, const Given& given) {
-    Settings settings;
-    settings.command = command;
+    Settings settings = default_settings(command);
     for (const char* option : {"out", "html", "trace"}) {
         const auto found = given.find(option);
         if (found == given.end() || !found->second.empty()) continue;
@@ -287,7 +282,6 @@ Result<Settings> interpret(Command command, const Given& given) {
     }
     if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
     if (command == Command::calibrate) return settings;
-    set_defaults(settings);
     HOTCOUNT_TRY(read(given, "progress", parse_progress, settings.progress));
     const bool canonical = command == Command::canonical;
     HOTCOUNT_TRY(read(given, "rounds", parse_count, settings.rounds));

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <initializer_list>
 #include <string_view>
 #include <vector>
 
+#include "cli_read.hpp"
 #include "load/strategy.hpp"
 
 namespace hotcount::loadtest {
@@ -27,10 +29,9 @@ constexpr std::array kOptions = {
            "Names, see below; gcra alone is redis/gcra where a Redis is given, else memory/gcra; "
            "compare also takes all: of --workload, else of every workload",
            false, true, true},
-    Option{
-        "rounds", "--rounds", "N",
-        "Rounds per strategy, in drawn order; 6 or more can show a difference [compare 8, else 7]",
-        true, true, false},
+    Option{"rounds", "--rounds", "N",
+           "Rounds per strategy, in drawn order; 6 or more can show a difference [{rounds}]", true,
+           true, false},
     Option{"baseline", "--baseline", "NAME",
            "Strategy that the others are compared with [the first]", false, true, false},
     Option{"no-control", "--no-control", "",
@@ -49,9 +50,8 @@ constexpr std::array kOptions = {
     Option{"rate", "-r,--rate", "RATE", "Operations per second, open loop: 500, 5k", true, true,
            true},
     Option{"duration", "-d,--duration", "TIME",
-           "Length of each load after its warm-up: 500ms, 10s, 2m [run 10s, compare 1s, else 1.2s]",
-           true, true, true},
-    Option{"workers", "-w,--workers", "N", "Threads that call [run 32, else 64]", true, true, true},
+           "Length of each load after its warm-up: 500ms, 10s, 2m [{duration}]", true, true, true},
+    Option{"workers", "-w,--workers", "N", "Threads that call [{workers}]", true, true, true},
     Option{"in-flight", "--in-flight", "N",
            "Calls under way at once where a strategy's name ends in /async [1000]", false, true,
            true},
@@ -152,11 +152,9 @@ constexpr std::array kOptions = {
     Option{"dup", "--dup", "SHARE", "Share of the votes that is resent on purpose [0.01]", true,
            true, true},
     Option{"seed", "--seed", "N", "Same seed, same traffic [1]", true, true, true},
-    Option{"warmup", "--warmup", "TIME", "Load before the measurement [run 1s, else 250ms]", true,
-           true, true},
-    Option{"timeout", "--timeout", "TIME",
-           "Time limit of each call [search and sweep 1s, else 5s, the library's own]", true, true,
+    Option{"warmup", "--warmup", "TIME", "Load before the measurement [{warmup}]", true, true,
            true},
+    Option{"timeout", "--timeout", "TIME", "Time limit of each call [{timeout}]", true, true, true},
     Option{"max-errors", "--max-errors", "SHARE",
            "Share of the calls that may fail or stay unanswered; above it the run is inconclusive "
            "[0.1%; with --fault, --outage, --kill-every or --stall 100%]",
@@ -174,6 +172,9 @@ constexpr std::array kOptions = {
     Option{"allow-debug", "--allow-debug", "",
            "Report even from a debug build: the figures mislead", true, true, true},
 };
+
+constexpr const char* kCalibrationOut =
+    "Folder to keep calibration.json in, besides the cache; new or empty [none]";
 
 /// Of the commands that vary the load themselves.
 struct StudyOption {
@@ -200,7 +201,7 @@ constexpr std::array kStudyOptions = {
     StudyOption{Command::scale, "workers", "-w,--workers", "LIST",
                 "Numbers of callers, rising; /async: calls under way [1,2,4,8,16,32]"},
     StudyOption{Command::scale, "rounds", "--rounds", "N",
-                "Rounds for each number; fewer than 6 have no intervals [6]"},
+                "Rounds for each number; fewer than 6 have no intervals [{rounds}]"},
 };
 
 bool is_one_of(const Option& option, std::initializer_list<std::string_view> names) {
@@ -239,6 +240,17 @@ bool knows(Command command, const Option& option) {
     return false;
 }
 
+/// With the defaults of the command that is asked.
+std::string help_of(const char* help, Command command) {
+    const Settings settings = default_settings(command);
+    const TrialSettings& trial = settings.trial;
+    return fmt::format(fmt::runtime(help), fmt::arg("rounds", settings.rounds),
+                       fmt::arg("duration", format_duration(trial.duration)),
+                       fmt::arg("warmup", format_duration(trial.warmup)),
+                       fmt::arg("timeout", format_duration(trial.timeout)),
+                       fmt::arg("workers", trial.workers));
+}
+
 std::string valid_options(Command command) {
     std::vector<std::string> flags;
     for (const Option& option : kOptions) {
@@ -252,21 +264,46 @@ std::string valid_options(Command command) {
 
 }  // namespace
 
+Settings default_settings(Command command) {
+    using std::chrono::milliseconds;
+    Settings settings;
+    settings.command = command;
+    TrialSettings& trial = settings.trial;
+    trial.timeout = std::chrono::seconds{5};
+    if (command == Command::run) return settings;
+    trial.workers = 64;
+    trial.warmup = milliseconds{250};
+    trial.duration = milliseconds{command == Command::compare ? 1000 : 1200};
+    if (sets_rates(command)) {
+        trial.timeout = std::chrono::seconds{1};
+        trial.duration = std::chrono::seconds{2};
+    }
+    if (command == Command::scale) {
+        trial.duration = std::chrono::seconds{1};
+        settings.rounds = 6;
+    }
+    // Rented disks allow bursts of cheap flushes: the median of these rounds is beyond that.
+    if (command == Command::canonical) settings.rounds = 7;
+    return settings;
+}
+
 void add_options(CLI::App& app, Command command, Given& given) {
     app.allow_extras();
     app.set_help_flag("-h,--help", "Print this and exit");
     const auto add = [&](const auto& option) {
         const std::string name = option.name;
+        const bool for_calibration = command == Command::calibrate && name == "out";
+        const std::string help = help_of(for_calibration ? kCalibrationOut : option.help, command);
         if (*option.value != '\0') {
             app.add_option_function<std::string>(
                    option.flags, [&given, name](const std::string& text) { given[name] = text; },
-                   option.help)
+                   help)
                 // The last one counts, so that a script's options can be overridden.
                 ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
                 ->type_name(option.value);
         } else {
             app.add_flag_callback(
-                option.flags, [&given, name] { given[name] = ""; }, option.help);
+                option.flags, [&given, name] { given[name] = ""; }, help);
         }
     };
     for (const StudyOption& option : kStudyOptions) {

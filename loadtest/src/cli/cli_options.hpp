@@ -12,6 +12,9 @@ namespace hotcount::loadtest {
 /// An option by its long name, with its text as it was given.
 using Given = std::map<std::string, std::string>;
 
+/// What the command does if nothing is said. --help has it, too.
+Settings default_settings(Command command);
+
 /// Lets the command take its options, into `given`, which must outlive the parsing.
 void add_options(CLI::App& app, Command command, Given& given);
 /// What to say of an argument that nothing takes.

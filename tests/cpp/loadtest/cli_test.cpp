@@ -441,6 +441,33 @@ TEST(CommandLine, HelpAndVersionEndWithSuccess) {
     EXPECT_THAT(std::get<ExitMessage>(version).text, HasSubstr("hotcount-load 0."));
 }
 
+TEST(CommandLine, HelpHasTheDefaultsOfItsCommand) {
+    const auto help_of = [](const std::vector<std::string>& arguments) {
+        return std::get<ExitMessage>(parse_command_line(arguments)).text;
+    };
+    EXPECT_THAT(help_of({"run", "--help"}), AllOf(HasSubstr("2m [10s]"), HasSubstr("call [32]")));
+    EXPECT_THAT(help_of({"compare", "--help"}),
+                AllOf(HasSubstr("2m [1s]"), HasSubstr("difference [8]")));
+    EXPECT_THAT(help_of({"search", "--help"}),
+                AllOf(HasSubstr("2m [2s]"), HasSubstr("each call [1s]")));
+    EXPECT_THAT(help_of({"sweep", "--help"}), HasSubstr("2m [2s]"));
+    EXPECT_THAT(help_of({"scale", "--help"}), AllOf(HasSubstr("2m [1s]"), HasSubstr("ls [6]")));
+    EXPECT_THAT(help_of({"--help"}), AllOf(HasSubstr("2m [1.2s]"), HasSubstr("difference [7]")));
+    EXPECT_THAT(help_of({"calibrate", "--help"}), HasSubstr("Folder to keep calibration.json in"));
+}
+
+TEST(CommandLine, AShareOfVotesIsAShareAsOthersAre) {
+    EXPECT_EQ(accept({"run", "--dup", "1%"}).trial.traffic.dup, 0.01);
+    EXPECT_EQ(accept({"run", "--dup", "0.5"}).trial.traffic.dup, 0.5);
+    EXPECT_THAT(refuse({"run", "--dup", "101%"}), HasSubstr("--dup"));
+}
+
+TEST(CommandLine, AWordOfAMixStandsOnce) {
+    EXPECT_THAT(refuse({"run", "--mix", "vote=80,vote=5"}),
+                HasSubstr("--mix: 'vote' stands twice in 'vote=80,vote=5'"));
+    EXPECT_EQ(accept({"run", "--mix", "vote=80,read=5"}).trial.traffic.mix.read, 5);
+}
+
 TEST(CommandLine, TheCanonicalComparisonScales) {
     const Settings settings =
         accept({"-d", "300ms", "--rounds", "2", "-r", "2k", "--items", "100"});
