@@ -226,14 +226,14 @@ bool knows(Command command, const Option& option) {
             return option.compare &&
                    !is_one_of(option,
                               {"rate", "rounds", "workers", "arrival", "in-flight", "baseline",
-                               "no-control", "no-best", "control-slower", "html", "trace",
-                               "kill-every", "stall", "outage", "fault", "bystander", "batch"});
+                               "no-control", "no-best", "control-slower", "trace", "kill-every",
+                               "stall", "outage", "fault", "bystander", "batch"});
         case Command::search:
         case Command::sweep:
             return option.compare &&
                    !is_one_of(option, {"rate", "rounds", "baseline", "no-control", "no-best",
-                                       "control-slower", "html", "trace", "kill-every", "stall",
-                                       "outage", "fault", "bystander", "batch"});
+                                       "control-slower", "trace", "kill-every", "stall", "outage",
+                                       "fault", "bystander", "batch"});
         case Command::agent:
             return is_one_of(option, {"listen", "token-file"});
     }

@@ -20,6 +20,27 @@ def study(folder: Path, command: str, *arguments: str) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search", "--slo", "max<10s", "--from", "500", "--max-time", "1s", "-d", "100ms"),
+        ("sweep", "--rates", "500", "-d", "100ms"),
+        ("scale", "-w", "1,2,4", "--rounds", "1", "-d", "100ms"),
+    ],
+    ids=["search", "sweep", "scale"],
+)
+def test_a_study_that_is_not_kept_ends_with_its_page(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    quiet = ("--warmup", "0", "--progress", "none", "--items", "200")
+    done = run(*arguments, "-s", "memory", *quiet, "--html", str(page))
+    assert done.returncode in MEASURED, done.stderr
+    assert done.stderr == ""
+    assert 'role="img"' in page.read_text(encoding="utf-8").partition("<body>")[2]
+    assert list(tmp_path.iterdir()) == [page]
+
+
 def test_a_sweep_is_drawn_as_latency_against_the_rate(tmp_path: Path) -> None:
     folder = study(tmp_path / "swept", "sweep", "--rates", "1000,2000", "-d", "200ms")
     rows = read(folder).rows()
