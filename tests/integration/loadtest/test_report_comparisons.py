@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hotcount._report_charts import of_part
 from hotcount._report_numbers import number, percentile_of, ratio_of, times, whole
-from hotcount._report_page import _places
+from hotcount._report_page import _places, _unbroken
 from hotcount._report_rows import _logged
 from hotcount.report import Chart, Part, read
 
@@ -241,6 +241,11 @@ def test_what_a_contract_allows_is_counted_and_called_allowed(closed: Path, tmp_
         "The audit found no promise broken. batched broke rules 1,234 times, as their contracts "
         "allow." in body
     )
+
+
+def test_a_line_of_a_cell_does_not_end_in_its_brackets() -> None:
+    assert _unbroken("0.68 (0.30 to 1.17) ~") == "0.68 (0.30\u00a0to\u00a01.17)\u00a0~"
+    assert _unbroken("88.4 % overloaded") == "88.4\u00a0% overloaded"
 
 
 def test_a_database_is_described_once() -> None:
