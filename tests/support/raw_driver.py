@@ -88,7 +88,7 @@ def main() -> None:
             rows = [struct.pack("<qqq", *key, value) for key, value in votes.items()]
             while HOW == "empty_pages":
                 line.sendall(frame(132, b"\0"))
-                time.sleep(0.05)
+                time.sleep(0.005)
             if HOW == "torn_rows":
                 rows = [b"123"]
             line.sendall(frame(132, b"\1" + b"".join(rows)))

@@ -19,6 +19,8 @@ constexpr std::uint64_t kPlaces =
 constexpr std::size_t kMostControlFrames = 16;
 // Of rows or counts, asked for at once; an audit asks for 4 million attempts' at most.
 constexpr std::size_t kMostItemsTold = 64'000'000;
+// Of an answer, one after another.
+constexpr int kMostEmptyPages = 100;
 // A full socket is tried again so soon.
 constexpr milliseconds kSocketPause{1};
 // The calls of a broken session wait as long: the load has time to notice and stop.
@@ -270,6 +272,7 @@ Result<std::vector<Item>> DriverSession::pages(FrameType request, FrameType page
         return about_program(ErrorCode::unavailable, "it takes no requests any more");
     }
     std::vector<Item> items;
+    int empty = 0;
     const auto until = std::chrono::steady_clock::now() + settings_.bounds.pages;
     for (bool ended = false; !ended;) {
         if (std::chrono::steady_clock::now() >= until) {
@@ -282,10 +285,13 @@ Result<std::vector<Item>> DriverSession::pages(FrameType request, FrameType page
         HOTCOUNT_TRY_ASSIGN(const Frame frame, control_frame(page));
         FrameReader body(frame.body);
         ended = body.take<std::uint8_t>() != 0;
-        // Or it would go on with such pages for ever.
-        if (!ended && body.left() == 0) {
-            return about_program(ErrorCode::reply,
-                                 "it sent an empty page that is not its last one");
+        // A program that goes on with such pages has nothing to give.
+        empty = body.left() == 0 ? empty + 1 : 0;
+        if (!ended && empty >= kMostEmptyPages) {
+            return about_program(
+                ErrorCode::reply,
+                fmt::format("it sent {} empty pages one after another, and none was its last",
+                            kMostEmptyPages));
         }
         while (body.left() >= bytes) {
             Item item = read(body);

@@ -104,7 +104,7 @@ def test_a_driver_that_hangs_in_the_run_is_ended_and_its_measurement_kept(tmp_pa
         ("version", 3, "it speaks version 99 of the protocol, this program 1"),
         ("refuse", 2, "its set-up failed: the tables cannot be made"),
         ("torn_rows", 3, "it sent a page with a part of a row in it"),
-        ("empty_pages", 3, "it sent an empty page that is not its last one"),
+        ("empty_pages", 3, "it sent 100 empty pages one after another, and none was its last"),
     ],
 )
 def test_a_driver_that_cannot_begin_says_why(how: str, code: int, says: str) -> None:
