@@ -45,7 +45,7 @@ CONFIG = {"displayModeBar": False, "responsive": True}
 
 
 def _unbroken(cell: str) -> str:
-    """A line may end before a bracket, and not in it, before ~, or between a number and its word."""
+    """A line may end before a bracket; not in it, before ~, or between a number and its word."""
     cell = re.sub(r"\([^)]*\)", lambda found: found[0].replace(" ", "\u00a0"), cell)
     return re.sub(r"(?<=\d) (?=[A-Za-z%])|(?<=\)) (?=~)", "\u00a0", cell)
 
