@@ -61,6 +61,41 @@ TEST_F(DriverSessionTest, ProgramThatNeverConnectsIsEnded) {
     EXPECT_LT(std::chrono::steady_clock::now() - before, seconds{30});
 }
 
+/// Has a row for whoever asks, again and again.
+constexpr const char* kEndless = R"(
+import os, socket, struct, time
+line = socket.socket(socket.AF_UNIX)
+line.connect(os.environ["HOTCOUNT_LOAD_SOCKET"])
+def send(kind, body):
+    line.sendall(struct.pack("<IB", 1 + len(body), kind) + body)
+send(129, struct.pack("<IIIB", 1, 1, 1, 1))
+while True:
+    length, kind = struct.unpack("<IB", line.recv(5, socket.MSG_WAITALL))
+    line.recv(length - 1, socket.MSG_WAITALL)
+    if kind == 1:
+        send(130, bytes(7))
+    while kind == 4:
+        send(132, b"\0" + struct.pack("<qqq", 1, 1, 1))
+        time.sleep(0.005)
+)";
+
+TEST_F(DriverSessionTest, ProgramWhoseRowsHaveNoEndIsLeft) {
+    const auto script = folder_.path() / "endless.py";
+    std::ofstream(script) << kEndless;
+    DriverSettings endless = settings("python3 " + script.string());
+    endless.bounds.pages = milliseconds{200};
+    endless.bounds.end = milliseconds{50};
+    const auto session = DriverSession::start(endless);
+    if (!session && has(session.error().message, "python3 cannot be started")) {
+        GTEST_SKIP() << "python3 is not installed";
+    }
+    ASSERT_TRUE(session.ok()) << session.error().message;
+    const auto rows = (*session)->rows(1, 1);
+    ASSERT_FALSE(rows.ok());
+    EXPECT_TRUE(has(rows.error().message, "it did not give the last of its rows within 0.2 s"))
+        << rows.error().message;
+}
+
 TEST_F(DriverSessionTest, ProgramThatIgnoresTheSignalIsKilledWithItsChildren) {
     const auto script = folder_.path() / "stubborn";
     std::ofstream(script) << "trap '' TERM\nsleep 1000 &\necho $! >&2\nwait\n";

@@ -195,6 +195,15 @@ def test_a_ledger_that_is_not_the_one_of_the_run_says_nothing_about_it(
     assert says in done.stdout
 
 
+def test_an_audit_that_needs_more_memory_than_there_is_says_so(kept: Path) -> None:
+    document = json.loads((kept / "run.json").read_text())
+    document["settings"]["items"] = 10**17
+    (kept / "run.json").write_text(json.dumps(document))
+    done = run("audit", str(kept))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "audit impossible: " in done.stdout
+
+
 def test_what_cannot_be_audited_again_is_said_when_the_run_ends(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = run("run", "-s", "memory", "--out", str(folder), *LOAD)

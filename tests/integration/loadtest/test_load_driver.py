@@ -202,6 +202,12 @@ load.driver(setup=setup, cast=cast, read=read, rows=nothing, counts=nothing, pro
     eventually(nobody_calls, PATIENCE_S)
 
 
+def test_a_cast_that_tells_what_is_no_vote_is_an_error() -> None:
+    told = hotcount.Cast(counted=True, changed=True, previous=0, value=1 << 63)
+    with pytest.raises(OverflowError, match="cast returned 9223372036854775808"):
+        load.told_cast(told, 1)
+
+
 def good(item: int) -> int:
     return item
 
