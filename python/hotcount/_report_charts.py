@@ -17,7 +17,6 @@ from hotcount._report_numbers import (
     percentile_of,
     ratio_of,
     spread,
-    times,
     whole,
 )
 from hotcount._report_rows import WORKLOADS
@@ -284,9 +283,9 @@ def _ratios(part: Part) -> Chart:
             else f"No strategy answered more writes than {part.baseline}"
         )
     elif is_open:
-        said = f"{best.strategy} had {spread(best.ratio, times)} times the p99 of {part.baseline}"
+        said = f"{best.strategy} had {spread(best.ratio)} times the p99 of {part.baseline}"
     else:
-        said = f"{best.strategy} answered {spread(best.ratio, times)} times the writes "
+        said = f"{best.strategy} answered {spread(best.ratio)} times the writes "
         said += f"of {part.baseline}"
     said += f": {meaning(rows)}; "
     if any(row.interval for row in rows):

@@ -35,11 +35,6 @@ def number(value: float) -> str:
     return f"{rounded:.{min(2 - magnitude, 9)}f}"
 
 
-def times(value: float) -> str:
-    """How many times another figure: 0.68, 4.99, 15.7."""
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
-
-
 def spread(
     three: tuple[float, float, float] | None, format: Callable[[float], str] = number
 ) -> str:
@@ -55,7 +50,7 @@ def spread(
 def ratio_of(row: Row) -> str:
     # As in the terminal: of so few rounds as have no interval, nobody can show a difference.
     noise = row.ratio is not None and row.difference is False and row.interval
-    return f"{spread(row.ratio, times)}{' ~' if noise else ''}"
+    return f"{spread(row.ratio)}{' ~' if noise else ''}"
 
 
 # The shares of calls that percentiles are of, by their names in JSON.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from plotly.offline import get_plotlyjs
 
 from hotcount._report_charts import meaning, of_databases, of_part
-from hotcount._report_numbers import is_known, number, percentile_of, ratio_of, spread, times, whole
+from hotcount._report_numbers import is_known, number, percentile_of, ratio_of, spread, whole
 from hotcount._report_rows import kept
 from hotcount._report_studies import (
     charts_of,
@@ -201,7 +201,7 @@ def _who_was_first(part: Part) -> str:
         said = f"{row.strategy} {did} {spread(row.writes_per_s, whole)} writes/s"
         of = ""
     if first is not None and first.ratio and first.strategy != part.baseline:
-        said += f", {spread(first.ratio, times)} times {of}{part.baseline}"
+        said += f", {spread(first.ratio)} times {of}{part.baseline}"
         if not first.difference:
             said += "; these rounds could not show that this is more than noise"
     return said
