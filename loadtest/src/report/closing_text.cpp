@@ -54,7 +54,7 @@ bool is_wrong_way(const std::string& name) {
 }
 
 /// Who broke rules that its contract lets it break.
-std::vector<std::string> excused(const Comparison& comparison) {
+std::vector<std::string> let_off(const Comparison& comparison) {
     std::vector<std::string> names;
     for (const PartResult& result : comparison.parts) {
         for (const Summary& summary : result.summaries) {
@@ -104,7 +104,7 @@ std::string lost_sentence(const Comparison& comparison, std::size_t audited, std
     if (audited < runs) return "Lost: nobody knows, because not every run was audited.\n";
     if (!all.passed()) return "Lost: the audit FAILED; the tables say for which strategy.\n";
     if (all.allowed_breaches > 0) {
-        const std::vector<std::string> names = excused(comparison);
+        const std::vector<std::string> names = let_off(comparison);
         std::string who = fmt::format("{}", fmt::join(names, ", "));
         if (std::all_of(names.begin(), names.end(), is_wrong_way)) {
             who = fmt::format("Wrong ways that are here for comparison ({})", who);

@@ -51,12 +51,12 @@ bool looks_for_best(const Part& part) {
 }
 
 /// How many trials a part has, and how long their loads last.
-struct Plan {
+struct Extent {
     std::size_t trials{0};
     double load_s{0};
 };
 
-Plan plan_of(const Part& part, std::size_t contenders, std::size_t tries) {
+Extent extent_of(const Part& part, std::size_t contenders, std::size_t tries) {
     const TrialSettings short_one = try_settings(part);
     const std::size_t rounds = part.rounds * contenders;
     return {rounds + tries,
@@ -65,10 +65,10 @@ Plan plan_of(const Part& part, std::size_t contenders, std::size_t tries) {
 }
 
 /// At most: those that are not needed are not run.
-Plan plan_of(const Part& part) {
+Extent extent_of(const Part& part) {
     const bool best = looks_for_best(part);
-    return plan_of(part, part.strategies.size() + (part.control ? 1 : 0) + (best ? 1 : 0),
-                   best ? callers_to_try(part.settings.workers).size() : 0);
+    return extent_of(part, part.strategies.size() + (part.control ? 1 : 0) + (best ? 1 : 0),
+                     best ? callers_to_try(part.settings.workers).size() : 0);
 }
 
 class Runner {
@@ -80,8 +80,8 @@ class Runner {
         result.part = part;
         HOTCOUNT_TRY(try_callers(result));
         const std::vector<Contender> contenders = contenders_of(result);
-        const Plan most = plan_of(part);
-        const Plan needed = plan_of(part, contenders.size(), result.tried.size());
+        const Extent most = extent_of(part);
+        const Extent needed = extent_of(part, contenders.size(), result.tried.size());
         if (!over()) {
             progress_.expect_fewer(most.trials - needed.trials, most.load_s - needed.load_s);
         }
@@ -336,11 +336,11 @@ double rate_for(double wanted_per_s, double closed_per_s) {
 Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context) {
     Comparison comparison;
     comparison.started = utc_now();
-    Plan all;
+    Extent all;
     for (const Part& part : parts) {
-        const Plan plan = plan_of(part);
-        all.trials += plan.trials;
-        all.load_s += plan.load_s;
+        const Extent extent = extent_of(part);
+        all.trials += extent.trials;
+        all.load_s += extent.load_s;
     }
     context.progress.expect(all.trials, all.load_s);
     const ProgressScope scope(context.progress);
