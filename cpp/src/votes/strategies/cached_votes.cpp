@@ -125,13 +125,12 @@ class CachedVotes final : public SqlVotes {
             "cached",
             "the vote is committed in SQL, in one transaction with the votes of other callers, "
             "and its item's count in the cache was moved, or is noted in SQL for a recount",
-            "nothing acknowledged: votes are in SQL. Counts may: a process that dies between "
-            "commit "
-            "and increment, or a cache that loses data, leaves item.vote_count and count() wrong "
-            "by "
-            "no more than the votes concerned, until a worker that noticed or reconcile() "
-            "recounts; "
-            "item.vote_count lags until a worker or flush() saves it",
+            "nothing acknowledged: votes are in SQL. Counts may: a process that dies, or is held "
+            "up, "
+            "between commit and increment, or a cache that loses data, leaves item.vote_count and "
+            "count() wrong by no more than the votes concerned, until it goes on, or a worker that "
+            "noticed or reconcile() recounts; item.vote_count lags until a worker or flush() saves "
+            "it",
             true, false};
     }
 
