@@ -233,7 +233,10 @@ class Program {
                                ceiling_,
                                databases_};
         auto trial = run_trial(trial_settings, folder.path(), provenance, hooks);
-        if (!trial) return fail(trial.error());
+        if (!trial) {
+            progress.done();
+            return fail(trial.error());
+        }
         measured_ = true;
         progress.end(*trial);
         return finish(run_document(*trial, provenance), run_text(*trial), trial->conclusion);
