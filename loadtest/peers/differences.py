@@ -1,12 +1,13 @@
 """How often hotcount-load calls a difference: of a strategy beside itself, and beside one that is
 slower by a known share.
 
-    python -m loadtest.peers.differences --comparisons 50 --rounds 24 --seconds 0.05
+    python -m loadtest.peers.differences --comparisons 50 --rounds 80 --seconds 0.02
 
 Each comparison is a command of its own with its own seed: `compare -s memory`, whose control is
 the same strategy once more. --slower makes the control of as many other comparisons slower by that
 share. A called difference is false in the first, and right in the second. Nothing else should run
-beside it.
+beside it. Many short rounds find more than few long ones: what a shared machine does to one load it
+has often stopped doing a second later, so only loads that follow each other at once are alike.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def main(words: list[str] | None = None) -> int:
         description="how often compare calls a difference that is not there, and one that is",
     )
     parser.add_argument("--comparisons", type=int, default=50, help="of each kind [50]")
-    parser.add_argument("--rounds", type=int, default=24, help="of each comparison [24]")
-    parser.add_argument("--seconds", type=float, default=0.05, help="of each load [0.05]")
+    parser.add_argument("--rounds", type=int, default=80, help="of each comparison [80]")
+    parser.add_argument("--seconds", type=float, default=0.02, help="of each load [0.02]")
     parser.add_argument("--seed", type=int, default=1, help="of the first comparison [1]")
     parser.add_argument("--slower", type=float, default=0.05, help="share to find [0.05]")
     chosen = parser.parse_args(words)

@@ -206,8 +206,8 @@ class _Outage:
         if isinstance(error, AWAY):
             self._ask_at = time.monotonic() + ASK_AGAIN
             self._error = error
-        elif error is None:
-            self._error = None
+        elif error is None or isinstance(error, hotcount.HotcountError):
+            self._error = None  # It has answered.
 
 
 def _at_once(method: Call) -> Call:
