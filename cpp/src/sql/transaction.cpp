@@ -24,12 +24,14 @@ namespace {
 bool is_read_only(const Error& error) {
     return error.code == ErrorCode::unavailable && error.condition == SqlCondition::read_only;
 }
+// Other clients' prepared statements come and go.
+bool lacks_statements(const Error& error) {
+    return error.code == ErrorCode::unavailable &&
+           error.condition == SqlCondition::too_many_statements;
+}
 // What takes longer to pass than another transaction does.
 bool waits_for_server(const Error& error) {
-    // Other clients' prepared statements come and go.
-    const bool lacks_statements = error.code == ErrorCode::unavailable &&
-                                  error.condition == SqlCondition::too_many_statements;
-    return is_read_only(error) || lacks_statements || is_out_of_room(error);
+    return is_read_only(error) || lacks_statements(error) || is_out_of_room(error);
 }
 // The connection prepares the statement anew, or no more; or the pool opens another one.
 bool lost_session_state(const Error& error) {
@@ -51,7 +53,7 @@ bool is_transient(const Error& error) {
 bool Retry::again(const Error& error) {
     if (!is_transient(error) || deadline_.passed()) return false;
     ++attempts_;
-    if (is_read_only(error)) read_only_ = error;
+    if (is_read_only(error) || lacks_statements(error)) refusal_ = error;
     const BackoffRange range = waits_for_server(error) ? kServerBackoff : kLockBackoff;
     if (!pause_before_retry(range, attempts_, deadline_)) return false;
     database_.count_retry();
@@ -59,8 +61,9 @@ bool Retry::again(const Error& error) {
 }
 
 Error Retry::give_up(Error error) const {
-    if (read_only_ && (error.code == ErrorCode::deadline || error.code == ErrorCode::unavailable)) {
-        error = *read_only_;
+    const bool late = error.code == ErrorCode::deadline;
+    if (refusal_ && (late || (error.code == ErrorCode::unavailable && is_read_only(*refusal_)))) {
+        error = *refusal_;
     }
     if (!is_transient(error)) return error;
     if (error.code != ErrorCode::unavailable) error.code = ErrorCode::deadline;

@@ -31,14 +31,16 @@ class Retry {
     bool again(const Error& error);
     /// `error` as the caller gets it: a transient one becomes a deadline error, or unavailable if
     /// it was the server's state. After a server that only read, an attempt that reached no
-    /// other one ends as that refusal: it is the reason, and nothing was applied either way.
+    /// other one ends as that refusal: it is the reason, and nothing was applied either way. So does
+    /// one that was late after a refusal for want of room for statements.
     Error give_up(Error error) const;
 
   private:
     Database& database_;
     Deadline deadline_;
     int attempts_{0};
-    std::optional<Error> read_only_;  // The last refusal of a server that only read.
+    // The last refusal of a server that only read, or had no room for prepared statements.
+    std::optional<Error> refusal_;
 };
 
 /// attempt() -> Result<T>, and again if it fails for a transient reason, until the deadline. What it
