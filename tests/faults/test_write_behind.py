@@ -127,6 +127,23 @@ def test_a_forked_worker_leaves_its_parent_the_page_that_it_has(
     assert done.stdout == "0 1\n", done.stderr
 
 
+def flush_beside_a_dead_worker(
+    votes: hotcount.Votes, redis: hotcount.Redis, timeout: float
+) -> tuple[bytes, threading.Thread, list[hotcount.FlushReport]]:
+    """A vote's stream, whose vote a dead worker has; a flush that has begun; where it reports."""
+    votes.create_tables()
+    votes.add_items([1])
+    votes.cast(1, 1)
+    (stream,) = redis.execute("KEYS", "waiting:*")
+    redis.execute("XREADGROUP", "GROUP", "workers", "dead", "STREAMS", stream, ">")
+    reports: list[hotcount.FlushReport] = []
+    flush = threading.Thread(target=lambda: reports.append(votes.flush(timeout=timeout)))
+    flush.start()
+    # It has begun: its own consumer is there.
+    eventually(lambda: len(redis.execute("XINFO", "CONSUMERS", stream, "workers")) == 2)
+    return stream, flush, reports
+
+
 def test_a_flush_that_ends_without_votes_of_others_says_what_is_at_risk(
     tmp_path: Path, start_redis: Callable[..., RedisServer]
 ) -> None:
@@ -135,16 +152,7 @@ def test_a_flush_that_ends_without_votes_of_others_says_what_is_at_risk(
         hotcount.Votes(f"sqlite:///{tmp_path}/votes.db", server.url, "write_behind") as votes,
         server.redis() as redis,
     ):
-        votes.create_tables()
-        votes.add_items([1])
-        votes.cast(1, 1)
-        (stream,) = redis.execute("KEYS", "waiting:*")
-        redis.execute("XREADGROUP", "GROUP", "workers", "dead", "STREAMS", stream, ">")
-        reports: list[hotcount.FlushReport] = []
-        flush = threading.Thread(target=lambda: reports.append(votes.flush(timeout=3)))
-        flush.start()
-        # It has begun: its own consumer is there.
-        eventually(lambda: len(redis.execute("XINFO", "CONSUMERS", stream, "workers")) == 2)
+        stream, flush, reports = flush_beside_a_dead_worker(votes, redis, timeout=3)
         redis.execute(
             "EVAL",
             "redis.call('XADD', KEYS[1], '*', 'i', '1', 'u', '2', 'v', '1')"
@@ -164,15 +172,7 @@ def test_a_flush_whose_redis_stops_answering_reports_what_it_saw_last(
         hotcount.Votes(f"sqlite:///{tmp_path}/votes.db", server.url, "write_behind") as votes,
         server.redis() as redis,
     ):
-        votes.create_tables()
-        votes.add_items([1])
-        votes.cast(1, 1)
-        (stream,) = redis.execute("KEYS", "waiting:*")
-        redis.execute("XREADGROUP", "GROUP", "workers", "dead", "STREAMS", stream, ">")
-        reports: list[hotcount.FlushReport] = []
-        flush = threading.Thread(target=lambda: reports.append(votes.flush(timeout=1)))
-        flush.start()
-        eventually(lambda: len(redis.execute("XINFO", "CONSUMERS", stream, "workers")) == 2)
+        _, flush, reports = flush_beside_a_dead_worker(votes, redis, timeout=1)
         server.send_signal(signal.SIGSTOP)
         try:
             flush.join()

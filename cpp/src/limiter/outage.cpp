@@ -28,8 +28,8 @@ void Outage::begin(std::uint64_t phase, const Error& why) {
     // Without the key, which may be somebody's name or token: this goes to a log.
     why_ = why.message.substr(0, why.message.rfind(" (key "));
     since_ = std::chrono::steady_clock::now();
-    // The failure was no probe, so the next call may send one at once; but not sooner after one of the
-    // outage before.
+    // The failure was no probe, so the next call may send one at once. But if the outage before has
+    // just ended, a second must have passed since its last probe.
     next_probe_.store(std::max(since_, next_probe_.load(std::memory_order_relaxed)),
                       std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_release);

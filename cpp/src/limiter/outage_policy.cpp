@@ -11,7 +11,7 @@
 
 namespace hotcount {
 
-// By then a call has ended whose deadline has passed, if its process runs.
+// A call ends at most so long after its deadline, unless its process or its loop stood still.
 constexpr Duration kPunctual = std::chrono::milliseconds{100};
 
 // What outlives the limiter: its calls may end later than it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ def page(tmp_path: Path) -> Iterator[DemoPage]:
 
 def marks(browser: Any) -> list[bool]:
     return list(browser.execute_script(MARKS))
+
+
+def is_marked(browser: Any, item: int) -> bool:
+    return marks(browser)[item]
 
 
 def counts(browser: Any) -> list[str]:
@@ -66,7 +71,7 @@ def test_seven_windows_vote_and_see_each_other(page: DemoPage) -> None:
             browser.switch_to.window(handle)
             eventually(lambda: text(browser, "verdict") == "Nothing lost, nothing doubled.")
             click(browser, item)
-            eventually(lambda item=item: marks(browser)[item])  # type: ignore[misc]
+            eventually(partial(is_marked, browser, item))
         # One browser is one voter: each window shows both of its votes.
         listeners = 0
         for handle in windows:
