@@ -17,6 +17,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
+from tests.support import mysql_server
 from tests.support.journal_side import JournalSide
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
@@ -48,14 +49,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     which = parser.getgroup("hotcount").addoption
     which("--beside", action="store_true", help="leave out what cannot run beside other tests")
     which("--alone", action="store_true", help="only that")
+    which("--mysql", action="store_true", help="what runs on MariaDB, on MySQL instead")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--mysql"):
+        mysql_server.behind_urls = mysql_server.MySqlServer
+
+
+def meets_mysql(item: pytest.Item) -> bool:
+    """Whether --mysql makes it another test."""
+    fixtures = getattr(item, "fixturenames", ())
+    return (
+        ("mariadb" in item.nodeid.lower() or "mariadb_server" in fixtures)
+        and item.get_closest_marker("server") is not None
+        and item.get_closest_marker("mariadb_only") is None
+    )
 
 
 @pytest.hookimpl(trylast=True)  # pytest puts tests together that share a fixture's parameter.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     beside, alone = config.getoption("--beside"), config.getoption("--alone")
-    if beside == alone:
-        return
-    left_out = [item for item in items if (item.get_closest_marker("alone") is None) == alone]
+    left_out = []
+    if config.getoption("--mysql"):
+        left_out += [item for item in items if not meets_mysql(item)]
+    if beside != alone:
+        left_out += [item for item in items if (item.get_closest_marker("alone") is None) == alone]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [item for item in items if item not in gone]
@@ -154,8 +173,9 @@ def postgres_database(postgres_server: PostgresServer) -> PostgresDatabase:
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariaDbServer]:
-    """A MariaDB that tests share: each has a database of its own, and none stops it."""
-    server = MariaDbServer()
+    """A MariaDB, or MySQL with --mysql, that tests share: each has a database of its own, and none
+    stops it."""
+    server = mysql_server.new_server()
     try:
         yield server.start()
     finally:

@@ -14,6 +14,7 @@ import pytest
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.servers import PostgresServer
 
 pytestmark = pytest.mark.server
@@ -32,7 +33,7 @@ class Node:
             self.server = postgres
             self.socket = postgres.folder / ".s.PGSQL.5432"
         else:
-            maria = MariaDbServer()
+            maria = new_server()
             self.server = maria
             self.socket = maria.socket
         self.server.start()

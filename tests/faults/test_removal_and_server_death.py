@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.servers import PostgresServer
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
@@ -30,7 +31,7 @@ CALLS = {
 
 
 def server_named(name: str) -> PostgresServer | MariaDbServer:
-    return PostgresServer() if name == "postgres" else MariaDbServer()
+    return PostgresServer() if name == "postgres" else new_server()
 
 
 @pytest.fixture(scope="module", params=["postgres", "mariadb"])

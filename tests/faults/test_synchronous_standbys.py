@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.pgbouncer_server import PgBouncer
 from tests.support.servers import PostgresServer
 
@@ -137,7 +138,7 @@ def postgres_primary() -> Iterator[PostgresPrimary]:
 
 @pytest.fixture(scope="module")
 def mariadb_primary() -> Iterator[MariaDbPrimary]:
-    server = MariaDbServer(config=("--log-bin=binlog", "--server-id=1", "--sync-binlog=1"))
+    server = new_server(config=("--log-bin=binlog", "--server-id=1", "--sync-binlog=1"))
     try:
         yield MariaDbPrimary(server.start())
     finally:

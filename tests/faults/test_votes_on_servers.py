@@ -22,6 +22,7 @@ import pytest
 
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.servers import PostgresDatabase, PostgresServer
 from tests.support.vote_storm import ITEMS, Storm, exact_counts
 
@@ -39,7 +40,7 @@ ITEM = 1
 @pytest.fixture
 def server(kind: str) -> Iterator[Server]:
     """One that the test may kill."""
-    made: Server = PostgresServer() if kind == "postgres" else MariaDbServer()
+    made: Server = PostgresServer() if kind == "postgres" else new_server()
     try:
         yield made.start()
     finally:

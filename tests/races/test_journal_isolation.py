@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.journal_play import MariaDbPlay, Play, PostgresPlay
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.postgres_votes import in_background
 
 pytestmark = pytest.mark.server
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(scope="module")
 def strict_mariadb() -> Iterator[MariaDbServer]:
-    server = MariaDbServer(config=("--transaction-isolation=SERIALIZABLE",))
+    server = new_server(config=("--transaction-isolation=SERIALIZABLE",))
     try:
         yield server.start()
     finally:

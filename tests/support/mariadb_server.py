@@ -25,6 +25,9 @@ class MariaDbServer(ServerProcess):
     for. A missing one is an error, not a reason to skip: scripts/setup installs it.
     """
 
+    scheme = "mariadb"
+    _environment: dict[str, str] | None = None
+
     def __init__(self, *, port: int = 0, config: tuple[str, ...] = ()) -> None:
         program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
         if program is None:
@@ -82,16 +85,19 @@ class MariaDbServer(ServerProcess):
 
     def url(self, database: str, *, user: str = "root", password: str = "") -> str:
         login = f"{user}:{quote(password, safe='')}" if password else user
-        return f"mariadb://{login}@/{database}?unix_socket={self.socket}"
+        return f"{self.scheme}://{login}@/{database}?unix_socket={self.socket}"
 
     def tcp_url(self, database: str, *, login: str = "root") -> str:
-        return f"mariadb://{login}@127.0.0.1:{self.port}/{database}"
+        return f"{self.scheme}://{login}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> MariaDbServer:
         self.socket.unlink(missing_ok=True)
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._command, *self._config], stdout=log, stderr=subprocess.STDOUT
+                [*self._command, *self._config],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
             )
         self.await_start(self.folder / "server.log")
         return self
@@ -124,10 +130,7 @@ class MariaDbServer(ServerProcess):
     def row_waits(self) -> int:
         """How many statements of this server wait for a row that another transaction holds."""
         # Not INNODB_TRX: whoever asks it more often than ten times a second gets old answers.
-        ((waits,),) = self.execute(
-            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS"
-            " WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
-        )
+        ((_, waits),) = self.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
         return int(waits)
 
     def sessions(self, database: str) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.servers import PostgresServer, PostgresStandby, free_port
 
 
@@ -118,8 +119,8 @@ class ReplicatedMariaDb(Replicated):
     def __init__(self) -> None:
         port = free_port()
         common = ("--log-bin=binlog", "--sync-binlog=1", "--gtid-strict-mode=1")
-        self.primary: MariaDbServer = MariaDbServer(port=port, config=(*common, "--server-id=1"))
-        self.replica: MariaDbServer = MariaDbServer(
+        self.primary: MariaDbServer = new_server(port=port, config=(*common, "--server-id=1"))
+        self.replica: MariaDbServer = new_server(
             config=(*common, "--server-id=2", "--read-only=1", "--relay-log=relay")
         )
         self.primary.start()

@@ -9,6 +9,7 @@ import hotcount
 import pytest
 
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.servers import PostgresDatabase, PostgresServer
 
 pytestmark = pytest.mark.server
@@ -95,7 +96,7 @@ def test_a_durable_mariadb_logs_no_warning(
 def test_a_mariadb_that_does_not_sync_is_named_once(
     config: tuple[str, ...], named: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = MariaDbServer(config=config)
+    server = new_server(config=config)
     try:
         url = server.url(server.start().create_database())
         lines = said(caplog, url)

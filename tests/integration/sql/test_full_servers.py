@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.pgbouncer_server import PgBouncer
 from tests.support.postgres_votes import STRATEGIES, in_background
 from tests.support.servers import PostgresDatabase, PostgresServer
@@ -202,7 +203,7 @@ def test_a_full_postgres_is_waited_for(small_postgres: PostgresServer) -> None:
 
 
 def test_a_full_mariadb_is_waited_for() -> None:
-    server = MariaDbServer(config=("--max-connections=10", "--max-user-connections=50"))
+    server = new_server(config=("--max-connections=10", "--max-user-connections=50"))
     try:
         server.start()
         database = server.create_database()

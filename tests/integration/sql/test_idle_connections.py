@@ -19,6 +19,7 @@ import pytest
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.postgres_votes import STRATEGIES, in_background
 from tests.support.servers import PostgresDatabase
 from tests.support.together import in_child, together
@@ -281,7 +282,7 @@ def test_a_vote_that_crosses_the_end_of_an_idle_session_is_cast(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_wait_timeout_fails_no_call(strategy: str) -> None:
-    server = MariaDbServer(config=("--wait-timeout=1",))
+    server = new_server(config=("--wait-timeout=1",))
     try:
         database = server.start().create_database()
         with make_votes(server.url(database), strategy) as votes:

@@ -20,6 +20,7 @@ import pytest
 from tests.support.eventually import BUSY, eventually
 from tests.support.listener import Proxy
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.servers import free_port
 from tests.support.together import in_child, together
 
@@ -41,7 +42,7 @@ def url(mariadb_server: MariaDbServer, mariadb_database: str) -> str:
 @pytest.fixture
 def own_mariadb() -> Iterator[MariaDbServer]:
     """A server for one test, which may stop and kill it."""
-    server = MariaDbServer()
+    server = new_server()
     try:
         yield server.start()
     finally:

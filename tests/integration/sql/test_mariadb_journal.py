@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
@@ -222,7 +223,7 @@ def test_a_vote_that_outlives_its_leader_s_deadline_is_not_lost_where_the_counts
 ):
     """The leader gives up on a statement that it cannot cancel; the other one waits for its answer,
     which says that nothing was written."""
-    server = MariaDbServer(config=("--max-user-connections=50",))
+    server = new_server(config=("--max-user-connections=50",))
     try:
         server.start()
         database = server.create_database()
@@ -323,7 +324,7 @@ def test_items_are_made_with_their_first_votes(
 
 @pytest.mark.parametrize("option", DIALECTS_OF_SQL)
 def test_votes_count_on_servers_of_other_isolation_and_modes(option: str) -> None:
-    server = MariaDbServer(config=(option,))
+    server = new_server(config=(option,))
     try:
         server.start()
         for strategy in ("batched", "slotted"):

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, increment
 
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.sqlalchemy_side import BothSides
 
 pytestmark = pytest.mark.server
@@ -25,7 +26,7 @@ LOOSE = ["", "NO_ENGINE_SUBSTITUTION", "ANSI_QUOTES,PIPES_AS_CONCAT"]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MariaDbServer]:
-    server = MariaDbServer(config=("--sql-mode=",))
+    server = new_server(config=("--sql-mode=",))
     try:
         yield server.start()
     finally:

@@ -11,6 +11,7 @@ import hotcount
 import pytest
 
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.servers import free_port
 
 pytestmark = pytest.mark.server
@@ -47,7 +48,7 @@ def tls_server(
         *("x509", "-req", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key"),
         *("-CAcreateserial", "-out", "s.crt", "-days", "2", "-extfile", "s.ext"),
     )
-    server = MariaDbServer(
+    server = new_server(
         port=free_port(),
         config=(
             f"--ssl-ca={folder}/ca.crt",

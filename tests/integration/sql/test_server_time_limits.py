@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.postgres_votes import STRATEGIES, in_background, session, waiting
 from tests.support.servers import PostgresDatabase
 
@@ -152,7 +153,7 @@ def test_a_roles_max_statement_time_ends_no_batched_vote_that_waits_for_a_row(
 @pytest.fixture
 def miserly_mariadb() -> Iterator[tuple[MariaDbServer, str]]:
     """A server with room for few prepared statements, and a database there."""
-    server = MariaDbServer(config=("--max-prepared-stmt-count=12",))
+    server = new_server(config=("--max-prepared-stmt-count=12",))
     try:
         yield server, server.start().create_database()
     finally:
