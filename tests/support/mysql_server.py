@@ -48,7 +48,11 @@ class MySqlServer(MariaDbServer):
         self.port = port
         self._command = [
             *(str(home / "bin" / "mysqld"), "--no-defaults", f"--basedir={home}"),
+            # Debian's MySQL looks for these in the system, where MariaDB's may be.
             f"--lc-messages-dir={home / 'share'}",
+            f"--character-sets-dir={home / 'share' / 'charsets'}",
+            f"--plugin-dir={home / 'lib' / 'plugin'}",
+            "--secure-file-priv=NULL",
             f"--datadir={self.folder / 'data'}",
             *(["--user=root"] if os.geteuid() == 0 else []),
         ]
