@@ -1,6 +1,4 @@
 // What the server can do, and what the columns of tables are that are there already.
-#include <array>
-#include <charconv>
 #include <hotcount/detail/base/check.hpp>
 
 #include "vote_rows.hpp"
@@ -87,40 +85,17 @@ Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
     return fit == kColumns;
 }
 
-ServerAbilities::Abilities ServerAbilities::of_version(std::string_view version) {
-    // "10.11.19-MariaDB-0+deb12u1", "8.0.36"
-    std::array<int, 3> parts{};
-    const char* at = version.data();
-    const char* const end = at + version.size();
-    for (int& part : parts) {
-        const auto read = std::from_chars(at, end, part);
-        at = read.ptr;
-        if (read.ec != std::errc{} || at == end || *at != '.') break;
-        ++at;
-    }
-    if (version.find("MariaDB") == std::string_view::npos) {
-        return Abilities{false, parts >= std::array{8, 0, 1}};
-    }
-    // The first that was declared stable, and has both.
-    const bool has = parts >= std::array{10, 6, 3};
-    return Abilities{has, has};
-}
-
-Result<ServerAbilities::Abilities> ServerAbilities::of(sql::Connection& connection) {
-    constexpr int kCompound = 1;
-    constexpr int kSkipLocked = 2;
-    int known = known_.load(std::memory_order_relaxed);
-    if (known < 0) {
-        static const sql::Statement kVersion{"SELECT VERSION()"};
-        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            const Abilities found = of_version(row.text(0));
-            known = (found.compound ? kCompound : 0) | (found.skip_locked ? kSkipLocked : 0);
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(kVersion, {}, see));
-        known_.store(known, std::memory_order_relaxed);
-    }
-    return Abilities{(known & kCompound) != 0, (known & kSkipLocked) != 0};
+Result<bool> CompoundStatements::known_to(sql::Connection& connection) {
+    if (const int known = known_.load(std::memory_order_relaxed); known >= 0) return known != 0;
+    static const sql::Statement kIsMariaDb{"SELECT 0 /*M! + 1 */"};
+    int known = 0;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        known = row.integer(0) != 0 ? 1 : 0;
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(kIsMariaDb, {}, see));
+    known_.store(known, std::memory_order_relaxed);
+    return known != 0;
 }
 
 Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options) {

@@ -58,7 +58,7 @@ struct MysqlTarget {
     std::string tls_ca;
     std::string tls_cert;
     std::string tls_key;
-    std::string server_public_key;              ///< A file, for MySQL's sha2 methods without TLS.
+    std::string tls_fingerprint;                ///< Of the server's certificate; in hexadecimal.
     bool prepare{true};                         ///< Keep statements prepared.
     Duration timeout{std::chrono::seconds{5}};  ///< Of most calls.
     Duration tcp_user_timeout{std::chrono::seconds{10}};
@@ -119,7 +119,7 @@ class MysqlConnection final : public Connection {
     Result<std::int64_t> run_prepared(const Statement& statement, std::span<const Value> parameters,
                                       const RowVisitor* visit);
     Error refused(MysqlStage stage, unsigned number, const char* sqlstate, const char* text);
-    void keep_password_from_strangers();
+    Result<void> set_options(Deadline deadline, bool restricted, const std::string& no_key);
     Result<void> identify();
     Result<void> set_up();
     Result<void> tell(std::string_view text, MysqlStage stage);

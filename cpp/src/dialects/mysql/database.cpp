@@ -113,7 +113,7 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
         {"ssl_ca", &target.tls_ca},
         {"ssl_cert", &target.tls_cert},
         {"ssl_key", &target.tls_key},
-        {"server_public_key", &target.server_public_key}};
+        {"ssl_fingerprint", &target.tls_fingerprint}};
     for (const auto& [option, value] : url.query) {
         if (const auto text = texts.find(option); text != texts.end()) {
             *text->second = value;
@@ -126,12 +126,18 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
             target.tls = true;
         } else if (option == "prepare") {
             HOTCOUNT_TRY_ASSIGN(target.prepare, url_flag(option, value));
+        } else if (option == "server_public_key") {
+            return make_error(ErrorCode::config,
+                              "URL: option server_public_key: some versions of libmariadb ignore "
+                              "the file and encrypt the password for whichever key the server "
+                              "sends; use ssl_ca, ssl_fingerprint or unix_socket")
+                .about(&ErrorFacts::option, option);
         } else if (option != "charset") {
             return make_error(ErrorCode::config, "URL: unknown option '" + printable(option) +
                                                      "' for " + url.scheme +
                                                      "; it takes: unix_socket, charset, ssl, "
                                                      "ssl_ca, ssl_cert, ssl_key, ssl_verify, "
-                                                     "server_public_key, prepare")
+                                                     "ssl_fingerprint, prepare")
                 .about(&ErrorFacts::option, option);
         } else if (value != "utf8mb4") {
             return make_error(ErrorCode::config, "URL: option charset: only utf8mb4 is spoken");
@@ -143,6 +149,22 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
                               "URL: ssl=" + off->second + " together with other ssl options");
         }
     }
+    if (url.query.contains("ssl_fingerprint")) {
+        if (url.query.contains("ssl_ca") || url.query.contains("ssl_verify")) {
+            return make_error(ErrorCode::config,
+                              "URL: ssl_fingerprint together with ssl_ca or ssl_verify; a "
+                              "fingerprint is all that the certificate is held to");
+        }
+        std::string& digits = target.tls_fingerprint;
+        std::erase(digits, ':');
+        constexpr std::array kDigits{40U, 56U, 64U, 96U, 128U};  // SHA-1, SHA-2.
+        if (std::find(kDigits.begin(), kDigits.end(), digits.size()) == kDigits.end() ||
+            digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
+            return make_error(ErrorCode::config,
+                              "URL: option ssl_fingerprint: not a SHA-1 or SHA-2 fingerprint in "
+                              "hexadecimal");
+        }
+    }
     return {};
 }
 
@@ -151,6 +173,10 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     // Others take "h%6fst" for a host of that very name.
     if (url.host_was_escaped) {
         return make_error(ErrorCode::config, "URL: the host has a percent sign");
+    }
+    // libmariadb takes such a host for a list of options, which would overrule ours.
+    if (url.host.find_first_of(";=") != std::string::npos) {
+        return make_error(ErrorCode::config, "URL: the host has a semicolon or an equals sign");
     }
     target.host = url.host;
     target.port = url.port.value_or(3306);
@@ -176,6 +202,12 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     }
     target.name = url.scheme + " " + where + "/" + target.database;
     HOTCOUNT_TRY_ASSIGN(const libmariadb::Library* const library, libmariadb::load());
+    const std::string_view version = library->get_client_info();
+    if (target.tls_fingerprint.size() > 40 && version < "3.4") {
+        return make_error(ErrorCode::config,
+                          "URL: option ssl_fingerprint: libmariadb " + std::string{version} +
+                              " compares SHA-1 fingerprints, of 40 digits; 3.4 has SHA-2");
+    }
 
     using Key = std::tuple<std::string, unsigned, std::string, std::string, std::string,
                            std::map<std::string, std::string>, Duration::rep, std::size_t,

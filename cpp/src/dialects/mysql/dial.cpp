@@ -1,11 +1,17 @@
 // How a MysqlConnection is made: one attempt after another, no password for strangers, and the
 // session set up as our statements need it.
 #include <sys/socket.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
+#include <optional>
 
 #include "base/secrets.hpp"
 #include "connection.hpp"
@@ -22,6 +28,10 @@ namespace {
 constexpr const char* kChallengeMethods =
     "mysql_native_password,client_ed25519,parsec,auth_gssapi_client";
 
+// How caching_sha2_password's plugin gives up: built with OpenSSL, and with GnuTLS.
+constexpr unsigned kUnknownError = 2000;
+constexpr unsigned kPluginFailed = 2061;
+
 const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
 // The method that a server asks for in its answer to ours, if that answer is next to be read: a
@@ -32,6 +42,52 @@ std::string asked_method(int socket) {
     constexpr ssize_t kName = 5;
     if (got <= kName || bytes[kName - 1] != '\xfe') return {};
     return printable(std::string_view{bytes.data() + kName});
+}
+
+// A file of one byte, which is no RSA key, for as long as a login takes.
+//
+// If a server answers a challenge of caching_sha2_password by asking for the password itself, the
+// library encrypts it for the key in a file, or if it cannot load one, for the key that the server
+// sends. With this file it loads a key that it cannot use, and gives up before it sends anything.
+// The file has one byte because many versions load no larger one, and some no empty one.
+class NoKeyFile {
+  public:
+    NoKeyFile() {
+#ifdef __linux__
+        constexpr unsigned kNotExecutable = 8;  // Hardened kernels insist on it, old ones lack it.
+        file_ = ::memfd_create("hotcount-no-key", MFD_CLOEXEC | kNotExecutable);
+        if (file_ < 0) file_ = ::memfd_create("hotcount-no-key", MFD_CLOEXEC);
+        if (file_ < 0 || ::write(file_, "-", 1) != 1) return;
+        std::string path = "/proc/self/fd/" + std::to_string(file_);
+        // Where /proc is not mounted, the library could not read it.
+        std::ifstream reader{path};
+        if (std::string{std::istreambuf_iterator<char>{reader}, {}} == "-") path_ = path;
+#endif
+    }
+    NoKeyFile(const NoKeyFile&) = delete;
+    NoKeyFile& operator=(const NoKeyFile&) = delete;
+    ~NoKeyFile() {
+        if (file_ >= 0) ::close(file_);
+    }
+
+    /// Empty if the system has no place for such a file.
+    const std::string& path() const { return path_; }
+
+  private:
+    int file_{-1};
+    std::string path_;
+};
+
+// Whether there is a password, for a server that does not have to show who it is before it asks. To a
+// loopback address libmariadb 3.4 accepts any certificate unless the URL names an authority.
+bool is_shown_to_strangers(const MysqlTarget& target) {
+    const bool local = target.host.empty();  // A Unix socket.
+    if (target.password.empty() || local || !target.tls_fingerprint.empty()) return false;
+    const auto has = [&](const char* address) {
+        return target.host.find(address) != std::string::npos;
+    };
+    const bool lenient = target.tls_ca.empty() && (has("127.0.0.1") || has("::1"));
+    return !target.tls || !target.tls_verify || lenient;
 }
 
 }  // namespace
@@ -66,30 +122,12 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     process_ = fork_generation();
     session_ = library_.init(nullptr);
     if (session_ == nullptr) return make_error(ErrorCode::capacity, target_.name + ": no memory");
-    library_.options(session_, lib::kNonblocking, nullptr);
-    library_.options(session_, lib::kCharset, "utf8mb4");
-    // A server may ask a client for any of its files; this refuses.
-    const unsigned none = 0;
-    library_.options(session_, lib::kLocalInfile, &none);
-    const auto seconds = std::chrono::ceil<std::chrono::seconds>(
-        std::min<Duration>(deadline.remaining(), std::chrono::hours{1}));
-    const auto limit = static_cast<unsigned>(std::max<std::int64_t>(1, seconds.count()));
-    library_.options(session_, lib::kConnectTimeout, &limit);
-    if (target_.socket.empty() && !target_.host.empty()) {
-        library_.options(session_, lib::kProtocol, &lib::kProtocolTcp);
-    }
-    const char yes = 1;
-    const char no = 0;
-    if (target_.tls) {
-        library_.options(session_, lib::kTlsEnforce, &yes);
-        library_.options(session_, lib::kTlsCa, or_null(target_.tls_ca));
-        library_.options(session_, lib::kTlsCert, or_null(target_.tls_cert));
-        library_.options(session_, lib::kTlsKey, or_null(target_.tls_key));
-    }
-    library_.options(session_, lib::kTlsVerify, target_.tls && target_.tls_verify ? &yes : &no);
-
     remember_secret(target_.password);
-    keep_password_from_strangers();
+    const bool restricted = is_shown_to_strangers(target_);
+    // Over any TLS, caching_sha2_password goes on to send the password as it is.
+    std::optional<NoKeyFile> no_key;
+    if (restricted && !target_.tls) no_key.emplace();
+    HOTCOUNT_TRY(set_options(deadline, restricted, no_key ? no_key->path() : std::string{}));
 
     lib::Session* connected = nullptr;
     const bool in_time = drive(
@@ -113,8 +151,14 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     if (!in_time) return left_at_deadline(MysqlStage::connecting);
     if (connected == nullptr) {
         forget_socket();
+        const unsigned number = library_.error_number(session_);
         Error error = failed(MysqlStage::connecting);
         broken_ = true;
+        if (no_key && (number == kUnknownError || number == kPluginFailed)) {
+            // OpenSSL has noted that the file is no key, where the thread's next user would find it.
+            if (library_.clear_openssl_errors != nullptr) library_.clear_openssl_errors();
+            return first_login_refused(target_.name);
+        }
         return error;
     }
     watch_socket();
@@ -122,19 +166,48 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     return identify();
 }
 
-// A server chooses how it wants to be shown the password. Without verified TLS we accept only
-// methods that answer a challenge. MySQL's two sha2 methods encrypt the password for whichever key
-// the server sends, unless we know its key.
-void MysqlConnection::keep_password_from_strangers() {
-    const bool local = target_.host.empty();  // A Unix socket.
-    if (target_.password.empty() || local || (target_.tls && target_.tls_verify)) return;
-    std::string methods = kChallengeMethods;
-    // Over TLS these methods need no key, and send the password as it is.
-    if (!target_.server_public_key.empty() && !target_.tls) {
-        library_.options(session_, lib::kServerPublicKey, target_.server_public_key.c_str());
-        methods += ",caching_sha2_password,sha256_password";
+// A server chooses how it wants to be shown the password. If it is `restricted`, only by methods that
+// answer a challenge; `no_key` is the path of a NoKeyFile, or empty.
+Result<void> MysqlConnection::set_options(Deadline deadline, bool restricted,
+                                          const std::string& no_key) {
+    bool has_all = true;
+    const auto set = [&](lib::Option option, const void* value) {
+        has_all = library_.options(session_, option, value) == 0 && has_all;
+    };
+    set(lib::kNonblocking, nullptr);
+    set(lib::kCharset, "utf8mb4");
+    // A server may ask a client for any of its files; this refuses.
+    const unsigned none = 0;
+    set(lib::kLocalInfile, &none);
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(
+        std::min<Duration>(deadline.remaining(), std::chrono::hours{1}));
+    const auto limit = static_cast<unsigned>(std::max<std::int64_t>(1, seconds.count()));
+    set(lib::kConnectTimeout, &limit);
+    if (target_.socket.empty() && !target_.host.empty()) set(lib::kProtocol, &lib::kProtocolTcp);
+    const char yes = 1;
+    const char no = 0;
+    const bool pinned = !target_.tls_fingerprint.empty();
+    if (target_.tls) {
+        set(lib::kTlsEnforce, &yes);
+        set(lib::kTlsCa, or_null(target_.tls_ca));
+        set(lib::kTlsCert, or_null(target_.tls_cert));
+        set(lib::kTlsKey, or_null(target_.tls_key));
+        if (pinned) set(lib::kTlsFingerprint, target_.tls_fingerprint.c_str());
     }
-    library_.options(session_, lib::kRestrictedAuth, methods.c_str());
+    // The certificate with that fingerprint may be for any name.
+    set(lib::kTlsVerify, target_.tls && target_.tls_verify && !pinned ? &yes : &no);
+    if (restricted) {
+        std::string methods = kChallengeMethods;
+        if (!no_key.empty()) {
+            set(lib::kServerPublicKey, no_key.c_str());
+            methods += ",caching_sha2_password";
+        }
+        set(lib::kRestrictedAuth, methods.c_str());
+    }
+    if (has_all) return {};
+    return make_error(ErrorCode::config, target_.name + ": libmariadb " +
+                                             library_.get_client_info() +
+                                             " lacks an option of 3.3 that hotcount needs");
 }
 
 Result<void> MysqlConnection::identify() {

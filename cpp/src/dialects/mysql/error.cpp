@@ -36,6 +36,7 @@ ErrorCode classify(unsigned number) {
         case 1317:  // ER_QUERY_INTERRUPTED
         case 1969:  // ER_STATEMENT_TIMEOUT
         case 3024:  // ER_QUERY_TIMEOUT
+        case 3572:  // ER_LOCK_NOWAIT, MySQL
             return ErrorCode::deadline;
         case 1022:  // ER_DUP_KEY
         case 1048:  // ER_BAD_NULL_ERROR
@@ -179,8 +180,20 @@ Error password_kept(const std::string& name, const std::string& method) {
         name + ": the server asks for the password in clear text, or in a way that it can read" +
             (method.empty() ? "" : " (its method is \"" + method + "\")") +
             ", and has not shown who it is: the password was not sent. It may be over verified TLS "
-            "(?ssl_ca=FILE), or a Unix socket; for MySQL's sha2 methods also with "
-            "?server_public_key=FILE");
+            "(?ssl_ca=FILE or ?ssl_fingerprint=HEX), or a Unix socket");
+}
+
+Error first_login_refused(const std::string& name) {
+    return make_error(
+        ErrorCode::auth,
+        name +
+            ": the server asks for the password itself, and has not shown who it is: the password "
+            "was not sent. A server does so if the password is wrong, and at the first login of "
+            "the account after a start of the server or a change of the password "
+            "(caching_sha2_password). Log in over verified TLS (?ssl_ca=FILE or "
+            "?ssl_fingerprint=HEX) or a Unix socket; or let another client do that once "
+            "(mysql --ssl-mode=VERIFY_CA --ssl-ca=FILE), and this login works until the server "
+            "restarts");
 }
 
 Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,

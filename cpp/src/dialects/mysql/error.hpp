@@ -22,6 +22,9 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
 /// The password was not sent to a server that wants to see it; `method` is what the server asks
 /// for, empty if that is not known.
 Error password_kept(const std::string& name, const std::string& method);
+/// The same of a server that knows no answer to a challenge for this account yet
+/// (caching_sha2_password's full authentication).
+Error first_login_refused(const std::string& name);
 
 /// Whether the client library made this error itself.
 bool is_clients_own(unsigned number);

@@ -30,6 +30,9 @@ Loaded load_now() {
         function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(symbol);
     };
     Library& library = loaded.library;
+    // dlsym looks into the libraries that this one depends on, too.
+    library.clear_openssl_errors =
+        reinterpret_cast<decltype(library.clear_openssl_errors)>(dlsym(handle, "ERR_clear_error"));
     find("server_init", library.server_init);
     find("get_client_info", library.get_client_info);
     find("init", library.init);

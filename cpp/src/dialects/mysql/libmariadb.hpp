@@ -38,6 +38,7 @@ enum Option : int {
     kServerPublicKey = 35,
     kTlsEnforce = 38,
     kNonblocking = 6000,
+    kTlsFingerprint = 7006,
     kRestrictedAuth = 7026,
 };
 inline constexpr unsigned kProtocolTcp = 1;
@@ -106,6 +107,8 @@ struct Bind {
 
 // Each as the mysql_... function of its name.
 struct Library {
+    /// The queue of errors of the OpenSSL that the library uses; null if it uses another library.
+    void (*clear_openssl_errors)();
     int (*server_init)(int, char**, char**);
     const char* (*get_client_info)();
     Session* (*init)(Session*);

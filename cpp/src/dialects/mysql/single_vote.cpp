@@ -96,8 +96,8 @@ class MysqlSingleVote final : public SingleVote {
                                      std::int64_t slot, Deadline deadline) override {
         return sql::transact_alone(
             database, deadline, [&](sql::Connection& connection) -> Result<std::optional<Cast>> {
-                HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
-                if (!can.compound) return std::optional<Cast>{};
+                HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
+                if (!compound) return std::optional<Cast>{};
                 Cast cast = mysql_cast(0, ballot.value);
                 HOTCOUNT_TRY_ASSIGN(const bool written, one_.write(connection, ballot, slot,
                                                                    sql::Alone{deadline}, cast));
@@ -107,7 +107,7 @@ class MysqlSingleVote final : public SingleVote {
 
   private:
     const MysqlOneVote one_;
-    ServerAbilities abilities_;
+    CompoundStatements compound_;
 };
 
 }  // namespace

@@ -62,8 +62,8 @@ class MysqlSyncPages final : public SyncPages {
     }
 
     Result<bool> fences_at_once(sql::Connection& connection) override {
-        HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
-        if (!can.compound) return false;
+        HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
+        if (!compound) return false;
         return keys_.are_bytes(connection);
     }
 
@@ -163,7 +163,7 @@ class MysqlSyncPages final : public SyncPages {
     }
 
     KeyColumns keys_;
-    ServerAbilities abilities_;
+    CompoundStatements compound_;
     std::vector<sql::Statement> fence_{};  // Of 1, 2, 4 ... items.
     BulkStatement read_;
     BulkStatement read_alone_;

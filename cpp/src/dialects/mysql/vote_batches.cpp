@@ -1,30 +1,29 @@
 // batched and cached on MariaDB and MySQL: a transaction of a few statements, however many votes.
 //
 //   look      the items, in order, with the lock that keeps them there: shared, as a foreign key's.
-//             What another transaction holds is passed over and put aside (MariaDB 10.6 and MySQL
-//             8.0.1; older servers wait for it). The mark's row goes with it, locked: read without
-//             a lock it may be the one of before a change of strategy
+//             What another transaction holds is passed over and put aside. The mark's row goes with
+//             it, locked: read without a lock it may be the one of before a change of strategy
 //   upsert    the votes; those that were there are read back
 //   journal   by how much each item's count moves: rows of VALUES. INSERT ... SELECT would take the
 //             table's AUTO-INC lock
-//   COMMIT    with the journal, in one compound statement, where the server has such (MariaDB 10.6)
+//   COMMIT    with the journal, in one compound statement, on MariaDB. MySQL has no such statement
+//             outside of stored programs
 //
 // cached reads the epochs of the items instead, with the lock that keeps a recount away, and COMMIT
-// with them. Without compound statements, and where two ids may be one item, it goes item by item.
+// with them. If two ids may be one item, it goes item by item.
 //
-// There a batch is first written without the look: if vote tables refer to the item table, the
+// On MariaDB a batch is first written without the look: if vote tables refer to the item table, the
 // upsert itself finds what is missing, and it waits for nothing. One held row or missing item makes
 // it fail; then the batch is written again with the look, and so are others for a while. That makes
 // 1.3 times the votes over 10,000 items in batches of 16. The last statement then locks the mark,
 // which is as good: whoever moves the counts holds it until they are moved.
 //
-// A vote alone is one compound statement, all of the above in one trip: with 12 processes of one
+// There a vote alone is one compound statement, all of the above in one trip: with 12 processes of one
 // thread on one item it makes 1.5 times the votes of four trips.
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
-#include <charconv>
 #include <map>
 
 #include "dialect.hpp"
@@ -37,27 +36,22 @@
 namespace hotcount {
 namespace {
 
-// "0.25", in every locale.
-std::string in_seconds(std::chrono::milliseconds time) {
-    std::array<char, 32> text{};
-    const double seconds = std::chrono::duration<double>(time).count();
-    const auto written = std::to_chars(text.data(), text.data() + text.size(), seconds);
-    return {text.data(), written.ptr};
-}
-
-// Of so many items ?1 and on: TRUE, epoch, id and cache id of each, and COMMIT; FALSE if the counts are
-// elsewhere or an item's sum is to be checked, and nothing was written then.
-std::string epochs_text(const VoteNames& n, std::size_t items) {
+// Of so many items ?1 and on: TRUE, epoch, id and cache id of each; FALSE if the counts are elsewhere
+// or an item's sum is to be checked. The compound statement also commits, or rolls back.
+std::string epochs_text(const VoteNames& n, std::size_t items, bool compound) {
     std::string ids;
     for (std::size_t i = 1; i <= items; ++i) ids += (i > 1 ? ", " : "") + placeholder(i);
-    return "BEGIN NOT ATOMIC IF (SELECT value FROM " + n.meta +
-           " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
-           std::string{to_string(CountPlace::cache)} + "' AND NOT EXISTS (SELECT 1 FROM " + n.sync +
-           " WHERE wide <> 0 AND item IN (" + ids +
-           ")) THEN SELECT TRUE, COALESCE(hc_s.epoch, 0), hc_i." + n.id + ", (SELECT value FROM " +
-           n.meta + " WHERE name = 'cache_id') FROM " + sync_tables(n) + " WHERE hc_i." + n.id +
-           " IN (" + ids + ") ORDER BY hc_i." + n.id +
-           " LOCK IN SHARE MODE; COMMIT; ELSE SELECT FALSE; ROLLBACK; END IF; END";
+    const std::string valid =
+        "(SELECT value FROM " + n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
+        std::string{to_string(CountPlace::cache)} + "' AND NOT EXISTS (SELECT 1 FROM " + n.sync +
+        " WHERE wide <> 0 AND item IN (" + ids + "))";
+    const std::string read = ", COALESCE(hc_s.epoch, 0), hc_i." + n.id + ", (SELECT value FROM " +
+                             n.meta + " WHERE name = 'cache_id') FROM " + sync_tables(n) +
+                             " WHERE hc_i." + n.id + " IN (" + ids + ") ORDER BY hc_i." + n.id +
+                             " LOCK IN SHARE MODE";
+    if (!compound) return "SELECT " + valid + read;
+    return "BEGIN NOT ATOMIC IF " + valid + " THEN SELECT TRUE" + read +
+           "; COMMIT; ELSE SELECT FALSE; ROLLBACK; END IF; END";
 }
 
 std::string journal_row(std::size_t first) {
@@ -75,13 +69,11 @@ class MysqlBatchWriter final : public sql::BatchWriter {
           rows_(make_vote_rows(layout_, without_waiting(options))),
           keys_(options),
           new_items_(options_, n, layout_->vote_dialect()),
-          look_(look(n, " LOCK IN SHARE MODE")),
-          look_past_(look(n, " LOCK IN SHARE MODE SKIP LOCKED")),
+          // MariaDB takes the first form and ignores the second, MySQL the other way round.
+          look_past_(
+              look(n, "SELECT ", " /*M! LOCK IN SHARE MODE */ /*!80001 FOR SHARE */ SKIP LOCKED")),
           // WAIT would take whole seconds.
-          look_and_wait_(look(
-              n, " LOCK IN SHARE MODE",
-              "SET STATEMENT max_statement_time = " + in_seconds(sql::kHeldRowWait) + " FOR ")),
-          look_past_8_(look(n, " FOR SHARE SKIP LOCKED")),
+          look_and_wait_(look(n, mysql_select_within(sql::kHeldRowWait), " LOCK IN SHARE MODE")),
           exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
                  ", ", ")"),
           note_("INSERT INTO " + n.journal + " (item, diff) VALUES ", journal_row, 2, ", ", ""),
@@ -92,7 +84,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                            journal_row, 2, ", ", "; COMMIT; ELSE SELECT 1; ROLLBACK; END IF; END"),
           one_(options) {
         for (std::size_t items = 1; cached_ && items <= SyncPages::kMost; items *= 2) {
-            epochs_.emplace_back(epochs_text(n, items));
+            epochs_.emplace_back(epochs_text(n, items, false));
+            epochs_and_commit_.emplace_back(epochs_text(n, items, true));
         }
     }
 
@@ -101,18 +94,22 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     Result<void> write_and_commit(sql::Connection& connection,
                                   std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
                                   sql::BatchTurn& turn) override {
-        HOTCOUNT_TRY_ASSIGN(const auto can, abilities_.of(connection));
+        HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
         const bool open = connection.commit_is_open();
         if (cached_ && !open) {
             HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
-            if (!at_once || !can.compound || batch.size() > SyncPages::kMost) {
+            if (!at_once || batch.size() > SyncPages::kMost) {
                 return leave_to_items(batch);
             }
         }
-        if (cached_ && open) return read_epochs(connection, sorted_votes(batch), turn);
+        if (cached_ && open) {
+            // Without compound statements the epochs were read before the COMMIT.
+            return compound ? read_epochs(connection, sorted_votes(batch), turn, true)
+                            : connection.await_commit(turn.deadline());
+        }
         bool hopes = true;
         if (!cached_ && batch.size() == 1 &&
-            (open || (can.compound && turn.waits_for() == Duration{0} && turn.is_alone()))) {
+            (open || (compound && turn.waits_for() == Duration{0} && turn.is_alone()))) {
             auto& vote = static_cast<QueuedVote&>(*batch.front());
             HOTCOUNT_TRY_ASSIGN(const bool written, write_one(connection, vote, turn));
             if (written) return after_commit(vote.cast.changed ? 1 : 0);
@@ -126,18 +123,17 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         }
         const std::vector<QueuedVote*> votes = sorted_votes(batch);
         if (hopes) {
-            HOTCOUNT_TRY_ASSIGN(hopes, may_hope(connection, turn, can));
+            HOTCOUNT_TRY_ASSIGN(hopes, may_hope(connection, turn, compound));
         }
         if (hopes) {
-            HOTCOUNT_TRY_ASSIGN(const bool written, write_in_hope(connection, votes, turn, can));
+            HOTCOUNT_TRY_ASSIGN(const bool written, write_in_hope(connection, votes, turn));
             if (written) return {};
             HOTCOUNT_TRY(connection.begin(turn.deadline()));
         }
-        return write_all(connection, votes, turn, can);
+        return write_all(connection, votes, turn, compound);
     }
 
   private:
-    using Abilities = ServerAbilities::Abilities;
     // Folds hold many items for some 10 ms.
     static constexpr Duration kCareful = std::chrono::milliseconds{20};
 
@@ -162,7 +158,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     // Of votes that are written, and COMMIT.
     Result<void> read_epochs(sql::Connection& connection, std::span<QueuedVote* const> votes,
-                             sql::BatchTurn& turn) {
+                             sql::BatchTurn& turn, bool compound) {
         std::vector<sql::Id> items;
         for (const QueuedVote* vote : votes) {
             if (items.empty() || items.back() != vote->ballot.item) {
@@ -177,16 +173,22 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         std::shared_ptr<const std::string> space;
         bool committed = true;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            committed = row.integer(0) != 0;
+            committed = committed && row.integer(0) != 0;
             if (!committed) return {};
             epochs.emplace(row.id(2), row.integer(1));
             if (space == nullptr) space = std::make_shared<const std::string>(row.text(3));
             return {};
         };
-        if (!connection.commit_is_open()) HOTCOUNT_TRY(seal(connection, turn));
         const auto size = static_cast<std::size_t>(std::bit_width(items.size() - 1));
-        HOTCOUNT_TRY(
-            connection.run_alone(epochs_[size], values, &see, sql::Alone{turn.deadline()}));
+        if (!compound) {
+            HOTCOUNT_TRY(connection.run(epochs_[size], values, &see));
+            if (!committed) connection.rollback();
+        }
+        if (committed && !connection.commit_is_open()) HOTCOUNT_TRY(seal(connection, turn));
+        if (compound) {
+            HOTCOUNT_TRY(connection.run_alone(epochs_and_commit_[size], values, &see,
+                                              sql::Alone{turn.deadline()}));
+        }
         if (!committed) {
             HOTCOUNT_TRY(connection.begin(turn.deadline()));
             HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
@@ -203,14 +205,14 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             vote.item_by_item = true;
             vote.fate = sql::QueuedWrite::Fate::deferred;
         }
-        return {};
+        return compound || !committed ? Result<void>{} : connection.commit();
     }
 
-    BulkStatement look(const VoteNames& n, const std::string& lock,
-                       const std::string& settings = {}) const {
+    BulkStatement look(const VoteNames& n, const std::string& select,
+                       const std::string& lock) const {
         return BulkStatement{
-            settings + "SELECT " + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " +
-                n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
+            select + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " + n.meta +
+                " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
                 std::string{to_string(cached_ ? CountPlace::cache : CountPlace::journal)} +
                 "' AND " + n.id + " IN (",
             placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
@@ -227,8 +229,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return one_.write(connection, ballot, 0, turn.alone(false), vote.cast);
     }
 
-    Result<bool> may_hope(sql::Connection& connection, sql::BatchTurn& turn, Abilities can) {
-        if (!can.compound || turn.is_retry() ||
+    Result<bool> may_hope(sql::Connection& connection, sql::BatchTurn& turn, bool compound) {
+        if (!compound || turn.is_retry() ||
             std::chrono::steady_clock::now().time_since_epoch().count() <
                 careful_until_.load(std::memory_order_relaxed)) {
             return false;
@@ -238,7 +240,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     // False if the batch needs the look; it was rolled back then.
     Result<bool> write_in_hope(sql::Connection& connection, std::span<QueuedVote* const> votes,
-                               sql::BatchTurn& turn, Abilities can) {
+                               sql::BatchTurn& turn) {
         if (auto set = rows_->set_all(connection, votes); !set) {
             // ER_LOCK_WAIT_TIMEOUT, ER_NO_REFERENCED_ROW_2
             const std::string& code = set.error().server_code;
@@ -248,29 +250,27 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             connection.rollback();
             return false;
         }
-        HOTCOUNT_TRY(note(connection, votes, turn, can));
+        HOTCOUNT_TRY(note(connection, votes, turn, true));
         return true;
     }
 
     Result<void> write_all(sql::Connection& connection, std::vector<QueuedVote*> votes,
-                           sql::BatchTurn& turn, Abilities can) {
+                           sql::BatchTurn& turn, bool compound) {
         std::vector<sql::Id> items;
         for (const QueuedVote* vote : votes) {
             if (items.empty() || items.back() != vote->ballot.item) {
                 items.push_back(vote->ballot.item);
             }
         }
-        const bool waits = can.compound && turn.waits_for() > Duration{0};
-        auto found = find(connection, items, waits, can);
-        // ER_STATEMENT_TIMEOUT, or the session's own innodb_lock_wait_timeout.
-        if (!found && waits &&
-            (found.error().server_code == "1969" || found.error().server_code == "1205")) {
+        const bool waits = turn.waits_for() > Duration{0};
+        auto found = find(connection, items, waits);
+        if (!found && waits && waited_too_long(found.error())) {
             connection.rollback();
             for (QueuedVote* vote : votes) vote->fate = sql::QueuedWrite::Fate::shared_held;
             return {};
         }
         HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> missing, std::move(found));
-        if (!missing.empty() && can.skip_locked && !waits) {
+        if (!missing.empty() && !waits) {
             HOTCOUNT_TRY(put_aside_held(connection, votes, missing));
         }
         if (!missing.empty()) HOTCOUNT_TRY(supply(connection, votes, missing));
@@ -279,23 +279,28 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             return {};
         }
         if (auto set = rows_->set_all(connection, votes); !set) return gave_way(set.error());
-        return note(connection, votes, turn, can);
+        return note(connection, votes, turn, compound);
+    }
+
+    // ER_STATEMENT_TIMEOUT, ER_QUERY_TIMEOUT, or the session's own innodb_lock_wait_timeout.
+    static bool waited_too_long(const Error& error) {
+        return error.server_code == "1969" || error.server_code == "3024" ||
+               error.server_code == "1205";
     }
 
     // A vote whose own row somebody holds is found by halves, like a cancelled one.
     static Error gave_way(Error error) {
-        if (error.server_code == "1205") error.condition = SqlCondition::query_canceled;
+        // ER_LOCK_WAIT_TIMEOUT, ER_LOCK_NOWAIT
+        if (error.server_code == "1205" || error.server_code == "3572") {
+            error.condition = SqlCondition::query_canceled;
+        }
         return error;
     }
 
     // Locks the items, and the place of the counts. Returns the items that it did not get.
     Result<std::vector<sql::Id>> find(sql::Connection& connection,
-                                      const std::vector<sql::Id>& items, bool waits,
-                                      Abilities can) {
-        BulkStatement& look = waits              ? look_and_wait_
-                              : !can.skip_locked ? look_
-                              : can.compound     ? look_past_
-                                                 : look_past_8_;
+                                      const std::vector<sql::Id>& items, bool waits) {
+        BulkStatement& look = waits ? look_and_wait_ : look_past_;
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         std::vector<sql::Id> found;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -379,8 +384,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     }
 
     Result<void> note(sql::Connection& connection, std::span<QueuedVote* const> votes,
-                      sql::BatchTurn& turn, Abilities can) {
-        if (cached_) return read_epochs(connection, votes, turn);
+                      sql::BatchTurn& turn, bool compound) {
+        if (cached_) return read_epochs(connection, votes, turn, compound);
         std::vector<sql::Value> values;
         for (auto first = votes.begin(); first != votes.end();) {
             const sql::Id& item = (*first)->ballot.item;
@@ -398,7 +403,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             const std::size_t size = BulkStatement::portion(left.size() / kColumns);
             const auto now = left.first(size * kColumns);
             left = left.subspan(now.size());
-            if (left.empty() && can.compound) {
+            if (left.empty() && compound) {
                 HOTCOUNT_TRY(seal(connection, turn));
                 HOTCOUNT_TRY_ASSIGN(
                     const bool committed,
@@ -408,7 +413,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             }
             HOTCOUNT_TRY(connection.run(note_.of(size), now, nullptr));
         }
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+        // Without the look nothing has locked the mark yet.
+        if (compound) HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
         HOTCOUNT_TRY(seal(connection, turn));
         HOTCOUNT_TRY(connection.commit());
         return after_commit(values.size() / kColumns);
@@ -451,17 +457,17 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     const NoteAppended appended_;
     const std::unique_ptr<VoteRows> rows_;
     KeyColumns keys_;
-    ServerAbilities abilities_;
+    CompoundStatements compound_;
     NewItems new_items_;
-    BulkStatement look_;
     BulkStatement look_past_;
     BulkStatement look_and_wait_;
-    BulkStatement look_past_8_;
     BulkStatement exist_;
     BulkStatement note_;
     BulkStatement note_and_commit_;
     const MysqlOneVote one_;
-    std::vector<sql::Statement> epochs_{};  // Of 1, 2, 4 ... items.
+    // Of 1, 2, 4 ... items.
+    std::vector<sql::Statement> epochs_{};
+    std::vector<sql::Statement> epochs_and_commit_{};
     // In steady_clock's own units: until then batches take a look first.
     std::atomic<SteadyTime::rep> careful_until_{0};
 };

@@ -21,9 +21,12 @@
 namespace hotcount {
 namespace {
 
-// If a statement takes most of a small table, the server would scan the table instead.
-std::string by_key(const std::string& text) {
-    return "SET STATEMENT sql_safe_updates = 1 FOR " + text;
+// Without it a DELETE of most of a small table scans the table. MariaDB reads the first comment and
+// MySQL the hint.
+std::string delete_by_key(const std::string& text) {
+    return "/*M! SET STATEMENT sql_safe_updates = 1 FOR */ DELETE "
+           "/*+ SET_VAR(sql_safe_updates = 1) */ FROM " +
+           text;
 }
 
 // Items whose counts one UPDATE sets: its CASE compares each row with half of them.
@@ -62,11 +65,11 @@ class MysqlJournal final : public Journal {
               " ON DUPLICATE KEY UPDATE n = n + VALUES(n), ver = GREATEST(ver + 1, VALUES(ver))",
               1),
           // By the key and no scan, which would wait for every row that a voter has yet to commit.
-          remove_(by_key("DELETE FROM " + n.journal + " WHERE id IN ("), placeholder, 1, ", ", ")"),
-          remove_run_(by_key("DELETE FROM " + n.journal + " WHERE id BETWEEN ?1 AND ?2")),
+          remove_(delete_by_key(n.journal + " WHERE id IN ("), placeholder, 1, ", ", ")"),
+          remove_run_(delete_by_key(n.journal + " WHERE id BETWEEN ?1 AND ?2")),
           take_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
                 ", ", ") ORDER BY " + n.id + " FOR UPDATE SKIP LOCKED"),
-          insist_("SET STATEMENT max_statement_time = 0.05 FOR SELECT " + n.id + " FROM " + n.item +
+          insist_(mysql_select_within(std::chrono::milliseconds{50}) + n.id + " FROM " + n.item +
                   " WHERE " + n.id + " = ?1 FOR UPDATE"),
           exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
                  ", ", ")"),

@@ -1,10 +1,21 @@
 #include "vote_rows.hpp"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
 
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {
+
+std::string mysql_select_within(std::chrono::milliseconds limit) {
+    // In seconds with a point, in every locale.
+    const std::string ms = std::to_string(limit.count() % 1000);
+    return "/*M! SET STATEMENT max_statement_time = " + std::to_string(limit.count() / 1000) + "." +
+           std::string(3 - ms.size(), '0') + ms + " FOR */ SELECT /*+ MAX_EXECUTION_TIME(" +
+           std::to_string(limit.count()) + ") */ ";
+}
 
 std::string mysql_set_counts(const VoteNames& n, std::size_t items) {
     std::string text = "UPDATE " + n.item + " SET " + n.count + " = CASE " + n.id;
@@ -46,11 +57,84 @@ Error explain_mysql_vote(Error error, const Ballot& ballot) {
 
 namespace {
 
-// A batch does not wait for one held row, because its other votes matter more. MariaDB only.
+// A batch does not wait for one held row, because its other votes matter more. MariaDB only: see
+// HeldVotes.
 std::string without_waiting(const VotesOptions& options) {
     if (options.strategy != VoteStrategy::batched) return {};
     return "/*M!100603 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ";
 }
+
+// MySQL waits for a row for a second at least, unless a SELECT says NOWAIT. So a batch first locks
+// the votes that are there, which fails with 3572 (ER_LOCK_NOWAIT) if somebody holds one of them or
+// inserts it at this moment. By the key: a scan of a small table would meet the votes of others.
+class HeldVotes {
+  public:
+    HeldVotes(const VoteNames& n, const VotesOptions& options)
+        : votes_(n.vote),
+          item_(options.vote_item),
+          user_(options.vote_user),
+          by_item_(n.vote_item),
+          by_user_(n.vote_user),
+          keys_("SHOW INDEX FROM " + n.vote) {}
+
+    Result<void> lock(sql::Connection& connection, std::span<QueuedVote* const> votes) {
+        HOTCOUNT_TRY_ASSIGN(BulkStatement* const lock, statement(connection));
+        std::vector<sql::Value> values;
+        while (!votes.empty()) {
+            const auto part = votes.first(BulkStatement::padded_portion(votes.size()));
+            votes = votes.subspan(part.size());
+            const std::size_t size = BulkStatement::padded(part.size());
+            values.clear();
+            for (std::size_t i = 0; i < size; ++i) {
+                const Ballot& ballot = part[std::min(i, part.size() - 1)]->ballot;
+                values.push_back(sql::to_value(ballot.item));
+                values.push_back(sql::to_value(ballot.user));
+            }
+            HOTCOUNT_TRY(connection.run(lock->of(size), values, nullptr));
+        }
+        return {};
+    }
+
+  private:
+    Result<BulkStatement*> statement(sql::Connection& connection) {
+        {
+            const std::lock_guard guard(mutex_);
+            if (lock_) return &*lock_;
+        }
+        constexpr int kNonUnique = 1;
+        constexpr int kKey = 2;
+        constexpr int kColumn = 4;
+        std::map<std::string, std::vector<std::string>> keys;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            if (row.integer(kNonUnique) == 0) {
+                keys[std::string{row.text(kKey)}].emplace_back(row.text(kColumn));
+            }
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(keys_, {}, see));
+        std::string force;
+        for (const auto& [key, columns] : keys) {
+            if (columns == std::vector{item_, user_} || columns == std::vector{user_, item_}) {
+                force = " FORCE INDEX (" + sql::quote_identifier(key) + ")";
+            }
+        }
+        const std::lock_guard guard(mutex_);
+        if (lock_) return &*lock_;  // Another thread was faster.
+        lock_.emplace(
+            "SELECT 1 FROM " + votes_ + force + " WHERE ",
+            [item = by_item_, user = by_user_](std::size_t first) {
+                return "(" + item + " = " + placeholder(first) + " AND " + user + " = " +
+                       placeholder(first + 1) + ")";
+            },
+            2, " OR ", " FOR UPDATE NOWAIT");
+        return &*lock_;
+    }
+
+    const std::string votes_, item_, user_, by_item_, by_user_;
+    const sql::Statement keys_;
+    std::mutex mutex_;
+    std::optional<BulkStatement> lock_{};
+};
 
 class MysqlVoteRows final : public VoteRows {
   public:
@@ -59,6 +143,7 @@ class MysqlVoteRows final : public VoteRows {
         : layout_(std::move(layout)),
           options_(options),
           keys_(options),
+          held_(n, options),
           lock_item_("SELECT (SELECT value FROM " + n.meta +
                      " WHERE name = 'counted_in' LOCK IN SHARE MODE) FROM " + n.item + " WHERE " +
                      n.id + " = ?1 FOR UPDATE"),
@@ -94,6 +179,10 @@ class MysqlVoteRows final : public VoteRows {
 
     Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
+        HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
+        if (!compound && options_.strategy == VoteStrategy::batched) {
+            HOTCOUNT_TRY(held_.lock(connection, votes));
+        }
         if (!at_once || votes.size() == 1) {
             // In the order in which they came: two spellings may be one user's, for one item.
             std::vector<QueuedVote*> came{votes.begin(), votes.end()};
@@ -245,6 +334,8 @@ class MysqlVoteRows final : public VoteRows {
     std::shared_ptr<const Layout> layout_;
     VotesOptions options_;
     KeyColumns keys_;
+    CompoundStatements compound_;
+    HeldVotes held_;
     sql::Statement lock_item_;
     sql::Statement keep_item_;
     BulkStatement upsert_;

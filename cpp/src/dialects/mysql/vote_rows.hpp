@@ -6,6 +6,8 @@
 // leaves a shared lock on it, and two transactions that want more would wait for each other.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -36,20 +38,17 @@ class KeyColumns {
     std::atomic<int> refer_{-1};
 };
 
-/// What the server can do; asked of it once.
-class ServerAbilities {
+/// Whether the server prepares BEGIN NOT ATOMIC: MariaDB does and MySQL does not. Asked once.
+class CompoundStatements {
   public:
-    struct Abilities {
-        bool compound;     ///< BEGIN NOT ATOMIC as a prepared statement: MariaDB 10.6 and newer.
-        bool skip_locked;  ///< MariaDB 10.6, MySQL 8.0.1 and newer.
-    };
-    Result<Abilities> of(sql::Connection& connection);
-    static Abilities of_version(std::string_view version);
+    Result<bool> known_to(sql::Connection& connection);
 
   private:
     std::atomic<int> known_{-1};
 };
 
+/// SELECT with a limit of its own, after which it fails with 1969 (MariaDB) or 3024 (MySQL).
+std::string mysql_select_within(std::chrono::milliseconds limit);
 /// UPDATE of the counts of so many items; ?1 and on: an item's id and its count, and the next one's.
 std::string mysql_set_counts(const VoteNames& names, std::size_t items);
 class SyncPages;
