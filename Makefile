@@ -3,8 +3,9 @@
 #
 #   make build      the package in .venv, hotcount-load on .venv/bin
 #   make demo       the main job on the embedded default: no server needed
-#   make test       C++ and Python tests, with private servers they start
-#   make test-all   adds the long ones
+#   make test       C++ and Python tests, with private servers they start; those on MySQL where
+#                   `scripts/setup mysql` brought it, and the last line says so where it did not
+#   make test-all   adds the long ones, and brings Chromium and MySQL
 #   make sanitize   C++ tests under ASan + UBSan and TSan, the client's Python tests under ASan + UBSan
 #   make lint       format, static checks, types
 #   make docs       the reference, as HTML in build/docs/html
@@ -70,7 +71,7 @@ test: build
 
 # An empty -m takes back the "not long" of pyproject.toml.
 test-all: build
-	@scripts/setup browser
+	@scripts/setup browser mysql
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 	scripts/pytests $(JOBS) -m "" $(PYTEST_ARGS)
 

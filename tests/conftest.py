@@ -70,14 +70,14 @@ def meets_mysql(item: pytest.Item) -> bool:
 @pytest.hookimpl(trylast=True)  # pytest puts tests together that share a fixture's parameter.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     beside, alone = config.getoption("--beside"), config.getoption("--alone")
-    left_out = []
-    if config.getoption("--mysql"):
-        left_out += [item for item in items if not meets_mysql(item)]
-    if beside != alone:
-        left_out += [item for item in items if (item.get_closest_marker("alone") is None) == alone]
-    config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
+    left_out = {
+        item
+        for item in items
+        if (config.getoption("--mysql") and not meets_mysql(item))
+        or (beside != alone and (item.get_closest_marker("alone") is None) == alone)
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     if beside:
         put_long_files_first(items)
 

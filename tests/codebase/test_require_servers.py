@@ -1,4 +1,4 @@
-"""The plugin of .ci/run sees a server test that skips, however it skips."""
+"""The plugin of .ci/run sees a server test that skips, however it skips, and a missing MySQL."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ("-p", "tests.support.require_servers")
+# It has tests that meet MySQL.
+ON_MARIADB = "tests/integration/sql/test_mariadb_strict.py"
 
 
 SKIPS_ITSELF = """
@@ -70,7 +74,7 @@ def test_a_skipped_server_test_fails_the_run(tmp_path: Path, test: str, passes: 
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = server\n")
     run = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-p", "tests.support.require_servers"),
+            *(sys.executable, "-m", "pytest", *PLUGIN),
             *("-c", str(tmp_path / "pytest.ini"), "-p", "no:cacheprovider", str(tmp_path)),
         ],
         cwd=ROOT,
@@ -82,3 +86,29 @@ def test_a_skipped_server_test_fails_the_run(tmp_path: Path, test: str, passes: 
     )
     assert (run.returncode == 0) == passes, run.stdout + run.stderr
     assert passes or re.search(r"needs its server here|skipped as a whole", run.stdout)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "arguments", "status", "last_line"),
+    [
+        pytest.param(ON_MARIADB, [], 0, r"MySQL is not here: its [1-9]\d* .*", id="said-last"),
+        pytest.param(ON_MARIADB, PLUGIN, 4, r"ERROR: MySQL is not here.*", id="with-the-plugin"),
+        pytest.param(
+            *("tests/codebase/test_words.py", [], 0, r".*no tests collected .*"), id="not-missed"
+        ),
+    ],
+)
+def test_a_missing_mysql_is_never_silent(
+    tmp_path: Path, chosen: str, arguments: Sequence[str], status: int, last_line: str
+) -> None:
+    run = subprocess.run(
+        ["scripts/pytests", "1", "--collect-only", *arguments, chosen],
+        cwd=ROOT,
+        env={**os.environ, "HOTCOUNT_MYSQL": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=110,
+    )
+    assert run.returncode == status, run.stdout
+    assert re.fullmatch(last_line, run.stdout.rstrip().splitlines()[-1]), run.stdout

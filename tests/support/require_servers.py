@@ -1,4 +1,4 @@
-"""A pytest plugin for .ci/run: a skipped `server` test is a failure there.
+"""A pytest plugin for .ci/run: a skipped `server` test is a failure there, and a missing MySQL.
 
     python -m pytest -p tests.support.require_servers
 
@@ -13,6 +13,15 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--mysql", default=False):
+        return
+    from tests.support.mysql_server import mysql_folder  # It imports hotcount, as conftest.py does.
+
+    if mysql_folder() is None:
+        raise pytest.UsageError("MySQL is not here, and its tests have to run; scripts/setup mysql")
 
 
 @pytest.hookimpl(wrapper=True)
