@@ -59,7 +59,8 @@ LimitTable::LimitTable(const sql::TableName& table, const sql::Grammar& g)
     : schema(limit_schema(table, g)),
       lock(in_sizes([&](std::size_t rows) {
           return "SELECT \"key\", state, " + g.now_microseconds() + " FROM " + table.sql() +
-                 " WHERE \"key\" IN (" + key_list(rows) + ") ORDER BY \"key\"" + g.for_update();
+                 g.by_primary_key() + " WHERE \"key\" IN (" + key_list(rows) +
+                 ") ORDER BY \"key\"" + g.for_update();
       })),
       insert(in_sizes([&](std::size_t rows) {
           return "INSERT INTO " + table.sql() + " (\"key\", state, expires) VALUES " +

@@ -102,6 +102,8 @@ class Grammar {
     virtual std::string for_no_key_update() const { return for_update(); }
     /// Keeps the rows as they are, shared with others who ask for the same.
     virtual std::string for_share() const = 0;
+    /// Behind a table that a locking read finds by its primary key, if the server might scan it.
+    virtual std::string by_primary_key() const { return {}; }
     /// Keeps the rows there; others may change columns that no foreign key refers to, if the dialect
     /// can say so.
     virtual std::string for_key_share() const { return for_share(); }

@@ -182,8 +182,10 @@ class MysqlAdopter final : public Adopter {
                             const FoundColumn& found) const override {
         if (found.kind != FoundColumn::Kind::time) return {};
         const auto digits = found.type.find('(');
-        const std::string value =
-            "CURRENT_TIMESTAMP" + (digits == std::string::npos ? "" : found.type.substr(digits));
+        // In parentheses: as an expression, which is all that MySQL takes here.
+        const std::string value = "(CURRENT_TIMESTAMP" +
+                                  (digits == std::string::npos ? "" : found.type.substr(digits)) +
+                                  ")";
         return "-- A vote does not name this column.\nALTER TABLE " + table + " ALTER COLUMN " +
                column + " SET DEFAULT " + value + ", ALGORITHM=INSTANT;\n";
     }

@@ -58,6 +58,7 @@ class MysqlGrammar final : public Grammar {
         return "(" + first + " > " + than + " OR (" + first + " = " + than + " AND " +
                std::string{b} + " > " + std::string{y} + "))";
     }
+    std::string by_primary_key() const override { return " FORCE INDEX (PRIMARY)"; }
     std::string for_share() const override { return " LOCK IN SHARE MODE"; }
     char session_quote() const override { return '`'; }
     std::string_view session_mode() const override { return "@@sql_mode"; }

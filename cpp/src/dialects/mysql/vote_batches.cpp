@@ -47,11 +47,11 @@ std::string epochs_text(const VoteNames& n, std::size_t items, bool compound) {
         " WHERE wide <> 0 AND item IN (" + ids + "))";
     const std::string read = ", COALESCE(hc_s.epoch, 0), hc_i." + n.id + ", (SELECT value FROM " +
                              n.meta + " WHERE name = 'cache_id') FROM " + sync_tables(n) +
-                             " WHERE hc_i." + n.id + " IN (" + ids + ") ORDER BY hc_i." + n.id +
-                             " LOCK IN SHARE MODE";
-    if (!compound) return "SELECT " + valid + read;
+                             " WHERE hc_i." + n.id + " IN (" + ids + ") ORDER BY hc_i." + n.id;
+    // The look has locked the items; MySQL may scan a small table and wait for the others.
+    if (!compound) return "SELECT " + valid + read + " FOR SHARE OF hc_s";
     return "BEGIN NOT ATOMIC IF " + valid + " THEN SELECT TRUE" + read +
-           "; COMMIT; ELSE SELECT FALSE; ROLLBACK; END IF; END";
+           " LOCK IN SHARE MODE; COMMIT; ELSE SELECT FALSE; ROLLBACK; END IF; END";
 }
 
 std::string journal_row(std::size_t first) {
@@ -263,7 +263,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             }
         }
         const bool waits = turn.waits_for() > Duration{0};
-        auto found = find(connection, items, waits);
+        auto found = find(connection, items, waits, compound);
         if (!found && waits && waited_too_long(found.error())) {
             connection.rollback();
             for (QueuedVote* vote : votes) vote->fate = sql::QueuedWrite::Fate::shared_held;
@@ -299,9 +299,12 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     // Locks the items, and the place of the counts. Returns the items that it did not get.
     Result<std::vector<sql::Id>> find(sql::Connection& connection,
-                                      const std::vector<sql::Id>& items, bool waits) {
+                                      const std::vector<sql::Id>& items, bool waits,
+                                      bool compound) {
         BulkStatement& look = waits ? look_and_wait_ : look_past_;
-        HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
+        HOTCOUNT_TRY_ASSIGN(bool at_once, keys_.are_bytes(connection));
+        // MySQL may scan a small table, and would wait for items of others as well.
+        at_once = at_once && (compound || !waits);
         std::vector<sql::Id> found;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             found.push_back(row.id(0));
