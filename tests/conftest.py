@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def meets_mysql(item: pytest.Item) -> bool:
     """Whether --mysql makes it another test."""
     fixtures = getattr(item, "fixturenames", ())
-    return (
+    return item.get_closest_marker("mysql_only") is not None or (
         ("mariadb" in item.nodeid.lower() or "mariadb_server" in fixtures)
         and item.get_closest_marker("server") is not None
         and item.get_closest_marker("mariadb_only") is None
@@ -70,10 +70,12 @@ def meets_mysql(item: pytest.Item) -> bool:
 @pytest.hookimpl(trylast=True)  # pytest puts tests together that share a fixture's parameter.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     beside, alone = config.getoption("--beside"), config.getoption("--alone")
+    mysql = config.getoption("--mysql")
     left_out = {
         item
         for item in items
-        if (config.getoption("--mysql") and not meets_mysql(item))
+        if (mysql and not meets_mysql(item))
+        or (not mysql and item.get_closest_marker("mysql_only") is not None)
         or (beside != alone and (item.get_closest_marker("alone") is None) == alone)
     }
     config.hook.pytest_deselected(items=list(left_out))
