@@ -15,7 +15,8 @@ bool manages(const Settings& settings, ServerKind kind) {
            settings.managed.end();
 }
 bool manages_database(const Settings& settings) {
-    return manages(settings, ServerKind::postgres) || manages(settings, ServerKind::mariadb);
+    return std::any_of(settings.managed.begin(), settings.managed.end(),
+                       [](ServerKind kind) { return kind != ServerKind::redis; });
 }
 
 namespace {

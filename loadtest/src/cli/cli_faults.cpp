@@ -47,9 +47,10 @@ Result<void> read_faults(const Given& given, TrialSettings& trial) {
     const bool of_database = std::any_of(trial.faults.begin(), trial.faults.end(),
                                          [](const Fault& one) { return is_of_database(one.kind); });
     if (of_database && (!trial.managed_database || given.contains("db"))) {
-        return make_error(ErrorCode::config,
-                          "--fault: db. needs --managed postgres or mariadb, and no --db: no other "
-                          "server is stopped");
+        return make_error(
+            ErrorCode::config,
+            "--fault: db. needs --managed postgres, mariadb or mysql, and no --db: no other "
+            "server is stopped");
     }
     return {};
 }

@@ -75,9 +75,9 @@ constexpr std::array kOptions = {
         "keys begin with hotcount-load: and are removed, but with --out",
         false, true, true},
     Option{"managed", "--managed", "SERVERS",
-           "redis, postgres, mariadb: start private servers for the run; Redis without "
+           "redis, postgres, mariadb, mysql: start private servers for the run; Redis without "
            "persistence (but with --fault ...redis.kill9), the databases with full durability; "
-           "compare takes both databases, and drives what is on SQL on each",
+           "compare takes several databases, and drives what is on SQL on each",
            false, true, true},
     Option{
         "life", "--life", "TIME",
@@ -122,8 +122,7 @@ constexpr std::array kOptions = {
            "What happens to the servers of --managed, and when, from the end of the warm-up on: "
            "3s:redis.kill9+1s kills the Redis with SIGKILL and starts it a second later on what it "
            "left (with appendfsync always); 8s:redis.pause+500ms stops it; db.kill9 and db.pause "
-           "do so "
-           "to the PostgreSQL or MariaDB; several with commas [none]",
+           "do so to the database; several with commas [none]",
            false, true, true},
     Option{"rebuild-every", "--rebuild-every", "TIME",
            "zset, script: build one of the sets that outlive the load anew so often: 5ms [never]",
@@ -136,7 +135,8 @@ constexpr std::array kOptions = {
     Option{
         "db", "--db", "URL",
         "Where votes are: sqlite:///path [a file in the run folder], compare makes one beside it "
-        "per round; or postgresql:// or mariadb://, or env:NAME or file:PATH that hold it, where "
+        "per round; or postgresql://, mariadb:// or mysql://, or env:NAME or file:PATH that hold "
+        "it, where "
         "the run makes tables of its own and "
         "takes them away, but with --out; compare takes several, with commas, and others that "
         "--managed starts",

@@ -41,7 +41,7 @@ Result<void> check_one_database(const Given& given, const Settings& settings,
             ErrorCode::config,
             both ? "--db names a server and --managed starts one: take one of them; compare takes "
                    "both"
-                 : fmt::format("--{}: {} takes one of postgres and mariadb; compare takes several "
+                 : fmt::format("--{}: {} takes one database; compare takes several "
                                "databases",
                                given.contains("db") ? "db" : "managed",
                                to_string(settings.command)));

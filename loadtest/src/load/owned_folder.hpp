@@ -20,9 +20,9 @@ inline constexpr const char* kOwnerFile = "owner";
 class OwnedFolder {
   public:
     /// All prefixes that make() is given: what a killed program left is known by them.
-    static constexpr std::array<std::string_view, 5> kKinds = {
-        "hotcount-load-", "hotcount-driver-", "hotcount-redis-", "hotcount-postgres-",
-        "hotcount-mariadb-"};
+    static constexpr std::array<std::string_view, 6> kKinds = {
+        "hotcount-load-",     "hotcount-driver-",  "hotcount-redis-",
+        "hotcount-postgres-", "hotcount-mariadb-", "hotcount-mysql-"};
 
     /// Makes PARENT/PREFIXabc123, after the folders of dead owners were removed there.
     static Result<OwnedFolder> make(const std::filesystem::path& parent, std::string_view prefix);

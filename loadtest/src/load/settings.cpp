@@ -75,6 +75,8 @@ std::string_view to_string(ServerKind kind) {
             return "postgres";
         case ServerKind::mariadb:
             return "mariadb";
+        case ServerKind::mysql:
+            return "mysql";
     }
     return "?";
 }
@@ -306,11 +308,11 @@ Result<std::vector<ServerKind>> parse_managed(std::string_view text) {
         const std::string_view name = text.substr(0, comma);
         std::optional<ServerKind> found;
         for (const ServerKind kind :
-             {ServerKind::redis, ServerKind::postgres, ServerKind::mariadb}) {
+             {ServerKind::redis, ServerKind::postgres, ServerKind::mariadb, ServerKind::mysql}) {
             if (to_string(kind) == name) found = kind;
         }
         if (!found) {
-            return refuse("server that can be started", name, "redis, postgres, mariadb");
+            return refuse("server that can be started", name, "redis, postgres, mariadb, mysql");
         }
         if (std::find(kinds.begin(), kinds.end(), *found) != kinds.end()) {
             return make_error(ErrorCode::config, "it takes each server once");
@@ -387,7 +389,7 @@ Result<std::string> absolute_database_url(std::string_view url) {
     if (parsed.scheme != "sqlite") {
         return make_error(ErrorCode::config,
                           fmt::format("--db {} cannot be driven; it takes sqlite:///path, "
-                                      "postgresql:// or mariadb://",
+                                      "postgresql://, mariadb:// or mysql://",
                                       parsed.str()));
     }
     const bool bare = parsed.host.empty() && !parsed.port && parsed.user.empty() &&

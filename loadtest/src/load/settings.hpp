@@ -37,14 +37,14 @@ enum class Command : std::uint8_t {
 std::string_view to_string(Command command);
 
 /// The private servers that this program can start: targets/managed_server.hpp.
-enum class ServerKind : std::uint8_t { redis, postgres, mariadb };
+enum class ServerKind : std::uint8_t { redis, postgres, mariadb, mysql };
 std::string_view to_string(ServerKind kind);
 
 /// What can be done to a private server in the middle of a load: targets/server_faults.hpp.
 enum class FaultKind : std::uint8_t {
     redis_pause,  ///< SIGSTOP, and SIGCONT.
     redis_kill9,  ///< SIGKILL, and a start on what it left.
-    db_pause,     ///< The same to the PostgreSQL or MariaDB.
+    db_pause,     ///< The same to the database server.
     db_kill9,
 };
 std::string_view to_string(FaultKind kind);
@@ -135,7 +135,7 @@ struct TrialSettings {
 
 /// One of several databases that a comparison takes.
 struct Database {
-    std::string label{};  ///< For people and folders: postgres, mariadb, sqlite.
+    std::string label{};  ///< For people and folders: postgres, mariadb, mysql, sqlite.
     std::optional<ServerKind> managed{};
     std::string url{};  ///< Of one that is there.
 };
@@ -211,7 +211,7 @@ Result<ProgressMode> parse_progress(std::string_view text);
 Result<std::vector<Fault>> parse_faults(std::string_view text);
 /// As parse_faults takes them.
 std::string format_faults(const std::vector<Fault>& faults);
-/// The servers that --managed names: redis, postgres, mariadb, each once.
+/// The servers that --managed names: redis, postgres, mariadb, mysql, each once.
 Result<std::vector<ServerKind>> parse_managed(std::string_view text);
 /// A URL as it is, or what env:NAME or file:PATH (its first line) holds.
 Result<std::string> look_up_url(const std::string& text);

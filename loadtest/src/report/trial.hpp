@@ -93,7 +93,7 @@ struct TrialHooks {
     ManagedServer* redis{nullptr};
     /// None: nobody has calibrated this machine.
     std::optional<GeneratorCeiling> ceiling{};
-    /// Private PostgreSQL and MariaDB; settings name the one that a trial is on by its URL.
+    /// Private database servers; settings name the one that a trial is on by its URL.
     std::vector<ManagedServer*> databases{};
 };
 

@@ -56,9 +56,10 @@ fs::path socket_of(ServerKind kind, const fs::path& folder) {
             // The server puts this name together itself.
             return folder / ".s.PGSQL.5432";
         case ServerKind::mariadb:
+        case ServerKind::mysql:
             break;
     }
-    return folder / "mariadb.sock";
+    return folder / "mysql.sock";
 }
 
 /// Whether a server that gives up being root can get there.
@@ -123,6 +124,17 @@ fs::path find_program(std::initializer_list<const char*> names) {
     return {};
 }
 
+/// Of the folder that HOTCOUNT_MYSQL names, else on PATH, where MariaDB has a mysqld as well.
+fs::path find_mysql() {
+    if (const char* const home = std::getenv("HOTCOUNT_MYSQL"); home != nullptr && *home != '\0') {
+        const fs::path program = fs::path{home} / "bin" / "mysqld";
+        return is_program(program) ? program : fs::path{};
+    }
+    const fs::path program = find_program({"mysqld"});
+    std::error_code ignored;
+    return fs::canonical(program, ignored).filename() == "mariadbd" ? fs::path{} : program;
+}
+
 std::string url_of(ServerKind kind, const fs::path& folder) {
     switch (kind) {
         case ServerKind::redis:
@@ -130,9 +142,11 @@ std::string url_of(ServerKind kind, const fs::path& folder) {
         case ServerKind::postgres:
             return "postgresql://postgres@/postgres?host=" + folder.string();
         case ServerKind::mariadb:
+        case ServerKind::mysql:
             break;
     }
-    return "mariadb://root@localhost/hotcount?unix_socket=" + socket_of(kind, folder).string();
+    return fmt::format("{}://root@localhost/hotcount?unix_socket={}", to_string(kind),
+                       socket_of(kind, folder).string());
 }
 
 std::vector<std::string> server_words(ServerKind kind, const fs::path& program,
@@ -164,15 +178,21 @@ std::vector<std::string> server_words(ServerKind kind, const fs::path& program,
                     "-c",
                     "logging_collector=off"};
         case ServerKind::mariadb:
+        case ServerKind::mysql:
             break;
     }
     std::vector<std::string> words{
         program, "--no-defaults", "--datadir=" + data, "--socket=" + socket,
-        "--pid-file=" + (folder / "mariadb.pid").string(), "--log-error=" + log,
-        "--skip-networking", "--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=256M",
-        "--innodb-log-file-size=256M",
+        "--pid-file=" + (folder / "mysql.pid").string(), "--log-error=" + log, "--skip-networking",
+        "--skip-log-bin", "--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=256M",
         // For server_meter.hpp.
         "--innodb-monitor-enable=trx_rw_commits", "--max-connections=300"};
+    if (kind == ServerKind::mysql) {
+        // Before 8.0.30 it has files of another size instead.
+        words.insert(words.end(), {"--loose-innodb-redo-log-capacity=256M", "--mysqlx=OFF"});
+    } else {
+        words.emplace_back("--innodb-log-file-size=256M");
+    }
     // It refuses to run as root unless it is told to.
     if (geteuid() == 0) words.emplace_back("--user=root");
     return words;
@@ -199,11 +219,17 @@ std::vector<std::string> prepare_words(ServerKind kind, const fs::path& program,
                     "--no-locale",
                     "--no-sync"};
         case ServerKind::mariadb:
+        case ServerKind::mysql:
             break;
     }
-    // What mariadb-install-db does, which needs a program of a package that brings a service.
-    std::vector<std::string> words{program,       "--no-defaults",    "--datadir=" + data,
-                                   "--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"};
+    std::vector<std::string> words{program, "--no-defaults", "--datadir=" + data};
+    if (kind == ServerKind::mysql) {
+        words.insert(words.end(), {"--initialize-insecure",
+                                   "--init-file=" + (folder / kBootstrapName).string()});
+    } else {
+        // What mariadb-install-db does, which needs a program of a package that brings a service.
+        words.insert(words.end(), {"--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"});
+    }
     if (geteuid() == 0) words.emplace_back("--user=root");
     return words;
 }
@@ -224,10 +250,16 @@ Result<fs::path> ManagedServer::find(ServerKind kind) {
             package = "postgresql";
             break;
         case ServerKind::mariadb:
-            program = find_program({"mariadbd", "mysqld"});
+            program = find_program({"mariadbd"});
             name = "MariaDB";
             package = "mariadb-server-core";
             break;
+        case ServerKind::mysql:
+            program = find_mysql();
+            if (!program.empty()) break;
+            return make_error(ErrorCode::config,
+                              "MySQL is not installed: no mysqld of its own is on PATH, nor in the "
+                              "folder bin of what HOTCOUNT_MYSQL names");
     }
     if (!program.empty()) return program;
     return make_error(ErrorCode::config,
@@ -362,17 +394,19 @@ Result<void> ManagedServer::launch(std::vector<std::string> words) {
     return {};
 }
 
-/// MariaDB's system tables, from its own scripts, and the database.
+/// The database, and before it MariaDB's system tables from its own scripts.
 Result<void> ManagedServer::write_bootstrap() const {
-    if (kind_ != ServerKind::mariadb) return {};
-    std::error_code failed;
-    fs::create_directories(folder_ / kDataName / "mysql", failed);
+    if (kind_ == ServerKind::postgres) return {};
     std::ofstream script(folder_ / kBootstrapName);
-    script << "USE mysql;\nSET @auth_root_socket = NULL;\n";
-    const fs::path scripts = "/usr/share/mysql";
-    for (const char* const name : {"mysql_system_tables.sql", "mysql_performance_tables.sql",
-                                   "mysql_system_tables_data.sql"}) {
-        script << read_all(scripts / name);
+    if (kind_ == ServerKind::mariadb) {
+        std::error_code failed;
+        fs::create_directories(folder_ / kDataName / "mysql", failed);
+        script << "USE mysql;\nSET @auth_root_socket = NULL;\n";
+        const fs::path scripts = "/usr/share/mysql";
+        for (const char* const name : {"mysql_system_tables.sql", "mysql_performance_tables.sql",
+                                       "mysql_system_tables_data.sql"}) {
+            script << read_all(scripts / name);
+        }
     }
     script << "CREATE DATABASE hotcount;\n";
     if (script.flush()) return {};

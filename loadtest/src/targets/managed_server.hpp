@@ -3,6 +3,7 @@
 //   redis     redis-server or valkey-server, without persistence unless ManagedOptions want it
 //   postgres  PostgreSQL as it comes: fsync, synchronous_commit and full_page_writes are on
 //   mariadb   MariaDB, innodb_flush_log_at_trx_commit=1, no binary log
+//   mysql     MySQL, the same; its mysqld is on PATH or in the folder that HOTCOUNT_MYSQL names
 //
 // It has a process group of its own, so that a Ctrl-C at the terminal ends the load and not the
 // server, which the audit still has to ask. If this program dies first, also by kill -9, the kernel

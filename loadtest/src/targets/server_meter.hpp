@@ -1,9 +1,10 @@
 // What the servers paid for a load: log that they wrote, transactions that they committed, and their
 // processor time.
 //
-//   log       PostgreSQL: write-ahead log; MariaDB: redo log and binary log; Redis: append-only file
-//   commits   transactions that wrote. PostgreSQL: transaction ids that were given out; MariaDB:
-//             trx_rw_commits; SQLite: those of this process
+//   log       PostgreSQL: write-ahead log; MariaDB: redo log and binary log; MySQL: redo log; Redis:
+//             append-only file
+//   commits   transactions that wrote. PostgreSQL: transaction ids that were given out; MariaDB and
+//             MySQL: trx_rw_commits; SQLite: those of this process
 //   cpu       of private servers, all their processes
 //
 // What else uses a server of the user's is counted too. Used from one thread.

@@ -60,11 +60,12 @@ TEST(CommandLine, AComparisonDrivesWhatIsOnSqlOnEachDatabase) {
 
 TEST(CommandLine, AFaultOfADatabaseNeedsAPrivateOne) {
     const char* const fault = "1s:db.kill9+500ms";
-    const Settings run = accept({"run", "--managed", "mariadb", "--fault", fault});
+    const Settings run = accept({"run", "--managed", "mysql", "--fault", fault});
     EXPECT_EQ(run.trial.faults.front().kind, FaultKind::db_kill9);
     EXPECT_EQ(run.trial.max_errors, 1);
     EXPECT_FALSE(run.trial.kills_redis());
-    EXPECT_THAT(refuse({"run", "--fault", fault}), HasSubstr("--managed postgres or mariadb"));
+    EXPECT_THAT(refuse({"run", "--fault", fault}),
+                HasSubstr("--managed postgres, mariadb or mysql"));
     EXPECT_THAT(refuse({"compare", "-s", "naive", "--fault", fault, "--managed", "mariadb", "--db",
                         "postgresql://h/v"}),
                 HasSubstr("no --db"));

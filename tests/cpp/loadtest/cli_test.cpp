@@ -239,8 +239,8 @@ TEST(CommandLine, AllIsGroupedByWorkload) {
 }
 
 TEST(CommandLine, DatabasesAreStartedOrNamed) {
-    const Settings managed = accept({"run", "-s", "redis/cached", "--managed", "redis,mariadb"});
-    EXPECT_EQ(managed.managed, (std::vector{ServerKind::redis, ServerKind::mariadb}));
+    const Settings managed = accept({"run", "-s", "redis/cached", "--managed", "redis,mysql"});
+    EXPECT_EQ(managed.managed, (std::vector{ServerKind::redis, ServerKind::mysql}));
     EXPECT_TRUE(managed.trial.managed_redis);
     EXPECT_TRUE(managed.trial.managed_database);
     const std::string url = "postgresql://me:secret@h/db?host=/run";
@@ -267,9 +267,9 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
     EXPECT_THAT(refuse({"run", "-s", "memory", "--managed", "postgres"}),
                 HasSubstr("a database is for votes"));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "oracle"}),
-                AllOf(HasSubstr("'oracle'"), HasSubstr("redis, postgres, mariadb")));
+                AllOf(HasSubstr("'oracle'"), HasSubstr("redis, postgres, mariadb, mysql")));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "postgres,mariadb"}),
-                HasSubstr("one of postgres and mariadb"));
+                HasSubstr("takes one database"));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "postgres", "--db", "sqlite:///x"}),
                 AllOf(HasSubstr("--db"), HasSubstr("take one of them")));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--in-flight", "5"}), HasSubstr("batched/async"));
