@@ -119,6 +119,7 @@ rates: build
 # With BEFORE=../other its strategies run beside this build's. VOTES_ARGS="--cases C++ --rounds 3"
 VOTES_ARGS ?=
 votes: build
+	@scripts/setup mysql || echo "votes: going on without MySQL"
 	.venv/bin/python scripts/pins votes >.venv/votes.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/votes.txt
 	.venv/bin/python -m loadtest.peers.sql_votes $(if $(BEFORE),--before $(BEFORE)) $(VOTES_ARGS)

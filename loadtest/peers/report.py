@@ -35,6 +35,7 @@ HEADINGS = {
     "postgres": "Votes on PostgreSQL, one item unless said",
     "postgres18": "Votes on PostgreSQL 18, one item unless said",
     "mariadb": "Votes on MariaDB, one item unless said",
+    "mysql": "Votes on MySQL, one item unless said",
     "sqlite": "Votes on SQLite, one item unless said",
 }
 
@@ -197,6 +198,7 @@ GROUP_WORDS = {
     "postgres": "PostgreSQL, ",
     "postgres18": "PostgreSQL 18, ",
     "mariadb": "MariaDB, ",
+    "mysql": "MySQL, ",
     "sqlite": "SQLite, ",
 }
 

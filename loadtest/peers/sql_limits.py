@@ -24,9 +24,10 @@ from pathlib import Path
 import hotcount
 
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import MySqlServer
 from tests.support.servers import PostgresServer, RedisServer
 
-STORES = ("redis", "sqlite", "postgresql", "mariadb")
+STORES = ("redis", "sqlite", "postgresql", "mariadb", "mysql")
 # What is hit: how many keys, threads, processes, and whether hits are denied.
 CASES: dict[str, tuple[int, int, int, bool]] = {
     "1 caller, 1,000 keys": (1000, 1, 1, False),
@@ -111,8 +112,8 @@ def opened(store: str) -> Iterator[str]:
             postgres = PostgresServer()
             stack.callback(postgres.remove)
             url = postgres.start().url()
-        elif store == "mariadb":
-            mariadb = MariaDbServer()
+        elif store in ("mariadb", "mysql"):
+            mariadb = MariaDbServer() if store == "mariadb" else MySqlServer()
             stack.callback(mariadb.remove)
             url = mariadb.start().url(mariadb.create_database())
         else:

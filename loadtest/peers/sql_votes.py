@@ -6,8 +6,10 @@ durability, in alternating rounds.
     make votes BEFORE=../hotcount-before VOTES_ARGS="--cases C++,gunicorn"
 
 PostgreSQL is the newest that is installed, and 18 from PyPI ("postgres18"); MariaDB is the
-installed one; all of them flush every commit. The first cases are one process's callers, by
-hotcount-load; those of processes, with more contenders, are described in vote_processes.py.
+installed one; MySQL is what `scripts/setup mysql` fetched or HOTCOUNT_MYSQL names, and a run
+without it says so and goes on. All of them flush every commit. The first cases are one process's
+callers, by hotcount-load; those of processes, with more contenders, are described in
+vote_processes.py.
 All of it with 5 rounds takes hours: choose. --list names the cases.
 
 Everybody votes for one item, unless a row says otherwise. Each load makes tables of its own; a vote
@@ -47,9 +49,10 @@ from loadtest.peers.vote_processes import (
     transactions_per_s,
 )
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import MySqlServer, mysql_folder
 from tests.support.servers import PostgresServer, RedisServer
 
-GROUPS = ("postgres", "postgres18", "mariadb", "sqlite")
+GROUPS = ("postgres", "postgres18", "mariadb", "mysql", "sqlite")
 IN_FLIGHT = 1000
 WARM_UP = "400ms"
 # What the proxy adds to each piece of data, either way.
@@ -268,7 +271,7 @@ def link_cases(group: str, server: Server, stack: ExitStack) -> list[Case]:
     redis.start()
     if isinstance(server, MariaDbServer):
         port = stack.enter_context(link(server.socket, LINK_S))
-        url = f"mariadb://root@127.0.0.1:{port}/{server.create_database()}"
+        url = f"{server.scheme}://root@127.0.0.1:{port}/{server.create_database()}"
     else:
         port = stack.enter_context(link(server.folder / ".s.PGSQL.5432", LINK_S))
         url = f"postgresql://{server.superuser}@127.0.0.1:{port}/postgres"
@@ -295,8 +298,12 @@ def link_cases(group: str, server: Server, stack: ExitStack) -> list[Case]:
 
 def start_server(group: str, stack: ExitStack) -> Server:
     """A private one; it ends with the stack."""
-    if group == "mariadb":
-        maria = MariaDbServer(config=("--innodb-log-file-size=512M",))
+    if group in ("mariadb", "mysql"):
+        maria = (
+            MariaDbServer(config=("--innodb-log-file-size=512M",))
+            if group == "mariadb"
+            else MySqlServer(config=("--innodb-redo-log-capacity=512M",))
+        )
         stack.callback(maria.remove)
         return maria.start()
     postgres = PostgresServer(programs=programs_of_postgres_18() if group == "postgres18" else None)
@@ -393,6 +400,9 @@ def main(words: list[str] | None = None) -> int:
     cases: list[Case] = []
     try:
         for group in chosen.only:
+            if group == "mysql" and chosen.only != [group] and mysql_folder() is None:
+                print("mysql is left out: scripts/setup mysql brings a server", file=sys.stderr)
+                continue
             # One server at a time: an idle one still writes checkpoints.
             with ExitStack() as stack:
                 some = chosen_of(cases_of(group, chosen, stack), chosen)

@@ -39,9 +39,10 @@ import hotcount
 
 from loadtest.peers.other_clients import connect
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import MySqlServer
 from tests.support.servers import PostgresServer, RedisServer
 
-DATABASES = ("postgres", "mariadb", "sqlite")
+DATABASES = ("postgres", "mariadb", "sqlite", "mysql")
 TIMEOUT_S = 30.0
 
 Add = Callable[[str], object]
@@ -55,8 +56,8 @@ def database_url(name: str, folder: Path, stack: ExitStack) -> str:
     """Of a private server, which ends with the stack."""
     if name == "sqlite":
         return f"sqlite:///{folder / 'views.db'}"
-    if name == "mariadb":
-        maria = MariaDbServer()
+    if name in ("mariadb", "mysql"):
+        maria = MariaDbServer() if name == "mariadb" else MySqlServer()
         stack.callback(maria.remove)
         maria.start()
         return str(maria.url(maria.create_database()))

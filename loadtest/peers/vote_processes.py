@@ -175,7 +175,7 @@ def cpp_cases(group: str, server: Server, before: Path | None) -> list[Case]:
             loads.append(load(BEFORE, "batched", shape, before))
             loads.append(load(f"{BEFORE} slotted", "slotted", shape, before))
         case = Case(f"C++ {shape.name}", group, loads)
-        wanted = TARGETS["mariadb" if group == "mariadb" else "postgres"].get(shape, {})
+        wanted = TARGETS["postgres" if group.startswith("postgres") else "mariadb"].get(shape, {})
         names = {one.contender for one in loads}
         case.targets = {(peer, RATE): least for peer, least in wanted.items() if peer in names}
         if shape.reads and before:
@@ -208,7 +208,9 @@ def held_case(group: str, server: Server, before: Path | None, held_s: float) ->
         loads.append(load(f"{name} held", strategy, tree, "--hold"))
         loads.append(load(f"{name} nothing held", strategy, tree, "--aside"))
     case = Case(f"C++ 4 x 16 with 1 of {HELD_OF} items held for {held_s:g} s", group, loads)
-    case.targets["nothing held", RATE] = KEPT["mariadb" if group == "mariadb" else "postgres"]
+    case.targets["nothing held", RATE] = KEPT[
+        "postgres" if group.startswith("postgres") else "mariadb"
+    ]
     return case
 
 

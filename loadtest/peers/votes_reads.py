@@ -30,12 +30,13 @@ import hotcount
 
 from loadtest.peers.link import link
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import MySqlServer
 from tests.support.servers import PostgresServer, RedisServer
 
 # What the proxy adds to each piece of data, either way.
 LINK_S = 0.0005
 AT_ONCE = 500
-SERVERS = ("postgres", "mariadb")
+SERVERS = ("postgres", "mariadb", "mysql")
 
 
 def say(line: str) -> None:
@@ -48,12 +49,12 @@ def far_servers(group: str, stack: ExitStack) -> tuple[str, str]:
     stack.callback(redis.stop)
     redis.start()
     cache = f"redis://127.0.0.1:{stack.enter_context(link(redis.socket, LINK_S))}"
-    if group == "mariadb":
-        maria = MariaDbServer()
+    if group in ("mariadb", "mysql"):
+        maria = MariaDbServer() if group == "mariadb" else MySqlServer()
         stack.callback(maria.remove)
         maria.start()
         port = stack.enter_context(link(maria.socket, LINK_S))
-        return f"mariadb://root@127.0.0.1:{port}/{maria.create_database()}", cache
+        return f"{maria.scheme}://root@127.0.0.1:{port}/{maria.create_database()}", cache
     postgres = PostgresServer()
     stack.callback(postgres.remove)
     postgres.start()
@@ -133,7 +134,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.peers.votes_reads", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--only", choices=SERVERS, action="append", help="(default: both)")
+    parser.add_argument("--only", choices=SERVERS, action="append", help="(default: all)")
     parser.add_argument("--items", type=int, default=20_000, help="(default: %(default)s)")
     parser.add_argument("--few", type=int, default=200, help="one by one (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")

@@ -14,6 +14,7 @@ from loadtest.peers.http_votes import find_wrk
 from loadtest.peers.rounds import HELD_WORST, OURS, P99, RATE, READS_P99, Failed
 from loadtest.peers.sql_votes import main
 from loadtest.peers.vote_processes import Shape, cpp_voters, empty_place
+from tests.support import mysql_server
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresServer
 
@@ -73,7 +74,7 @@ def test_a_build_beside_itself_on_postgres_is_measured(tmp_path: Path) -> None:
 def test_web_workers_and_other_clients_on_mariadb_are_measured(tmp_path: Path) -> None:
     words = [
         "--only",
-        "mariadb",
+        mysql_server.behind_urls.scheme,
         "--cases",
         "C++ 1 x 64,C++ 4 x 16 Zipf with,Python 4 x 1 hot,gunicorn 4",
     ]
@@ -137,6 +138,18 @@ def test_a_tree_that_was_not_built_is_refused(
         main(["--before", str(tmp_path)])
     assert ended.value.code == 2
     assert "run `make build` there" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_without_a_mysql_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOTCOUNT_MYSQL", str(tmp_path))
+    assert main(["--only", "mysql,sqlite", "--list"]) == 0
+    listed = capsys.readouterr()
+    assert "mysql is left out" in listed.err
+    assert "sqlite: 16 callers" in listed.out
+    assert main(["--only", "mysql", "--list"]) == 2
+    assert "scripts/setup mysql" in capsys.readouterr().err
 
 
 def test_a_missing_http_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
