@@ -94,23 +94,27 @@ def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[boo
         report = votes.flush(timeout=options.timeout)
         return report.pending == 0, {"rounds": 1, "failed": 0, "folded": report.acked}
     rounds = failed = folded = pending = 0
+    said = ""
     stop = stopped_by_signals()
     _say("folding counts until interrupted")
     while True:
         began = time.monotonic()
-        pause = options.interval
+        pause, trouble = options.interval, ""
         try:
             report = votes.flush()
         except hotcount.ConfigError:
             raise
         except hotcount.HotcountError as error:
             # A server that is away: the counts are safe where they are.
-            failed += 1
-            _say(str(error))
+            failed, trouble = failed + 1, str(error)
         else:
             rounds, folded, pending = rounds + 1, folded + report.acked, report.pending
             if pending == 0:  # Else it has waited for items that somebody holds.
                 # A twentieth of the time at most, as the processes that vote do.
                 pause = max(pause, 20 * (time.monotonic() - began))
+        # Each round would say the same. Of items that folds fail for the logger tells.
+        if trouble != said:
+            _say(trouble or "folds work again")
+            said = trouble
         if _set_within(stop, pause):
             return pending == 0, {"rounds": rounds, "failed": failed, "folded": folded}

@@ -194,6 +194,13 @@ class VotesBase(Handle):
     def _note_appended(self, rows: int) -> None:
         """The caller's own SQL has committed journal rows: folds them soon."""
 
+    @native
+    def _try_fold(self, timeout: Seconds | None = None) -> tuple[str, str]:
+        """For `hotcount doctor`: what one fold comes to, which is rolled back, and why.
+
+        'absent', 'works', 'fails', 'waits' or 'untried': hotcount/detail/votes/fold_trial.hpp.
+        """
+
 
 class SyncWorker(Handle):
     """Brings the counts, or the votes, of a cache to the database.

@@ -425,13 +425,19 @@ class Votes(Lifetime, VotesBase):
         votes and failed_votes; batches, the transactions that votes shared, and mean_batch_votes;
         retried_transactions of the database; waiting_votes, and held_votes, which wait for rows
         that other transactions have held for held_votes_s; median_call_s, p99_call_s and
-        longest_call_s, within a quarter. Where the counts have a journal: folds, folded_rows,
-        failed_folds, fold_error and last_fold_s of this process; pending_rows and pending_items of
-        all, oldest_pending_s, the age of the oldest at most; held_items; refused_items, a dict of
-        items that folds fail for, and why. With read_url: replica_reads that it has answered,
-        replica_fallbacks, which the primary has answered in its place; replica_error, why it is not
-        used, empty while all is well; replica_lag_s, how old its last answer was at most. Times are
-        seconds.
+        longest_call_s, within a quarter.
+
+        Where the counts have a journal: folds, folded_rows and last_fold_s of this process;
+        failed_folds, and failing_folds, those since the last fold that ended well, for
+        failing_folds_s, with the last fold_error; pending_rows and pending_items of all processes;
+        oldest_pending_s, the age of the oldest at most; pending_error, why these three could not be
+        read and are 0; held_items; refused_items, a dict of items that folds fail for, and why. The
+        logger 'hotcount' has a warning when folds begin to fail, and a line of level INFO when they
+        work again, with the next answer of this object.
+
+        With read_url: replica_reads that it has answered, replica_fallbacks, which the primary has
+        answered in its place; replica_error, why it is not used, empty while all is well;
+        replica_lag_s, how old its last answer was at most. Times are seconds.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -11,6 +12,9 @@ import psycopg
 
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresDatabase
+
+TABLES = ("item", "vote", "vote_anonymous", "vote_cell", "vote_journal", "vote_meta")
+_logins = itertools.count()
 
 
 class Session(Protocol):
@@ -64,6 +68,28 @@ class JournalSide:
             return self._postgres.url
         assert self._mariadb is not None
         return self._mariadb[0].url(self._mariadb[1])
+
+    def login(self, rights: str, *tables: str) -> tuple[str, str]:
+        """A login that has these rights on these tables: its URL, and its name for GRANT."""
+        if self._postgres is not None:
+            user = f"role{next(_logins)}_{self._postgres.schema}"
+            account, url = user, self._postgres.url_for(user)
+            made = [
+                f"CREATE ROLE {user} LOGIN",
+                f"GRANT USAGE ON SCHEMA {self._postgres.schema} TO {user}",
+            ]
+        else:
+            assert self._mariadb is not None
+            server, name = self._mariadb
+            user = f"u{next(_logins)}_{name}"
+            account, url = f"{user}@localhost", server.url(name, user=user)
+            made = [f"CREATE USER {account}"]
+        self.run(*made, *(f"GRANT {rights} ON {table} TO {account}" for table in tables))
+        return url, account
+
+    def voter(self) -> tuple[str, str]:
+        """The login of a process that votes and folds, and creates nothing."""
+        return self.login("SELECT, INSERT, UPDATE, DELETE", *TABLES)
 
     def votes(self, strategy: str = "batched", **options: Any) -> hotcount.Votes:
         """Votes whose background folds keep away unless fold_interval says otherwise."""

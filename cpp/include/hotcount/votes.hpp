@@ -43,6 +43,7 @@
 #include <hotcount/detail/base/completion.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <hotcount/detail/votes/sync_worker.hpp>
+#include <hotcount/detail/votes/votes_stats.hpp>
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/result.hpp>
@@ -265,53 +266,6 @@ struct FlushReport {
     std::int64_t at_risk;  ///< Acknowledged votes that a crash now could lose.
 };
 
-/// What this object has done in this process, and what waits in the tables.
-struct VotesStats {
-    std::uint64_t votes{0};   ///< Casts and retracts that were acknowledged, repeats among them.
-    std::uint64_t failed{0};  ///< That ended with an error.
-    /// Transactions that votes shared (batched, cached), and votes in them: those that were written
-    /// again after a refusal or a deadlock are counted again.
-    std::uint64_t batches{0};
-    std::uint64_t batched_votes{0};
-    std::uint64_t retries{0};    ///< Transactions of the database begun again: its other users too.
-    std::size_t waiting{0};      ///< Votes that wait to be written at this moment.
-    std::size_t held_votes{0};   ///< Votes that wait for rows which other transactions hold.
-    Duration held_votes_for{0};  ///< How long the first of those rows has been held.
-    // How long the calls that wait for votes took: the median and so on, exact to a quarter.
-    Duration median{0};
-    Duration p99{0};
-    Duration longest{0};
-
-    // batched and slotted on the servers; 0 elsewhere.
-    std::uint64_t folds{0};         ///< By this process.
-    std::uint64_t folded_rows{0};   ///< Journal rows in them.
-    std::uint64_t failed_folds{0};  ///< That ended with an error.
-    std::string fold_error{};       ///< The last fold's; empty if it ended well.
-    Duration fold_took{0};          ///< The last one.
-    std::int64_t pending_rows{0};   ///< Journal rows, of all processes, that are to be folded.
-    std::int64_t pending_items{0};  ///< Items with such rows: item.vote_count may be behind.
-    /// How old the oldest of them may be: since the last fold of any process, or since this one has
-    /// found an item held.
-    Duration oldest{0};
-    std::int64_t held_items{0};  ///< Whose item.vote_count waits for somebody's transaction.
-    /// Items that folds leave out because they fail for them, and why. Their votes are counted
-    /// exactly by count(), and not in item.vote_count.
-    std::vector<std::pair<sql::Id, std::string>> refused_items{};
-
-    // With read_url.
-    std::uint64_t replica_reads{0};  ///< That the replica has answered.
-    /// That it might have answered, and the primary did.
-    std::uint64_t replica_fallbacks{0};
-    /// Why the replica is not asked, or its answers are not taken; empty while all is well.
-    std::string replica_error{};
-    Duration replica_lag{0};  ///< How old its last answer was at most.
-
-    // write_behind, of all processes.
-    std::int64_t pending_votes{0};  ///< That wait in Redis.
-    /// That SQL has refused for good. The last 1,000 of each stream are kept: docs/storage.md.
-    std::int64_t refused_votes{0};
-};
-
 /// What an acknowledgement means, in words and in facts that tools check.
 struct Contract {
     std::string strategy;
@@ -465,11 +419,13 @@ class Votes {
     /// A worker of its own, which lives on with this object. A config error if the strategy
     /// needs none.
     virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
-    /// If there is a journal, asks the database what waits in it.
+    /// If there is a journal, asks the database what waits in it. Answers without that if the
+    /// database refuses, does not answer or is late (VotesStats::pending_error).
     virtual Result<VotesStats> stats(Timeout timeout = {}) = 0;
-    /// For a log: what is wrong with the replica of read_url, once for each outage. None if nothing
-    /// is, or if somebody has taken it. Costs one load of memory then.
-    virtual std::optional<std::string> take_warning() { return {}; }
+    /// For a log: that the replica of read_url is of no use, once for each outage; that folds of this
+    /// process fail, and that they work again. None if there is nothing new, or if somebody has taken
+    /// it. Costs a load of memory for each of the two then.
+    virtual std::optional<VotesEvent> take_event() { return {}; }
     virtual Contract contract() const = 0;
     virtual const VotesOptions& options() const = 0;
 

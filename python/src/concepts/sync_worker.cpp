@@ -15,18 +15,28 @@ class BoundWorker final : public Bound<SyncWorker> {
         : Bound(std::move(worker), counts->store, &kTag<BoundWorker>),
           counts_(counts),
           check_open_([counts] { counts->check_open(); }),
-          tell_([counts](Error& error, Timeout timeout) { counts->tell(error, timeout); }) {}
+          tell_([counts](Error& error, Timeout timeout) { counts->tell(error, timeout); }) {
+        if constexpr (requires { counts->log_event_of_core(); }) {
+            log_event_ = [counts] { counts->log_event_of_core(); };
+        }
+    }
 
     std::string repr(const std::string& title) const override {
         return "hotcount." + title + "(" + counts_->repr("") + ")";
     }
     void check_open() const { check_open_(); }
     void tell(Error& error, Timeout timeout) const { tell_(error, timeout); }
+    /// Of Votes, whose folds the worker's process makes.
+    void log_event() const {
+        if (log_event_) log_event_();
+    }
+    py::object to_python(const SyncRound& round) const;
 
   private:
     std::shared_ptr<BoundBase> counts_;  // Of Votes, or of a WriteBehindCounter.
     std::function<void()> check_open_;
     std::function<void(Error&, Timeout)> tell_;
+    std::function<void()> log_event_{};
 };
 
 }  // namespace
@@ -43,6 +53,11 @@ template <>
 struct BoundOf<SyncWorker> {
     using type = BoundWorker;
 };
+
+py::object BoundWorker::to_python(const SyncRound& round) const {
+    log_event();
+    return To<SyncRound>::make(round);
+}
 
 namespace {
 
@@ -85,6 +100,7 @@ py::object run_worker(py::handle, BoundWorker& self, py::handle stop) {
                 // Nobody sets an event of None; Ctrl-C still ends the wait.
                 if (!stop.is_none() && stop.attr("is_set")().cast<bool>()) return true;
                 self.check_open();
+                self.log_event();
                 if (until.passed()) return false;
                 without_gil([&] { sleep_or_interrupt(std::min(kStopLook, until.remaining())); });
             }

@@ -2,6 +2,7 @@
 #include "votes.hpp"
 
 #include <array>
+#include <hotcount/detail/votes/fold_trial.hpp>
 #include <hotcount/detail/votes/session_statements.hpp>
 
 namespace hotcount::python {
@@ -47,17 +48,29 @@ std::string BoundVotes::shown_options() const {
            python::shown_options<VotesOptions, kOptions>(options());
 }
 
-void BoundVotes::log_warning_of_core() const {
-    if (const auto warning = core->take_warning()) log("warning", *warning);
+void BoundVotes::log_event_of_core() const {
+    if (const auto event = core->take_event()) {
+        log(event->is_trouble ? "warning" : "info", event->text);
+    }
+}
+
+py::object BoundVotes::to_python(Cast cast) const {
+    log_event_of_core();
+    return To<Cast>::make(std::move(cast));
+}
+
+py::object BoundVotes::to_python(const FlushReport& report) const {
+    log_event_of_core();
+    return To<FlushReport>::make(report);
 }
 
 py::object BoundVotes::to_python(Count count) const {
-    log_warning_of_core();
+    log_event_of_core();
     return To<CountRow>::make(to_row(std::move(count)));
 }
 
 py::object BoundVotes::to_python(std::vector<Count> counts) const {
-    log_warning_of_core();
+    log_event_of_core();
     std::vector<CountRow> rows;
     rows.reserve(counts.size());
     for (Count& each : counts) rows.push_back(to_row(std::move(each)));
@@ -77,7 +90,7 @@ py::object BoundVotes::to_python(const Reconciled& reconciled) const {
 }
 
 py::object BoundVotes::to_python(const VotesStats& stats) const {
-    log_warning_of_core();
+    log_event_of_core();
     py::dict dict;
     dict["votes"] = stats.votes;
     dict["failed_votes"] = stats.failed;
@@ -95,11 +108,14 @@ py::object BoundVotes::to_python(const VotesStats& stats) const {
     dict["folds"] = stats.folds;
     dict["folded_rows"] = stats.folded_rows;
     dict["failed_folds"] = stats.failed_folds;
+    dict["failing_folds"] = stats.failing_folds;
+    dict["failing_folds_s"] = to_seconds(stats.failing_for);
     dict["fold_error"] = stats.fold_error;
     dict["last_fold_s"] = to_seconds(stats.fold_took);
     dict["pending_rows"] = stats.pending_rows;
     dict["pending_items"] = stats.pending_items;
     dict["oldest_pending_s"] = to_seconds(stats.oldest);
+    dict["pending_error"] = stats.pending_error;
     dict["held_items"] = stats.held_items;
     py::dict refused;
     for (const auto& [item, why] : stats.refused_items) {
@@ -116,7 +132,7 @@ py::object BoundVotes::to_python(const VotesStats& stats) const {
 }
 
 py::object BoundVotes::to_python(const std::vector<Voter>& voters) const {
-    log_warning_of_core();
+    log_event_of_core();
     py::list rows(voters.size());
     for (std::size_t i = 0; i < voters.size(); ++i) {
         rows[i] = py::make_tuple(from_id(voters[i].user, options().user_type), voters[i].value);
@@ -125,7 +141,7 @@ py::object BoundVotes::to_python(const std::vector<Voter>& voters) const {
 }
 
 py::object BoundVotes::to_python(const std::vector<ItemCount>& top) const {
-    log_warning_of_core();
+    log_event_of_core();
     py::list rows(top.size());
     for (std::size_t i = 0; i < top.size(); ++i) {
         rows[i] = py::make_tuple(from_id(top[i].item, options().item_type), top[i].count);
@@ -148,6 +164,7 @@ py::object BoundVotes::to_python(const Erased& erased) const {
 
 py::object BoundVotes::to_batch(std::vector<Result<Cast>> casts, const Refusals& refusals,
                                 OnErrors on_errors) const {
+    log_event_of_core();
     py::dict errors;
     auto rows = gather(std::move(casts), refusals, errors);
     return finish(std::make_shared<RowBatch<Cast>>(std::move(rows), std::move(errors)), on_errors);
@@ -299,6 +316,13 @@ py::object session_statements(py::handle, BoundVotes& self, std::string_view dia
     }
     return made;
 }
+py::object tried_fold(py::handle, BoundVotes& self, Timeout timeout) {
+    self.check_open();
+    const auto database = self.store.backend<sql::Database>();
+    const FoldTrial trial = unwrap(without_gil(
+        [&] { return try_fold(database, self.core->options(), database->deadline(timeout)); }));
+    return py::make_tuple(To<std::string_view>::make(to_string(trial.outcome)), trial.why);
+}
 py::object contract(py::handle, BoundVotes& self) {
     return To<Contract>::make(self.core->contract());
 }
@@ -324,6 +348,7 @@ void bind_votes() {
     object_method<&checked_user, BoundVotes, User>("VotesBase._checked_user", "user");
     object_method<&session_statements, BoundVotes, std::string_view, bool>(
         "VotesBase._session_statements", "dialect anonymous");
+    object_method<&tried_fold, BoundVotes, Timeout>("VotesBase._try_fold", "timeout");
     method<&note_appended, nullptr, std::size_t>("VotesBase._note_appended", "rows");
 
     method<&Votes::cast, &cast_async, Ballot, Timeout>("Votes.cast",

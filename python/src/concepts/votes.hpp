@@ -84,6 +84,8 @@ class BoundVotes final : public Bound<Votes> {
         return store.backend<sql::Database>()->deadline(timeout);
     }
 
+    py::object to_python(Cast cast) const;
+    py::object to_python(const FlushReport& report) const;
     py::object to_python(Count count) const;
     py::object to_python(std::vector<Count> counts) const;
     py::object to_python(const Reconciled& reconciled) const;
@@ -95,9 +97,10 @@ class BoundVotes final : public Bound<Votes> {
     py::object to_batch(std::vector<Result<Cast>> casts, const Refusals& refusals,
                         OnErrors on_errors) const;
 
+    /// Trouble in the background, and its end, go to the log with the next answer.
+    void log_event_of_core() const;
+
   private:
-    /// What is wrong with the replica goes to the log with the next answer.
-    void log_warning_of_core() const;
     std::optional<StoreReference> cache_;
 };
 

@@ -125,44 +125,19 @@ class PostgresJournal final : public Journal {
           vacuum_("VACUUM (TRUNCATE FALSE, SKIP_LOCKED) " + n.journal) {}
 
     Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) override {
-        FoldedPage page;
-        std::int64_t outcome = 0;
-        std::int64_t number = 0;
-        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-            switch (row.integer(0)) {
-                case 0:
-                    outcome = row.integer(2);
-                    number = row.integer(3);
-                    break;
-                case 1:
-                    page.counts.push_back({row.id(1), row.integer(2), row.integer(3)});
-                    break;
-                default:
-                    page.held.push_back(row.id(1));
-                    break;
-            }
-            return {};
-        };
-        const bool named = !request.only.empty();
-        const std::string items = array_literal(named ? request.only : request.but);
-        const sql::Value parameters[] = {
-            std::string_view{items}, std::int64_t{request.due_only ? 1 : 0},
-            request.hurried ? short_pause_us_ : pause_us_, static_cast<std::int64_t>(request.most),
-            request.hurried ? std::int64_t{1} : kRest};
         auto folded = sql::transact_alone(*database_, deadline, [&](sql::Connection& connection) {
-            page = {};
-            return connection.run_alone(named ? fold_only_ : fold_, parameters, &read,
-                                        sql::Alone{deadline, true});
+            return fold_by(request, [&](const auto& fold, auto parameters, const auto* read) {
+                return connection.run_alone(fold, parameters, read, sql::Alone{deadline, true});
+            });
         });
         if (!folded) return explain_missing_table(std::move(folded).error());
-        page.outcome = static_cast<FoldedPage::Outcome>(outcome);
-        if (page.outcome == FoldedPage::Outcome::not_due) {
-            page.due_in = std::chrono::microseconds{number};
-        } else {
-            page.rows = static_cast<std::size_t>(number);
-            page.more = page.rows >= request.most;
-        }
-        return page;
+        return folded;
+    }
+
+    Result<FoldedPage> fold_in(sql::Connection& connection, const FoldRequest& request) override {
+        return fold_by(request, [&](const auto& fold, auto parameters, const auto* read) {
+            return connection.run(fold, parameters, read);
+        });
     }
 
     Result<std::vector<sql::Id>> items(Deadline deadline) override {
@@ -188,6 +163,45 @@ class PostgresJournal final : public Journal {
     }
 
   private:
+    // run(statement, parameters, visitor) runs the statement.
+    template <class Run>
+    Result<FoldedPage> fold_by(const FoldRequest& request, const Run& run) const {
+        FoldedPage page;
+        std::int64_t outcome = 0;
+        std::int64_t number = 0;
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            switch (row.integer(0)) {
+                case 0:
+                    outcome = row.integer(2);
+                    number = row.integer(3);
+                    break;
+                case 1:
+                    page.counts.push_back({row.id(1), row.integer(2), row.integer(3)});
+                    break;
+                default:
+                    page.held.push_back(row.id(1));
+                    break;
+            }
+            return {};
+        };
+        const bool named = !request.only.empty();
+        const std::string items = array_literal(named ? request.only : request.but);
+        const sql::Value parameters[] = {
+            std::string_view{items}, std::int64_t{request.due_only ? 1 : 0},
+            request.hurried ? short_pause_us_ : pause_us_, static_cast<std::int64_t>(request.most),
+            request.hurried ? std::int64_t{1} : kRest};
+        HOTCOUNT_TRY(
+            run(named ? fold_only_ : fold_, std::span<const sql::Value>{parameters}, &read));
+        page.outcome = static_cast<FoldedPage::Outcome>(outcome);
+        if (page.outcome == FoldedPage::Outcome::not_due) {
+            page.due_in = std::chrono::microseconds{number};
+        } else {
+            page.rows = static_cast<std::size_t>(number);
+            page.more = page.rows >= request.most;
+        }
+        return page;
+    }
+
     const std::shared_ptr<sql::Database> database_;
     const std::int64_t pause_us_;
     const std::int64_t short_pause_us_{std::min(pause_us_, microseconds_of(kShortPause))};

@@ -1,7 +1,6 @@
 #include "folder.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/random.hpp>
@@ -11,6 +10,8 @@
 #include <set>
 
 #include <hotcount/detail/base/worker_pool.hpp>
+
+#include "fold_failures.hpp"
 
 namespace hotcount {
 namespace {
@@ -65,7 +66,8 @@ struct Folder::Work {
         : journal(std::move(of)),
           interval(options.fold_interval),
           patience(most),
-          publish(std::move(to)) {}
+          publish(std::move(to)),
+          bad_folds(options.vote_table) {}
 
     const std::shared_ptr<Journal> journal;
     const Duration interval;
@@ -83,6 +85,7 @@ struct Folder::Work {
     SteadyTime not_before{};
     SteadyTime soon{};  // The same if many rows were read.
     Stats stats{};
+    FoldFailures bad_folds;  // Has a lock of its own.
 
     struct Refused {
         std::string why;
@@ -178,13 +181,14 @@ struct Folder::Work {
             }
             auto folded = journal->fold(FoldRequest{due_only, hurried, {}, but, most}, deadline);
             if (!folded && is_one_items_fault(folded.error())) {
-                folded = fold_apart(but, deadline);
+                folded = fold_apart(but, folded.error(), deadline);
             }
             if (!folded) {
-                note_failure(folded.error());
-                if (took_too_long(folded.error()) && most > kLeastPage && !deadline.passed()) {
-                    continue;
-                }
+                bad_folds.add(folded.error());
+                if (!took_too_long(folded.error())) return folded;
+                const std::lock_guard lock(mutex);
+                page = std::max(page / 4, kLeastPage);
+                if (most > kLeastPage && !deadline.passed()) continue;
                 return folded;
             }
             if (folded->outcome != FoldedPage::Outcome::folded) {
@@ -238,8 +242,9 @@ struct Folder::Work {
         return !sql::is_transient(error) && sql::may_be_one_writes_fault(error);
     }
 
-    // A page of items, halved if it fails.
-    Result<FoldedPage> fold_apart(std::span<const sql::Id> but, Deadline deadline) {
+    // A page of items, halved if it fails. `why` the whole page failed.
+    Result<FoldedPage> fold_apart(std::span<const sql::Id> but, const Error& why,
+                                  Deadline deadline) {
         HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> items, journal->items(deadline));
         std::erase_if(items, [&](const sql::Id& item) {
             return std::binary_search(but.begin(), but.end(), item);
@@ -248,6 +253,7 @@ struct Folder::Work {
         all.more = items.size() >= kFoldPage;
         std::size_t refusals = 0;
         HOTCOUNT_TRY(fold_half(items, deadline, all, refusals));
+        if (refusals > 0) bad_folds.add(why);
         return all;
     }
 
@@ -327,8 +333,6 @@ struct Folder::Work {
             if (one.rows == 0) continue;
             note_fold(one, only, Duration{0});
             tell(one, &progress);
-            const std::lock_guard lock(mutex);
-            refused.erase(item);
         }
         const std::lock_guard lock(mutex);
         report.failed = static_cast<std::int64_t>(refused.size());
@@ -384,7 +388,8 @@ struct Folder::Work {
     // `only`: the items that the fold was asked for, if it was asked for some.
     void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
         const std::lock_guard lock(mutex);
-        stats.last_error.clear();
+        for (const sql::Id& item : only) refused.erase(item);
+        if (refused.empty()) bad_folds.end();
         if (folded.rows > 0) {
             ++stats.folds;
             stats.rows += folded.rows;
@@ -420,13 +425,6 @@ struct Folder::Work {
     void keep_held(std::vector<sql::Id>& items) {
         const std::lock_guard lock(mutex);
         std::erase_if(items, [&](const sql::Id& item) { return !held.contains(item); });
-    }
-
-    void note_failure(const Error& error) {
-        const std::lock_guard lock(mutex);
-        ++stats.failed;
-        stats.last_error = error.message;
-        if (took_too_long(error)) page = std::max(page / 4, kLeastPage);
     }
 };
 
@@ -487,7 +485,12 @@ Folder::Stats Folder::stats() const {
         stats.held_for = std::max<Duration>(stats.held_for, SteadyClock::now() - held.since);
     }
     for (const auto& [item, refused] : work->refused) stats.refused.emplace_back(item, refused.why);
+    work->bad_folds.add_to(stats);
     return stats;
+}
+
+std::optional<VotesEvent> Folder::take_event() const {
+    return handle_.get().work->bad_folds.take_event();
 }
 
 }  // namespace hotcount

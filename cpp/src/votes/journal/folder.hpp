@@ -4,14 +4,17 @@
 // process. It waits for the pause since the last fold, of whatever process: the longer of
 // fold_interval and 20 times what that fold took (at most 60 s of the latter). After 20,000 own rows
 // it folds at once. A fold that fails because of one item is halved by item until that item alone is
-// left out; the item keeps its rows, is named in stats(), and is tried again after 30 s.
+// left out; the item keeps its rows, is named in stats(), and is tried again after 30 s. Folds fail
+// until one ends well and leaves no item out.
 #pragma once
 
 #include <functional>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/result.hpp>
+#include <hotcount/votes.hpp>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -58,7 +61,9 @@ class Folder {
     struct Stats {
         std::uint64_t folds;     ///< That took rows out of the journal.
         std::uint64_t rows;      ///< That they took.
-        std::uint64_t failed;    ///< That ended with an error.
+        std::uint64_t failed;    ///< That ended with an error, or left an item out because of one.
+        std::uint64_t failing;   ///< Of these, those since the last fold that ended well.
+        Duration failing_for;    ///< Since the first of those ended.
         Duration took;           ///< The last one.
         std::int64_t held;       ///< Items that it found held.
         Duration held_for;       ///< How long the longest of them is known to be held.
@@ -67,6 +72,8 @@ class Folder {
         std::vector<std::pair<sql::Id, std::string>> refused;
     };
     Stats stats() const;
+    /// See Votes::take_event(). Costs one load of memory if there is nothing to tell.
+    std::optional<VotesEvent> take_event() const;
 
   private:
     struct Work;

@@ -84,6 +84,8 @@ class Journal {
     virtual bool may_starve() const { return false; }
     /// One fold of at most a page of rows.
     virtual Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) = 0;
+    /// The same as a part of the caller's transaction.
+    virtual Result<FoldedPage> fold_in(sql::Connection& connection, const FoldRequest& request) = 0;
     /// Items that have rows, at most a page's.
     virtual Result<std::vector<sql::Id>> items(Deadline deadline) = 0;
     virtual Result<JournalBacklog> backlog(Deadline deadline) = 0;

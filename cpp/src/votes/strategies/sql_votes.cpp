@@ -72,9 +72,11 @@ Contract SqlVotes::with_replica(Contract contract) const {
     return contract;
 }
 
-std::optional<std::string> SqlVotes::take_warning() {
-    if (replica_ == nullptr) return {};
-    return replica_->take_warning();
+std::optional<VotesEvent> SqlVotes::take_event() {
+    if (replica_ != nullptr) {
+        if (auto warning = replica_->take_warning()) return VotesEvent{true, *std::move(warning)};
+    }
+    return folder_ != nullptr ? folder_->take_event() : std::nullopt;
 }
 
 Result<void> SqlVotes::take_over(sql::Connection&) { return {}; }
@@ -150,15 +152,25 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     stats.folds = folds.folds;
     stats.folded_rows = folds.rows;
     stats.failed_folds = folds.failed;
+    stats.failing_folds = folds.failing;
+    stats.failing_for = folds.failing_for;
     stats.fold_error = folds.last_error;
     stats.fold_took = folds.took;
     stats.held_items = folds.held;
     stats.refused_items = folds.refused;
-    HOTCOUNT_TRY_ASSIGN(const JournalBacklog backlog,
-                        journal_->backlog(database_->deadline(timeout)));
-    stats.pending_rows = backlog.rows;
-    stats.pending_items = backlog.items;
-    if (backlog.rows > 0) stats.oldest = std::max(backlog.since_folded, folds.held_for);
+    auto backlog = journal_->backlog(database_->deadline(timeout));
+    if (!backlog) {
+        const Error& error = backlog.error();
+        // The caller's own mistakes; what the database does must not hide what is known here.
+        const bool is_callers =
+            error.code == ErrorCode::closed || error.condition == SqlCondition::undefined_table;
+        if (is_callers) return std::move(backlog).error();
+        stats.pending_error = error.message;
+        return stats;
+    }
+    stats.pending_rows = backlog->rows;
+    stats.pending_items = backlog->items;
+    if (backlog->rows > 0) stats.oldest = std::max(backlog->since_folded, folds.held_for);
     return stats;
 }
 

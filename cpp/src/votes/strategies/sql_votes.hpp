@@ -61,7 +61,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<FlushReport> flush(Timeout timeout) override;
     void note_appended(std::size_t rows) override;
     Result<VotesStats> stats(Timeout timeout) override;
-    std::optional<std::string> take_warning() override;
+    std::optional<VotesEvent> take_event() override;
     Result<std::shared_ptr<SyncWorker>> sync_worker() override;
     const VotesOptions& options() const override { return options_; }
     // Ids are checked first, so that an id that no database takes is not written with others.

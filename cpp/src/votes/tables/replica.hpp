@@ -48,7 +48,7 @@ class Replica {
     std::optional<WallTime> read(Deadline deadline, const Body& body);
 
     void add_stats(VotesStats& stats) const;
-    /// See Votes::take_warning().
+    /// What is wrong, once for each outage.
     std::optional<std::string> take_warning();
 
   private:

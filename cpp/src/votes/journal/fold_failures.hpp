@@ -1,0 +1,79 @@
+// The folds of a process that failed, counted, and told once when they begin and once when they end.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <hotcount/error.hpp>
+#include <hotcount/votes.hpp>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "folder.hpp"
+#include "sql/table_name.hpp"
+
+namespace hotcount {
+
+class FoldFailures {
+  public:
+    explicit FoldFailures(const std::string& vote_table)
+        : journal_(sql::TableName::of(vote_table).beside("_journal").text()) {}
+
+    void add(const Error& error) {
+        const std::lock_guard lock(mutex_);
+        ++failed_;
+        if (in_row_++ == 0) since_ = Clock::now();
+        error_ = error.message;
+        has_event_ = !told_;
+    }
+
+    /// A fold ended well, and left no item out.
+    void end() {
+        const std::lock_guard lock(mutex_);
+        if (in_row_ == 0) return;
+        const auto ms = std::chrono::ceil<std::chrono::milliseconds>(Clock::now() - since_).count();
+        mended_ = "folds of " + journal_ + " work again, after " + std::to_string(ms) +
+                  " ms in which " + std::to_string(in_row_) + " failed";
+        in_row_ = 0;
+        error_.clear();
+        has_event_ = told_;
+    }
+
+    void add_to(Folder::Stats& stats) const {
+        const std::lock_guard lock(mutex_);
+        stats.failed = failed_;
+        stats.failing = in_row_;
+        if (in_row_ > 0) stats.failing_for = Clock::now() - since_;
+        stats.last_error = error_;
+    }
+
+    std::optional<VotesEvent> take_event() {
+        if (!has_event_.load(std::memory_order_acquire)) return {};
+        const std::lock_guard lock(mutex_);
+        if (!has_event_.exchange(false)) return {};
+        told_ = in_row_ > 0;
+        if (!told_) return VotesEvent{false, std::move(mended_)};
+        return VotesEvent{true, "folds of " + journal_ +
+                                    " fail: its rows stay and the items' counts fall behind, "
+                                    "count() is exact. " +
+                                    error_};
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    const std::string journal_;
+    mutable std::mutex mutex_{};
+    std::uint64_t failed_{0};
+    std::uint64_t in_row_{0};  // Since the last end().
+    SteadyTime since_{};
+    std::string error_{};
+    std::string mended_{};
+    bool told_{false};  // The last event that was taken said that folds fail.
+    std::atomic<bool> has_event_{false};
+};
+
+}  // namespace hotcount
