@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import hotcount
-from hotcount import _doctor_redis, _doctor_sql
+from hotcount import _doctor_redis, _doctor_sql, _schema
 from hotcount._doctor_finding import FEATURES, IN_REDIS, IN_SQL, Finding, is_remote
 from hotcount.stores import kind_of_url
 
@@ -21,8 +21,9 @@ REFUSED = (hotcount.AuthError, hotcount.PermissionDeniedError)
 
 DESCRIPTION = (
     "Looks at the version, eviction, persistence, durability, replicas and connections of stores "
-    "and databases, and says for which feature a setting is unsafe and what to set. Changes "
-    "nothing."
+    "and databases, and says for which feature a setting is unsafe and what to set. On databases "
+    "with tables of Votes it also says whether folds work and whether anybody folds: it tries one "
+    "and rolls it back. Changes nothing."
 )
 EXIT_CODES = (
     "Exit codes: 0 nothing is unsafe, 1 something is, 2 bad usage, 3 nothing is known to be unsafe "
@@ -58,13 +59,13 @@ def look_at_memory(store: hotcount.Memory, url: str) -> list[Finding]:
     ]
 
 
-def look_at(url: str, processes: int) -> list[Finding]:
+def look_at(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
     """Asks what is behind a URL; what does not answer is a finding too."""
     kind = kind_of_url(url)
     speaks_tls = url.startswith(("rediss", "valkeys"))
     try:
         if kind == "Database":
-            return _doctor_sql.look(url, processes)
+            return _doctor_sql.look(url, processes, names)
         with hotcount.connect_store(url) as store:
             if isinstance(store, hotcount.Memory):
                 return look_at_memory(store, url)
@@ -103,12 +104,13 @@ def show(reports: list[Report]) -> None:
 
 def run(options: argparse.Namespace) -> int:
     chosen = tuple(options.features or FEATURES)
+    names = _schema.names_of(options)
     reports = []
     for url in options.urls:
         if kind_of_url(url) == "Database" and missing_file(url):
             findings = [Finding("reachable", "unknown", "there is no such file", chosen, "")]
         else:
-            findings = look_at(url, options.processes)
+            findings = look_at(url, options.processes, names)
         kept = [each.only_for(chosen) for each in findings]
         reports.append(Report(without_login(url), [each for each in kept if each is not None]))
     code = exit_code(reports)
@@ -143,4 +145,5 @@ def add_arguments(
         help="judge by what this needs; may be repeated (default: all)",
     )
     add("--processes", type=count, default=1, help="that will use a database (default: 1)")
+    _schema.add_names(parser)
     add("--json", action="store_true", help="the result as JSON")

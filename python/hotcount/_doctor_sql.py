@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hotcount
+from hotcount import _doctor_votes
 from hotcount._doctor_finding import IN_SQL, Finding, is_remote, numbers
 from hotcount.functions import database_settings
 
@@ -10,15 +13,21 @@ CORRUPTS = "a crash of the machine may corrupt the database"
 LOSES = "the last commits may be lost in a crash"
 
 
-def look(url: str, processes: int) -> list[Finding]:
+def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
+    """names: of the tables of votes, as parameters of Votes."""
     with hotcount.Database(url) as database:
         settings = database_settings(database)
         sessions = processes * (database.max_readers + database.max_writers)
-    if "journal_mode" in settings:
-        return sqlite(settings)
-    if "server_version_num" in settings or "fsync" in settings:
-        return postgres(settings, url, sessions)
-    return mysql(settings, url, sessions)
+        if "journal_mode" in settings:
+            return sqlite(settings)
+        if "server_version_num" in settings or "fsync" in settings:
+            findings = postgres(settings, url, sessions)
+        else:
+            findings = mysql(settings, url, sessions)
+        # Votes go to the primary.
+        if not any(each.check == "role" and each.state == "unsafe" for each in findings):
+            findings += _doctor_votes.look(database, names)
+        return findings
 
 
 def at_least(settings: dict[str, str], name: str, what: str, *bounds: tuple[int, ...]) -> Finding:

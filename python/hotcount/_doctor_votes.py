@@ -1,0 +1,73 @@
+"""`hotcount doctor` on the tables of Votes: whether folds work, and whether anybody folds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import hotcount
+from hotcount._doctor_finding import Finding
+
+CONCERNED = ("votes", "write_behind")
+# The longest pause between two folds, unless fold_interval is longer.
+LATE = 60.0
+# A process that votes folds at once if the last fold is as old as that.
+WATCH = 2.0
+TIMEOUT = 5.0
+
+STAYS = (
+    "count() is exact and the items' own counts stand still; once the cause is gone, the next "
+    "process that votes folds, or `hotcount sync`"
+)
+NOBODY = "a process that votes, or `hotcount sync --db URL`; fold_interval may be longer than that"
+LOGIN = (
+    "the login of a process that votes, with SELECT, INSERT, UPDATE and DELETE on the tables; "
+    "--vote-table, --item-table and others if they have other names"
+)
+
+
+def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
+    """Nothing where there are no such tables, or their counts are in no journal."""
+    votes = hotcount.Votes(database, **names)
+    outcome, why = votes._try_fold(TIMEOUT)
+    if outcome == "absent":
+        return []
+    stats = votes.stats(timeout=TIMEOUT)
+    if outcome == "works" and is_late(stats):
+        # A vote may have come just now, after a pause of all voters.
+        time.sleep(WATCH)
+        stats = votes.stats(timeout=TIMEOUT)
+    return [judge(outcome, why, stats)]
+
+
+def is_late(stats: dict[str, Any]) -> bool:
+    return bool(stats["oldest_pending_s"] > LATE)
+
+
+def judge(outcome: str, why: str, stats: dict[str, Any]) -> Finding:
+    waits = what_waits(stats)
+    if outcome == "fails":
+        return Finding("folds", "unsafe", f"a fold fails: {why}; {waits}", CONCERNED, STAYS)
+    if is_late(stats):
+        said = f"; {why}" if why else ""
+        return Finding("folds", "warning", f"nobody folds: {waits}{said}", CONCERNED, NOBODY)
+    if outcome == "waits":
+        found = f"a fold could not begin or end within {TIMEOUT:g} s: {why}; {waits}"
+        return Finding("folds", "warning", found, CONCERNED, "end the session that holds it")
+    if outcome == "untried":
+        return Finding("folds", "unknown", f"not tried: {why}; {waits}", CONCERNED, LOGIN)
+    if stats["pending_error"]:
+        return Finding("folds", "unknown", waits, CONCERNED, LOGIN)
+    return Finding("folds", "ok", f"one works; {waits}")
+
+
+def what_waits(stats: dict[str, Any]) -> str:
+    if stats["pending_error"]:
+        return f"what waits cannot be read: {stats['pending_error']}"
+    rows, items = stats["pending_rows"], stats["pending_items"]
+    if not rows:
+        return "nothing waits"
+    return (
+        f"{rows:,} journal rows of {items:,} items wait, and the last fold that found rows was "
+        f"{stats['oldest_pending_s']:,.0f} s ago"
+    )
