@@ -37,14 +37,14 @@ def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
         # A vote may have come just now, after a pause of all voters.
         time.sleep(WATCH)
         stats = votes.stats(timeout=TIMEOUT)
-    return [judge(outcome, why, stats)]
+    return [finding_of(outcome, why, stats)]
 
 
 def is_late(stats: dict[str, Any]) -> bool:
     return bool(stats["oldest_pending_s"] > LATE)
 
 
-def judge(outcome: str, why: str, stats: dict[str, Any]) -> Finding:
+def finding_of(outcome: str, why: str, stats: dict[str, Any]) -> Finding:
     waits = what_waits(stats)
     if outcome == "fails":
         return Finding("folds", "unsafe", f"a fold fails: {why}; {waits}", CONCERNED, STAYS)
