@@ -14,7 +14,7 @@ import pytest
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
-from tests.support.mysql_server import new_server
+from tests.support.mysql_server import is_mysql, new_server
 from tests.support.servers import PostgresServer
 
 pytestmark = pytest.mark.server
@@ -61,7 +61,9 @@ class Node:
 
     def demote(self, demoted: bool = True) -> None:
         if isinstance(self.server, MariaDbServer):
-            self.server.execute(f"SET GLOBAL read_only = {int(demoted)}")
+            # On MySQL as operators demote there: nobody at all may write.
+            setting = "super_read_only" if is_mysql() and demoted else "read_only"
+            self.server.execute(f"SET GLOBAL {setting} = {int(demoted)}")
         else:
             state = "on" if demoted else "off"
             self.server.psql(f"ALTER SYSTEM SET default_transaction_read_only = {state}")

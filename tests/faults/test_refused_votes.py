@@ -14,6 +14,7 @@ import hotcount
 import hotcount.aio
 import pytest
 
+from tests.support.mysql_server import is_mysql
 from tests.support.sqlalchemy_side import BACKENDS, BothSides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
@@ -51,6 +52,7 @@ PERSONS = [
     "CREATE TABLE person (id BIGINT PRIMARY KEY)",
     "INSERT INTO person VALUES " + ", ".join(f"({user})" for user in range(100, 100 + SIZE)),
 ]
+NO_PADDING = "utf8mb4_0900_bin" if is_mysql() else "utf8mb4_nopad_bin"
 KNOWN = ", FOREIGN KEY (user_id) REFERENCES person (id)"
 RAISE = (
     "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -149,7 +151,12 @@ REFUSALS: dict[str, Refusal] = {
         },
     ),
     "check": Refusal(
-        {"sqlite": "SQLITE_CONSTRAINT_CHECK", "postgresql": "23514", "mariadb": "4025"},
+        {
+            "sqlite": "SQLITE_CONSTRAINT_CHECK",
+            "postgresql": "23514",
+            "mariadb": "4025",
+            "mysql": "3819",
+        },
         tables={
             "sqlite": [vote_table("INTEGER", CHECK, text="INTEGER")],
             "postgresql": [vote_table("BIGINT", CHECK)],
@@ -200,13 +207,13 @@ REFUSALS: dict[str, Refusal] = {
         tables={
             "sqlite": [vote_table("TEXT", ", CHECK (length(user_id) < 6)", text="INTEGER")],
             "postgresql": [vote_table("VARCHAR(5)")],
-            "mariadb": [vote_table("VARCHAR(5) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin")],
+            "mariadb": [vote_table(f"VARCHAR(5) CHARACTER SET utf8mb4 COLLATE {NO_PADDING}")],
         },
         user="longer than 5",
         others=str,
     ),
     "text that the column cannot spell": Refusal(
-        {"mariadb": "1366"},
+        {"mariadb": "1366", "mysql": "3988"},
         tables={"mariadb": [vote_table("VARCHAR(50) CHARACTER SET latin1 COLLATE latin1_bin")]},
         user="smile \U0001f600",
         others=str,
@@ -264,7 +271,8 @@ def cases(strategies: list[str]) -> pytest.MarkDecorator:
 
 def is_the_refusal(error: BaseException, sides: BothSides, kind: str) -> bool:
     assert isinstance(error, (hotcount.IntegrityError, hotcount.DatabaseError)), repr(error)
-    return error.code == REFUSALS[kind].codes[sides.dialect]
+    codes = REFUSALS[kind].codes
+    return error.code == ((is_mysql() and codes.get("mysql")) or codes[sides.dialect])
 
 
 @cases(STRATEGIES)

@@ -84,7 +84,10 @@ class MariaDbSide:
         return self._server.row_waits() == 1
 
 
-@pytest.fixture(params=["postgresql", "mariadb"])
+NO_STAGES = pytest.mark.mariadb_only("MySQL holds commits back only together with statements")
+
+
+@pytest.fixture(params=["postgresql", pytest.param("mariadb", marks=NO_STAGES)])
 def side(request: pytest.FixtureRequest) -> PostgresSide | MariaDbSide:
     if request.param == "postgresql":
         return PostgresSide(request.getfixturevalue("postgres_database"))

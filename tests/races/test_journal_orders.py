@@ -189,6 +189,7 @@ def test_a_switch_waits_for_the_fold_and_naive_counts_stay(play: Play) -> None:
 MARKED = "SELECT COUNT(*) FROM vote_meta WHERE name = 'counted_in' AND value = 'journal'"
 
 
+@pytest.mark.mariadb_only("MySQL sets such a vote aside, and nothing of it is under way")
 def test_a_switch_waits_for_votes_that_are_under_way(play: Play) -> None:
     # The vote has seen the mark and waits for its row, which the session has.
     naive = play.other("naive")
@@ -199,6 +200,18 @@ def test_a_switch_waits_for_votes_that_are_under_way(play: Play) -> None:
     assert vote() == hotcount.Cast(counted=False, changed=True, previous=1, value=0)
     assert switch() is None
     assert play.stored(1) == 0 == play.voted(1)
+    assert naive.reconcile(dry_run=True, timeout=30) == []
+
+
+@pytest.mark.mysql_only
+@pytest.mark.parametrize("play", ["mariadb"], indirect=True)
+def test_a_vote_that_is_set_aside_during_a_switch_is_refused(play: Play) -> None:
+    naive = play.other("naive")
+    with play.held("UPDATE vote SET prev = prev WHERE item_id = 1 AND user_id = 0"):
+        vote = play.stopped(lambda: play.votes.retract(1, 0, timeout=30))
+        naive.create_tables(timeout=30)
+    assert isinstance(vote(), hotcount.ConfigError)
+    assert play.stored(1) == 1 == play.voted(1)
     assert naive.reconcile(dry_run=True, timeout=30) == []
 
 

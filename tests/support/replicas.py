@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
-from tests.support.mysql_server import new_server
+from tests.support.mysql_server import is_mysql, new_server
 from tests.support.servers import PostgresServer, PostgresStandby, free_port
 
 
@@ -115,10 +115,24 @@ class ReplicatedPostgres(Replicated):
         return self.replica.url("template1")
 
 
+# MariaDB's words of replication, and MySQL's.
+_GTIDS = ("--gtid-strict-mode=1",), ("--gtid-mode=ON", "--enforce-gtid-consistency=ON")
+_FOLLOW = (
+    "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='replica', "
+    "MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1",
+    "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, "
+    "SOURCE_USER='replica', SOURCE_AUTO_POSITION=1, SOURCE_CONNECT_RETRY=1",
+)
+_REPLICA = "SLAVE", "REPLICA"
+
+
 class ReplicatedMariaDb(Replicated):
+    """MariaDB, or MySQL with --mysql."""
+
     def __init__(self) -> None:
         port = free_port()
-        common = ("--log-bin=binlog", "--sync-binlog=1", "--gtid-strict-mode=1")
+        self._words = int(is_mysql())
+        common = ("--log-bin=binlog", "--sync-binlog=1", *_GTIDS[self._words])
         self.primary: MariaDbServer = new_server(port=port, config=(*common, "--server-id=1"))
         self.replica: MariaDbServer = new_server(
             config=(*common, "--server-id=2", "--read-only=1", "--relay-log=relay")
@@ -127,11 +141,11 @@ class ReplicatedMariaDb(Replicated):
         self.replica.start()
         self.primary.execute("CREATE USER replica@'%'")
         self.primary.execute("GRANT REPLICATION SLAVE ON *.* TO replica@'%'")
-        self.replica.execute(
-            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, "
-            "MASTER_USER='replica', MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1"
-        )
-        self.replica.execute("START SLAVE")
+        self.replica.execute(_FOLLOW[self._words].format(port=port))
+        self._replication("START")
+
+    def _replication(self, do: str, threads: str = "") -> None:
+        self.replica.execute(f"{do} {_REPLICA[self._words]} {threads}")
 
     def create_database(self) -> None:
         name = self._database = self.primary.create_database()
@@ -147,13 +161,13 @@ class ReplicatedMariaDb(Replicated):
         )
 
     def stop_applying(self) -> None:
-        self.replica.execute("STOP SLAVE SQL_THREAD")
+        self._replication("STOP", "SQL_THREAD")
 
     def go_on_applying(self) -> None:
-        self.replica.execute("START SLAVE SQL_THREAD")
+        self._replication("START", "SQL_THREAD")
 
     def promote(self) -> None:
-        self.replica.execute("STOP SLAVE")
+        self._replication("STOP")
         self.replica.execute("SET GLOBAL read_only = 0")
 
     def elsewhere(self) -> str:

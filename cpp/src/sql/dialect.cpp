@@ -1,6 +1,31 @@
 #include "dialect.hpp"
 
+#include <charconv>
+#include <hotcount/detail/base/codec.hpp>
+
 namespace hotcount::sql {
+
+Result<void> check_version(const std::string& database, std::string_view version,
+                           const OldestServer& oldest) {
+    std::array<int, 3> have{};
+    const char* at = version.data();
+    const char* const end = at + version.size();
+    for (int& part : have) {
+        const auto read = std::from_chars(at, end, part);
+        if (read.ec != std::errc{} && &part == have.data()) return {};
+        at = read.ptr;
+        if (at == end || *at != '.') break;
+        ++at;
+    }
+    if (have >= oldest.version) return {};
+    std::string wanted;
+    for (const int part : oldest.version) {
+        wanted += (wanted.empty() ? "" : ".") + std::to_string(part);
+    }
+    return make_error(ErrorCode::config,
+                      database + ": the server is " + std::string{oldest.product} + " " +
+                          printable(version) + "; hotcount needs " + wanted + " or later");
+}
 
 std::string_view to_string(Dialect dialect) { return dialect.grammar().name(); }
 

@@ -8,6 +8,7 @@
 // drivers() is declared here and defined above, in dialects/registry.cpp, which lists the dialects.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <hotcount/detail/sql/dialect.hpp>
@@ -175,5 +176,16 @@ bool is_off(std::string_view setting);
 /// The costs, each on its own.
 inline constexpr std::string_view kLosesCommits = "the last commits may be lost in a crash";
 inline constexpr std::string_view kCorrupts = "a crash of the machine may corrupt the database";
+
+/// The oldest server of a product that has all that our statements say.
+struct OldestServer {
+    std::string_view product;
+    std::array<int, 3> version;
+};
+
+/// A config error that names both versions if the server is older. `version`: as the server says it,
+/// "10.11.19-MariaDB-log". One that is no number passes: some proxies have versions of their own.
+Result<void> check_version(const std::string& database, std::string_view version,
+                           const OldestServer& oldest);
 
 }  // namespace hotcount::sql

@@ -85,6 +85,22 @@ TEST(DialectOf, EveryDialectIsFoundByItsNameAndAnUnknownOneIsRefused) {
             "oracle is not a dialect that hotcount knows: sqlite, postgresql, mysql, mariadb"));
 }
 
+TEST(CheckVersion, AnOlderServerIsRefusedWithBothVersions) {
+    constexpr OldestServer kMySql{"MySQL", {8, 0, 20}};
+    for (const std::string_view version :
+         {"8.0.20", "8.0.31-log", "8.4.0", "9.7.4-2", "10.0", "8.1", "unknown", ""}) {
+        EXPECT_TRUE(check_version("db", version, kMySql)) << version;
+    }
+    for (const std::string_view version : {"8.0.19", "8.0", "8", "5.7.44-48-log", "5.7.44-TiDB"}) {
+        const auto refused = check_version("mysql h/db", version, kMySql);
+        ASSERT_FALSE(refused) << version;
+        EXPECT_EQ(refused.error().code, ErrorCode::config);
+        EXPECT_EQ(refused.error().message, "mysql h/db: the server is MySQL " +
+                                               std::string{version} +
+                                               "; hotcount needs 8.0.20 or later");
+    }
+}
+
 TEST(SessionStatement, ParametersGetNamesAndColonsOfNamesAreEscaped) {
     EXPECT_EQ(session_statement(postgres(), R"(SELECT "a:b""c", ?2, ?1 WHERE x = 'it''s ?1')",
                                 {"key", "n"}),

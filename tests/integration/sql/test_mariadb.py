@@ -20,7 +20,7 @@ import pytest
 from tests.support.eventually import BUSY, eventually
 from tests.support.listener import Proxy
 from tests.support.mariadb_server import MariaDbServer
-from tests.support.mysql_server import new_server
+from tests.support.mysql_server import is_mysql, new_server
 from tests.support.servers import free_port
 from tests.support.together import in_child, together
 
@@ -62,6 +62,15 @@ def own_mariadb() -> Iterator[MariaDbServer]:
         ("mariadb://root@127.0.0.1/db?ssl=maybe", "option ssl is neither"),
         ("mariadb://root@127.0.0.1/db?ssl=false&ssl_ca=/ca.crt", "ssl=false"),
         ("mariadb://root@db.example/db?unix_socket=/s", "db.example"),
+        ("mariadb://root@127.0.0.1;tls-verify-peer=0/db", "semicolon"),
+        (
+            "mysql://root@127.0.0.1/db?server_public_key=/k.pem",
+            "server_public_key.*ssl_fingerprint",
+        ),
+        (f"mysql://root@127.0.0.1/db?ssl_fingerprint={'0' * 39}", "option ssl_fingerprint"),
+        (f"mysql://root@127.0.0.1/db?ssl_fingerprint={'g' * 40}", "option ssl_fingerprint"),
+        (f"mysql://root@127.0.0.1/db?ssl_fingerprint={'0' * 40}&ssl_ca=/c", "together with ssl_ca"),
+        (f"mysql://root@127.0.0.1/db?ssl_fingerprint={'0' * 40}&ssl=false", "ssl=false"),
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused_by_name(url: str, named: str) -> None:
@@ -136,6 +145,46 @@ def test_a_user_with_read_rights_only_counts_and_is_refused_votes(
     with pytest.raises(hotcount.PermissionDeniedError, match="denied") as caught:
         readers.cast(1, 8)
     assert caught.value.code == "1142"
+
+
+@pytest.mark.parametrize("right", ["CREATE", "CREATE VIEW", "DROP"])
+def test_a_user_who_lacks_a_right_is_told_which_and_casts_no_vote(
+    mariadb_server: MariaDbServer, mariadb_database: str, right: str
+) -> None:
+    user = f"w_{mariadb_database}"
+    needed = ["CREATE", "CREATE VIEW", "DROP", "REFERENCES", "SELECT", "INSERT", "UPDATE", "DELETE"]
+    mariadb_server.execute(f"CREATE USER {user}@localhost")
+
+    def votes(timeout: float, *rights: str) -> hotcount.Votes:
+        granted = ", ".join(rights)
+        mariadb_server.execute(f"GRANT {granted} ON {mariadb_database}.* TO {user}@localhost")
+        # Sessions keep the rights that they have begun with.
+        url = mariadb_server.url(mariadb_database, user=user)
+        return hotcount.Votes(hotcount.Database(url, timeout=timeout))
+
+    lacking = votes(9, *(each for each in needed if each != right))
+    with pytest.raises(hotcount.PermissionDeniedError, match=rf": {right} command denied to user"):
+        lacking.create_tables()
+    with pytest.raises(hotcount.HotcountError):
+        lacking.cast(1, 7)
+    allowed = votes(10, *needed)
+    allowed.create_tables()
+    allowed.add_items([1])
+    assert allowed.cast(1, 7).changed
+    assert allowed.flush().pending == 0
+
+
+@pytest.mark.mariadb_only("MySQL's version cannot be set")
+@pytest.mark.parametrize("version", ["10.6.2", "10.5.29", "5.5.68"])
+def test_a_server_that_is_too_old_is_refused_by_name(version: str) -> None:
+    server = new_server(config=(f"--version={version}-MariaDB-log",))
+    try:
+        url = server.start().url(server.create_database())
+        refused = rf"the server is MariaDB {version}-MariaDB-log; hotcount needs 10\.6\.3 or later"
+        with pytest.raises(hotcount.ConfigError, match=refused):
+            hotcount.Database(url)
+    finally:
+        server.remove()
 
 
 # -- deadlines --------------------------------------------------------------
@@ -300,7 +349,7 @@ def test_a_commit_without_an_answer_is_unknown_and_its_retry_settles_it(
     user = 7_000_000_000_007
     votes.cast(1, 6)
     votes.flush()  # No fold from now on: it would have the item for a moment.
-    if strategy != "naive":
+    if strategy != "naive" and not is_mysql():
         cutter.word = user.to_bytes(8, "little")
     cutter.at_commit = cut
     with pytest.raises(hotcount.OutcomeUnknownError, match="may or may not be applied"):

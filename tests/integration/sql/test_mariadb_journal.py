@@ -21,8 +21,9 @@ pytestmark = pytest.mark.server
 DIALECTS_OF_SQL = [
     "--transaction-isolation=SERIALIZABLE",
     "--transaction-isolation=REPEATABLE-READ",
-    "--sql-mode=ORACLE",
+    pytest.param("--sql-mode=ORACLE", marks=pytest.mark.mariadb_only("MySQL has no such mode")),
     "--sql-mode=ANSI,PIPES_AS_CONCAT,NO_ZERO_DATE,PAD_CHAR_TO_FULL_LENGTH",
+    "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES",
     "--sql-mode=",
     "--innodb-autoinc-lock-mode=0",
 ]
@@ -218,6 +219,7 @@ def test_votes_wait_for_who_moves_the_counts_and_are_refused_then(
     assert tables.rows("SELECT COUNT(*) FROM vote_journal") == [(0,)]
 
 
+@pytest.mark.mariadb_only("about a compound statement")
 def test_a_vote_that_outlives_its_leader_s_deadline_is_not_lost_where_the_counts_were_moved() -> (
     None
 ):

@@ -102,6 +102,7 @@ def test_our_own_deadline_blames_no_setting(
         assert "statement_timeout" not in str(caught.value)
 
 
+@pytest.mark.mariadb_only("MySQL limits the time of a SELECT alone")
 @pytest.mark.parametrize("strategy", [each for each in STRATEGIES if each != "batched"])
 def test_max_statement_time_is_named_and_applied_nothing(
     mariadb_server: MariaDbServer, mariadb_database: str, strategy: str
@@ -126,6 +127,7 @@ def test_max_statement_time_is_named_and_applied_nothing(
         assert votes.reconcile(dry_run=True) == []
 
 
+@pytest.mark.mariadb_only("MySQL limits the time of a SELECT alone")
 def test_a_roles_max_statement_time_ends_no_batched_vote_that_waits_for_a_row(
     mariadb_server: MariaDbServer, mariadb_database: str
 ) -> None:

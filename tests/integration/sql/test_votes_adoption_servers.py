@@ -151,11 +151,12 @@ def test_what_a_partitioned_table_cannot_get_beside_voters_is_named(
             r"table blog_post is of the engine MyISAM",
             False,
         ),
-        (
+        pytest.param(
             "id BIGINT PRIMARY KEY)",
             "post_id BIGINT NOT NULL{}) ENGINE=Aria",
             r"table blog_like is of the engine Aria",
             False,
+            marks=pytest.mark.mariadb_only("its own engine"),
         ),
         (
             "id BIGINT PRIMARY KEY)",

@@ -2,6 +2,7 @@
 #include "votes/tables/sync_pages.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <map>
 
@@ -17,6 +18,7 @@ class MysqlSyncPages final : public SyncPages {
   public:
     MysqlSyncPages(const VoteNames& n, const VotesOptions& options)
         : keys_(options),
+          is_ours_(ours_text(n)),
           read_("SELECT " + sync_columns(n) + " FROM " + sync_tables(n) + " WHERE hc_i." + n.id +
                     " IN (",
                 parameter, 1, ", ", ")"),
@@ -37,7 +39,13 @@ class MysqlSyncPages final : public SyncPages {
                    " AS hc_i WHERE hc_i." + n.id + " IN (",
                parameter, 1, ", ", ")") {
         for (std::size_t items = 1; items <= kMost; items *= 2) {
-            fence_.emplace_back(fence_text(n, items));
+            const FenceSteps steps = fence_steps(n, items);
+            fence_.emplace_back("BEGIN NOT ATOMIC IF EXISTS (" + ours_text(n) + ") THEN " +
+                                steps[0] + "; " + steps[1] + "; " + steps[2] + "; " + steps[3] +
+                                "; COMMIT; ELSE ROLLBACK; END IF; END");
+            for (std::size_t i = 0; i < steps.size(); ++i) {
+                fence_steps_[i].emplace_back(steps[i]);
+            }
             count_.emplace_back(mysql_set_counts(n, items));
         }
     }
@@ -62,8 +70,6 @@ class MysqlSyncPages final : public SyncPages {
     }
 
     Result<bool> fences_at_once(sql::Connection& connection) override {
-        HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
-        if (!compound) return false;
         return keys_.are_bytes(connection);
     }
 
@@ -84,7 +90,22 @@ class MysqlSyncPages final : public SyncPages {
             values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
         }
         const auto size = static_cast<std::size_t>(std::bit_width(items.size() - 1));
-        HOTCOUNT_TRY(connection.run_alone(fence_[size], values, &visit, sql::Alone{deadline}));
+        HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
+        if (compound) {
+            HOTCOUNT_TRY(connection.run_alone(fence_[size], values, &visit, sql::Alone{deadline}));
+            return fenced;
+        }
+        HOTCOUNT_TRY(connection.begin(deadline));
+        bool ours = false;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            ours = true;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.run(is_ours_, values, &see));
+        for (const auto& steps : fence_steps_) {
+            if (ours) HOTCOUNT_TRY(connection.run(steps[size], values, &visit));
+        }
+        HOTCOUNT_TRY(connection.commit());
         return fenced;
     }
 
@@ -124,26 +145,32 @@ class MysqlSyncPages final : public SyncPages {
     }
 
   private:
+    using FenceSteps = std::array<std::string, 4>;
+
+    static std::string ours_text(const VoteNames& n) {
+        return "SELECT 1 FROM " + n.meta + " WHERE name = 'cache_id' AND value = ?2";
+    }
+
     // ?1 holder, ?2 space, ?3 and on the items. The first statement locks the rows of vote_sync;
     // whoever writes a count has them alone, so what the last one reads holds until the COMMIT.
-    static std::string fence_text(const VoteNames& n, std::size_t items) {
+    static FenceSteps fence_steps(const VoteNames& n, std::size_t items) {
         std::string ids;
         for (std::size_t i = 0; i < items; ++i) ids += (i > 0 ? ", " : "") + parameter(3 + i);
-        return "BEGIN NOT ATOMIC IF EXISTS (SELECT 1 FROM " + n.meta +
-               " WHERE name = 'cache_id' AND value = ?2) THEN INSERT INTO " + n.sync +
-               " (item, gen, holder) SELECT hc_i." + n.id + ", 1, ?1 FROM " + n.item +
-               " AS hc_i WHERE hc_i." + n.id + " IN (" + ids + ") ORDER BY hc_i." + n.id +
-               " ON DUPLICATE KEY UPDATE " + n.sync + ".gen = " + n.sync +
-               ".gen + 1; INSERT INTO " + n.recount + " (item, asked) SELECT hc_s.item, 1 FROM " +
-               n.sync + " AS hc_s WHERE hc_s.item IN (" + ids +
-               ") AND hc_s.holder <> '' AND hc_s.holder <> ?1 ORDER BY hc_s.item ON DUPLICATE "
-               "KEY UPDATE " +
-               n.recount + ".asked = " + n.recount + ".asked + 1; UPDATE " + n.sync +
-               " SET holder = ?1 WHERE item IN (" + ids +
-               ") AND (holder IS NULL OR holder <> ?1); SELECT hc_i." + n.id +
-               ", hc_s.gen, hc_s.epoch, COALESCE(hc_i." + n.count + ", 0) FROM " + n.item +
-               " AS hc_i JOIN " + n.sync + " AS hc_s ON hc_s.item = hc_i." + n.id + " WHERE hc_i." +
-               n.id + " IN (" + ids + "); COMMIT; ELSE ROLLBACK; END IF; END";
+        return {"INSERT INTO " + n.sync + " (item, gen, holder) SELECT hc_i." + n.id +
+                    ", 1, ?1 FROM " + n.item + " AS hc_i WHERE hc_i." + n.id + " IN (" + ids +
+                    ") ORDER BY hc_i." + n.id + " ON DUPLICATE KEY UPDATE " + n.sync +
+                    ".gen = " + n.sync + ".gen + 1",
+                "INSERT INTO " + n.recount + " (item, asked) SELECT hc_s.item, 1 FROM " + n.sync +
+                    " AS hc_s WHERE hc_s.item IN (" + ids +
+                    ") AND hc_s.holder <> '' AND hc_s.holder <> ?1 ORDER BY hc_s.item ON "
+                    "DUPLICATE KEY UPDATE " +
+                    n.recount + ".asked = " + n.recount + ".asked + 1",
+                "UPDATE " + n.sync + " SET holder = ?1 WHERE item IN (" + ids +
+                    ") AND (holder IS NULL OR holder <> ?1)",
+                "SELECT hc_i." + n.id + ", hc_s.gen, hc_s.epoch, COALESCE(hc_i." + n.count +
+                    ", 0) FROM " + n.item + " AS hc_i JOIN " + n.sync +
+                    " AS hc_s ON hc_s.item = hc_i." + n.id + " WHERE hc_i." + n.id + " IN (" + ids +
+                    ")"};
     }
 
     static std::map<sql::Id, std::size_t> by_id(std::span<const sql::Id> items) {
@@ -164,7 +191,10 @@ class MysqlSyncPages final : public SyncPages {
 
     KeyColumns keys_;
     CompoundStatements compound_;
-    std::vector<sql::Statement> fence_{};  // Of 1, 2, 4 ... items.
+    const sql::Statement is_ours_;
+    // Of 1, 2, 4 ... items: one compound statement, or one after the other.
+    std::vector<sql::Statement> fence_{};
+    std::array<std::vector<sql::Statement>, 4> fence_steps_{};
     BulkStatement read_;
     BulkStatement read_alone_;
     BulkStatement mark_;

@@ -181,7 +181,9 @@ class MysqlVoteRows final : public VoteRows {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
         if (!compound && options_.strategy == VoteStrategy::batched) {
-            HOTCOUNT_TRY(held_.lock(connection, votes));
+            if (auto locked = held_.lock(connection, votes); !locked) {
+                return explain_missing_table(std::move(locked).error());
+            }
         }
         if (!at_once || votes.size() == 1) {
             // In the order in which they came: two spellings may be one user's, for one item.

@@ -12,12 +12,16 @@
 #include "connection.hpp"
 #include "error.hpp"
 #include "sql/backoff.hpp"
+#include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 
 namespace hotcount::sql {
 namespace {
 
 using Reader = AuthenticationReader;
+
+// WITH ... AS MATERIALIZED.
+constexpr OldestServer kOldest{"PostgreSQL", {12, 0, 0}};
 
 bool is_unix_socket(int descriptor) {
     sockaddr_storage address{};
@@ -72,6 +76,9 @@ Result<void> PostgresConnection::dial(Deadline deadline) {
     pq_.PQsetnonblocking(handle_, 1);
     pq_.PQenterPipelineMode(handle_);
     connected_ = std::chrono::steady_clock::now();
+    if (const char* const version = pq_.PQparameterStatus(handle_, "server_version")) {
+        HOTCOUNT_TRY(check_version(options_.name, version, kOldest));
+    }
     began_read_only_ = says_reads_only();
     HOTCOUNT_TRY(look_for_pooler(deadline));
     // What a pooler says is what a server said once.
