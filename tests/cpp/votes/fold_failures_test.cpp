@@ -7,8 +7,9 @@
 namespace hotcount {
 namespace {
 
-// What becomes of folds, and when somebody takes an event: "x" one fails, "." one ends well, "?" an
-// event is taken. `told` is what was taken: "!" folds fail, "=" they work again, "-" nothing is new.
+// What becomes of folds, and when somebody takes an event: "x" the database refuses one, "u" it does
+// not answer, "." one ends well, "?" an event is taken. `told` is what was taken: "!" folds fail, "="
+// they work again, "-" nothing is new.
 struct Story {
     const char* folds;
     const char* told;
@@ -25,11 +26,14 @@ TEST(FoldFailuresTest, AFailureIsToldOnceAndItsEndOnce) {
              Story{"x.?", "-", 1, 0},        // Over before anybody asked.
              Story{"x?.x?.?", "!-=", 2, 0},  // It failed again before anybody asked.
              Story{"x?.x.x?", "!-", 3, 1},
+             Story{"u?uu?.?", "---", 3, 0},
+             Story{"u?x?u?.u?.?", "-!--=", 4, 0},
          }) {
         FoldFailures failures{"app.vote"};
         std::string told;
         for (const char* step = story.folds; *step != '\0'; ++step) {
             if (*step == 'x') failures.add(make_error(ErrorCode::database, "no such column"));
+            if (*step == 'u') failures.add(make_error(ErrorCode::unavailable, "no such column"));
             if (*step == '.') failures.end();
             if (*step != '?') continue;
             const auto event = failures.take_event();
@@ -49,6 +53,14 @@ TEST(FoldFailuresTest, AFailureIsToldOnceAndItsEndOnce) {
         EXPECT_EQ(stats.last_error.empty(), story.failing == 0) << story.folds;
         EXPECT_EQ(stats.failing_for > Duration{0}, story.failing > 0) << story.folds;
     }
+}
+
+TEST(FoldFailuresTest, AServerThatDoesNotAnswerForLongIsTold) {
+    FoldFailures failures{"vote", Duration{0}};
+    failures.add(make_error(ErrorCode::unavailable, "it is away"));
+    EXPECT_TRUE(failures.take_event()->is_trouble);
+    failures.end();
+    EXPECT_FALSE(failures.take_event()->is_trouble);
 }
 
 }  // namespace

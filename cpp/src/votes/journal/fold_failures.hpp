@@ -1,4 +1,6 @@
 // The folds of a process that failed, counted, and told once when they begin and once when they end.
+// A server that is away or late is told of after `patience`: the callers' own votes fail too, and most
+// such times are short.
 //
 // Thread-safe.
 #pragma once
@@ -19,15 +21,23 @@ namespace hotcount {
 
 class FoldFailures {
   public:
-    explicit FoldFailures(const std::string& vote_table)
-        : journal_(sql::TableName::of(vote_table).beside("_journal").text()) {}
+    explicit FoldFailures(const std::string& vote_table,
+                          Duration patience = std::chrono::seconds{10})
+        : journal_(sql::TableName::of(vote_table).beside("_journal").text()), patience_(patience) {}
 
     void add(const Error& error) {
         const std::lock_guard lock(mutex_);
+        const SteadyTime now = Clock::now();
         ++failed_;
-        if (in_row_++ == 0) since_ = Clock::now();
+        if (in_row_++ == 0) since_ = now;
         error_ = error.message;
-        has_event_ = !told_;
+        const bool passes =
+            error.code == ErrorCode::unavailable || error.code == ErrorCode::deadline;
+        if (told_) {
+            has_event_ = false;  // That they worked for a moment.
+        } else if (!passes || now - since_ >= patience_) {
+            has_event_ = true;
+        }
     }
 
     /// A fold ended well, and left no item out.
@@ -66,6 +76,7 @@ class FoldFailures {
     using Clock = std::chrono::steady_clock;
 
     const std::string journal_;
+    const Duration patience_;
     mutable std::mutex mutex_{};
     std::uint64_t failed_{0};
     std::uint64_t in_row_{0};  // Since the last end().
