@@ -273,9 +273,9 @@ class Database(Lifetime, DatabaseBase):
 
     TLS is as each driver has it, and weak by default: postgresql:// encrypts where the server
     offers it and verifies nothing (sslmode=prefer); mariadb:// and mysql:// do not encrypt. Over a
-    network: ?sslmode=verify-full&sslrootcert=FILE, or ?ssl_ca=FILE. A server that asks for the
-    password in clear text gets it over verified TLS or a Unix socket only; elsewhere that is an
-    AuthError.
+    network: ?sslmode=verify-full&sslrootcert=FILE, or ?ssl_ca=FILE or ?ssl_fingerprint=HEX. A
+    server that asks for the password in clear text gets it over verified TLS or a Unix socket
+    only; elsewhere that is an AuthError, as MySQL's first login is (docs/sql-dialects.md).
 
     >>> import hotcount
     >>> hotcount.Database("sqlite:///:memory:")

@@ -52,6 +52,10 @@ class Peer:
         for index in range(len(data)):
             self.socket.sendall(data[index : index + 1])
 
+    def note(self, data: bytes) -> None:
+        """What it has found out besides what it has read."""
+        self._server.received += data
+
     def start_tls(self, context: ssl.SSLContext) -> None:
         self.socket = context.wrap_socket(self.socket, server_side=True)
         self._server.opened(self.socket)
@@ -138,20 +142,23 @@ def postgres(answer: Callable[[Peer], None], *, tls: ssl.SSLContext | None = Non
 # -- MariaDB ------------------------------------------------------------------
 
 _CAPABILITIES = 0x1 | 0x8 | 0x80 | 0x200 | 0x2000 | 0x8000 | 0x80000
+_TLS = 0x800
+_SALT = b"saltsaltsaltsaltsalt"
 
 
 def packet(number: int, payload: bytes) -> bytes:
     return struct.pack("<I", len(payload))[:3] + bytes([number]) + payload
 
 
-def greeting(method: str = "mysql_native_password") -> bytes:
+def greeting(method: str = "mysql_native_password", *, tls: bool = False) -> bytes:
+    capabilities = _CAPABILITIES | (_TLS if tls else 0)
     return packet(
         0,
         b"\x0a"
         + b"5.5.5-10.11.0-MariaDB\0"
         + struct.pack("<I", 1)
         + b"saltsalt\0"
-        + struct.pack("<HBHHB", _CAPABILITIES & 0xFFFF, 45, 2, _CAPABILITIES >> 16, 21)
+        + struct.pack("<HBHHB", capabilities & 0xFFFF, 45, 2, capabilities >> 16, 21)
         + bytes(10)
         + b"saltsaltsalt\0"
         + method.encode()
@@ -172,16 +179,62 @@ def read_packet(peer: Peer) -> tuple[int, bytes]:
     return header[3], peer.read(int.from_bytes(header[:3], "little"))
 
 
-def switches_to(method: str) -> Talk:
-    """Asks for another method than it greeted with, and reads what comes."""
+def switch_to(method: str) -> bytes:
+    return b"\xfe" + method.encode() + b"\0" + _SALT + b"\0"
+
+
+class RsaKey:
+    """A key for which a client of a sha2 method may encrypt its password."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "rsa.pem"
+        self._openssl("genpkey", "-algorithm", "RSA", "-out", str(self._file))
+        self.public = self._openssl("pkey", "-in", str(self._file), "-pubout")
+
+    def read(self, encrypted: bytes) -> bytes:
+        """What a client has encrypted; nothing if it has not."""
+        padding = ("-pkeyopt", "rsa_padding_mode:oaep")
+        try:
+            text = self._openssl(
+                "pkeyutl", "-decrypt", "-inkey", str(self._file), *padding, data=encrypted
+            )
+        except subprocess.CalledProcessError:
+            return b""
+        return bytes(byte ^ _SALT[index % len(_SALT)] for index, byte in enumerate(text))
+
+    @staticmethod
+    def _openssl(*arguments: str, data: bytes = b"") -> bytes:
+        command = ["openssl", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, input=data).stdout
+
+
+# caching_sha2_password: "I do not know you; send the whole of it".
+FULL_AUTHENTICATION = b"\x01\x04"
+
+
+def asks_for_all(
+    *packets: bytes, greets: str, key: RsaKey, delivery: str, tls: ssl.SSLContext | None = None
+) -> Talk:
+    """Sends the packets in turn with the client, then its key; decrypts whatever comes."""
 
     def talk(peer: Peer) -> None:
-        peer.send(greeting())
-        number, _ = read_packet(peer)
-        peer.send(packet(number + 1, b"\xfe" + method.encode() + b"\0" + b"salt" * 5 + b"\0"))
-        number, _ = read_packet(peer)
-        # The second half of caching_sha2_password: "send the whole of it".
-        peer.send(packet(number + 1, b"\x01\x04"))
-        peer.read_on()
+        send = peer.send_bytewise if delivery == "bytewise" else peer.send
+        number = 2 if tls is None else 3
+        left = [
+            packet(number + 2 * index, payload)
+            for index, payload in enumerate([*packets, b"\x01" + key.public])
+        ]
+        begin = greeting(greets, tls=tls is not None)
+        if delivery == "at once" and tls is None:
+            begin, left = begin + b"".join(left), []
+        send(begin)
+        if tls is not None:
+            read_packet(peer)
+            peer.start_tls(tls)
+        while True:
+            _, answer = read_packet(peer)
+            peer.note(key.read(answer))
+            if left:
+                send(left.pop(0))
 
     return talk

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +20,14 @@ from tests.hostile.fake_sql_servers import (
     ASKS_FOR_MD5,
     ASKS_FOR_SCRAM,
     CANARY,
+    FULL_AUTHENTICATION,
     OK,
     FakeServer,
     Peer,
+    RsaKey,
     Talk,
+    asks_for,
+    asks_for_all,
     error,
     greeting,
     message,
@@ -27,11 +36,16 @@ from tests.hostile.fake_sql_servers import (
     read_packet,
     refuses,
     self_signed,
-    switches_to,
+    switch_to,
 )
 
 TYPED = (hotcount.UnavailableError, hotcount.AuthError, hotcount.DeadlineError)
-TYPED_ALL = (*TYPED, hotcount.DatabaseError, hotcount.PermissionDeniedError)
+TYPED_ALL = (
+    *TYPED,
+    hotcount.ConfigError,
+    hotcount.DatabaseError,
+    hotcount.PermissionDeniedError,
+)
 
 
 def postgres_url(server: FakeServer, options: str = "") -> str:
@@ -128,36 +142,196 @@ def test_postgres_gets_a_clear_text_password_over_a_unix_socket(tmp_path: Path) 
         assert server.got_the_password()
 
 
+def test_a_postgres_that_is_too_old_is_refused_by_name() -> None:
+    says_its_version = message(b"S", b"server_version\0" + b"11.22\0")
+    ready = message(b"Z", b"I")
+    with FakeServer(postgres(says(asks_for(0) + says_its_version + ready))) as server:
+        refusal = cannot_open(postgres_url(server))
+    assert isinstance(refusal, hotcount.ConfigError)
+    assert "the server is PostgreSQL 11.22; hotcount needs 12.0.0 or later" in str(refusal)
+
+
 # -- MariaDB and MySQL ask for it ---------------------------------------------
 
-CLEAR_METHODS = ["mysql_clear_password", "dialog", "caching_sha2_password", "sha256_password"]
+NATIVE, CACHING = "mysql_native_password", "caching_sha2_password"
 
 
-@pytest.mark.parametrize("method", CLEAR_METHODS)
-def test_mariadb_gets_no_readable_password_by_a_switch_of_method(method: str) -> None:
-    with FakeServer(switches_to(method)) as server:
-        refusal = cannot_open(maria_url(server))
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> RsaKey:
+    return RsaKey(tmp_path_factory.mktemp("key"))
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]:
+    return self_signed(tmp_path_factory.mktemp("tls"))
+
+
+# The method that it greets with, and what it sends then.
+WAYS_TO_ASK_FOR_ALL: dict[str, tuple[str, list[bytes]]] = {
+    "full authentication": (CACHING, [FULL_AUTHENTICATION]),
+    "full authentication after a switch": (NATIVE, [switch_to(CACHING), FULL_AUTHENTICATION]),
+    "full authentication, switched to once more": (
+        *(CACHING, [switch_to(CACHING), FULL_AUTHENTICATION]),
+    ),
+    "an answer of two bytes": (CACHING, [FULL_AUTHENTICATION + b"\x04"]),
+    "an OK in place of an answer": (CACHING, [OK]),
+    "a key that nobody asked for": (CACHING, []),
+}
+for method in ("mysql_clear_password", "dialog", "sha256_password", CACHING):
+    WAYS_TO_ASK_FOR_ALL[f"{method} by its greeting"] = (method, [])
+    WAYS_TO_ASK_FOR_ALL[f"{method} by a switch"] = (NATIVE, [switch_to(method)])
+
+
+@pytest.mark.parametrize("delivery", ["in turn", "at once", "bytewise"])
+@pytest.mark.parametrize("options", ["", "?ssl_verify=false"])
+@pytest.mark.parametrize("way", WAYS_TO_ASK_FOR_ALL.values(), ids=WAYS_TO_ASK_FOR_ALL.keys())
+def test_mysql_gets_no_readable_password_where_it_has_not_shown_who_it_is(
+    key: RsaKey,
+    tls: tuple[ssl.SSLContext, Path],
+    way: tuple[str, list[bytes]],
+    options: str,
+    delivery: str,
+) -> None:
+    greets, packets = way
+    context = tls[0] if options else None
+    talk = asks_for_all(*packets, greets=greets, key=key, delivery=delivery, tls=context)
+    with FakeServer(talk) as server:
+        refusal = cannot_open(maria_url(server, options))
         assert not server.got_the_password()
     assert isinstance(refusal, hotcount.AuthError)
-    # The method is named where the library has not yet read its packet when we look.
-    assert "the password was not sent" in str(refusal)
-    assert "verified TLS" in str(refusal)
+    for words in ("was not sent", "?ssl_ca=FILE", "?ssl_fingerprint=HEX", "Unix socket"):
+        assert words in str(refusal)
 
 
-@pytest.mark.parametrize("method", CLEAR_METHODS)
-def test_mariadb_gets_no_readable_password_by_its_greeting(method: str) -> None:
-    def talk(peer: Peer) -> None:
-        peer.send(greeting(method))
-        peer.read_on()
-
+def test_the_same_server_reads_the_password_of_a_client_that_does_not_mind(key: RsaKey) -> None:
+    library = ctypes.CDLL("libmariadb.so.3")
+    library.mysql_init.restype = ctypes.c_void_p
+    library.mysql_error.restype = ctypes.c_char_p
+    session = ctypes.c_void_p(library.mysql_init(None))
+    connect_timeout, verify = 0, 21
+    library.mysql_options(session, connect_timeout, ctypes.byref(ctypes.c_uint(1)))
+    library.mysql_options(session, verify, ctypes.byref(ctypes.c_char(0)))
+    talk = asks_for_all(FULL_AUTHENTICATION, greets=CACHING, key=key, delivery="in turn")
     with FakeServer(talk) as server:
-        cannot_open(maria_url(server), timeout=1)
+        where = (b"127.0.0.1", b"me", CANARY.encode(), None, server.port, None)
+        library.mysql_real_connect(session, *where, ctypes.c_ulong(0))
+        said = library.mysql_error(session)
+        library.mysql_close(session)
+        # A library that was built with GnuTLS cannot encrypt the password.
+        assert server.got_the_password() or b"GnuTLS" in said
+
+
+def test_a_refused_login_leaves_no_error_of_openssl_for_the_threads_next_user(key: RsaKey) -> None:
+    talk = asks_for_all(FULL_AUTHENTICATION, greets=CACHING, key=key, delivery="in turn")
+    with FakeServer(talk) as server:
+        cannot_open(maria_url(server))
+    assert ctypes.CDLL("libcrypto.so.3").ERR_peek_error() == 0
+
+
+LOGIN_WITHOUT_FILES = """
+import resource, sys, hotcount
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+try:
+    hotcount.Database(sys.argv[1])
+except hotcount.AuthError as refused:
+    print(refused)
+"""
+
+
+def test_mysql_gets_no_password_where_the_system_has_no_room_for_a_file_of_one_byte(
+    key: RsaKey,
+) -> None:
+    talk = asks_for_all(FULL_AUTHENTICATION, greets=CACHING, key=key, delivery="in turn")
+    with FakeServer(talk) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", LOGIN_WITHOUT_FILES, maria_url(server)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert not server.got_the_password()
+    # The method itself is refused, before the server can ask for more.
+    assert "was not sent" in done.stdout
+    assert "first login" not in done.stdout
+
+
+def fingerprint_of(certificate: Path) -> str:
+    return hashlib.sha1(ssl.PEM_cert_to_DER_cert(certificate.read_text())).hexdigest()
+
+
+def with_another_digit(fingerprint: str, at: int) -> str:
+    other = "1" if fingerprint[at] == "0" else "0"
+    return fingerprint[:at] + other + fingerprint[at + 1 :]
+
+
+@pytest.mark.parametrize("at", [0, 1, 20, 38, 39])
+def test_mysql_learns_nothing_behind_a_certificate_of_another_fingerprint(
+    key: RsaKey, tls: tuple[ssl.SSLContext, Path], at: int
+) -> None:
+    context, certificate = tls
+    talk = asks_for_all(greets="mysql_clear_password", key=key, delivery="in turn", tls=context)
+    with FakeServer(talk) as server:
+        pin = with_another_digit(fingerprint_of(certificate), at)
+        refusal = cannot_open(maria_url(server, f"?ssl_fingerprint={pin}"))
+        assert not server.got_the_password()
+        assert b"me\0" not in server.received
+    assert isinstance(refusal, hotcount.UnavailableError)
+
+
+def test_mysql_learns_nothing_without_tls_where_the_url_has_a_fingerprint(key: RsaKey) -> None:
+    talk = asks_for_all(greets="mysql_clear_password", key=key, delivery="in turn")
+    with FakeServer(talk) as server:
+        refusal = cannot_open(maria_url(server, f"?ssl_fingerprint={'0' * 40}"))
+        assert server.received == b""
+    assert isinstance(refusal, hotcount.UnavailableError)
+
+
+@pytest.mark.parametrize("separator", ["", ":"])
+@pytest.mark.parametrize("method", [CACHING, "mysql_clear_password"])
+def test_mysql_gets_the_password_behind_the_certificate_of_the_urls_fingerprint(
+    key: RsaKey, tls: tuple[ssl.SSLContext, Path], method: str, separator: str
+) -> None:
+    context, certificate = tls
+    pin = fingerprint_of(certificate).upper()
+    pin = separator.join(pin[at : at + 2] for at in range(0, 40, 2))
+    packets = [FULL_AUTHENTICATION] if method == CACHING else []
+    talk = asks_for_all(*packets, greets=method, key=key, delivery="in turn", tls=context)
+    with FakeServer(talk) as server:
+        with pytest.raises(hotcount.HotcountError):
+            hotcount.Database(maria_url(server, f"?ssl_fingerprint={pin}"), timeout=1)
+        assert server.got_the_password()
+
+
+def test_a_sha_2_fingerprint_is_held_to_or_refused_by_name(
+    key: RsaKey, tls: tuple[ssl.SSLContext, Path]
+) -> None:
+    context, certificate = tls
+    pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.read_text())).hexdigest()
+    talk = asks_for_all(greets="mysql_clear_password", key=key, delivery="in turn", tls=context)
+    for given, right in ((with_another_digit(pin, 63), False), (pin, True)):
+        with FakeServer(talk) as server:
+            with pytest.raises(hotcount.HotcountError) as caught:
+                hotcount.Database(maria_url(server, f"?ssl_fingerprint={given}"), timeout=1)
+            unknown = isinstance(caught.value, hotcount.ConfigError)
+            assert not unknown or "libmariadb 3.3" in str(caught.value)
+            assert server.got_the_password() == (right and not unknown)
+
+
+def test_mysql_on_a_loopback_address_has_to_show_who_it_is_too(
+    key: RsaKey, tls: tuple[ssl.SSLContext, Path]
+) -> None:
+    talk = asks_for_all(greets="mysql_clear_password", key=key, delivery="in turn", tls=tls[0])
+    with FakeServer(talk) as server:
+        cannot_open(maria_url(server, "?ssl=true"))
         assert not server.got_the_password()
 
 
-def test_mariadb_gets_a_clear_text_password_over_a_unix_socket(tmp_path: Path) -> None:
+def test_mariadb_gets_a_clear_text_password_over_a_unix_socket(tmp_path: Path, key: RsaKey) -> None:
     path = tmp_path / "fake.sock"
-    with FakeServer(switches_to("mysql_clear_password"), unix=path) as server:
+    talk = asks_for_all(
+        switch_to("mysql_clear_password"), greets=NATIVE, key=key, delivery="in turn"
+    )
+    with FakeServer(talk, unix=path) as server:
         with pytest.raises(hotcount.HotcountError):
             hotcount.Database(f"mariadb://me:{CANARY}@/app?unix_socket={path}", timeout=1)
         assert server.got_the_password()

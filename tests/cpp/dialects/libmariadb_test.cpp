@@ -60,6 +60,7 @@ static_assert(same(lib::kTlsKey, MYSQL_OPT_SSL_KEY));
 static_assert(same(lib::kTlsCert, MYSQL_OPT_SSL_CERT));
 static_assert(same(lib::kTlsCa, MYSQL_OPT_SSL_CA));
 static_assert(same(lib::kTlsEnforce, MYSQL_OPT_SSL_ENFORCE));
+static_assert(same(lib::kTlsFingerprint, MARIADB_OPT_TLS_PEER_FP));
 static_assert(same(lib::kServerPublicKey, MYSQL_SERVER_PUBLIC_KEY));
 static_assert(same(lib::kRestrictedAuth, MARIADB_OPT_RESTRICTED_AUTH));
 static_assert(same(lib::kNonblocking, MYSQL_OPT_NONBLOCK));

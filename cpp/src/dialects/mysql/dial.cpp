@@ -83,11 +83,9 @@ class NoKeyFile {
 bool is_shown_to_strangers(const MysqlTarget& target) {
     const bool local = target.host.empty();  // A Unix socket.
     if (target.password.empty() || local || !target.tls_fingerprint.empty()) return false;
-    const auto has = [&](const char* address) {
-        return target.host.find(address) != std::string::npos;
-    };
-    const bool lenient = target.tls_ca.empty() && (has("127.0.0.1") || has("::1"));
-    return !target.tls || !target.tls_verify || lenient;
+    const bool may_be_loopback = target.host == "127.0.0.1" || target.host == "::1" ||
+                                 target.host.find(',') != std::string::npos;  // A list of hosts.
+    return !target.tls || !target.tls_verify || (may_be_loopback && target.tls_ca.empty());
 }
 
 }  // namespace
