@@ -56,7 +56,8 @@ TEST(MysqlConditions, WhatOneWriteMayHaveCausedConcernsNoOther) {
 }
 
 TEST(MysqlConditions, WhatNoSingleWriteBringsAboutConcernsAll) {
-    for (const unsigned number : {1054U, 1064U, 1114U, 1180U, 1226U, 1290U, 2013U, 5014U}) {
+    for (const unsigned number :
+         {1054U, 1064U, 1114U, 1180U, 1226U, 1290U, 2013U, 3032U, 4031U, 5014U}) {
         EXPECT_EQ(mysql(number).condition, SqlCondition::of_all_writes) << number;
         EXPECT_FALSE(may_be_one_writes_fault(mysql(number))) << number;
     }
@@ -81,6 +82,12 @@ TEST(MysqlConditions, EachHasItsName) {
               SqlCondition::narrow_column);
     EXPECT_EQ(mysql(1264, "Out of range value for column 'n' at row 1").condition,
               SqlCondition::unspecified);
+}
+
+TEST(MysqlConditions, ASessionThatHadEndedBeforeItsCommitAppliedNothing) {
+    const Error error = mysql_failure("mysql app", MysqlStage::commit, 4031, "HY000", "inactive");
+    EXPECT_EQ(error.code, ErrorCode::unavailable);
+    EXPECT_TRUE(breaks_connection(4031));
 }
 
 TEST(MysqlConditions, ACommitThatWasNotAnsweredIsNeverTransient) {

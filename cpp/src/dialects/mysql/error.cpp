@@ -13,6 +13,7 @@ ErrorCode classify(unsigned number) {
         case 1040:  // ER_CON_COUNT_ERROR: too many connections
         case 1047:  // ER_UNKNOWN_COM_ERROR: a node that left its cluster
         case 1053:  // ER_SERVER_SHUTDOWN
+        case 1129:  // ER_HOST_IS_BLOCKED: max_connect_errors handshakes were broken off
         case 1152:  // ER_ABORTING_CONNECTION
         case 1184:  // ER_NEW_ABORTING_CONNECTION
         case 1203:  // ER_TOO_MANY_USER_CONNECTIONS
@@ -30,6 +31,8 @@ ErrorCode classify(unsigned number) {
         case 2026:  // TLS
         case 2027:  // malformed packet
         case 2055:  // connection lost
+        case 3032:  // ER_SERVER_OFFLINE_MODE, MySQL
+        case 4031:  // ER_CLIENT_INTERACTION_TIMEOUT, MySQL: the session was idle for too long
             return ErrorCode::unavailable;
         case 1205:  // ER_LOCK_WAIT_TIMEOUT
         case 1213:  // ER_LOCK_DEADLOCK
@@ -63,6 +66,7 @@ ErrorCode classify(unsigned number) {
         case 2058:  // authentication plugin refused
         case 2059:  // authentication plugin not found
         case 2061:  // authentication plugin failed
+        case 3118:  // ER_ACCOUNT_HAS_BEEN_LOCKED, MySQL
         case 4151:  // ER_ACCOUNT_HAS_BEEN_LOCKED, MariaDB
             return ErrorCode::auth;
         case 1044:  // ER_DBACCESS_DENIED_ERROR
@@ -92,7 +96,7 @@ constexpr std::array kNumbersOfAll{
     1305U, 1317U, 1356U, 1370U,  // no such routine, interrupted, invalid view, rights
     1412U, 1449U, 1461U, 1615U,  // table has changed, no definer, prepared statements
     1792U, 1836U, 1927U, 1969U,  // read only, killed, statement timeout
-    3024U,                       // statement timeout
+    3024U, 3032U, 4031U,         // statement timeout, offline, idle for too long
 };
 
 SqlCondition condition_of(unsigned number, std::string_view text) {
@@ -168,6 +172,8 @@ bool breaks_connection(unsigned number) {
         case 1152:
         case 1184:
         case 1927:
+        case 3032:
+        case 4031:
             return true;
         default:
             return false;
@@ -202,10 +208,10 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
     ErrorCode code = reads_only ? ErrorCode::unavailable : classify(number);
     std::string message = name + ": " + hide_secrets(text) + " (" + std::to_string(number) + ", " +
                           std::string{sqlstate} + ")";
-    // These refusals of a commit are certain: a deadlock between the nodes of a cluster, and
-    // the server's read-only mode. Any other error may come from after the point of no
-    // return.
-    const bool refused = number == 1213 || number == 1205 || reads_only;
+    // These refusals of a commit are certain: a deadlock between the nodes of a cluster, the
+    // server's read-only mode, and a session that had ended before. Any other error may come from
+    // after the point of no return.
+    const bool refused = number == 1213 || number == 1205 || number == 4031 || reads_only;
     const bool unknown = (stage == MysqlStage::commit && !refused) ||
                          (stage == MysqlStage::alone && breaks_connection(number));
     if (unknown) {
