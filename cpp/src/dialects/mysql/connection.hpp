@@ -62,6 +62,7 @@ struct MysqlTarget {
     bool prepare{true};                         ///< Keep statements prepared.
     Duration timeout{std::chrono::seconds{5}};  ///< Of most calls.
     Duration tcp_user_timeout{std::chrono::seconds{10}};
+    std::optional<Duration> idle_timeout{};  ///< After which the pool closes a session.
 };
 
 class MysqlConnection final : public Connection {

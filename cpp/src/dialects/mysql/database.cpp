@@ -184,6 +184,7 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
     target.password = url.password;
     target.timeout = options.timeout;
     target.tcp_user_timeout = options.tcp_user_timeout;
+    target.idle_timeout = options.idle_timeout;
     target.prepare = options.prepare;
     if (!url.path.empty()) target.database = url.path.substr(1);
     HOTCOUNT_TRY(take_options(url, target));
