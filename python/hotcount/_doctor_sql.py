@@ -63,7 +63,8 @@ def tls(has_tls: bool, url: str) -> list[Finding]:
     if not is_remote(url):
         return []
     plain = "another machine is asked without TLS: others may read and change what is sent"
-    return [Finding("tls", "warning", plain, IN_SQL, "sslmode=verify-full, or ssl=true on MySQL")]
+    advice = "sslmode=verify-full; ssl_ca or ssl_fingerprint on MySQL"
+    return [Finding("tls", "warning", plain, IN_SQL, advice)]
 
 
 def room(settings: dict[str, str], most: int, sessions: int) -> Finding:

@@ -14,12 +14,14 @@ LATE = 60.0
 # A process that votes folds at once if the last fold is as old as that.
 WATCH = 2.0
 TIMEOUT = 5.0
+DEFAULT_TABLE = "vote"
 
 STAYS = (
     "count() is exact and the items' own counts stand still; once the cause is gone, the next "
     "process that votes folds, or `hotcount sync`"
 )
 NOBODY = "a process that votes, or `hotcount sync --db URL`; fold_interval may be longer than that"
+SLOW = "end the session that has a lock, if one has; else a trigger or the disk makes folds slow"
 LOGIN = (
     "the login of a process that votes, with SELECT, INSERT, UPDATE and DELETE on the tables; "
     "--vote-table, --item-table and others if they have other names"
@@ -31,13 +33,23 @@ def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
     votes = hotcount.Votes(database, **names)
     outcome, why = votes._try_fold(TIMEOUT)
     if outcome == "absent":
-        return []
-    stats = votes.stats(timeout=TIMEOUT)
+        if votes.vote_table == DEFAULT_TABLE:
+            return []
+        nothing = f"nothing to fold: there is no table {votes.vote_table}, or it has no journal"
+        return [Finding("folds", "ok", nothing)]
+    stats = stats_of(votes)
     if outcome == "works" and is_late(stats):
         # A vote may have come just now, after a pause of all voters.
         time.sleep(WATCH)
-        stats = votes.stats(timeout=TIMEOUT)
+        stats = stats_of(votes)
     return [finding_of(outcome, why, stats)]
+
+
+def stats_of(votes: hotcount.Votes) -> dict[str, Any]:
+    try:
+        return votes.stats(timeout=TIMEOUT)
+    except hotcount.DatabaseError as error:  # A table is missing.
+        return {"pending_error": str(error), "oldest_pending_s": 0.0}
 
 
 def is_late(stats: dict[str, Any]) -> bool:
@@ -52,8 +64,8 @@ def finding_of(outcome: str, why: str, stats: dict[str, Any]) -> Finding:
         said = f"; {why}" if why else ""
         return Finding("folds", "warning", f"nobody folds: {waits}{said}", CONCERNED, NOBODY)
     if outcome == "waits":
-        found = f"a fold could not begin or end within {TIMEOUT:g} s: {why}; {waits}"
-        return Finding("folds", "warning", found, CONCERNED, "end the session that holds it")
+        found = f"a fold did not end within {TIMEOUT:g} s: {why}; {waits}"
+        return Finding("folds", "warning", found, CONCERNED, SLOW)
     if outcome == "untried":
         return Finding("folds", "unknown", f"not tried: {why}; {waits}", CONCERNED, LOGIN)
     if stats["pending_error"]:

@@ -158,7 +158,7 @@ def test_a_lock_that_somebody_keeps_is_named(
         )
         code, (finding,) = doctor(journal_side.url)
     assert (code, finding["state"]) == (0, "warning")
-    assert "another session has the lock of folds" in finding["found"]
+    assert "another session, has the lock of folds" in finding["found"]
 
 
 def test_where_there_is_no_journal_nothing_is_said_of_folds(
@@ -167,6 +167,17 @@ def test_where_there_is_no_journal_nothing_is_said_of_folds(
     assert doctor(journal_side.url) == (0, [])
     journal_side.made("naive")
     assert doctor(journal_side.url) == (0, [])
+    code, (finding,) = doctor(journal_side.url, "--vote-table", "nosuch")
+    assert (code, finding["state"]) == (0, "ok")
+    assert "nothing to fold: there is no table nosuch" in finding["found"]
+
+
+def test_a_journal_table_that_is_gone_is_named(journal_side: JournalSide, doctor: Doctor) -> None:
+    journal_side.made().cast(1, 1)
+    journal_side.run("ALTER TABLE vote_journal RENAME TO moved")
+    code, (finding,) = doctor(journal_side.url)
+    assert (code, finding["state"]) == (3, "unknown")
+    assert "vote_journal" in finding["found"]
 
 
 def test_tables_with_names_of_their_own_are_looked_at_by_these(

@@ -369,3 +369,37 @@ def test_votes_written_past_us_are_found_and_counted(
     [drift] = votes.reconcile()
     assert (drift.counted, drift.actual) == (3, 4)
     assert int(votes.count(1)) == 4
+
+
+@pytest.mark.mysql_only
+@pytest.mark.parametrize(
+    "change",
+    [
+        "RENAME INDEX pair TO another_name",
+        "ALTER INDEX pair INVISIBLE",
+        "ADD UNIQUE INDEX other (user_id, item_id), DROP INDEX pair",
+    ],
+)
+def test_a_key_of_votes_may_change_while_a_process_votes(
+    mariadb_server: MariaDbServer, mariadb_database: str, change: str
+) -> None:
+    def run_here(statement: str) -> None:
+        mariadb_server.execute(statement, database=mariadb_database)
+
+    run_here("CREATE TABLE item (id BIGINT PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)")
+    run_here(
+        "CREATE TABLE vote (id BIGINT AUTO_INCREMENT PRIMARY KEY, item_id BIGINT NOT NULL, "
+        "user_id BIGINT NOT NULL, val BIGINT NOT NULL, prev BIGINT NOT NULL DEFAULT 0, "
+        "version BIGINT, UNIQUE INDEX pair (item_id, user_id), INDEX of_items (item_id))"
+    )
+    url = mariadb_server.url(mariadb_database)
+    votes = make(url, "batched", item_type=int, user_type=int, foreign_key=False)
+    votes.create_tables()
+    votes.add_items([1, 2])
+    votes.cast_many([1, 2], [1, 1])
+    run_here(f"ALTER TABLE vote {change}")
+    for each in (votes, make(url, "batched", item_type=int, user_type=int, foreign_key=False)):
+        assert all(each.cast_many([1, 2, 1], [2, 2, 3], errors="raise").counted)
+        assert each.cast(1, 4).counted
+    assert [int(count) for count in votes.count_many([1, 2])] == [4, 2]
+    assert votes.reconcile(dry_run=True) == []

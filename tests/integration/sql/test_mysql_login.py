@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
+import signal
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -116,6 +119,60 @@ def test_the_first_login_is_refused_over_tcp_and_works_after_one(
     is_refused(account.tcp)
     login(account)
     opens(account.tcp)
+
+
+def test_a_login_that_stays_refused_is_not_tried_without_a_pause(account: Account) -> None:
+    """MySQL refuses a host that breaks 100 handshakes in a row."""
+
+    def broken() -> int:
+        return int(account.server.execute("SHOW GLOBAL STATUS LIKE 'Aborted_connects'")[0][1])
+
+    opens(account.pinned)
+    with hotcount.Database(account.tcp, timeout=20, idle_timeout=0.05) as database:
+        account.server.execute("FLUSH PRIVILEGES")
+        before, refused, end = broken(), 0, time.monotonic() + 2.5
+        while time.monotonic() < end:
+            try:
+                database.ping()
+            except hotcount.AuthError:
+                refused += 1
+            time.sleep(0.01)
+        assert refused > 20
+        assert broken() - before <= 6
+        opens(account.pinned)
+        eventually(lambda: pings(database))
+
+
+def test_a_child_forked_while_threads_log_in_over_tls_logs_in_too(account: Account) -> None:
+    """libmariadb sets TLS up under a lock, which the child would find locked for ever."""
+    ended = threading.Event()
+
+    def log_in() -> None:
+        while not ended.is_set():
+            opens(account.pinned)
+
+    threads = [threading.Thread(target=log_in) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # Ends a child that hangs.
+                hotcount.Database(account.pinned, timeout=10).close()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def pings(database: hotcount.Database) -> bool:
+    try:
+        return bool(database.ping())
+    except hotcount.AuthError:
+        return False
 
 
 def restart(account: Account) -> None:

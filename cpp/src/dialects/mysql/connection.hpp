@@ -13,7 +13,9 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -32,6 +34,32 @@
 
 namespace hotcount::sql {
 
+/// Pauses between logins that a server refuses until the account has logged in over TLS once. MySQL
+/// counts them as broken handshakes, and after max_connect_errors (100) in a row it refuses the host.
+/// Thread-safe.
+class FirstLogins {
+  public:
+    bool are_paused() const {
+        return std::chrono::steady_clock::now().time_since_epoch().count() <
+               until_.load(std::memory_order_relaxed);
+    }
+    /// The first ones are tried at once, later ones after 1, 2, 4 ... 30 s.
+    void refuse() {
+        const int more = refused_.fetch_add(1, std::memory_order_relaxed) - kAtOnce;
+        if (more < 0) return;
+        const auto pause = std::min(kLongest, std::chrono::seconds{1} * (1 << std::min(more, 5)));
+        const SteadyTime until = std::chrono::steady_clock::now() + pause;
+        until_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+    }
+    void accept() { refused_.store(0, std::memory_order_relaxed); }
+
+  private:
+    static constexpr int kAtOnce = 3;
+    static constexpr std::chrono::seconds kLongest{30};
+    std::atomic<int> refused_{0};
+    std::atomic<SteadyTime::rep> until_{0};  // In steady_clock's own units.
+};
+
 /// What the sessions of one database share.
 struct MysqlShared {
     std::atomic<std::uint64_t> transactions{0};
@@ -42,6 +70,7 @@ struct MysqlShared {
     std::function<void()> close_idle{};
     PrimaryWatch primary;
     InheritedSockets sockets;
+    FirstLogins first_logins;
 };
 
 /// Where a session goes and as whom.

@@ -9,13 +9,16 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <functional>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
+#include <mutex>
 #include <optional>
 
 #include "base/secrets.hpp"
 #include "connection.hpp"
 #include "sql/backoff.hpp"
+#include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 
 namespace hotcount::sql {
@@ -31,6 +34,7 @@ constexpr const char* kChallengeMethods =
 // How caching_sha2_password's plugin gives up: built with OpenSSL, and with GnuTLS.
 constexpr unsigned kUnknownError = 2000;
 constexpr unsigned kPluginFailed = 2061;
+constexpr unsigned kLostConnection = 2013;
 
 const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
@@ -88,6 +92,56 @@ bool is_shown_to_strangers(const MysqlTarget& target) {
     return !target.tls || !target.tls_verify || (may_be_loopback && target.tls_ca.empty());
 }
 
+// libmariadb sets TLS up, and loads plugins, under locks of its own. A child that is forked meanwhile
+// would find them locked for ever. So a fork waits for the call of a login that runs; such a call reads
+// and writes what there is, and does not wait.
+class LoginGate final : ForkAware {
+  public:
+    LoginGate() { start_watching_forks(); }
+    static LoginGate& get() {
+        static auto* const gate = new LoginGate;
+        return *gate;
+    }
+    int pass(const std::function<int()>& call) {
+        const std::lock_guard passing(mutex_);
+        return call();
+    }
+
+  private:
+    void before_fork() override { mutex_.lock(); }
+    void after_fork(bool) override { mutex_.unlock(); }
+
+    std::mutex mutex_;  // Not a shared one, whose writer is known by its thread's number.
+};
+
+// SKIP LOCKED and BEGIN NOT ATOMIC as a prepared statement; index hints in a DELETE.
+constexpr OldestServer kOldestMariaDb{"MariaDB", {10, 6, 3}};
+constexpr OldestServer kOldestMySql{"MySQL", {8, 0, 20}};
+
+// How long the server lets a session wait for a lock, and hold its own locks while it hears nothing
+// from us: longer than our deadline, in case that we vanish. A transaction that has written is given up
+// sooner, because others wait for it; ours never pause that long.
+//
+// MySQL has a limit for idle sessions alone, in a transaction or not. Sessions of ours are closed before
+// it ends them.
+std::string patient(std::int64_t seconds, std::optional<Duration> idle_timeout) {
+    constexpr std::int64_t kMostIdle = 5;
+    const std::string text = std::to_string(seconds);
+    const std::string idle = std::to_string(std::min(seconds, kMostIdle));
+    // The first comment is for MariaDB only, the second one for MySQL.
+    std::string settings = "SESSION innodb_lock_wait_timeout = " + text +
+                           ", lock_wait_timeout = " + text +
+                           " /*M! , idle_transaction_timeout = " + text +
+                           ", idle_write_transaction_timeout = " + idle + " */";
+    if (idle_timeout) {
+        const auto unused = std::chrono::ceil<std::chrono::seconds>(
+            std::min<Duration>(*idle_timeout, std::chrono::hours{8}));
+        settings += " /*!80000 , wait_timeout = CAST(LEAST(@@global.wait_timeout, " +
+                    std::to_string(unused.count() + kMostIdle) + ") AS SIGNED) */";
+    }
+    return settings;
+}
+
 }  // namespace
 
 std::int64_t patience_for(Duration limit) {
@@ -125,8 +179,10 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     // Over any TLS, caching_sha2_password goes on to send the password as it is.
     std::optional<NoKeyFile> no_key;
     if (restricted && !target_.tls) no_key.emplace();
+    if (no_key && shared_.first_logins.are_paused()) return first_login_refused(target_.name);
     HOTCOUNT_TRY(set_options(deadline, restricted, no_key ? no_key->path() : std::string{}));
 
+    LoginGate& gate = LoginGate::get();
     lib::Session* connected = nullptr;
     const bool in_time = drive(
         [&] {
@@ -144,7 +200,8 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
             if (auto method = asked_method(library_.get_socket(session_)); !method.empty()) {
                 asked_method_ = std::move(method);
             }
-            return library_.real_connect_cont(&connected, session_, ready);
+            return gate.pass(
+                [&] { return library_.real_connect_cont(&connected, session_, ready); });
         });
     if (!in_time) return left_at_deadline(MysqlStage::connecting);
     if (connected == nullptr) {
@@ -152,14 +209,22 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
         const unsigned number = library_.error_number(session_);
         Error error = failed(MysqlStage::connecting);
         broken_ = true;
+        // A Unix socket whose queue is full: connect() says EAGAIN, the library takes that for
+        // "under way", and what reads next says EINVAL.
+        if (number == kLostConnection &&
+            error.message.find("system error: 22") != std::string::npos) {
+            error.condition = SqlCondition::too_many_connections;
+        }
         if (no_key && (number == kUnknownError || number == kPluginFailed)) {
             // OpenSSL has noted that the file is no key, where the thread's next user would find it.
             if (library_.clear_openssl_errors != nullptr) library_.clear_openssl_errors();
+            shared_.first_logins.refuse();
             return first_login_refused(target_.name);
         }
         return error;
     }
     watch_socket();
+    shared_.first_logins.accept();
     id_ = library_.thread_id(session_);
     return identify();
 }
@@ -212,45 +277,52 @@ Result<void> MysqlConnection::identify() {
     // read_only is a number, and from MariaDB 12 on a word.
     static const Statement kWhich{
         "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file), "
-        "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')"};
+        "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'), VERSION(), 0 /*M! + 1 */ LIMIT 1"};
     const RowVisitor see = [&](const Row& row) -> Result<void> {
         server_ = row.text(0);
         reads_only_ = row.integer(1) != 0;
-        return {};
+        return check_version(target_.name, row.text(2),
+                             row.integer(3) != 0 ? kOldestMariaDb : kOldestMySql);
     };
-    HOTCOUNT_TRY(query(kWhich, {}, see));
+    // Not run(), which might have to commit: the session is not set up yet.
+    HOTCOUNT_TRY(run_prepared(kWhich, {}, &see));
     identified_ = std::chrono::steady_clock::now();
     if (!reads_only_) shared_.primary.has_written(term_);
     return {};
 }
 
+// Whatever else a session would have of the server's, of init_connect or of a login. Each of these
+// changes what our statements do: strings and names as they are written, no value changed to fit its
+// column, foreign and unique keys checked, a COMMIT that begins nothing and ends no session, all rows
+// of every SELECT, whole keys sorted, and views and tables that are made as they are written. Whether
+// a session that writes may do so is for the server to say.
 Result<void> MysqlConnection::set_up() {
-    // Strings as they are written, names in double quotes, no value changed to fit its column.
-    HOTCOUNT_TRY(
-        tell(std::string{"SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,"
-                         "NO_ENGINE_SUBSTITUTION,STRICT_ALL_TABLES', foreign_key_checks = 1, "
-                         "autocommit = "} +
-                 (reads_ ? "1" : "0"),
-             MysqlStage::statement));
-    HOTCOUNT_TRY(be_patient(patience_for(target_.timeout)));
-    HOTCOUNT_TRY(tell(reads_ ? "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-                             : "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    static constexpr std::string_view kSettings =
+        "SET NAMES utf8mb4, SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,"
+        "NO_ENGINE_SUBSTITUTION,STRICT_ALL_TABLES', foreign_key_checks = 1, unique_checks = 1, "
+        "completion_type = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
+        "sql_buffer_result = 0, sql_safe_updates = 0, max_sort_length = 2000, "
+        "/*M! sql_if_exists = 0, */ ";
+    // MariaDB and MySQL have different names for these.
+    static constexpr std::string_view kReads =
+        "autocommit = 1, "
+        "/*M! SESSION tx_read_only = 1, SESSION tx_isolation = */ "
+        "/*!80000 SESSION transaction_read_only = 1, SESSION transaction_isolation = */ "
+        "'REPEATABLE-READ', ";
+    static constexpr std::string_view kWrites =
+        "autocommit = 0, "
+        "/*M! SESSION tx_isolation = */ /*!80000 SESSION transaction_isolation = */ "
+        "'READ-COMMITTED', ";
+    const std::int64_t patience = patience_for(target_.timeout);
+    HOTCOUNT_TRY(tell(std::string{kSettings} + std::string{reads_ ? kReads : kWrites} +
+                          patient(patience, target_.idle_timeout),
                       MysqlStage::statement));
+    patience_ = patience;
     return {};
 }
 
-// How long the server lets this session wait for a lock, and hold its own locks while it hears
-// nothing from us: longer than our deadline, in case that we vanish. A transaction that has written
-// is given up sooner, because others wait for it; ours never pause that long.
 Result<void> MysqlConnection::be_patient(std::int64_t seconds) {
-    constexpr std::int64_t kMostIdle = 5;
-    const std::string text = std::to_string(seconds);
-    const std::string idle = std::to_string(std::min(seconds, kMostIdle));
-    // The comment is for MariaDB only.
-    HOTCOUNT_TRY(tell("SET SESSION innodb_lock_wait_timeout = " + text + ", lock_wait_timeout = " +
-                          text + " /*M! , idle_transaction_timeout = " + text +
-                          ", idle_write_transaction_timeout = " + idle + " */",
-                      MysqlStage::statement));
+    HOTCOUNT_TRY(tell("SET " + patient(seconds, target_.idle_timeout), MysqlStage::statement));
     patience_ = seconds;
     return {};
 }

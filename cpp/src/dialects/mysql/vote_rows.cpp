@@ -78,7 +78,7 @@ class HeldVotes {
           keys_("SHOW INDEX FROM " + n.vote) {}
 
     Result<void> lock(sql::Connection& connection, std::span<QueuedVote* const> votes) {
-        HOTCOUNT_TRY_ASSIGN(BulkStatement* const lock, statement(connection));
+        HOTCOUNT_TRY_ASSIGN(const auto lock, statement(connection));
         std::vector<sql::Value> values;
         while (!votes.empty()) {
             const auto part = votes.first(BulkStatement::padded_portion(votes.size()));
@@ -90,23 +90,36 @@ class HeldVotes {
                 values.push_back(sql::to_value(ballot.item));
                 values.push_back(sql::to_value(ballot.user));
             }
-            HOTCOUNT_TRY(connection.run(lock->of(size), values, nullptr));
+            auto ran = connection.run(lock->of(size), values, nullptr);
+            if (!ran) return forget_key(std::move(ran).error());
         }
         return {};
     }
 
   private:
-    Result<BulkStatement*> statement(sql::Connection& connection) {
+    // The key was renamed, replaced or hidden (ER_KEY_DOES_NOT_EXITS): the batch is written again, with
+    // the key that there is then.
+    Error forget_key(Error error) {
+        if (error.server_code != "1176") return error;
+        const std::lock_guard guard(mutex_);
+        lock_.reset();
+        error.code = ErrorCode::deadline;
+        error.condition = SqlCondition::transaction_conflict;
+        return error;
+    }
+
+    Result<std::shared_ptr<BulkStatement>> statement(sql::Connection& connection) {
         {
             const std::lock_guard guard(mutex_);
-            if (lock_) return &*lock_;
+            if (lock_) return lock_;
         }
         constexpr int kNonUnique = 1;
         constexpr int kKey = 2;
         constexpr int kColumn = 4;
+        constexpr int kVisible = 13;
         std::map<std::string, std::vector<std::string>> keys;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            if (row.integer(kNonUnique) == 0) {
+            if (row.integer(kNonUnique) == 0 && row.text(kVisible) == "YES") {
                 keys[std::string{row.text(kKey)}].emplace_back(row.text(kColumn));
             }
             return {};
@@ -118,22 +131,22 @@ class HeldVotes {
                 force = " FORCE INDEX (" + sql::quote_identifier(key) + ")";
             }
         }
-        const std::lock_guard guard(mutex_);
-        if (lock_) return &*lock_;  // Another thread was faster.
-        lock_.emplace(
+        auto lock = std::make_shared<BulkStatement>(
             "SELECT 1 FROM " + votes_ + force + " WHERE ",
             [item = by_item_, user = by_user_](std::size_t first) {
                 return "(" + item + " = " + placeholder(first) + " AND " + user + " = " +
                        placeholder(first + 1) + ")";
             },
             2, " OR ", " FOR UPDATE NOWAIT");
-        return &*lock_;
+        const std::lock_guard guard(mutex_);
+        lock_ = lock;
+        return lock;
     }
 
     const std::string votes_, item_, user_, by_item_, by_user_;
     const sql::Statement keys_;
     std::mutex mutex_;
-    std::optional<BulkStatement> lock_{};
+    std::shared_ptr<BulkStatement> lock_{};
 };
 
 class MysqlVoteRows final : public VoteRows {
