@@ -315,11 +315,12 @@ def _write_vote(
     connection: sa.Connection, mode: SqlMode, votes: Votes, text: VoteText, values: dict[str, Any]
 ) -> tuple[int, int]:
     item = {"item": values["item"]}
-    there = _hold_place(connection, mode, votes, text, item)
-    if text.add_item is not None and not there:
+    if not _hold_place(connection, mode, votes, text, item):
+        if text.add_item is None:
+            raise _missing(values["item"])
         _add_item(connection, text.add_item, item)
     if text.lock_item is not None and connection.execute(text.lock_item, item).first() is None:
-        raise IntegrityError(f"item {values['item']!r} does not exist; nothing was applied")
+        raise _missing(values["item"])
     written = connection.execute(text.write_vote, values)
     # The row keeps what it was: read in a statement of its own where the upsert cannot return it.
     if text.read_vote is not None:
@@ -336,18 +337,22 @@ def _hold_place(
 ) -> bool:
     """Keeps the counts where they are until the transaction ends, unless write_vote does.
 
-    Whether the item is known to be there.
+    Whether the item exists, as far as no later statement finds that out.
     """
     if text.look is not None:
-        place, level = connection.execute(text.look).first() or (None, "")
+        place, exists, level = connection.execute(text.look, item).first() or (None, None, "")
         _check_place(votes, text, place)
         if level in ("read committed", "read uncommitted"):
-            return False
-    place, *more = connection.execute(text.hold_place, item).first() or (None,)
+            return exists is not None
+    place, exists, sql_mode = connection.execute(text.hold_place, item).first() or (None,) * 3
     _check_place(votes, text, place)
-    if more:
-        mode.be_strict(more[0])
-    return bool(more and more[1])
+    if sql_mode is not None:
+        mode.be_strict(sql_mode)
+    return exists is not None
+
+
+def _missing(item: int | str) -> IntegrityError:
+    return IntegrityError(f"item {item!r} does not exist; nothing was applied")
 
 
 def _add_item(connection: sa.Connection, add: sa.TextClause, item: dict[str, Any]) -> None:
@@ -391,7 +396,7 @@ def _move_count(
         cell = {**values, "slot": _place(connection) % votes.slots}
         _update_or_insert(connection, mode, text.find_cell, text.bump_cell, text.insert_cell, cell)
     if text.bump_item is not None and connection.execute(text.bump_item, values).rowcount == 0:
-        raise IntegrityError(f"item {item!r} does not exist; nothing was applied")
+        raise _missing(item)
 
 
 # -- who folds --------------------------------------------------------------

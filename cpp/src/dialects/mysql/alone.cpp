@@ -128,7 +128,7 @@ bool MysqlConnection::await_alone(const Alone& how) {
 bool MysqlConnection::cancel_before_commit() {
     static const Statement kLook{
         "SELECT QUERY_ID, INFO = 'COMMIT', INFO LIKE 'BEGIN NOT ATOMIC%' FROM "
-        "information_schema.PROCESSLIST WHERE ID = ?1"};
+        "information_schema.PROCESSLIST WHERE ID = ?1 LIMIT 1"};
     auto other = dial_beside();
     if (!other) return false;
     const std::array<Value, 1> parameters{static_cast<std::int64_t>(id_)};

@@ -25,7 +25,8 @@ class MysqlGrammar final : public Grammar {
         // does neither has one name in MariaDB and another in MySQL.
         return "VARBINARY(1000)";
     }
-    std::string table_end() const override { return " ENGINE=InnoDB"; }
+    // In the older formats, which innodb_default_row_format may ask for, keys end at 767 bytes.
+    std::string table_end() const override { return " ENGINE=InnoDB ROW_FORMAT=DYNAMIC"; }
     std::string find_table(const std::string& schema, const std::string& name) const override {
         return "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = "
                "COALESCE(NULLIF(" +
@@ -47,8 +48,13 @@ class MysqlGrammar final : public Grammar {
     }
     std::string integer_cast() const override { return "SIGNED"; }
     std::string text_cast() const override { return "CHAR"; }
+    // When the statement began, and for how long it has run: it may have waited for a row. Only
+    // SYSDATE() goes on meanwhile, and in local time: at the end of summer time it repeats an hour.
+    // Clocks jump by multiples of half an hour, so the remainder takes a jump out. It takes the clock
+    // of a machine for set back by up to a minute.
     std::string now_microseconds() const override {
-        return "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
+        return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + MOD(TIMESTAMPDIFF("
+               "MICROSECOND, NOW(6), SYSDATE(6)) + 7260000000, 1800000000) - 60000000)";
     }
     // (a, b) > (x, y) would read the index from its beginning.
     std::string pair_after(std::string_view a, std::string_view b, std::string_view x,

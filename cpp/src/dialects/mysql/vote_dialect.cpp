@@ -44,6 +44,7 @@ class MysqlVotes final : public VoteDialect {
                "COALESCE(NULLIF(?1, ''), DATABASE()) AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3 AND "
                "SEQ_IN_INDEX = 1";
     }
+    std::string_view checks_foreign_keys() const override { return "@@foreign_key_checks = 1"; }
     std::string delete_nobodys(const VoteNames& n) const override {
         return "DELETE FROM " + n.vote + " WHERE " + nobodys(n) + " LIMIT ?3";
     }

@@ -47,15 +47,19 @@ const char* element_type(IdType type) {
 
 PostgresBallots::PostgresBallots(std::vector<QueuedVote*> of) : votes(std::move(of)) {
     const sql::Id* last = nullptr;
+    bool has_versions = false;
     for (const QueuedVote* vote : votes) {
         const Ballot& ballot = vote->ballot;
         append_element(items, ballot.item);
         append_element(users, ballot.user);
         append_element(values, std::optional{ballot.value});
         append_element(versions, ballot.version);
+        has_versions = has_versions || ballot.version;
         if (last == nullptr || *last != ballot.item) append_element(distinct_items, ballot.item);
         last = &ballot.item;
     }
+    // unnest() fills a shorter array up with NULLs, also with array_nulls = off.
+    if (!has_versions) versions.clear();
     for (std::string* array : {&items, &users, &values, &versions, &distinct_items}) {
         close_array(*array);
     }

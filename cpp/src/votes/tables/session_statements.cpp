@@ -77,6 +77,15 @@ bool locks_item(const sql::Grammar& g, const VotesOptions& options) {
            (options.strategy == VoteStrategy::naive && g.shares_parents());
 }
 
+// Whether the item ?1 is known to exist, or need not be: NULL or 1. A session may have switched its
+// foreign keys off, as loads and replication do.
+std::string item_exists(const VoteNames& n, const VoteDialect& d, const VotesOptions& options) {
+    const std::string found = "(SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1)";
+    if (options.missing_item == MissingItem::create) return found;
+    if (locks_item(d.grammar(), options)) return "1";
+    return "CASE WHEN " + std::string{d.checks_foreign_keys()} + " THEN 1 ELSE " + found + " END";
+}
+
 }  // namespace
 
 std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
@@ -100,14 +109,14 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
         made[name] = sql::session_statement(g, text, parameters);
     };
     if (place == CountPlace::journal && !in_cells) made["folds"] = "";
-    if (at_once) add("look", "SELECT value, current_setting('transaction_isolation')" + mark, {});
-    if (mode.empty()) {
-        add("hold_place", "SELECT value" + mark + g.for_share(), {});
-    } else {
-        const std::string there =
-            creates ? "(SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1)" : "NULL";
-        add("hold_place", "SELECT value, " + mode + ", " + there + mark + g.for_share(), {"item"});
+    const std::string exists = item_exists(n, vote_dialect(dialect), options);
+    if (at_once) {
+        add("look", "SELECT value, " + exists + ", current_setting('transaction_isolation')" + mark,
+            {"item"});
     }
+    add("hold_place",
+        "SELECT value, " + exists + ", " + (mode.empty() ? "NULL" : mode) + mark + g.for_share(),
+        {"item"});
     if (creates) {
         // If it exists, an upsert that locks would keep the item's row from everybody else.
         add("add_item",
@@ -174,9 +183,10 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
     }
     add("count", count_text(of_users, place), {"item"});
     add("vote", select_vote(n), {"item", "user"});
+    // A LIMIT of its own, because a session of MySQL may have sql_select_limit.
     add("votes",
         "SELECT " + n.vote_item + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_user +
-            " = ?1 AND " + n.vote_item + " IN ?2",
+            " = ?1 AND " + n.vote_item + " IN ?2 LIMIT 9223372036854775807",
         {"user", "items"});
     add("voters", select_voters(n, false), {"item", "limit"});
     add("voters_after", select_voters(n, true), {"item", "after", "limit"});

@@ -93,6 +93,9 @@ class VoteDialect {
     virtual std::string id_array(std::span<const sql::Id> ids) const;
 
     // -- writing votes --------------------------------------------------------------------------
+    /// A condition: the session checks foreign keys. Empty if locks_rows() is false, where nothing
+    /// relies on them.
+    virtual std::string_view checks_foreign_keys() const { return {}; }
     /// The type of the item table's ids if that table exists and others must be of the very same;
     /// else empty. Refuses columns that the database cannot compare.
     virtual Result<std::string> item_type(sql::Connection& connection,

@@ -18,11 +18,12 @@ Result<void> check_user(const sql::Id& user, const VotesOptions& options);
 /// Statements by name, in the form of SQLAlchemy's text(): parameters are :item, :user, :value,
 /// :version, :difference and :slot. A vote does without those that are missing.
 ///
-///   look         -> the place of the counts and the transaction's isolation. At READ COMMITTED that
-///                is enough: write_vote looks again, and leaves the vote alone if the counts have
-///                moved
-///   hold_place   -> the place, which stays until the transaction ends; in MySQL also the session's
-///                sql_mode, and whether an item that may have to be made exists
+///   look         item -> the place of the counts, whether the item exists, and the transaction's
+///                isolation. At READ COMMITTED that is enough: write_vote looks again, and leaves the
+///                vote alone if the counts have moved
+///   hold_place   item -> the place, which stays until the transaction ends, whether the item exists,
+///                and in MySQL the session's sql_mode. Where a foreign key or lock_item finds a
+///                missing item, every item exists
 ///   add_item     item
 ///   lock_item    item -> a row if the item exists
 ///   write_vote   item, user, value, version -> prev, val unless there is read_vote
