@@ -60,7 +60,8 @@ class Trial {
         if (!folded) return refused(Outcome::fails, std::move(folded).error());
         if (folded->outcome == FoldedPage::Outcome::elsewhere) return FoldTrial{};
         if (folded->outcome == FoldedPage::Outcome::taken) {
-            return FoldTrial{Outcome::waits, "another fold, or another session, has the lock of folds"};
+            return FoldTrial{Outcome::waits,
+                             "another fold, or another session, has the lock of folds"};
         }
         return FoldTrial{Outcome::works};
     }
