@@ -78,8 +78,9 @@ class PostgresSettings:
                 values: list[Any] = ["on", "off"]
             elif kind in ("integer", "real"):
                 number = int if kind == "integer" else float
-                # More is a cost for which every statement is compiled, or memory.
-                low, high = number(least), min(number(most), max(number(least), number(10_000)))
+                # More is memory, or a cost at which each statement is compiled for a second.
+                enough = number(10 if name.endswith("_cost") else 10_000)
+                low, high = number(least), max(number(least), min(number(most), enough))
                 wanted = [low, high, number(10), *([] if few else [number(1), number(own) / 3])]
                 values = [
                     str(number(each)) for each in dict.fromkeys(wanted) if low <= each <= high
