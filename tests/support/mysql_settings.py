@@ -31,7 +31,6 @@ _TEXTS = {
     "default_tmp_storage_engine": _ENGINES,
     "storage_engine": _ENGINES,
     "enforce_storage_engine": _ENGINES,
-    "default_collation_for_utf8mb4": "SELECT 'utf8mb4_general_ci'",
     "time_zone": "SELECT '+13:00' UNION SELECT '-11:30'",
     "init_connect": (
         "SELECT 'SET NAMES latin1, sql_select_limit = 3, autocommit = 0, completion_type = 1'"
@@ -92,8 +91,7 @@ class MysqlSettings:
                 each = words.split(",")
                 listed[name] = ["", words, *([] if few else (_with(own, word) for word in each))]
             elif kind == "DOUBLE":
-                low, high = float(least), float(most)
-                listed[name] = [low, high, *([0.001] if low <= 0.001 <= high else [])]
+                listed[name] = [float(least), float(most)]
             elif "INT" in kind:
                 listed[name] = _numbers(name, int(own), int(least), int(most), few)
             elif words:
@@ -109,6 +107,7 @@ class MysqlSettings:
             "SELECT VARIABLE_NAME, MIN_VALUE, MAX_VALUE FROM performance_schema.variables_info "
             "ORDER BY 1"
         )
+        numbers = [0, 1, 2, 3, *([] if few else (1 << bit for bit in range(2, 36)))]
         listed: dict[str, list[Any]] = {}
         for name, least, most in rows:
             own = self._own.get(name)
@@ -118,28 +117,17 @@ class MysqlSettings:
                 listed[name] = ["OFF" if own == "ON" else "ON"]
             elif re.fullmatch(r"-?\d+", own) and most != "0":
                 listed[name] = _numbers(name, int(own), int(least), int(most), few)
-            elif re.fullmatch(r"\d+\.\d+", own):
-                listed[name] = [0.0, 0.5, 99.0]
             elif re.fullmatch(r"(\w+=(on|off),?)+", own):
                 listed[name] = _flags(own, few)
             else:
-                listed[name] = self._texts(name, few) or self._words(name, few)
+                listed[name] = self._texts(name, few) or numbers
             listed[name] = [value for value in listed[name] if str(value) != own]
         return listed
 
-    def _words(self, name: str, few: bool) -> list[Any]:
-        """The numbers of words, or of words of a set, that the server takes."""
-        numbers = (0, 1, 3, *(1 << bit for bit in range(1, 36)))
-        found = [number for number in numbers if self._set(name, number) is None]
-        self._set(name, self._own[name])
-        if not few:
-            return found
-        is_set = len(found) > 12
-        return [0, sum(each for each in found if each != 3)] if is_set else found[:3]
-
     def _may_be_set(self, name: str) -> bool:
         """Whether it is a global variable that may change while the server runs."""
-        return self._set(name, self._own[name]) != 1238  # ER_INCORRECT_GLOBAL_LOCAL_VAR
+        refusal = self._set(name, self._own[name])
+        return refusal is None or refusal not in (1238,)  # ER_INCORRECT_GLOBAL_LOCAL_VAR
 
     def _texts(self, name: str, few: bool) -> list[Any]:
         if name.startswith("lc_"):
@@ -181,8 +169,8 @@ class MysqlSettings:
     def _set_back(self, names: Iterable[str]) -> set[str]:
         for name in names:
             own = self._own[name]
-            if self._set(name, own) is not None and re.fullmatch(r"-?\d+(\.\d+)?", own):
-                self._set(name, float(own) if "." in own else int(own))
+            if self._set(name, own) is not None and own.lstrip("-").isdigit():
+                self._set(name, int(own))
         now = self._values()
         return {name for name, own in self._own.items() if now.get(name) != own}
 

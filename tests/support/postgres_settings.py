@@ -78,7 +78,7 @@ class PostgresSettings:
                 values: list[Any] = ["on", "off"]
             elif kind in ("integer", "real"):
                 number = int if kind == "integer" else float
-                # More is memory, or a cost at which each statement is compiled for a second.
+                # More is memory, or a cost for which every statement is compiled for a second.
                 enough = number(10 if name.endswith("_cost") else 10_000)
                 low, high = number(least), max(number(least), min(number(most), enough))
                 wanted = [low, high, number(10), *([] if few else [number(1), number(own) / 3])]

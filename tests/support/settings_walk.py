@@ -45,6 +45,7 @@ class Server(Protocol):
 @dataclass
 class Report:
     taken: set[Setting] = field(default_factory=set)
+    not_taken: set[Setting] = field(default_factory=set)
     without_value: set[str] = field(default_factory=set)
     refused: dict[Setting, str] = field(default_factory=dict)
     wrong: dict[Setting, str] = field(default_factory=dict)
@@ -55,8 +56,8 @@ class Report:
         refused = sorted({setting.name for setting in self.refused})
         return (
             f"{len(names)} variables, {len(self.taken)} values and {self.plays} plays; the server "
-            f"took no value for {len(self.without_value)} more variables; refused: "
-            f"{', '.join(refused) or 'nothing'}"
+            f"did not take {len(self.not_taken)} values, and lists none for "
+            f"{len(self.without_value)} variables; refused: {', '.join(refused) or 'nothing'}"
         )
 
 
@@ -76,9 +77,10 @@ class Walk:
         for name, values in (self._server.settings(few=True) if few else known).items():
             some = known[name] if name in self._refused else values
             settings += [Setting(name, value) for value in some]
+            if not some:
+                self.report.without_value.add(name)
         for group in self._groups(settings, together):
             self._try(group)
-        self.report.without_value = known.keys() - {each.name for each in self.report.taken}
         return self.report
 
     def _groups(self, settings: Sequence[Setting], together: int) -> Iterator[list[Setting]]:
@@ -104,6 +106,7 @@ class Walk:
         play = self._server.make_play()
         applied = self._server.apply(group)
         self.report.taken |= set(applied)
+        self.report.not_taken |= set(group) - set(applied)
         is_known = len(applied) == 1 and applied[0].name in self._refused
         try:
             wrong = ""
@@ -114,13 +117,13 @@ class Walk:
             self._server.restore(group)
         if not wrong and not play.refusals:
             return True
-        wrong = wrong or _settle(play)
         half = len(applied) // 2
         halves = [self._try(each) for each in (applied[:half], applied[half:]) if half > 0]
         if not all(halves):
             return False
         # A single setting, or several that do it together.
         what = Setting(" and ".join(each.name for each in applied), applied[0].value)
+        wrong = wrong or _settle(play)
         if wrong:
             self.report.wrong[what] = wrong
         else:

@@ -39,7 +39,6 @@ REFUSED_BY_BOTH = {
 }
 REFUSED_BY_MARIADB = REFUSED_BY_BOTH | {
     "tx_read_only": "READ ONLY transaction",
-    "max_statement_time": "max_statement_time",
     "max_session_mem_used": "max-session-mem-used|Lost connection|gone away",
     "sort_buffer_size": "Out of sort memory",
     "tmp_disk_table_size": "is full",
@@ -50,9 +49,8 @@ REFUSED_BY_MARIADB = REFUSED_BY_BOTH | {
 }
 REFUSED_BY_MYSQL = REFUSED_BY_BOTH | {
     "max_connections": "1040",
-    "max_user_connections": "1203",
-    "max_execution_time": "max_execution_time|3024",
-    "super_read_only": "--read-only option",
+    # A COMMIT may wait for it, and is unknown then.
+    "super_read_only": "--read-only option|before COMMIT was answered",
     "transaction_read_only": "READ ONLY transaction",
     "connection_memory_limit": "Connection memory limit",
     "offline_mode": "3032",
@@ -66,7 +64,7 @@ REFUSED_BY_POSTGRES = {
     # Operators' limits.
     "statement_timeout": "statement_timeout",
     "transaction_timeout": "transaction_timeout",
-    "idle_in_transaction_session_timeout": "idle-in-transaction timeout|IdleInTransaction",
+    "idle_in_transaction_session_timeout": "idle-in-transaction timeout|IdleInT|server closed",
     "idle_session_timeout": "idle-session timeout|IdleSession|server closed the connection",
     # Any error ends the session: also that of a vote which is refused.
     "exit_on_error": "terminating|connection was lost|server closed",
@@ -74,8 +72,7 @@ REFUSED_BY_POSTGRES = {
     "db_user_namespace": "app@postgres",
 }
 
-# Some statements take less than a millisecond.
-SOMETIMES = {"completion_type", "max_execution_time"}
+SOMETIMES = {"completion_type"}
 # MySQL prepares statements for ever if two of its caches are full.
 ALONE = {"table_open_cache", "table_definition_cache", "max_connections"}
 
@@ -92,8 +89,7 @@ LEFT_OUT_OF_POSTGRES = {
     "jit_(inline|optimize)_above_cost": "statements are compiled for a second each",
 }
 
-# Patterns of variables. Some take names of files, servers, tables and plugins, which no server
-# lists; of the others these servers refuse every value but the one that they have.
+# Patterns of variables that take names of files, servers, tables and plugins: no value to walk to.
 WITHOUT_VALUE = [
     ".*_(file|files|dir|tmpdir|path|command|library|libraries|destination|directory|filename)",
     "(replicate|wsrep|gtid|innodb_monitor|innodb_ft|ssl|tls|admin|log|recovery|primary|krb)_.*",
@@ -101,9 +97,7 @@ WITHOUT_VALUE = [
     "system_versioning_asof|backtrace_functions|debug_discard_caches|dynamic_library_path",
     "extension_destdir|restrict_nonsystem_relation_kind|promote_trigger_file|synchronous_.*",
     "unix_socket_.*|cluster_name|event_source|timezone_abbreviations|default_text_search_config",
-    "wal_consistency_checking|syslog_ident|transaction_(deferrable|isolation)",
-    "max_user_connections|sql_log_bin|tcp_nodelay|expire_logs_days|innodb_(commit_con|double).*",
-    "authentication_policy|binlog_encryption|mandatory_roles|protocol_comp.*|rbr_exec_mode",
+    "wal_consistency_checking|syslog_ident",
 ]
 
 

@@ -63,7 +63,7 @@ def test_a_statement_that_mariadb_does_not_know_is_prepared_again(
     with hotcount.Votes(hotcount.Database(url, timeout=20), None, strategy) as votes:  # type: ignore[arg-type]
         votes.create_tables()
         votes.add_items([1])
-        # On MySQL a transaction has five statements: with fewer in between, few would reach their end.
+        # On MySQL a transaction has five statements: with fewer in between few would end.
         for every in (17, 19, 23) if is_mysql() else (7, 11, 13):
             for user in range(every * 100, every * 100 + 30):
                 forgetful.forget_every = every
