@@ -153,7 +153,6 @@ class PostgresConnection final : public Connection {
     // dial.cpp
     Result<void> dial(Deadline deadline);
     Result<void> look_for_pooler(Deadline deadline);
-    Result<void> ask_while_connecting(const Statement& question, Deadline deadline);
 
     // session.cpp
     void disconnect();
