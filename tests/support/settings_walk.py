@@ -117,13 +117,13 @@ class Walk:
             self._server.restore(group)
         if not wrong and not play.refusals:
             return True
+        wrong = wrong or _settle(play)  # Before other plays use the tables.
         half = len(applied) // 2
         halves = [self._try(each) for each in (applied[:half], applied[half:]) if half > 0]
         if not all(halves):
             return False
         # A single setting, or several that do it together.
         what = Setting(" and ".join(each.name for each in applied), applied[0].value)
-        wrong = wrong or _settle(play)
         if wrong:
             self.report.wrong[what] = wrong
         else:

@@ -86,6 +86,7 @@ LEFT_OUT_OF_MYSQL = {
 }
 LEFT_OUT_OF_POSTGRES = {
     "(pre|post)_auth_delay": "a login takes that long",
+    "temp_file_limit": "an operator's limit, which sorts meet only beside a small work_mem",
     "jit_(inline|optimize)_above_cost": "statements are compiled for a second each",
 }
 
