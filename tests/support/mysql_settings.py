@@ -31,6 +31,7 @@ _TEXTS = {
     "default_tmp_storage_engine": _ENGINES,
     "storage_engine": _ENGINES,
     "enforce_storage_engine": _ENGINES,
+    "default_collation_for_utf8mb4": "SELECT 'utf8mb4_general_ci'",
     "time_zone": "SELECT '+13:00' UNION SELECT '-11:30'",
     "init_connect": (
         "SELECT 'SET NAMES latin1, sql_select_limit = 3, autocommit = 0, completion_type = 1'"
@@ -68,15 +69,15 @@ class MysqlSettings:
 
     # -- values -------------------------------------------------------------------
 
-    def settings(self, *, few: bool) -> dict[str, list[Any]]:
-        listed = self._list_of_mysql(few) if is_mysql() else self._list_of_mariadb(few)
+    def settings(self) -> dict[str, list[Any]]:
+        listed = self._list_of_mysql() if is_mysql() else self._list_of_mariadb()
         return {
             name: values
             for name, values in listed.items()
             if not any(re.fullmatch(pattern, name) for pattern in self._left_out)
         }
 
-    def _list_of_mariadb(self, few: bool) -> dict[str, list[Any]]:
+    def _list_of_mariadb(self) -> dict[str, list[Any]]:
         rows = self._run(
             "SELECT LOWER(VARIABLE_NAME), VARIABLE_TYPE, COALESCE(GLOBAL_VALUE, ''), "
             "NUMERIC_MIN_VALUE, NUMERIC_MAX_VALUE, ENUM_VALUE_LIST "
@@ -86,28 +87,28 @@ class MysqlSettings:
         listed: dict[str, list[Any]] = {}
         for name, kind, own, least, most, words in rows:
             if kind == "FLAGSET":
-                listed[name] = _flags(own, few)
+                listed[name] = _flags(own)
             elif kind == "SET" and words:
                 each = words.split(",")
-                listed[name] = ["", words, *([] if few else (_with(own, word) for word in each))]
+                listed[name] = ["", words, *(_with(own, word) for word in each)]
             elif kind == "DOUBLE":
-                listed[name] = [float(least), float(most)]
+                low, high = float(least), float(most)
+                listed[name] = [low, high, *([0.001] if low <= 0.001 <= high else [])]
             elif "INT" in kind:
-                listed[name] = _numbers(name, int(own), int(least), int(most), few)
+                listed[name] = _numbers(name, int(own), int(least), int(most))
             elif words:
                 listed[name] = words.split(",")
             else:
-                listed[name] = self._texts(name, few)
+                listed[name] = self._texts(name)
             listed[name] = [value for value in listed[name] if str(value) != own]
         return listed
 
-    def _list_of_mysql(self, few: bool) -> dict[str, list[Any]]:
+    def _list_of_mysql(self) -> dict[str, list[Any]]:
         """It tells no types and no words, and takes the number of a word for the word."""
         rows = self._run(
             "SELECT VARIABLE_NAME, MIN_VALUE, MAX_VALUE FROM performance_schema.variables_info "
             "ORDER BY 1"
         )
-        numbers = [0, 1, 2, 3, *([] if few else (1 << bit for bit in range(2, 36)))]
         listed: dict[str, list[Any]] = {}
         for name, least, most in rows:
             own = self._own.get(name)
@@ -116,26 +117,34 @@ class MysqlSettings:
             if own in ("ON", "OFF"):
                 listed[name] = ["OFF" if own == "ON" else "ON"]
             elif re.fullmatch(r"-?\d+", own) and most != "0":
-                listed[name] = _numbers(name, int(own), int(least), int(most), few)
+                listed[name] = _numbers(name, int(own), int(least), int(most))
+            elif re.fullmatch(r"\d+\.\d+", own):
+                listed[name] = [0.0, 0.5, 99.0]
             elif re.fullmatch(r"(\w+=(on|off),?)+", own):
-                listed[name] = _flags(own, few)
+                listed[name] = _flags(own)
             else:
-                listed[name] = self._texts(name, few) or numbers
+                listed[name] = self._texts(name) or self._words(name)
             listed[name] = [value for value in listed[name] if str(value) != own]
         return listed
 
+    def _words(self, name: str) -> list[int]:
+        """The numbers of words, and of words of a set, that the server takes."""
+        numbers = (0, 1, 3, *(1 << bit for bit in range(1, 36)))
+        found = [number for number in numbers if self._set(name, number) is None]
+        self._set(name, self._own[name])
+        return found
+
     def _may_be_set(self, name: str) -> bool:
         """Whether it is a global variable that may change while the server runs."""
-        refusal = self._set(name, self._own[name])
-        return refusal is None or refusal not in (1238,)  # ER_INCORRECT_GLOBAL_LOCAL_VAR
+        return self._set(name, self._own[name]) != 1238  # ER_INCORRECT_GLOBAL_LOCAL_VAR
 
-    def _texts(self, name: str, few: bool) -> list[Any]:
+    def _texts(self, name: str) -> list[Any]:
         if name.startswith("lc_"):
-            return list(range(0, 110, 50 if few else 9))  # By their numbers.
+            return list(range(0, 110, 9))  # By their numbers.
         for head, query in _TEXTS.items():
             if name.startswith(head):
                 found = [row[0] for row in self._run(query)]
-                return found[:: len(found) // 3 or 1] if few else found[:: len(found) // 12 or 1]
+                return found[:: len(found) // 12 or 1]
         return []
 
     # -- setting ------------------------------------------------------------------
@@ -169,8 +178,8 @@ class MysqlSettings:
     def _set_back(self, names: Iterable[str]) -> set[str]:
         for name in names:
             own = self._own[name]
-            if self._set(name, own) is not None and own.lstrip("-").isdigit():
-                self._set(name, int(own))
+            if self._set(name, own) is not None and re.fullmatch(r"-?\d+(\.\d+)?", own):
+                self._set(name, float(own) if "." in own else int(own))
         now = self._values()
         return {name for name, own in self._own.items() if now.get(name) != own}
 
@@ -191,17 +200,18 @@ class MysqlSettings:
         )
 
 
-def _numbers(name: str, own: int, least: int, most: int, few: bool) -> list[Any]:
+def _numbers(name: str, own: int, least: int, most: int) -> list[Any]:
     if re.search("size|buffer|len|packet|cache|alloc|stack|heap|mem|limit", name):
         most = max(least, min(most, _MOST))
-    wanted = (least, most, 10) if few else (least, most, 1, 10, own // 3)
+    wanted = (least, most, 1, 10, own // 3)
     return [number for number in dict.fromkeys(wanted) if least <= number <= most]
 
 
-def _flags(own: str, few: bool) -> list[Any]:
-    flags = [flag.split("=") for flag in own.split(",") if "=" in flag]
+def _flags(own: str) -> list[Any]:
+    # MariaDB takes no value without either way to run a subquery.
+    flags = [flag.split("=") for flag in own.split(",") if flag != "in_to_exists=on"]
     flipped = [f"{flag}={'off' if on == 'on' else 'on'}" for flag, on in flags]
-    return [",".join(flipped)] if few else flipped
+    return [",".join(flipped), *flipped]
 
 
 def _with(own: str, word: str) -> str:

@@ -65,7 +65,7 @@ class PostgresSettings:
     def _values(self) -> dict[str, str]:
         return dict(self._run("SELECT name, setting FROM pg_settings"))
 
-    def settings(self, *, few: bool) -> dict[str, list[Any]]:
+    def settings(self) -> dict[str, list[Any]]:
         rows = self._run(
             "SELECT name, vartype, setting, min_val, max_val, enumvals FROM pg_settings "
             "WHERE context NOT IN ('internal', 'postmaster') ORDER BY 1"
@@ -78,10 +78,10 @@ class PostgresSettings:
                 values: list[Any] = ["on", "off"]
             elif kind in ("integer", "real"):
                 number = int if kind == "integer" else float
-                # More is memory, or a cost for which every statement is compiled for a second.
-                enough = number(10 if name.endswith("_cost") else 10_000)
-                low, high = number(least), max(number(least), min(number(most), enough))
-                wanted = [low, high, number(10), *([] if few else [number(1), number(own) / 3])]
+                # More is memory.
+                low = number(least)
+                high = max(low, min(number(most), number(10_000)))
+                wanted = [low, high, number(10), number(1), number(own) / 3]
                 values = [
                     str(number(each)) for each in dict.fromkeys(wanted) if low <= each <= high
                 ]

@@ -32,8 +32,8 @@ class Setting:
 class Server(Protocol):
     """A private server, and what sets it for sessions to come."""
 
-    def settings(self, *, few: bool) -> dict[str, list[Any]]:
-        """By name, the values to walk to: all that are worth it, or few."""
+    def settings(self) -> dict[str, list[Any]]:
+        """By name, the values to walk to."""
 
     def apply(self, settings: Iterable[Setting]) -> list[Setting]:
         """Those that the server takes."""
@@ -45,7 +45,6 @@ class Server(Protocol):
 @dataclass
 class Report:
     taken: set[Setting] = field(default_factory=set)
-    not_taken: set[Setting] = field(default_factory=set)
     without_value: set[str] = field(default_factory=set)
     refused: dict[Setting, str] = field(default_factory=dict)
     wrong: dict[Setting, str] = field(default_factory=dict)
@@ -56,8 +55,8 @@ class Report:
         refused = sorted({setting.name for setting in self.refused})
         return (
             f"{len(names)} variables, {len(self.taken)} values and {self.plays} plays; the server "
-            f"did not take {len(self.not_taken)} values, and lists none for "
-            f"{len(self.without_value)} variables; refused: {', '.join(refused) or 'nothing'}"
+            f"took no value for {len(self.without_value)} more variables; refused: "
+            f"{', '.join(refused) or 'nothing'}"
         )
 
 
@@ -71,16 +70,12 @@ class Walk:
         self._alone = {*refused, *alone}
         self.report = Report()
 
-    def walk(self, *, few: bool, together: int) -> Report:
-        settings = []
-        known = self._server.settings(few=False)
-        for name, values in (self._server.settings(few=True) if few else known).items():
-            some = known[name] if name in self._refused else values
-            settings += [Setting(name, value) for value in some]
-            if not some:
-                self.report.without_value.add(name)
+    def walk(self, *, together: int) -> Report:
+        listed = self._server.settings()
+        settings = [Setting(name, value) for name, values in listed.items() for value in values]
         for group in self._groups(settings, together):
             self._try(group)
+        self.report.without_value = listed.keys() - {each.name for each in self.report.taken}
         return self.report
 
     def _groups(self, settings: Sequence[Setting], together: int) -> Iterator[list[Setting]]:
@@ -106,7 +101,6 @@ class Walk:
         play = self._server.make_play()
         applied = self._server.apply(group)
         self.report.taken |= set(applied)
-        self.report.not_taken |= set(group) - set(applied)
         is_known = len(applied) == 1 and applied[0].name in self._refused
         try:
             wrong = ""
@@ -122,8 +116,9 @@ class Walk:
         halves = [self._try(each) for each in (applied[:half], applied[half:]) if half > 0]
         if not all(halves):
             return False
-        # A single setting, or several that do it together.
-        what = Setting(" and ".join(each.name for each in applied), applied[0].value)
+        what = applied[0]
+        if len(applied) > 1:  # They do it together.
+            what = Setting(", ".join(map(str, applied)), "together")
         if wrong:
             self.report.wrong[what] = wrong
         else:
