@@ -70,7 +70,7 @@ def finding_of(outcome: str, why: str, stats: dict[str, Any]) -> Finding:
         return Finding("folds", "unknown", f"not tried: {why}; {waits}", CONCERNED, LOGIN)
     if stats["pending_error"]:
         return Finding("folds", "unknown", waits, CONCERNED, LOGIN)
-    return Finding("folds", "ok", f"one works; {waits}")
+    return Finding("folds", "ok", f"a trial fold works; {waits}")
 
 
 def what_waits(stats: dict[str, Any]) -> str:

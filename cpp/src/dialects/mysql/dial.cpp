@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <functional>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <mutex>
@@ -102,7 +101,7 @@ class LoginGate final : ForkAware {
         static auto* const gate = new LoginGate;
         return *gate;
     }
-    int pass(const std::function<int()>& call) {
+    int pass(const auto& call) {
         const std::lock_guard passing(mutex_);
         return call();
     }
@@ -291,8 +290,8 @@ Result<void> MysqlConnection::identify() {
     return {};
 }
 
-// Whatever else a session would have of the server's, of init_connect or of a login. Each of these
-// changes what our statements do: strings and names as they are written, no value changed to fit its
+// A session would take these settings from the server, from init_connect or from its login, and each of
+// them changes the result of a statement: strings and names as they are written, no value changed to fit its
 // column, foreign and unique keys checked, a COMMIT that begins nothing and ends no session, all rows
 // of every SELECT, whole keys sorted, and views and tables that are made as they are written. Whether
 // a session that writes may do so is for the server to say.

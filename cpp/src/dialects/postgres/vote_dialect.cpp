@@ -169,10 +169,10 @@ class PostgresVotes final : public VoteDialect {
                "AND x.indpred "
                "IS NULL";
     }
-    // The condition again, because partitions have the same ctids.
     std::string_view checks_foreign_keys() const override {
         return "current_setting('session_replication_role') <> 'replica'";
     }
+    // The condition again, because partitions have the same ctids.
     std::string delete_nobodys(const VoteNames& n) const override {
         return "DELETE FROM " + n.vote + " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " + n.vote +
                " WHERE " + nobodys(n) + " LIMIT ?3 FOR UPDATE)) AND " + nobodys(n);

@@ -17,8 +17,7 @@ using Outcome = FoldTrial::Outcome;
 // Between two attempts while another session folds.
 constexpr Duration kTrialPause = std::chrono::milliseconds{20};
 
-// What the trial is about is a refusal of the database that does not pass; other errors are the
-// caller's.
+// A lasting refusal by the database is the result of the trial. Other errors go to the caller.
 Result<FoldTrial> refused(Outcome outcome, Error error) {
     if (sql::is_transient(error)) return error;
     switch (error.code) {

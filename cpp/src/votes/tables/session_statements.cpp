@@ -77,8 +77,8 @@ bool locks_item(const sql::Grammar& g, const VotesOptions& options) {
            (options.strategy == VoteStrategy::naive && g.shares_parents());
 }
 
-// Whether the item ?1 is known to exist, or need not be: NULL or 1. A session may have switched its
-// foreign keys off, as loads and replication do.
+// 1 if the item ?1 exists or a later statement would find it missing, else NULL. A session may have
+// switched its foreign keys off, as loads and replication do.
 std::string item_exists(const VoteNames& n, const VoteDialect& d, const VotesOptions& options) {
     const std::string found = "(SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1)";
     if (options.missing_item == MissingItem::create) return found;

@@ -1,4 +1,4 @@
-// What Votes tell of themselves: numbers of Votes::stats(), and events of Votes::take_event().
+// The numbers of Votes::stats() and the events of Votes::take_event().
 #pragma once
 
 #include <cstddef>
