@@ -32,7 +32,9 @@ class FaultProxy:
         self.fired = 0
         # Pieces of data that were passed on, by direction.
         self.passed = [0, 0]
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        # Connections whose last bytes passed and that are not closed yet.
+        self._ending = 0
         self._left: list[int | None] = [None, None]
         self._again: list[int] = []
         self._reset = False
@@ -101,6 +103,9 @@ class FaultProxy:
 
     def heal(self) -> None:
         with self._lock:
+            # A cut that has fired has also closed its connection when this returns: the next call
+            # would be sent over a connection that is closed a moment later.
+            self._lock.wait_for(lambda: not self._ending, timeout=10)
             self._left = [None, None]
             self._again = []
             self._hole = [False, False]
@@ -167,12 +172,18 @@ class FaultProxy:
                     self.fired += 1
                     continue
                 passed, cut = self._allowance(data, direction)
-                if passed:
-                    target.sendall(passed)
-                    self.passed[direction] += 1
-                if cut:
-                    self._end(pair, reset=self._reset)
-                    return
+                try:
+                    if passed:
+                        target.sendall(passed)
+                        self.passed[direction] += 1
+                    if cut:
+                        self._end(pair, reset=self._reset)
+                        return
+                finally:
+                    if cut:
+                        with self._lock:
+                            self._ending -= 1
+                            self._lock.notify_all()
         except OSError:
             pass
         self._end(pair)
@@ -187,6 +198,7 @@ class FaultProxy:
                 return data, False
             self._left[direction] = self._again.pop() if self._again else None
             self.fired += 1
+            self._ending += 1
             return data[:left], True
 
     @staticmethod
