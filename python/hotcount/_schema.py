@@ -65,6 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) ->
         help="counts that are not the sum of their votes (default: refuse)",
     )
     add(
+        "--outside-writes",
+        choices=["none", "deletes", "count"],
+        help="triggers that count what others write to the votes of a URL",
+    )
+    add(
         "--timeout",
         type=float,
         default=600,
@@ -80,7 +85,11 @@ def migration(options: argparse.Namespace, names: dict[str, Any]) -> None:
     caches = {"cached": "memory://", "write_behind": "redis://localhost"}
     cache = caches.get(options.strategy)
     with hotcount.Votes(options.url, cache, options.strategy, **names) as votes:
-        text = votes.migration(existing_counts=options.existing_counts, timeout=options.timeout)
+        text = votes.migration(
+            existing_counts=options.existing_counts,
+            outside_writes=options.outside_writes,
+            timeout=options.timeout,
+        )
     if options.json:
         print(json.dumps({"migration": text}, indent=2))
     elif text:

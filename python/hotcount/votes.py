@@ -40,6 +40,7 @@ class Votes(Lifetime, VotesBase):
         self,
         *,
         existing_counts: Literal["keep", "recount"] | None = None,
+        outside_writes: Literal["none", "deletes", "count"] | None = None,
         timeout: Seconds | None = None,
     ) -> None:
         """Creates the tables and indexes that are missing. Idempotent.
@@ -50,6 +51,13 @@ class Votes(Lifetime, VotesBase):
         is right. 'keep': the difference is the item's opening balance, for good; every count has
         it, and reconcile() expects it. 'recount': the votes; what was counted is lost. It is
         ignored where hotcount counts already.
+
+        outside_writes: which writes of others to the vote table triggers count: an ORM's, psql's,
+        a cascade's. 'deletes': rows that are deleted, which costs a vote nothing; for adopted
+        tables. 'count': inserted and updated rows too; docs/votes.md has the price. 'none' drops
+        the triggers, None leaves what is there. ConfigError, with nothing changed: the role may
+        not create triggers, a name is taken, or a cascade runs no triggers there. What others
+        wrote before is found by reconcile().
 
         OutcomeUnknownError, DeadlineError: do it again.
 
@@ -62,6 +70,7 @@ class Votes(Lifetime, VotesBase):
         self,
         *,
         existing_counts: Literal["keep", "recount"] | None = None,
+        outside_writes: Literal["none", "deletes", "count"] | None = None,
         timeout: Seconds | None = None,
     ) -> str:
         """What these tables still lack, as SQL for psql, mariadb or sqlite3; "" if nothing.
@@ -73,9 +82,10 @@ class Votes(Lifetime, VotesBase):
         is "", create_tables() changes nothing, takes no lock and needs no right to create.
 
         A row that is there is a vote of 1; a row without a user is counted and nobody's.
-        existing_counts: as for create_tables. ConfigError: a column or key that no statement of
-        ours mends; it names table and column and says what to do. DeadlineError: the tables are
-        read once, which takes longer.
+        existing_counts, outside_writes: as for create_tables. Comments name cascades that nothing
+        counts, and writes that the triggers do not see. ConfigError: a column or key that no
+        statement of ours mends; it names table and column and says what to do. DeadlineError: the
+        tables are read once, which takes longer.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:")

@@ -85,6 +85,17 @@ enum class ExistingCounts : std::uint8_t {
     recount,  ///< The votes are trusted: each count becomes their sum. What was there is lost.
 };
 
+/// Which writes of others to the vote table its triggers count: an ORM's, psql's, a cascade's. The
+/// library's own statements are told apart and count themselves. docs/votes.md lists what no trigger
+/// sees.
+enum class OutsideWrites : std::uint8_t {
+    leave,    ///< As the tables are; new tables have no triggers.
+    none,     ///< Drops the triggers.
+    deletes,  ///< Deleted rows. Votes cost what they cost without triggers.
+    count,    ///< Inserted and updated rows too. Each vote costs a test of its statement.
+};
+std::string_view to_string(OutsideWrites outside);
+
 struct VotesOptions {
     VoteStrategy strategy{VoteStrategy::batched};
     /// Tables may stand in a schema (in MySQL a database): `app.item`. The tables beside the vote
@@ -311,8 +322,13 @@ class Votes {
     /// creates and changes nothing (MariaDB, MySQL: unless a count changes meanwhile; empty tables
     /// may stay then). The first call holds a lock on items and votes for as long as a scan of both
     /// takes.
+    /// `outside`: the triggers are replaced or dropped if they are not that already; what others
+    /// wrote before is reconcile()'s. A config error, before anything changes, if the role may not
+    /// create triggers, if one of the name is somebody else's, or if a cascade would reach the votes
+    /// where the database runs no triggers for it.
     virtual Result<void> create_tables(Timeout timeout = {},
-                                       ExistingCounts existing = ExistingCounts::refuse) = 0;
+                                       ExistingCounts existing = ExistingCounts::refuse,
+                                       OutsideWrites outside = OutsideWrites::leave) = 0;
     /// As votes_schema().
     virtual std::string schema() const = 0;
     /// What these tables still lack, as statements for the dialect's own client (psql, mariadb,
@@ -320,9 +336,10 @@ class Votes {
     /// are ordered so that the application goes on beside them, and say where it waits; run again
     /// after a failure, this returns the rest. Changes nothing itself. A config error names a table
     /// and a column that no statement of ours can mend, and says what to do.
-    /// `existing`: as for create_tables().
+    /// `existing`, `outside`: as for create_tables(). Comments name cascades that no trigger counts.
     virtual Result<std::string> migration(Timeout timeout = {},
-                                          ExistingCounts existing = ExistingCounts::refuse) = 0;
+                                          ExistingCounts existing = ExistingCounts::refuse,
+                                          OutsideWrites outside = OutsideWrites::leave) = 0;
     /// Adds rows to the item table, in one transaction; those that exist stay as they are.
     virtual Result<void> add_items(std::span<const sql::Id> items, Timeout timeout = {}) = 0;
 

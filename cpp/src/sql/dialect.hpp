@@ -73,6 +73,10 @@ class Grammar {
     /// Whether or_nothing() takes the lock of the row that exists from everybody until the commit.
     virtual bool or_nothing_locks() const { return false; }
 
+    /// What follows the name of a vote table that our own statement writes to: an alias, by which
+    /// triggers tell it from the statements of others. Empty where they tell by something else.
+    virtual std::string_view own_write_alias() const { return {}; }
+
     // -- expressions ----------------------------------------------------------------------------
     /// a and b differ; NULL is a value like others.
     virtual std::string differ(std::string_view a, std::string_view b) const = 0;

@@ -43,6 +43,7 @@ class Votes(AsyncLifetime, VotesBase):
         self,
         *,
         existing_counts: Literal["keep", "recount"] | None = None,
+        outside_writes: Literal["none", "deletes", "count"] | None = None,
         timeout: Seconds | None = None,
     ) -> None:
         """As hotcount.Votes.create_tables, to be awaited."""
@@ -52,6 +53,7 @@ class Votes(AsyncLifetime, VotesBase):
         self,
         *,
         existing_counts: Literal["keep", "recount"] | None = None,
+        outside_writes: Literal["none", "deletes", "count"] | None = None,
         timeout: Seconds | None = None,
     ) -> str:
         """As hotcount.Votes.migration, to be awaited."""

@@ -217,11 +217,13 @@ void cast_many_async(Votes& votes, const std::vector<Ballot>& ballots, Completio
     votes.cast_many_async(
         ballots, [done = std::move(done)](Casts casts) { done(std::move(casts)); }, call.timeout);
 }
-Result<std::string> migration(Votes& votes, ExistingCounts existing, Timeout timeout) {
-    return votes.migration(timeout, existing);
+Result<std::string> migration(Votes& votes, ExistingCounts existing, OutsideWrites outside,
+                              Timeout timeout) {
+    return votes.migration(timeout, existing, outside);
 }
-Result<void> create_tables(Votes& votes, ExistingCounts existing, Timeout timeout) {
-    return votes.create_tables(timeout, existing);
+Result<void> create_tables(Votes& votes, ExistingCounts existing, OutsideWrites outside,
+                           Timeout timeout) {
+    return votes.create_tables(timeout, existing, outside);
 }
 Result<Count> count(Votes& votes, const Item& item, Consistency consistency, Timeout timeout) {
     return votes.count(item.id, timeout, consistency);
@@ -357,10 +359,10 @@ void bind_votes() {
                                                            "item user version timeout");
     method<&cast_many, &cast_many_async, Ballots, OnErrors, Timeout>(
         "Votes.cast_many", "items users values op_ids errors timeout");
-    method<&migration, InThread{}, ExistingCounts, Timeout>("Votes.migration",
-                                                            "existing_counts timeout");
-    method<&create_tables, InThread{}, ExistingCounts, Timeout>("Votes.create_tables",
-                                                                "existing_counts timeout");
+    method<&migration, InThread{}, ExistingCounts, OutsideWrites, Timeout>(
+        "Votes.migration", "existing_counts outside_writes timeout");
+    method<&create_tables, InThread{}, ExistingCounts, OutsideWrites, Timeout>(
+        "Votes.create_tables", "existing_counts outside_writes timeout");
     method<&Votes::add_items, InThread{}, Items, Timeout>("Votes.add_items", "items timeout");
     method<&count, InThread{}, Item, Consistency, Timeout>("Votes.count",
                                                            "item consistency timeout");

@@ -183,6 +183,17 @@ struct From<ExistingCounts> {
     }
 };
 
+/// None: leave.
+template <>
+struct From<OutsideWrites> {
+    static OutsideWrites read(const Argument& argument) {
+        if (argument.value == Py_None) return OutsideWrites::leave;
+        constexpr std::array kForms{OutsideWrites::none, OutsideWrites::deletes,
+                                    OutsideWrites::count};
+        return kForms.at(to_choice(argument.value, argument.name, {"none", "deletes", "count"}));
+    }
+};
+
 /// None: there is no such column.
 struct ColumnOrNone {
     ColumnOrNone(std::string column = {}) : name(std::move(column)) {}

@@ -21,5 +21,7 @@ class VoteDialect;
 const VoteDialect& mysql_votes();
 class Adopter;
 const Adopter& mysql_adopter();
+class OutsideTriggers;
+const OutsideTriggers& mysql_outside_triggers();
 
 }  // namespace hotcount

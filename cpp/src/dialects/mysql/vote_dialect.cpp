@@ -24,6 +24,7 @@ class MysqlVotes final : public VoteDialect {
                ";\n";
     }
     const Adopter& adopter() const override { return mysql_adopter(); }
+    const OutsideTriggers& outside_triggers() const override { return mysql_outside_triggers(); }
     std::string lock_fold(const VoteNames& n) const override {
         return "SELECT value FROM " + n.meta + " WHERE name = 'folded_at' FOR UPDATE;\n";
     }

@@ -20,5 +20,7 @@ class VoteDialect;
 const VoteDialect& postgres_votes();
 class Adopter;
 const Adopter& postgres_adopter();
+class OutsideTriggers;
+const OutsideTriggers& postgres_outside_triggers();
 
 }  // namespace hotcount

@@ -107,6 +107,7 @@ class PostgresVotes final : public VoteDialect {
                " REPLICA IDENTITY FULL; END IF; END $hotcount$;\n";
     }
     const Adopter& adopter() const override { return postgres_adopter(); }
+    const OutsideTriggers& outside_triggers() const override { return postgres_outside_triggers(); }
     std::string lock_fold(const VoteNames& n) const override {
         return "SELECT pg_advisory_xact_lock(" + fold_lock_key(n) + ");\n";
     }
@@ -174,8 +175,8 @@ class PostgresVotes final : public VoteDialect {
     }
     // The condition again, because partitions have the same ctids.
     std::string delete_nobodys(const VoteNames& n) const override {
-        return "DELETE FROM " + n.vote + " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " + n.vote +
-               " WHERE " + nobodys(n) + " LIMIT ?3 FOR UPDATE)) AND " + nobodys(n);
+        return "DELETE FROM " + n.vote_target + " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " +
+               n.vote + " WHERE " + nobodys(n) + " LIMIT ?3 FOR UPDATE)) AND " + nobodys(n);
     }
     std::optional<sql::Statement> create_items(const VotesOptions& options,
                                                const VoteNames& n) const override {

@@ -23,5 +23,7 @@ class VoteDialect;
 const VoteDialect& sqlite_votes();
 class Adopter;
 const Adopter& sqlite_adopter();
+class OutsideTriggers;
+const OutsideTriggers& sqlite_outside_triggers();
 
 }  // namespace hotcount

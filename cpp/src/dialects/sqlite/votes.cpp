@@ -93,6 +93,7 @@ class SqliteVotes final : public VoteDialect {
     std::string item_table_end() const override { return {}; }
     std::string journal_table(const VoteNames&) const override { return {}; }
     const Adopter& adopter() const override { return sqlite_adopter(); }
+    const OutsideTriggers& outside_triggers() const override { return sqlite_outside_triggers(); }
     std::string lock_fold(const VoteNames&) const override { return {}; }
     std::string lock_all(const VoteNames&) const override { return {}; }
     std::string lock_items(const VoteNames&) const override { return {}; }

@@ -5,6 +5,7 @@
 #include "sql_votes.hpp"
 #include "votes/cache/stream_marks.hpp"
 #include "votes/tables/adoption.hpp"
+#include "votes/tables/outside_triggers.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
@@ -74,8 +75,18 @@ Result<void> SqlVotes::try_rules(const Adoption& adoption, Deadline deadline) co
     });
 }
 
-Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
+Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
+                                     OutsideWrites outside) {
     const Deadline deadline = database_->deadline(timeout);
+    const VoteDialect& dialect = layout_->vote_dialect();
+    const OutsideTriggers& triggers = dialect.outside_triggers();
+    FoundTriggers found_triggers;
+    // Whether the triggers are to be another form's.
+    const auto read_triggers = [&](sql::Connection& connection) -> Result<bool> {
+        if (outside == OutsideWrites::leave) return false;
+        HOTCOUNT_TRY_ASSIGN(found_triggers, triggers.find(connection, options_));
+        return found_triggers.form != outside;
+    };
     bool made = false;
     const auto look = [&](sql::Connection& connection) -> Result<bool> {
         HOTCOUNT_TRY_ASSIGN(made, is_made(connection));
@@ -87,17 +98,26 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         HOTCOUNT_TRY(found.read(connection));
         HOTCOUNT_TRY(found.check_fit());
         HOTCOUNT_TRY(refuse_incomplete(found));
-        return true;
+        HOTCOUNT_TRY_ASSIGN(const bool other, read_triggers(connection));
+        return !other;
     };
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     if (done) return {};
-    const VoteDialect& dialect = layout_->vote_dialect();
     Adoption adoption{options_, dialect};
+    bool installs = false;
     const auto refuse = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(adoption.look(connection));
+        HOTCOUNT_TRY_ASSIGN(installs, read_triggers(connection));
+        HOTCOUNT_TRY(check_triggers(found_triggers, triggers, options_, outside));
         return refuse_incomplete(adoption);
     };
     HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, refuse));
+    if (installs && outside != OutsideWrites::none) {
+        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+            return triggers.try_rights(*connection, options_);
+        }));
+    }
     if (adoption.votes_have_rules()) HOTCOUNT_TRY(try_rules(adoption, deadline));
     // With ids of the item table's very type.
     const auto make = [&](sql::Connection& connection) -> Result<void> {
@@ -106,6 +126,11 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
         VoteNames names{options_, dialect.grammar()};
         if (!type.empty()) names.item_type = type;
         return connection.run_script(schema_text(names, dialect) + more_schema(type));
+    };
+    const auto install = [&](sql::Connection& connection) -> Result<void> {
+        if (!installs) return {};
+        return connection.run_script(triggers.script(
+            options_, VoteNames{options_, dialect.grammar()}, outside, found_triggers));
     };
     // If changes of the schema commit, what follows them is a transaction of its own.
     const bool apart = dialect.grammar().schema_changes_commit();
@@ -120,15 +145,23 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing) {
             return make(*connection);
         }));
     }
+    // Before the counts: what others write from here on is counted.
+    if (apart) {
+        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
+            return install(*connection);
+        }));
+    }
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
         if (!apart) HOTCOUNT_TRY(make(connection));
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
-        if (marked) return {};
+        if (marked && (apart || !installs)) return {};
         if (!layout_->lock_all.empty()) {
             HOTCOUNT_TRY(connection.run_script(layout_->lock_fold + layout_->lock_all));
             HOTCOUNT_TRY_ASSIGN(marked, is_marked(connection));
-            if (marked) return {};
         }
+        if (!apart) HOTCOUNT_TRY(install(connection));
+        if (marked) return {};
         HOTCOUNT_TRY(refuse_waiting_votes(connection, VoteNames{options_, dialect.grammar()},
                                           dialect.grammar()));
         HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));

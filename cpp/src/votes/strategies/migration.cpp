@@ -5,6 +5,7 @@
 #include "sql/table_name.hpp"
 #include "sql_votes.hpp"
 #include "votes/tables/adoption.hpp"
+#include "votes/tables/outside_triggers.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
@@ -48,10 +49,12 @@ std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts 
     return text + layout_->settle + marks + ";\nCOMMIT;\n";
 }
 
-Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing) {
+Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing,
+                                        OutsideWrites outside) {
     const VoteDialect& dialect = layout_->vote_dialect();
     const Adopter& adopter = dialect.adopter();
     const Deadline deadline = database_->deadline(timeout);
+    const OutsideTriggers& triggers = dialect.outside_triggers();
     Adoption adoption{options_, dialect};
     bool marked = false;
     const auto look = [&](sql::Connection& connection) -> Result<std::string> {
@@ -97,6 +100,13 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
             break;
         }
         altering += adoption.reference() + views;
+        HOTCOUNT_TRY_ASSIGN(const FoundTriggers found, triggers.find(connection, options_));
+        HOTCOUNT_TRY(check_triggers(found, triggers, options_, outside));
+        const bool installs = outside != OutsideWrites::leave && outside != found.form;
+        // Before the counts: what others write from here on is counted.
+        if (installs) {
+            altering += adopter.impatiently(triggers.script(options_, names, outside, found));
+        }
         if (!marked) {
             altering +=
                 adoption.votes_have_rules() && !adoption.lacking().empty()
@@ -108,6 +118,9 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
             altering += lagging_text(names, adopter);
         }
         if (altering.empty()) return altering;
+        if (installs && marked)
+            altering += "-- Then call reconcile(): it finds what others wrote before.\n";
+        altering = outside_comments(found, triggers, options_, outside) + altering;
         HOTCOUNT_TRY_ASSIGN(const std::string first, adopter.begin_altering(connection));
         return adopter.for_client(first + altering);
     };

@@ -33,9 +33,11 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
              Folder::Publish publish = {}, std::shared_ptr<Replica> replica = {});
 
-    Result<void> create_tables(Timeout timeout, ExistingCounts existing) override;
+    Result<void> create_tables(Timeout timeout, ExistingCounts existing,
+                               OutsideWrites outside) override;
     std::string schema() const override;
-    Result<std::string> migration(Timeout timeout, ExistingCounts existing) override;
+    Result<std::string> migration(Timeout timeout, ExistingCounts existing,
+                                  OutsideWrites outside) override;
     Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,

@@ -466,10 +466,12 @@ std::string fill_text(const VoteNames& n, const VoteDialect& d, VoteStrategy str
                                  n.id + ", " + std::to_string(kOpeningSlot) + ", " + own +
                                  " - COALESCE(hc_s.n, 0), 1" + from + " AND " + own + " <> 0 AND " +
                                  own + " <> COALESCE(hc_s.n, 0)";
-    // A row of 0 has a fold bring the item's own count up to date.
+    // A row of 0 has a fold bring the item's own count up to date. What triggers have noted already,
+    // of votes that the sum has too, is taken off.
+    const std::string noted = sum_over(n.journal, "item", "hc_i." + n.id, "diff");
     const std::string rows = "INSERT INTO " + n.journal + " (item, diff) SELECT hc_i." + n.id +
-                             ", COALESCE(hc_s.n, 0)" + from + " AND (hc_s.n IS NOT NULL OR " + own +
-                             " <> 0)";
+                             ", COALESCE(hc_s.n, 0) - " + noted + from +
+                             " AND (hc_s.n IS NOT NULL OR " + own + " <> 0 OR " + noted + " <> 0)";
     const std::string marks = "INSERT INTO " + n.meta +
                               " (name, value) SELECT hc_m.mark, hc_m.is_now FROM (SELECT "
                               "'counted_in' AS mark, '" +

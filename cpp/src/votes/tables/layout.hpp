@@ -37,7 +37,9 @@ struct VoteNames {
     std::string item, id;                    ///< The item table and its key.
     std::string count;                       ///< Its column of counts. Empty: it has none.
     std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
-    std::string value, previous, version;    ///< Of both vote tables.
+    std::string vote_target;               ///< The vote table where our own statement writes to it,
+    std::string vote_row;                  ///< and what that statement calls its row.
+    std::string value, previous, version;  ///< Of both vote tables.
     std::string anonymous_vote, anonymous_user;
     std::string cell, live, meta;
     std::string journal;  ///< The table of (item, diff): what is counted and not yet in a cell.
@@ -53,6 +55,7 @@ struct VoteNames {
   private:
     VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
               const sql::TableName& votes);
+    void write_to(const std::string& table, const sql::Grammar& grammar);
 };
 
 /// Which votes for item ?1 have the value ?2 and no user. A table of the application's own may have

@@ -14,7 +14,7 @@ namespace {
 
 // INSERT INTO vote ..., up to its rows.
 std::string insert_vote(const VoteNames& n) {
-    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value +
+    return "INSERT INTO " + n.vote_target + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value +
            ", " + n.previous + ", " + n.version + ") ";
 }
 
@@ -22,8 +22,8 @@ std::string insert_vote(const VoteNames& n) {
 // it decides about.
 std::string upsert(const VoteNames& n, const sql::Grammar& g) {
     const std::string version = g.excluded(n.version);
-    const std::string own_version = g.own(n.vote, n.version);
-    const std::string own_value = g.own(n.vote, n.value);
+    const std::string own_version = g.own(n.vote_row, n.version);
+    const std::string own_value = g.own(n.vote_row, n.value);
     const std::string applies = "(" + version + " IS NULL OR " + own_version + " IS NULL OR " +
                                 own_version + " < " + version + ")";
     return g.or_update(n.vote_item + ", " + n.vote_user) + n.previous + " = " + own_value + ", " +

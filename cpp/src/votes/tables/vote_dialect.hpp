@@ -23,6 +23,7 @@ namespace hotcount {
 
 class Adopter;
 class Journal;
+class OutsideTriggers;
 class SyncPages;
 
 /// A vote and its count in one statement, which is a transaction of its own. Thread-safe.
@@ -45,6 +46,7 @@ class VoteDialect {
 
     /// For tables that are the application's own.
     virtual const Adopter& adopter() const = 0;
+    virtual const OutsideTriggers& outside_triggers() const = 0;
 
     // -- text of the tables ---------------------------------------------------------------------
     /// What follows the item table's closing parenthesis.

@@ -77,7 +77,7 @@ VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g, const std
            " = " + item + " AND " + n.vote_user + " IS NOT NULL ORDER BY " + n.vote_user +
            " LIMIT ?2" + g.for_update()),
       remove(
-          of_ids("DELETE FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND ", n.vote_user)) {}
+          of_ids("DELETE FROM " + n.vote_target + " WHERE " + n.vote_item + " = ?1 AND ", n.vote_user)) {}
 
 namespace {
 
@@ -133,7 +133,7 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
                                " WHERE " + n.vote_user + " = ?1 AND ",
                            n.vote_item, " ORDER BY " + n.vote_item + d.grammar().for_update())),
       delete_of_user_(
-          of_ids("DELETE FROM " + n.vote + " WHERE " + n.vote_user + " = ?1 AND ", n.vote_item)),
+          of_ids("DELETE FROM " + n.vote_target + " WHERE " + n.vote_user + " = ?1 AND ", n.vote_item)),
       lock_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " BETWEEN " +
                       item_id(options, d.grammar())(1) + " AND " +
                       item_id(options, d.grammar())(2) + " AND " + n.id + " IN (",
@@ -183,7 +183,7 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
           of_keys(n, "SELECT 1 FROM " + n.vote + " WHERE " + retracted_before(n.value, n.version),
                   " ORDER BY " + n.vote_item + ", " + n.vote_user + d.grammar().for_update())),
       delete_retracted_(of_keys(
-          n, "DELETE FROM " + n.vote + " WHERE " + retracted_before(n.value, n.version), "")) {}
+          n, "DELETE FROM " + n.vote_target + " WHERE " + retracted_before(n.value, n.version), "")) {}
 
 // -- of a user ------------------------------------------------------------------------------------
 

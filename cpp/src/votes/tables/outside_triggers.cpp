@@ -1,0 +1,85 @@
+#include "outside_triggers.hpp"
+
+#include "adoption.hpp"
+#include "sql/table_name.hpp"
+
+namespace hotcount {
+
+std::string_view to_string(OutsideWrites outside) {
+    switch (outside) {
+        case OutsideWrites::leave:
+            return "leave";
+        case OutsideWrites::none:
+            return "none";
+        case OutsideWrites::deletes:
+            return "deletes";
+        case OutsideWrites::count:
+            break;
+    }
+    return "count";
+}
+
+std::string trigger_name(const VotesOptions& options, const std::string& suffix,
+                         const std::string& event) {
+    return sql::quote_identifier(
+        sql::TableName::of(options.vote_table).beside(suffix + "_hotcount_" + event).name);
+}
+
+std::string outside_mark(const VoteNames& n, const sql::Grammar& g, OutsideWrites form) {
+    if (form == OutsideWrites::none) {
+        return "DELETE FROM " + n.meta + " WHERE name = 'outside_writes';\n";
+    }
+    return "INSERT INTO " + n.meta + " (name, value) VALUES ('outside_writes', '" +
+           std::string{to_string(form)} + "')" + g.or_update("name") +
+           "value = " + g.excluded("value") + ";\n";
+}
+
+namespace {
+
+std::string listed(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+}
+
+std::string unseen_cascades(const FoundTriggers& found, const VotesOptions& options) {
+    return "foreign key " + listed(found.cascades) + " changes rows of " + options.vote_table +
+           " without running its triggers";
+}
+
+}  // namespace
+
+Result<void> check_triggers(const FoundTriggers& found, const OutsideTriggers& triggers,
+                            const VotesOptions& options, OutsideWrites form) {
+    if (form == OutsideWrites::leave || form == OutsideWrites::none) return {};
+    const std::string wish = "outside_writes='" + std::string{to_string(form)} + "': ";
+    if (!found.refused.empty()) return refuse_table(wish + found.refused);
+    if (!found.taken.empty()) {
+        return refuse_table(wish + found.taken +
+                            " is not hotcount's, which needs that name: rename it");
+    }
+    if (triggers.see_cascades() || found.cascades.empty()) return {};
+    return refuse_table(wish + unseen_cascades(found, options) +
+                        ": make it RESTRICT, and call erase_user() or remove_item() before the row "
+                        "that it refers to is deleted");
+}
+
+std::string outside_comments(const FoundTriggers& found, const OutsideTriggers& triggers,
+                             const VotesOptions& options, OutsideWrites form) {
+    if (form == OutsideWrites::leave) form = found.form;
+    std::string text;
+    if (!found.cascades.empty() && (form == OutsideWrites::none || !triggers.see_cascades())) {
+        text += "-- Warning: foreign key " + listed(found.cascades) + " changes rows of " +
+                options.vote_table + ", and\n-- nothing counts that. " +
+                (triggers.see_cascades()
+                     ? "outside_writes='deletes' installs triggers that do.\n"
+                     : "Make it RESTRICT, and call erase_user() or remove_item() first.\n");
+    }
+    if (form != OutsideWrites::none) {
+        text += "-- Not counted with outside_writes='" + std::string{to_string(form)} +
+                "': " + std::string{triggers.blind_to(form)} + ".\n";
+    }
+    return text;
+}
+
+}  // namespace hotcount

@@ -1,0 +1,145 @@
+"""Counts of vote tables that an ORM, psql or a cascade writes to, with and without triggers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+import sqlalchemy as sa
+from hotcount.integrations.sqlalchemy import cast_vote
+
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+
+STRATEGIES = ["naive", "slotted", "batched", "cached"]
+ROWS = {1: 10, 2: 5}  # Votes of 1 by item, each of another user.
+SUMS = (
+    "SELECT i.id, COALESCE(v.n, 0) + COALESCE(a.n, 0) FROM item AS i"
+    " LEFT JOIN (SELECT item_id, SUM(val) AS n FROM vote GROUP BY item_id) AS v ON v.item_id = i.id"
+    " LEFT JOIN (SELECT item_id, SUM(val) AS n FROM vote_anonymous GROUP BY item_id) AS a"
+    " ON a.item_id = i.id"
+)
+
+# What others write, and from which form on it is counted.
+OUTSIDE = {
+    "delete": ("deletes", "DELETE FROM vote WHERE item_id = 1 AND user_id <= 5"),
+    "delete-all": ("deletes", "DELETE FROM vote"),
+    "delete-of-retracted": ("deletes", "DELETE FROM vote WHERE val = 0"),
+    "insert": ("count", "INSERT INTO vote (item_id, user_id, val) VALUES (1, 90, 1), (2, 91, 3)"),
+    "insert-of-0": ("deletes", "INSERT INTO vote (item_id, user_id, val) VALUES (1, 90, 0)"),
+    "update": ("count", "UPDATE vote SET val = 7 WHERE user_id IN (1, 2, 13)"),
+    "update-of-nothing": ("deletes", "UPDATE vote SET val = val"),
+    "move": ("count", "UPDATE vote SET item_id = 2 WHERE user_id = 3"),
+    "other-user": ("deletes", "UPDATE vote SET user_id = 99 WHERE user_id = 3"),
+}
+OF_POSTGRES = {
+    "on-conflict": (
+        "count",
+        "INSERT INTO vote (item_id, user_id, val) VALUES (1, 1, 4), (1, 90, 1)"
+        " ON CONFLICT (item_id, user_id) DO UPDATE SET val = excluded.val",
+    ),
+    "truncate": ("deletes", "TRUNCATE vote"),
+    "merge": (
+        "count",
+        "MERGE INTO vote USING (VALUES (1, 1), (1, 90)) AS s (i, u)"
+        " ON item_id = s.i AND user_id = s.u WHEN MATCHED THEN UPDATE SET val = 6"
+        " WHEN NOT MATCHED THEN INSERT (item_id, user_id, val) VALUES (s.i, s.u, 2)",
+    ),
+    "merge-delete": (
+        "deletes",
+        "MERGE INTO vote USING (VALUES (1, 1)) AS s (i, u)"
+        " ON item_id = s.i AND user_id = s.u WHEN MATCHED THEN DELETE",
+    ),
+    "copy": (
+        "count",
+        "COPY vote (item_id, user_id, val) FROM PROGRAM 'echo 2,70,1; echo 2,71,2' (FORMAT csv)",
+    ),
+    "replica-role": ("never", "SET LOCAL session_replication_role = replica; DELETE FROM vote"),
+}
+
+
+def sums(side: BothSides) -> dict[int, int]:
+    """What the rows say."""
+    with side.engine.connect() as session:
+        return {int(item): int(n) for item, n in session.execute(sa.text(SUMS))}
+
+
+def counts(votes: hotcount.Votes) -> dict[int, int]:
+    items = [1, 2, 3]
+    return dict(zip(items, map(int, votes.count_many(items, consistency="exact")), strict=True))
+
+
+def outside(side: BothSides, text: str) -> None:
+    with side.engine.begin() as session:
+        session.exec_driver_sql(text)
+
+
+@pytest.fixture(params=BACKENDS[1:2])
+def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BothSides]:
+    made = both_sides(request, request.param, tmp_path / "outside.db")
+    yield made
+    made.close()
+
+
+def open_votes(side: BothSides, strategy: str = "batched", **options: Any) -> hotcount.Votes:
+    cache = "memory://" if strategy == "cached" else None
+    return hotcount.Votes(side.database, cache, strategy, **options)
+
+
+def make(side: BothSides, form: str, strategy: str = "batched") -> hotcount.Votes:
+    votes = open_votes(side, strategy)
+    votes.create_tables(outside_writes=form)
+    votes.add_items([1, 2, 3])
+    items = [item for item, n in ROWS.items() for _ in range(n)]
+    votes.cast_many(items, range(1, len(items) + 1))
+    votes.cast(3, 50)
+    votes.retract(3, 50)
+    return votes
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("form", ["none", "deletes", "count"])
+@pytest.mark.parametrize("write", OUTSIDE | OF_POSTGRES)
+def test_writes_of_others_count_from_their_form_on(
+    side: BothSides, strategy: str, form: str, write: str
+) -> None:
+    since, text = (OUTSIDE | OF_POSTGRES)[write]
+    if write in OF_POSTGRES and side.dialect != "postgresql":
+        pytest.skip("PostgreSQL's own statement")
+    with make(side, form, strategy) as votes:
+        before = sums(side)
+        assert counts(votes) == before
+        outside(side, text)
+        forms = ["none", "deletes", "count"]
+        covered = since in forms and forms.index(form) >= forms.index(since)
+        after = sums(side)
+        # The truth of cached is the votes themselves.
+        assert counts(votes) == (after if covered or strategy == "cached" else before)
+        votes.reconcile()
+        assert counts(votes) == after
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("form", ["deletes", "count"])
+def test_our_own_writes_count_once(side: BothSides, strategy: str, form: str) -> None:
+    with make(side, form, strategy) as votes:
+        votes.cast(1, 60, 3)
+        votes.cast(1, 60, 2)
+        votes.toggle(2, 60)
+        votes.toggle(2, 60)
+        votes.cast(3, None, op_id="a")
+        assert counts(votes) == sums(side)
+        with side.engine.begin() as session:
+            cast_vote(session, votes, 1, 61)
+            # In the transaction of a vote of ours.
+            session.execute(sa.text("DELETE FROM vote WHERE item_id = 1 AND user_id IN (1, 2)"))
+            cast_vote(session, votes, 2, 62, 5)
+        assert counts(votes) == sums(side)
+        votes.erase_user(3)
+        assert counts(votes) == sums(side)
+        votes.prune(2**62)
+        votes.remove_item(2)
+        assert counts(votes)[1] == sums(side)[1]
+        assert votes.reconcile(dry_run=True) == []
