@@ -58,8 +58,9 @@ class RetryQueue(Answers[int | Queued]):
     """Most adds that wait; each takes about 250 bytes of memory, and 70 and its key of the file."""
     max_age: float = 3600.0
     """Seconds after which an add that waits is counted nowhere (RetryStats.expired), 0.001 to 30
-    days. Redis remembers a process's last add to a key for ten minutes more: 100 to 150 bytes. What
-    a file has is measured by this machine's clock."""
+    days. Redis remembers a process's last add to a key for ten minutes more: 100 to 150 bytes. An
+    add that may have been sent is too old also when Redis' clock says so. Adds found in a file keep
+    the max_age that they came with."""
     when_full: Literal["raise", "drop_oldest"] = "raise"
     """'raise': an add that finds max_items waiting is a CapacityError, and not applied.
     'drop_oldest': the oldest is dropped for it, and counted in RetryStats.dropped."""

@@ -393,7 +393,8 @@ class RetryStats:
     """Adds of the queue that are counted."""
     expired: int
     """Counted nowhere: they waited longer than max_age, or their key's life was over, or their
-    period was not kept any more."""
+    period was not kept any more. One that was sent before Redis' clock stepped by more than max_age
+    may have been counted."""
     refused: int
     """Counted nowhere: their key holds no counter, or would leave signed 64 bits, or their period
     begins more than 100 years ahead."""

@@ -184,4 +184,4 @@ def test_the_present_is_the_servers_whatever_this_machines_clock_says(
     assert names[0] != names[1]
     assert set(names[1:]) == {f"period:day:Asia/Tokyo:{day}:k"}
     assert [int(command[7]) for command in sent[:3]] == [3, 3, 4]
-    assert sent[-1][7:] == [b"5", sent[-1][8], sent[2][9], b"waits"]
+    assert sent[-1][7:11] == [b"5", sent[-1][8], sent[2][9], b"waits"]

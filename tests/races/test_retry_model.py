@@ -20,8 +20,13 @@ RIGHT = Rules()
 
 @pytest.mark.parametrize(
     "start",
-    [World(adds=2, lives=2, deaths=1), World(adds=3, lives=1, deaths=0)],
-    ids=["a death and a second life", "a third add"],
+    [
+        World(adds=2, lives=2, deaths=1),
+        World(adds=3, lives=1, deaths=0),
+        World(adds=2, lives=1, deaths=1, ticks=3),
+        World(adds=1, lives=1, deaths=2, ticks=4),
+    ],
+    ids=["a death and a second life", "a third add", "a clock", "a third process"],
 )
 def test_every_order_of_few_adds_counts_each_once_in_its_life(start: World) -> None:
     findings = explorer.explore(RetryQueueModel(RIGHT), start)
@@ -30,7 +35,7 @@ def test_every_order_of_few_adds_counts_each_once_in_its_life(start: World) -> N
 
 
 def draw(walks: int) -> None:
-    start = World(adds=4, lives=3, deaths=2)
+    start = World(adds=4, lives=3, deaths=2, ticks=4)
     findings = explorer.simulate(RetryQueueModel(RIGHT), start, seed=SEED, walks=walks)
     assert not findings.faults, findings
     assert findings.states > 10 * walks
@@ -47,8 +52,12 @@ def test_a_hundred_thousand_drawn_orders_count_each_once_in_its_life() -> None:
 
 
 @pytest.mark.long
-def test_every_order_of_three_adds_counts_each_once_in_its_life() -> None:
-    start = World(adds=3, lives=2, deaths=1)
+@pytest.mark.parametrize(
+    "start",
+    [World(adds=3, lives=2, deaths=1), World(adds=2, lives=1, deaths=2, ticks=4)],
+    ids=["adds", "ticks"],
+)
+def test_every_order_of_more_steps_counts_each_once_in_its_life(start: World) -> None:
     findings = explorer.explore(RetryQueueModel(RIGHT), start)
     assert not findings.faults, findings
 
@@ -69,3 +78,18 @@ def test_without_a_rule_the_checks_find_its_hole(rules: Rules, faults: set[str])
     start = World(adds=2, lives=2, deaths=1)
     findings = explorer.explore(RetryQueueModel(rules), start)
     assert faults <= set(findings.faults), findings
+
+
+@pytest.mark.parametrize(
+    ("rules", "deaths"),
+    [
+        (replace(RIGHT, kept_for_the_add=False), 2),
+        (replace(RIGHT, server_clock=False), 0),
+        (replace(RIGHT, server_clock=False), 1),
+    ],
+    ids=["kept for the opener", "the process's clock", "the next process's clock"],
+)
+def test_a_number_that_is_forgotten_too_early_counts_twice(rules: Rules, deaths: int) -> None:
+    start = World(adds=1, lives=1, deaths=deaths, ticks=4)
+    findings = explorer.explore(RetryQueueModel(rules), start)
+    assert "counted twice" in findings.faults

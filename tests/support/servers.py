@@ -89,12 +89,20 @@ class RedisServer(ServerProcess):
     A missing redis-server is an error, not a reason to skip: scripts/setup installs it.
     """
 
-    def __init__(self, folder: Path, *, port: int = 0, config: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        config: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
         program = shutil.which("redis-server")
         if program is None:
             raise RuntimeError("redis-server is not installed; run scripts/setup")
         self.folder = folder
         self.socket = folder / "redis.sock"
+        self._environment = environment
         self.port = port
         self._command = [
             program,
@@ -120,7 +128,10 @@ class RedisServer(ServerProcess):
     def start(self) -> RedisServer:
         self.socket.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            self._command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+            self._command,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
         )
         self.await_start(self.folder / "redis.log", 10)
         return self

@@ -1,23 +1,47 @@
-"""A process whose wall clock is wrong, while that of the machine and its servers is right."""
+"""A process whose wall clock is wrong, while those of other processes are right."""
 
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 from pathlib import Path
 
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
 #include <time.h>
+
+static long wrong_by(void) {
+    static const volatile long* shared;
+    if (!shared) {
+        const char* const name = getenv("CLOCK_IS_WRONG_BY");
+        if (!name) return 0;
+        const int file = open(name, O_RDONLY | O_CLOEXEC);
+        void* const mapped = mmap(NULL, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
+        if (mapped == MAP_FAILED) abort();
+        shared = mapped;
+    }
+    return *shared;
+}
 
 int clock_gettime(clockid_t id, struct timespec* now) {
     static int (*real)(clockid_t, struct timespec*);
     if (!real) real = (int (*)(clockid_t, struct timespec*))dlsym(RTLD_NEXT, "clock_gettime");
     const int done = real(id, now);
-    const char* const wrong = getenv("CLOCK_IS_WRONG_BY");
-    if (id == CLOCK_REALTIME && wrong) now->tv_sec += atol(wrong);
+    if (id == CLOCK_REALTIME) now->tv_sec += wrong_by();
+    return done;
+}
+
+int gettimeofday(struct timeval* now, void* zone) {
+    static int (*real)(struct timeval*, void*);
+    if (!real) real = (int (*)(struct timeval*, void*))dlsym(RTLD_NEXT, "gettimeofday");
+    const int done = real(now, zone);
+    now->tv_sec += wrong_by();
     return done;
 }
 """
@@ -27,6 +51,7 @@ class WrongClock:
     """Compiled once, in that folder."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         (folder / "clock.c").write_text(SOURCE)
         self._library = folder / "clock.so"
         subprocess.run(
@@ -35,10 +60,13 @@ class WrongClock:
             check=True,
         )
 
-    def environment(self, seconds: int) -> dict[str, str]:
-        """That of a process whose clock is so far ahead, or behind if it is below 0."""
-        return {
-            **os.environ,
-            "LD_PRELOAD": str(self._library),
-            "CLOCK_IS_WRONG_BY": str(seconds),
-        }
+    def environment(self, seconds: int, name: str = "") -> dict[str, str]:
+        """That of processes whose clock is so far ahead, or behind if it is below 0."""
+        by = self._folder / f"by{name or seconds}"
+        by.write_bytes(struct.pack("l", seconds))
+        return {**os.environ, "LD_PRELOAD": str(self._library), "CLOCK_IS_WRONG_BY": str(by)}
+
+    def step(self, name: str, seconds: int) -> None:
+        """Changes it for the processes with the environment of that name, which run."""
+        with (self._folder / f"by{name}").open("r+b") as file:
+            file.write(struct.pack("l", seconds))

@@ -8,15 +8,22 @@
 // that adds remembers a writer's last number beside the key, so an add that was sent, lost its answer
 // and is sent again is counted once. Later adds to a key that has adds in the queue go behind them.
 //
-//   {KEY}:retry.XXXX   the last number of the writer XXXX (16 hex digits); it expires max_age and 10
-//                      minutes after that writer's last add, and takes 100 to 150 bytes until then
+//   {KEY}:retry.XXXX   the last number of the writer XXXX (16 hex digits); it expires 10 minutes and
+//                      the max_age of the queue that accepted the add after that writer's last add, and
+//                      takes 100 to 150 bytes until then
 //   {KEY}:window       with a ttl: when the key's life began and ended, and the one before ended; it
 //                      expires one ttl after the key
 //
 // What is known: an add that returned a number or Queued is counted exactly once, unless it expires.
 // Any other failure says whether nothing was applied or the outcome is unknown, as Counter's does. An
-// add that is under way when its process dies is counted once or not at all. HOLE: who removes or
-// evicts what is remembered makes an add that is sent again count twice.
+// add that is under way when its process dies is counted once or not at all. HOLE: an add that is sent
+// again counts twice if the number was removed or evicted, or if Redis' clock was ahead by max_age and
+// 10 minutes meanwhile and was set back.
+//
+// max_age is measured by this machine's clock and, for an add that may have been sent, by Redis' too:
+// an add that is too old by either expires. So no clock that is wrong, steps or stands still makes an
+// add count that Redis may have forgotten. An add that was sent and then met a step of Redis' clock by
+// more than max_age expires although it may have been counted.
 //
 // With a ttl an add belongs to the life of the key that stands when it is accepted, or to one that
 // begins then if none stands. If that life is over when the queue reaches the add, the add expires:
@@ -69,7 +76,8 @@ struct RetryQueue {
     /// Most adds that wait; each takes about 250 bytes of memory and 70 bytes and its key of the file.
     std::size_t max_items{200'000};
     /// An add that has waited for longer is counted nowhere. Longer: a longer outage loses nothing;
-    /// Redis remembers writers for as long. After a restart it is measured by this machine's clock.
+    /// Redis remembers writers for as long. An add keeps that of the queue that accepted it, whichever
+    /// process sends it.
     Duration max_age{std::chrono::hours{1}};
     WhenFull when_full{WhenFull::raise};
     Fsync fsync{Fsync::always};

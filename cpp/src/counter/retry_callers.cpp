@@ -114,8 +114,8 @@ std::optional<UnsettledAdd> RetryEngine::take_to_send(NewAdd& add, ServerClock& 
     const std::lock_guard lock(mutex_);
     const bool idle = under_way_ == here_.size() && stats_.waiting == 0;
     if (!idle || closed_ || under_way_ >= settings_->client->options().max_queue) return {};
-    if ((ttl_ms_ > 0 || add.period) && steady_now() > clock_.good_until) return {};
-    if (!here_.insert(add.key).second) return {};
+    const Mode mode = add.period ? Mode::period : ttl_ms_ > 0 ? Mode::ttl : Mode::plain;
+    if (!clock_.serves(mode) || !here_.insert(add.key).second) return {};
     clock = clock_;
     return number(std::move(add));
 }
@@ -134,12 +134,13 @@ void RetryEngine::add_waiting(NewAdd new_add) {
     if (!taken) return push(std::move(new_add));
     Returned returned{.add = std::move(*taken)};
     UnsettledAdd& add = returned.add;
-    Call call{.mode = mode_of(add)};
+    const SteadyTime deadline = std::min(add.deadline, settings_->client->deadline({}).time());
+    fix_since(add, clock, deadline);
+    Call call{.mode = mode_of(add), .max_age = add.max_age};
     call.put(add, ttl_ms_, call.under_way(add, clock));
-    const SteadyTime most_time = settings_->client->deadline({}).time();
     std::optional<Result<Reply>> outcome;
     settings_->client->waiting().submit(
-        call.request(settings_->queue.max_age, 1), Deadline::at(std::min(add.deadline, most_time)),
+        call.request(1), Deadline::at(deadline),
         [&outcome](Result<Reply> reply) { outcome.emplace(std::move(reply)); });
     if (!*outcome) {
         const Error& why = outcome->error();

@@ -57,19 +57,18 @@ RetryEngine::RetryEngine(std::shared_ptr<const RetrySettings> settings,
         const auto age = std::max(wall - std::chrono::microseconds{add.accepted_us},
                                   std::chrono::microseconds{0});
         ++waiting_keys_[add.key];
-        waiting_.push_back(
-            {.key = std::move(add.key),
-             .n = add.n,
-             .period = period_of(add),
-             .writer = add.writer,
-             .sequence = add.sequence,
-             .ttl_ms = add.ttl_ms,
-             .max_age = std::min<Duration>(settings_->queue.max_age,
-                                           std::chrono::milliseconds{add.max_age_ms}),
-             .accepted = now - age,
-             .server_ms = add.server_ms,
-             .waits = true,
-             .sent = true});
+        waiting_.push_back({.key = std::move(add.key),
+                            .n = add.n,
+                            .period = period_of(add),
+                            .writer = add.writer,
+                            .sequence = add.sequence,
+                            .ttl_ms = add.ttl_ms,
+                            .max_age = std::chrono::milliseconds{add.max_age_ms},
+                            .accepted = now - age,
+                            .server_ms = add.server_ms,
+                            .since_ms = add.server_ms,
+                            .waits = true,
+                            .sent = true});
     }
     stats_.queued = static_cast<std::int64_t>(waiting_.size());
     publish();
@@ -209,7 +208,13 @@ void RetryEngine::take_in() {
     enqueue(std::move(late), false);
 }
 
+// The next process takes server_ms for since_ms: it is never the later one.
 JournaledAdd RetryEngine::to_journaled(const UnsettledAdd& add) const {
+    std::int64_t server_ms = add.server_ms;
+    if (server_ms == 0 && clock_.unix_ms > 0) {
+        server_ms = clock_.at(add.accepted);
+        if (add.since_ms > 0) server_ms = std::min(server_ms, add.since_ms);
+    }
     const auto accepted = std::chrono::duration_cast<std::chrono::microseconds>(
         system_clock()->wall_now().time_since_epoch() - (steady_now() - add.accepted));
     return {
@@ -217,8 +222,7 @@ JournaledAdd RetryEngine::to_journaled(const UnsettledAdd& add) const {
         .sequence = add.sequence,
         .n = add.n,
         .accepted_us = accepted.count(),
-        .server_ms =
-            add.server_ms > 0 || clock_.unix_ms == 0 ? add.server_ms : clock_.at(add.accepted),
+        .server_ms = server_ms,
         .max_age_ms = std::chrono::duration_cast<std::chrono::milliseconds>(add.max_age).count(),
         .ttl_ms = add.ttl_ms,
         .period = add.period ? std::optional{JournaledPeriod{add.period->begins, add.period->gone}}
@@ -305,7 +309,10 @@ void RetryEngine::accept(std::vector<UnsettledAdd>& adds) {
     make_room(adds);
     if (adds.empty()) return;
     const SteadyTime now = steady_now();
-    for (UnsettledAdd& add : adds) add.accepted = now;
+    for (UnsettledAdd& add : adds) {
+        add.accepted = now;
+        if (!add.sent) fix_since(add, clock_, now);
+    }
     if (auto wrote = write(adds); !wrote) {
         const Error& why = wrote.error();
         for (UnsettledAdd& add : adds) {

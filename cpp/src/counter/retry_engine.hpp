@@ -55,6 +55,8 @@ struct UnsettledAdd {
     Duration max_age{0};
     SteadyTime accepted{};
     std::int64_t server_ms{0};  ///< Accepted, by Redis' clock; 0: `accepted` tells.
+    /// From when its max_age runs by Redis' clock: not before it is first sent, and fixed from then on.
+    std::int64_t since_ms{0};
     SteadyTime deadline{};
     Completion<AddAnswer> done{};  ///< Empty once the caller has an answer.
     const redis::Cancelled* cancelled{nullptr};
@@ -104,6 +106,8 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
         /// Its time at a moment of ours, as early as it may be: an add that came between two lives of
         /// its key belongs to the earlier one.
         std::int64_t at(SteadyTime time) const;
+        /// A max_age needs no fresh reading: the script refuses what is too far off.
+        bool serves(Mode mode) const;
     };
     /// An add that its caller sent and that has no answer.
     struct Returned {
@@ -128,6 +132,7 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
     void launch();
     void send(Adds& from, bool replay);
     void ask_for_time();
+    void fix_since(UnsettledAdd& add, const ServerClock& clock, SteadyTime time);
     void pause(std::unique_lock<std::mutex>& lock);
     void enqueue(std::vector<UnsettledAdd> adds, bool in_front);
     void accept(std::vector<UnsettledAdd>& adds);
@@ -161,6 +166,7 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
     // Guarded by the mutex.
     std::vector<UnsettledAdd> incoming_;
     std::uint64_t next_sequence_{1};
+    std::int64_t last_since_ms_{0};  // No later number of a key is forgotten before an earlier one.
     RetryStats stats_;
     std::optional<SteadyTime> oldest_;
     std::size_t under_way_{0};  // Pushed and not answered.

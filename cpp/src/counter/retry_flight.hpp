@@ -22,9 +22,6 @@ inline Error unknown(const std::string& key, const std::string& why) {
         .about(&ErrorFacts::key, key);
 }
 
-// Longer than the adds wait: a call that a paused server finds in its buffers comes late.
-inline constexpr Duration kSlack = std::chrono::minutes{10};
-
 inline std::string hex(std::uint64_t number) {
     constexpr std::string_view kDigits{"0123456789abcdef"};
     std::string text(16, '0');
@@ -77,6 +74,7 @@ struct RetryEngine::Flight {
 // What one script call says of its adds.
 struct RetryEngine::Call {
     Mode mode;
+    Duration max_age;  // Of all its adds.
     std::vector<std::string> keys{};
     std::vector<std::string> arguments{};
 
@@ -91,6 +89,7 @@ struct RetryEngine::Call {
         arguments.push_back(std::to_string(add.sequence));
         arguments.push_back(life(add, ttl_ms));
         arguments.push_back(std::move(accepted));
+        arguments.push_back((add.waits ? "" : "-") + std::to_string(add.since_ms));
     }
 
     // What the script needs to know of when the key ends.
@@ -111,13 +110,13 @@ struct RetryEngine::Call {
         return "-" + std::to_string(clock.at(add.deadline) + 2 * clock.half_trip_ms);
     }
 
-    redis::Request request(Duration max_age, std::size_t adds) const {
-        const std::string keep = std::to_string(
-            std::chrono::ceil<std::chrono::milliseconds>(max_age + retry::kSlack).count());
+    redis::Request request(std::size_t adds) const {
+        const std::string age =
+            std::to_string(std::chrono::ceil<std::chrono::milliseconds>(max_age).count());
         const std::vector<std::string_view> key_views(keys.begin(), keys.end());
         const std::vector<std::string_view> argument_views(arguments.begin(), arguments.end());
         constexpr std::string_view kModes[]{"", "1", "period"};
-        const std::string_view shared[] = {keep, kModes[static_cast<std::size_t>(mode)]};
+        const std::string_view shared[] = {age, kModes[static_cast<std::size_t>(mode)]};
         return redis::Request::run_many(script(), adds, key_views, shared, argument_views);
     }
 };

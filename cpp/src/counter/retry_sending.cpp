@@ -71,7 +71,7 @@ void RetryEngine::launch() {
     const bool replay = may_replay && (direct_.empty() || !direct_next_);
     direct_next_ = replay;
     const Mode mode = mode_of((replay ? waiting_ : direct_).front());
-    if (mode != Mode::plain && steady_now() > clock_.good_until) return ask_for_time();
+    if (!clock_.serves(mode)) return ask_for_time();
     send(replay ? waiting_ : direct_, replay);
     if (!flight_ && may_replay && !direct_.empty()) send(replay ? direct_ : waiting_, !replay);
     blocked_ = !flight_ && (!direct_.empty() || may_replay);
@@ -95,9 +95,19 @@ std::int64_t RetryEngine::ServerClock::at(SteadyTime time) const {
     return std::max<std::int64_t>(unix_ms - half_trip_ms + since, 0);
 }
 
+bool RetryEngine::ServerClock::serves(Mode mode) const {
+    return mode == Mode::plain ? good_until > SteadyTime{} : steady_now() <= good_until;
+}
+
+void RetryEngine::fix_since(UnsettledAdd& add, const ServerClock& clock, SteadyTime time) {
+    if (clock.unix_ms == 0) return;
+    const std::lock_guard lock(mutex_);
+    add.since_ms = last_since_ms_ = std::max(last_since_ms_, clock.at(time));
+}
+
 void RetryEngine::send(Adds& from, bool replay) {
     const SteadyTime now = steady_now();
-    Call call{.mode = mode_of(from.front())};
+    Call call{.mode = mode_of(from.front()), .max_age = from.front().max_age};
     const std::size_t most = singly_ > 0 ? 1 : kMostKeys / call.keys_each();
     auto flight = std::make_shared<Flight>();
     flight->replay = replay;
@@ -106,7 +116,7 @@ void RetryEngine::send(Adds& from, bool replay) {
     SteadyTime deadline = replay ? most_time : SteadyTime::min();
     std::vector<UnsettledAdd> busy;
     while (!from.empty() && flight->adds.size() < most) {
-        if (mode_of(from.front()) != call.mode) break;
+        if (mode_of(from.front()) != call.mode || from.front().max_age != call.max_age) break;
         UnsettledAdd add = std::move(from.front());
         from.pop_front();
         if (busy_.contains(add.key)) {
@@ -126,6 +136,7 @@ void RetryEngine::send(Adds& from, bool replay) {
             }
             deadline = std::min(std::max(deadline, add.deadline), most_time);
             accepted = call.under_way(add, clock_);
+            fix_since(add, clock_, std::min(add.deadline, most_time));
         } else if (now - add.accepted > add.max_age) {
             accepted = "old";
         } else if (call.mode == Mode::ttl) {
@@ -133,6 +144,8 @@ void RetryEngine::send(Adds& from, bool replay) {
         } else if (call.mode == Mode::period) {
             accepted = "waits";
         }
+        if (replay && !add.sent) fix_since(add, clock_, now);
+        if (add.since_ms == 0) fix_since(add, clock_, add.accepted);  // Of an earlier process.
         call.put(add, ttl_ms_, std::move(accepted));
         flight->adds.push_back(std::move(add));
     }
@@ -142,8 +155,7 @@ void RetryEngine::send(Adds& from, bool replay) {
     if (singly_ > 0) --singly_;
     flight_ = flight;
     settings_->client->without_waiting().submit(
-        call.request(settings_->queue.max_age, flight->adds.size()), Deadline::at(deadline),
-        [flight](Result<Reply> reply) {
+        call.request(flight->adds.size()), Deadline::at(deadline), [flight](Result<Reply> reply) {
             flight->outcome = std::move(reply);
             flight->ended = steady_now();
             flight->finished.store(true, std::memory_order_release);
@@ -217,6 +229,7 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
             settle_refused(add, *refused, again);
         } else if (word != nullptr && *word == "late") {
             distrust_clock();  // The clocks differ by more than was known.
+            add.sent = false;
             again.push_back(std::move(add));
         } else if (word != nullptr && *word == "expired") {
             settled(add, &RetryStats::expired);
