@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import Any
 
 import hotcount
 from hotcount import _doctor_votes
 from hotcount._doctor_finding import IN_SQL, Finding, is_remote, numbers
-from hotcount.functions import database_settings
+from hotcount.functions import database_settings, driver_calls_our_sqlite
 
 CORRUPTS = "a crash of the machine may corrupt the database"
+# Modules whose usual wheels contain SQLite.
+OTHER_SQLITES = ("apsw", "pysqlite3", "sqlean", "sqlcipher3", "pysqlcipher3")
 LOSES = "the last commits may be lost in a crash"
 
 
@@ -94,7 +98,27 @@ def sqlite(settings: dict[str, str]) -> list[Finding]:
     if mode != "memory":
         synchronous = {"synchronous": settings.get("synchronous", "")}
         findings += weak(synchronous, "synchronous", ("2", "3"), LOSES)
+        findings.append(libraries())
     return findings
+
+
+def libraries() -> Finding:
+    """Whether a process of this Python would have two SQLite libraries."""
+    try:
+        method: Any = importlib.import_module("sqlite3").Connection.cursor
+        shared = driver_calls_our_sqlite(method)
+    except ImportError:
+        shared = True
+    if not shared:
+        own = "Python's sqlite3 brings an SQLite library of its own"
+        advice = "one that uses the system's; else open this file through hotcount alone"
+        return Finding("libraries", "unsafe", own, IN_SQL, advice)
+    found = [name for name in OTHER_SQLITES if importlib.util.find_spec(name) is not None]
+    if found:
+        installed = f"{', '.join(found)} installed, with an SQLite library of its own"
+        advice = "no process that opens this file through hotcount opens it through it too"
+        return Finding("libraries", "warning", installed, IN_SQL, advice)
+    return Finding("libraries", "ok", "Python's sqlite3 uses the same")
 
 
 def postgres(settings: dict[str, str], url: str, sessions: int) -> list[Finding]:

@@ -56,6 +56,14 @@ def database_settings(database: Database | str) -> dict[str, str]:
 
 
 @native
+def driver_calls_our_sqlite(method: object) -> bool:
+    """Whether the driver that a method belongs to uses the SQLite library that hotcount uses.
+
+    method: of a type written in C, as `sqlite3.Connection.cursor`.
+    """
+
+
+@native
 def votes_schema(
     dialect: str,
     strategy: str,

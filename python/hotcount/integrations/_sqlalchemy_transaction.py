@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import MethodDescriptorType
 from typing import Any, Union
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from sqlalchemy import exc
 from sqlalchemy.orm import Session, scoped_session
 
 from hotcount import ConfigError, CounterOverflowError
+from hotcount.functions import driver_calls_our_sqlite
 
 Where = Union[sa.Connection, Session, "scoped_session[Session]"]
 
@@ -67,7 +69,29 @@ def connection_of(where: Where) -> sa.Connection:
         raise TypeError(f"where must be a Session or a Connection, not {type(where).__name__}")
     if _is_in_autocommit(connection):
         raise ConfigError("the connection is in AUTOCOMMIT; this needs a transaction")
+    if connection.dialect.name == "sqlite":
+        _refuse_another_sqlite(connection)
     return connection
+
+
+def _refuse_another_sqlite(connection: sa.Connection) -> None:
+    """Two SQLite libraries in one process see none of each other's locks on a file."""
+    if "hotcount.sqlite" in connection.info:
+        return
+    driver: Any = connection.connection.driver_connection
+    # aiosqlite keeps the connection of Python's sqlite3 here.
+    of_driver = type(getattr(driver, "_conn", driver))
+    methods = (vars(each).get("cursor") for each in of_driver.__mro__)
+    method = next((each for each in methods if isinstance(each, MethodDescriptorType)), None)
+    if method is not None and not driver_calls_our_sqlite(method):
+        path = connection.exec_driver_sql("PRAGMA database_list").all()[0][2]
+        if path:
+            raise ConfigError(
+                f"the engine's driver, {of_driver.__module__}, brings its own SQLite library: with "
+                f"hotcount's in one process it may damage {path}, or end the process "
+                "(SIGBUS); use Python's sqlite3 here"
+            )
+    connection.info["hotcount.sqlite"] = True
 
 
 def _is_in_autocommit(connection: sa.Connection) -> bool:

@@ -3,6 +3,7 @@
 #include <hotcount/build_info.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <hotcount/detail/sql/settings.hpp>
+#include <hotcount/detail/sql/sqlite_libraries.hpp>
 #include <hotcount/limiter.hpp>
 #include <hotcount/op_id.hpp>
 #include <hotcount/slotted_counter.hpp>
@@ -359,6 +360,14 @@ Texts settings_of_database(py::handle database) {
     return unwrap(without_gil([&] { return sql::read_settings(*core, core->deadline({})); }));
 }
 
+bool driver_calls_our_sqlite(py::handle method) {
+    if (!PyObject_TypeCheck(method.ptr(), &PyMethodDescr_Type)) {
+        throw py::type_error("method must be one of a type that is written in C");
+    }
+    const auto* const descriptor = reinterpret_cast<PyMethodDescrObject*>(method.ptr());
+    return sql::calls_our_sqlite(reinterpret_cast<const void*>(descriptor->d_method->ml_meth));
+}
+
 }  // namespace
 
 template <>
@@ -399,6 +408,7 @@ void bind_stores() {
     function<&make_op_id>("new_op_id", "");
     function<&sql::dialect_names>("dialect_names", "");
     function<&settings_of_database, py::handle>("database_settings", "database");
+    function<&driver_calls_our_sqlite, py::handle>("driver_calls_our_sqlite", "method");
     using Name = std::string;
     function<&schema_of_votes, sql::Dialect, std::string, py::handle, py::handle, Name, Name,
              std::optional<Name>, Name, Name, Name, Name, Name, Name, bool>(

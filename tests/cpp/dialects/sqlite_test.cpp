@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <thread>
@@ -119,6 +121,80 @@ TEST_F(Sqlite, ALeaseLeftInMidTransactionIsRolledBack) {
         ASSERT_TRUE(succeeded((*lease)->execute(Statement{"INSERT INTO t VALUES (1)"})));
     }
     EXPECT_EQ(query_integer(*database, "SELECT COUNT(*) FROM t"), 0);
+}
+
+// As a second SQLite library does when it closes the file: POSIX locks of this process end.
+void end_locks(const std::string& path) { close(open(path.c_str(), O_RDONLY)); }
+
+TEST_F(Sqlite, TheWriteLockOutlivesThePosixLocksOfTheProcess) {
+    const auto database = file_.open();
+    ASSERT_TRUE(succeeded(write(*database, "CREATE TABLE t (x)")));
+    auto lease = std::make_unique<Result<Lease>>(database->writer(database->deadline({})));
+    Connection& connection = ***lease;
+    ASSERT_TRUE(succeeded(connection.begin(database->deadline({}))));
+    end_locks(file_.path() + "-shm");
+    end_locks(file_.path());
+    const int other = open((file_.path() + "-shm").c_str(), O_RDWR);
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_start = 120;  // The write lock of a WAL, in SQLite's format.
+    lock.l_len = 1;
+    ASSERT_EQ(fcntl(other, F_OFD_GETLK, &lock), 0);
+    EXPECT_EQ(lock.l_type, F_WRLCK);
+    ASSERT_TRUE(succeeded(connection.execute(Statement{"INSERT INTO t VALUES (1)"})));
+    ASSERT_TRUE(succeeded(connection.commit()));
+    lease.reset();
+    lock.l_type = F_WRLCK;
+    lock.l_pid = 0;
+    ASSERT_EQ(fcntl(other, F_OFD_GETLK, &lock), 0);
+    EXPECT_EQ(lock.l_type, F_UNLCK);
+    close(other);
+    EXPECT_TRUE(succeeded(write(*database, "INSERT INTO t VALUES (2)")));
+    EXPECT_EQ(query_integer(*database, "SELECT COUNT(*) FROM t"), 2);
+}
+
+TEST_F(Sqlite, AReadWhoseLocksEndedSaysThatItMayBeReadAgain) {
+    const auto database = file_.open();
+    ASSERT_TRUE(succeeded(write(*database, "CREATE TABLE t (x)")));
+    const Deadline deadline = database->deadline({});
+    const auto lease = database->reader(deadline);
+    const Statement count{"SELECT COUNT(*) FROM t"};
+    const auto read = [&](bool ends) -> Result<void> {
+        HOTCOUNT_TRY((*lease)->begin_read(deadline));
+        HOTCOUNT_TRY((*lease)->execute(count));
+        if (ends) end_locks(file_.path() + "-shm");
+        return (*lease)->commit();
+    };
+    EXPECT_TRUE(succeeded(read(false)));
+    EXPECT_TRUE(failed_with(read(true), ErrorCode::unavailable, "another SQLite library"));
+    EXPECT_TRUE(succeeded(read(false)));
+}
+
+TEST_F(Sqlite, TheLastCloseRemovesTheWalAndClosesTheFiles) {
+    const auto open_files = [] {
+        const std::filesystem::directory_iterator files{"/proc/self/fd"};
+        return std::distance(begin(files), end(files));
+    };
+    const auto before = open_files();
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(succeeded(write(*file_.open(), "CREATE TABLE IF NOT EXISTS t (x)")));
+        EXPECT_FALSE(std::filesystem::exists(file_.path() + "-wal"));
+        EXPECT_EQ(open_files(), before);
+    }
+    {
+        // While SQLite has the file open for somebody else, they wait and are used again.
+        Outsider other{file_.path()};
+        ASSERT_EQ(other.run("SELECT * FROM t"), SQLITE_OK);
+        const auto once = [&] {
+            EXPECT_TRUE(succeeded(write(*file_.open(), "CREATE TABLE IF NOT EXISTS t (x)")));
+            return open_files();
+        };
+        const auto parked = once();
+        EXPECT_EQ(once(), parked);
+        EXPECT_EQ(once(), parked);
+    }
+    ASSERT_TRUE(succeeded(write(*file_.open(), "CREATE TABLE IF NOT EXISTS t (x)")));
+    EXPECT_EQ(open_files(), before);
 }
 
 TEST_F(Sqlite, MoreReadersThanTheBoundWaitTheirTurnAndGiveUpAtTheirDeadline) {

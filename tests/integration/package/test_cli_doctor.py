@@ -9,7 +9,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import _doctor_redis
+from hotcount import _doctor_redis, _doctor_sql
 from hotcount.cli import main
 
 from tests.support.mariadb_server import MariaDbServer
@@ -66,12 +66,17 @@ def test_a_store_in_memory_is_each_processes_own(
     assert shown.err == "nothing unsafe was found\n"
 
 
-def test_a_file_is_looked_at_and_never_made(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_file_is_looked_at_and_never_made(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "votes.db"
     code, findings = doctor(f"sqlite:///{file}")
     assert (code, findings[0]["found"]) == (3, "there is no such file")
     assert not file.exists()
     hotcount.Database(f"sqlite:///{file}").close()
+    _, findings = doctor(f"sqlite:///{file}")
+    assert list(states(findings, "libraries")) == ["warning"], "the tests have apsw"
+    monkeypatch.setattr(_doctor_sql, "OTHER_SQLITES", ())
     code, findings = doctor(f"sqlite:///{file}")
     assert code == 0
     assert {each["state"] for each in findings} == {"ok"}

@@ -3,16 +3,19 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/shared_objects.hpp>
+#include <hotcount/detail/sql/sqlite_libraries.hpp>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
 
 #include "error.hpp"
+#include "file_guard.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 
@@ -56,20 +59,21 @@ class SqliteConnection final : public Connection {
 
     ~SqliteConnection() override {
         for (const auto& [id, statement] : prepared_) sqlite3_finalize(statement);
-        sqlite3_close(handle_);
+        end_write();
+        if (guard_ != nullptr) {
+            guard_->leave(handle_);
+        } else {
+            sqlite3_close(handle_);
+        }
     }
 
     Result<void> open(const std::string& path, int flags, Deadline deadline);
 
-    Result<void> begin(Deadline deadline) override {
-        deadline_ = deadline;
-        static const Statement kBegin{"BEGIN IMMEDIATE"};
-        HOTCOUNT_TRY(run(kBegin, {}, nullptr));
-        return {};
-    }
+    Result<void> begin(Deadline deadline) override;
     Result<void> begin_read(Deadline deadline) override {
         deadline_ = deadline;
         static const Statement kBegin{"BEGIN"};
+        if (guard_ != nullptr && !guard_->kept_locks()) guard_->renew_canary();
         HOTCOUNT_TRY(run(kBegin, {}, nullptr));
         return {};
     }
@@ -81,6 +85,7 @@ class SqliteConnection final : public Connection {
         const bool writes = sqlite3_txn_state(handle_, nullptr) == SQLITE_TXN_WRITE;
         auto committed = run(kCommit, {}, nullptr);
         if (committed) {
+            HOTCOUNT_TRY(look_at_files(writes));
             if (writes) counters_.transactions.fetch_add(1, std::memory_order_relaxed);
             return {};
         }
@@ -96,6 +101,7 @@ class SqliteConnection final : public Connection {
         static const Statement kRollback{"ROLLBACK"};
         deadline_ = Deadline::at(SteadyTime::max());
         if (in_transaction()) (void)run(kRollback, {}, nullptr);
+        end_write();
     }
 
     bool in_transaction() const override { return sqlite3_get_autocommit(handle_) == 0; }
@@ -115,6 +121,12 @@ class SqliteConnection final : public Connection {
     // How often a running statement looks at its deadline, in virtual machine steps (about 1 ms).
     static constexpr int kProgressSteps = 20'000;
 
+    Result<void> look_at_files(bool written);
+    Error lost(ErrorCode code, std::string_view known) const;
+    void end_write() {
+        if (std::exchange(holds_write_, false)) guard_->release_write();
+    }
+
     static int on_busy(void* self, int attempt);
     static int on_progress(void* self);
 
@@ -127,6 +139,9 @@ class SqliteConnection final : public Connection {
     std::string name_;
     Counters& counters_;
     sqlite3* handle_{nullptr};
+    std::shared_ptr<FileGuard> guard_;  // Once there is a WAL.
+    bool is_wal_{false};
+    bool holds_write_{false};
     std::unordered_map<std::uint64_t, sqlite3_stmt*> prepared_;
     Deadline deadline_{Deadline::at(SteadyTime::max())};
     int last_code_{SQLITE_OK};
@@ -141,6 +156,69 @@ int SqliteConnection::on_busy(void* self, int attempt) {
     const Duration nap = std::chrono::microseconds{std::min(100 << std::min(attempt, 6), 5000)};
     std::this_thread::sleep_for(std::min(nap, left));
     return 1;
+}
+
+Result<void> SqliteConnection::begin(Deadline deadline) {
+    static const Statement kBegin{"BEGIN IMMEDIATE"};
+    for (;;) {
+        deadline_ = deadline;
+        HOTCOUNT_TRY(run(kBegin, {}, nullptr));
+        if (guard_ == nullptr && is_wal_) {
+            guard_ = FileGuard::join(handle_);
+            if (guard_ == nullptr) {
+                rollback();
+                return lost(ErrorCode::database, "nothing was applied");
+            }
+            // It could not see yet what ended SQLite's lock since BEGIN.
+            rollback();
+            continue;
+        }
+        if (guard_ == nullptr || guard_->hold_write()) break;
+        rollback();
+        deadline_ = deadline;
+        if (on_busy(this, 0) == 0) {
+            return make_error(ErrorCode::deadline,
+                              name_ +
+                                  ": the deadline passed while another connection held the "
+                                  "lock; nothing was applied",
+                              "SQLITE_BUSY", SqlCondition::of_all_writes);
+        }
+    }
+    holds_write_ = guard_ != nullptr;
+    return {};
+}
+
+// After a COMMIT: what it has written, or read, is of no use if the files are not the database's.
+Result<void> SqliteConnection::look_at_files(bool written) {
+    if (guard_ == nullptr) {
+        // Without a WAL only the file itself can go.
+        int moved = 0;
+        if (written) {
+            (void)sqlite3_file_control(handle_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+        }
+        if (moved != 0) return lost(ErrorCode::outcome_unknown, "the outcome is unknown");
+        guard_ = FileGuard::join(handle_);
+        return {};
+    }
+    end_write();
+    if (!guard_->files()) {
+        return written ? lost(ErrorCode::outcome_unknown, "the outcome is unknown")
+                       : lost(ErrorCode::database, "what was read may be old");
+    }
+    if (written || guard_->kept_locks()) return {};
+    return make_error(ErrorCode::unavailable,
+                      name_ +
+                          ": another SQLite library in this process closed the file during "
+                          "the read; read again",
+                      {}, SqlCondition::transaction_conflict);
+}
+
+Error SqliteConnection::lost(ErrorCode code, std::string_view known) const {
+    const char* const gone = guard_ != nullptr ? guard_->lost() : "";
+    std::string message = name_ + ": " + (*gone != '\0' ? gone : "the file or its WAL") +
+                          " was removed or replaced while it was open";
+    return make_error(code, std::move(message) + "; " + std::string{known}, {},
+                      SqlCondition::of_all_writes);
 }
 
 int SqliteConnection::on_progress(void* self) {
@@ -163,7 +241,12 @@ Result<void> SqliteConnection::open(const std::string& path, int flags, Deadline
     sqlite3_progress_handler(handle_, kProgressSteps, &on_progress, this);
     if ((flags & SQLITE_OPEN_READWRITE) != 0) {
         if (sqlite3_db_readonly(handle_, "main") == 0) {
-            HOTCOUNT_TRY(run_script("PRAGMA journal_mode=WAL"));
+            const RowVisitor see = [this](const Row& row) -> Result<void> {
+                is_wal_ = row.text(0) == "wal";
+                return {};
+            };
+            static const Statement kMode{"PRAGMA journal_mode=WAL"};
+            HOTCOUNT_TRY(run(kMode, {}, &see));
         }
         // A batch of votes touches hundreds of pages of a large table; with SQLite's own 2 MB of
         // cache each was read again: 54k votes/s became 111k in transactions of 256.
@@ -197,6 +280,9 @@ Result<sqlite3_stmt*> SqliteConnection::prepare(const Statement& statement) {
 Result<std::int64_t> SqliteConnection::run(const Statement& statement,
                                            std::span<const Value> parameters,
                                            const RowVisitor* visit) {
+    if (guard_ != nullptr && *guard_->lost() != '\0' && !in_transaction()) {
+        return lost(ErrorCode::database, "nothing was applied");
+    }
     HOTCOUNT_TRY_ASSIGN(sqlite3_stmt* const prepared, prepare(statement));
     counters_.statements.fetch_add(1, std::memory_order_relaxed);
     int index = 0;
@@ -226,6 +312,7 @@ Result<std::int64_t> SqliteConnection::run(const Statement& statement,
     if (code != SQLITE_DONE) {
         Error error = failure(sqlite3_extended_errcode(handle_));
         sqlite3_reset(prepared);
+        if (!in_transaction()) end_write();
         return error;
     }
     sqlite3_reset(prepared);
@@ -296,6 +383,25 @@ SqliteDatabase::SqliteDatabase(std::string name, std::string path, int flags,
     start_watching_forks();
 }
 
+// Said once for each file, with the settings that weaken a commit.
+void warn_of_other_libraries(Database& database) {
+    std::string files;
+    for (const std::string& each : other_sqlite_libraries()) {
+        files += (files.empty() ? "" : ", ") + each;
+    }
+    if (files.empty()) return;
+    for (std::size_t at = 0; (at = files.find('\'', at)) != std::string::npos; at += 2) {
+        files.insert(at, 1, '\'');
+    }
+    static constexpr std::string_view kName = "other SQLite libraries in this process";
+    static constexpr std::array kSettings = {
+        WeakSetting{kName, [](std::string_view) { return true; },
+                    "if one of them opens this file too, what it writes may damage "
+                    "the file; open it with one library only"}};
+    database.look_at_durability(Statement{"SELECT '" + std::string{kName} + "', '" + files + "'"},
+                                kSettings);
+}
+
 SqliteDatabase::~SqliteDatabase() { stop_watching_forks(); }
 
 Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions options) {
@@ -329,6 +435,7 @@ Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions op
         auto database = std::make_shared<SqliteDatabase>(name, path, flags, options);
         // Opened now rather than at the first call, so that a bad path fails where it is given.
         HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
+        if (path != ":memory:") warn_of_other_libraries(*database);
         return std::shared_ptr<Database>{std::move(database)};
     };
     if (path == ":memory:") return make("sqlite :memory:");

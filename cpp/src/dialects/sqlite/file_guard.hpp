@@ -1,0 +1,81 @@
+// Keeps a database file's locks and WAL whole while connections of ours have the file open.
+//
+// SQLite's locks are POSIX locks, which belong to the process: when anything in it closes a file, all
+// of its locks on that file end. SQLite knows that of its own files. A second SQLite library in the
+// process (apsw, pysqlite3-binary, a Python that bundles one) does not, and neither does the other way
+// round: it takes this process for a stranger's locks to be none, removes the WAL that we write, or
+// empties the WAL's index under us, and when it closes the file another process may write beside us.
+//
+// Locks of an open file description (F_OFD_SETLK) conflict with POSIX locks of the same process and
+// do not end so. One guard for each file holds some of SQLite's own locks a second time:
+//
+//   always           shared, on the bytes that a connection locks while it has the file open: nobody
+//                    can be alone with the file, which is when SQLite removes a WAL; and on the byte
+//                    that says that the WAL's index is in use: nobody empties it
+//   while we write   exclusive, the write lock of the WAL, instead of SQLite's POSIX lock
+//
+// A POSIX lock on a byte that nobody else uses, the canary, shows that locks have ended.
+// Where a file system has no such locks, only files() is of use.
+//
+// Thread-safe, except that hold_write() and release_write() belong to the writing connection.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+struct sqlite3;
+
+namespace hotcount::sql {
+
+class FileGuard {
+  public:
+    /// The guard of the file that a connection has open, for as long as until leave(). None if there
+    /// is no WAL, or none yet.
+    static std::shared_ptr<FileGuard> join(sqlite3* connection);
+    /// Closes a connection that has joined. Our last one removes the WAL as SQLite does, unless the
+    /// guard is lost(): then it writes nothing more.
+    void leave(sqlite3* connection);
+
+    /// After BEGIN IMMEDIATE: takes the write lock over. False if another may have had it since, and
+    /// the transaction must begin again.
+    bool hold_write();
+    void release_write();
+
+    /// Whether no lock of this process on the WAL's index has ended since the last renew_canary().
+    bool kept_locks() const;
+    void renew_canary();
+
+    /// Looks whether database, WAL and index are still the files that were opened. If one is not,
+    /// the guard is lost for good: what is committed may be in no file.
+    bool files();
+    /// The file that was removed or replaced; empty while none was.
+    const char* lost() const { return lost_.load(std::memory_order_acquire); }
+
+  private:
+    struct File {
+        const char* suffix;
+        std::string path{};
+        dev_t device{0};
+        ino_t inode{0};
+    };
+    bool enter();
+    bool lock(int fd, short type, std::int64_t start, std::int64_t length) const;
+
+    enum : std::uint8_t { kDatabase, kWal, kIndex };
+    std::mutex mutex_;
+    std::size_t users_{0};
+    std::array<File, 3> files_{File{""}, File{"-wal"}, File{"-shm"}};
+    int database_fd_{-1};
+    int index_fd_{-1};
+    bool locked_{false};
+    std::int64_t canary_{0};
+    std::atomic<const char*> lost_{""};
+};
+
+}  // namespace hotcount::sql
