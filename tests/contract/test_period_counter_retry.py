@@ -163,11 +163,11 @@ def test_the_present_is_the_servers_whatever_this_machines_clock_says(
             return b"-LOADING not yet\r\n"
         if command[0] == b"TIME":
             return b"*2\r\n$%d\r\n%d\r\n$1\r\n0\r\n" % (len(str(now)), now)
-        begins, ends, _ = command[9].split()
-        if command[10] == b"present" and not int(begins) <= now < int(ends):
+        begins, ends, _ = command[8].split()
+        if command[9] == b"present" and not int(begins) <= now < int(ends):
             word = b"elsewhere %d" % now
             return b"*1\r\n$%d\r\n%s\r\n" % (len(word), word)
-        return b"*1\r\n:%s\r\n" % command[7]
+        return b"*1\r\n:%s\r\n" % command[6]
 
     with ScriptedServer(tmp_path, answer) as server:
         store = hotcount.Redis(server.url, timeout=2)
@@ -183,5 +183,5 @@ def test_the_present_is_the_servers_whatever_this_machines_clock_says(
     names = [command[3].decode() for command in sent]
     assert names[0] != names[1]
     assert set(names[1:]) == {f"period:day:Asia/Tokyo:{day}:k"}
-    assert [int(command[7]) for command in sent[:3]] == [3, 3, 4]
-    assert sent[-1][7:11] == [b"5", sent[-1][8], sent[2][9], b"waits"]
+    assert [int(command[6]) for command in sent[:3]] == [3, 3, 4]
+    assert sent[-1][6:10] == [b"5", sent[-1][7], sent[2][8], b"waits"]

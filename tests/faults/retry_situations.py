@@ -8,7 +8,7 @@ from tests.faults.situation import FAR, LARGE, SOON, Situation
 def numbered(mode: str, element: list[str]) -> list[str]:
     """Arguments of an add in sequence, whose max_age runs from a time that is far ahead."""
     waits = element[-1] in ("old", "waits", "1000")
-    return [SOON, mode, *element, str(2**50 if waits else -(2**50))]
+    return [mode, *element, str(2**50 if waits else -(2**50))]
 
 
 RETRIES = [

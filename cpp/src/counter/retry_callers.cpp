@@ -136,7 +136,7 @@ void RetryEngine::add_waiting(NewAdd new_add) {
     UnsettledAdd& add = returned.add;
     const SteadyTime deadline = std::min(add.deadline, settings_->client->deadline({}).time());
     fix_since(add, clock, deadline);
-    Call call{.mode = mode_of(add), .max_age = add.max_age};
+    Call call{.mode = mode_of(add)};
     call.put(add, ttl_ms_, call.under_way(add, clock));
     std::optional<Result<Reply>> outcome;
     settings_->client->waiting().submit(

@@ -101,12 +101,12 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
         SteadyTime asked{};
         std::int64_t unix_ms{0};
         std::int64_t half_trip_ms{0};
-        SteadyTime good_until{};
+        SteadyTime good_until{SteadyTime::min()};
 
         /// Its time at a moment of ours, as early as it may be: an add that came between two lives of
         /// its key belongs to the earlier one.
         std::int64_t at(SteadyTime time) const;
-        /// A max_age needs no fresh reading: the script refuses what is too far off.
+        /// A max_age does not need as fresh a reading as a window.
         bool serves(Mode mode) const;
     };
     /// An add that its caller sent and that has no answer.

@@ -22,6 +22,10 @@ inline Error unknown(const std::string& key, const std::string& why) {
         .about(&ErrorFacts::key, key);
 }
 
+// How much longer than its add may be counted a number is remembered, as in the script: for what a
+// reading of the server's clock may be off.
+inline constexpr Duration kSlack = std::chrono::minutes{10};
+
 inline std::string hex(std::uint64_t number) {
     constexpr std::string_view kDigits{"0123456789abcdef"};
     std::string text(16, '0');
@@ -74,7 +78,6 @@ struct RetryEngine::Flight {
 // What one script call says of its adds.
 struct RetryEngine::Call {
     Mode mode;
-    Duration max_age;  // Of all its adds.
     std::vector<std::string> keys{};
     std::vector<std::string> arguments{};
 
@@ -89,7 +92,9 @@ struct RetryEngine::Call {
         arguments.push_back(std::to_string(add.sequence));
         arguments.push_back(life(add, ttl_ms));
         arguments.push_back(std::move(accepted));
-        arguments.push_back((add.waits ? "" : "-") + std::to_string(add.since_ms));
+        const auto known =
+            std::chrono::ceil<std::chrono::milliseconds>(add.max_age + retry::kSlack);
+        arguments.push_back((add.waits ? "" : "-") + std::to_string(add.since_ms + known.count()));
     }
 
     // What the script needs to know of when the key ends.
@@ -111,12 +116,10 @@ struct RetryEngine::Call {
     }
 
     redis::Request request(std::size_t adds) const {
-        const std::string age =
-            std::to_string(std::chrono::ceil<std::chrono::milliseconds>(max_age).count());
         const std::vector<std::string_view> key_views(keys.begin(), keys.end());
         const std::vector<std::string_view> argument_views(arguments.begin(), arguments.end());
         constexpr std::string_view kModes[]{"", "1", "period"};
-        const std::string_view shared[] = {age, kModes[static_cast<std::size_t>(mode)]};
+        const std::string_view shared[] = {kModes[static_cast<std::size_t>(mode)]};
         return redis::Request::run_many(script(), adds, key_views, shared, argument_views);
     }
 };

@@ -27,6 +27,8 @@ using retry::unknown;
 constexpr std::size_t kMostKeys = 256;
 // The server's clock is asked for again after this long.
 constexpr Duration kClockKeeps = std::chrono::seconds{5};
+// For a max_age alone, so much longer.
+constexpr Duration kClockKeepsForAges = std::chrono::minutes{1};
 // How long Redis' refusal of a key is believed.
 constexpr Duration kHeldFor = std::chrono::milliseconds{100};
 
@@ -96,7 +98,7 @@ std::int64_t RetryEngine::ServerClock::at(SteadyTime time) const {
 }
 
 bool RetryEngine::ServerClock::serves(Mode mode) const {
-    return mode == Mode::plain ? good_until > SteadyTime{} : steady_now() <= good_until;
+    return steady_now() <= (mode == Mode::plain ? good_until + kClockKeepsForAges : good_until);
 }
 
 void RetryEngine::fix_since(UnsettledAdd& add, const ServerClock& clock, SteadyTime time) {
@@ -107,7 +109,7 @@ void RetryEngine::fix_since(UnsettledAdd& add, const ServerClock& clock, SteadyT
 
 void RetryEngine::send(Adds& from, bool replay) {
     const SteadyTime now = steady_now();
-    Call call{.mode = mode_of(from.front()), .max_age = from.front().max_age};
+    Call call{.mode = mode_of(from.front())};
     const std::size_t most = singly_ > 0 ? 1 : kMostKeys / call.keys_each();
     auto flight = std::make_shared<Flight>();
     flight->replay = replay;
@@ -116,7 +118,7 @@ void RetryEngine::send(Adds& from, bool replay) {
     SteadyTime deadline = replay ? most_time : SteadyTime::min();
     std::vector<UnsettledAdd> busy;
     while (!from.empty() && flight->adds.size() < most) {
-        if (mode_of(from.front()) != call.mode || from.front().max_age != call.max_age) break;
+        if (mode_of(from.front()) != call.mode) break;
         UnsettledAdd add = std::move(from.front());
         from.pop_front();
         if (busy_.contains(add.key)) {
@@ -321,7 +323,7 @@ void RetryEngine::take_back(Flight& flight, const Error& why) {
 
 void RetryEngine::distrust_clock() {
     const std::lock_guard lock(mutex_);
-    clock_.good_until = {};
+    clock_.good_until = SteadyTime::min();
 }
 
 void RetryEngine::went_away() {

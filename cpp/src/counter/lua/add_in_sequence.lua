@@ -1,12 +1,11 @@
 -- Adds to counters, once for each sequence number of a writer. Combinable: call i has its keys and
--- ARGV[5i - 2 .. 5i + 2].
+-- ARGV[5i - 3 .. 5i + 1].
 -- KEYS for each call the counter, what is remembered of its writer, and with a TTL the counter's
 -- window; all in one slot
--- ARGV[1] the max_age of these adds, in milliseconds
--- ARGV[2] '1' if the counters have a TTL, 'period' if each is the number of a period, else ''
--- ARGV[3..] for each call the amount, the sequence number, when the counter ends, when it was
--- accepted, and from when its max_age runs, in unix milliseconds of this server, with a '-' for a call
--- that is under way. Accepted is 'old' for a call that is not to be counted any more; else
+-- ARGV[1] '1' if the counters have a TTL, 'period' if each is the number of a period, else ''
+-- ARGV[2..] for each call the amount, the sequence number, when the counter ends, when it was
+-- accepted, and until when its number is remembered, in unix milliseconds of this server, with a '-'
+-- for a call that is under way. Accepted is 'old' for a call that is not to be counted any more; else
 --   without a TTL   '' and ''
 --   with a TTL      the TTL in milliseconds, and unix milliseconds of this server, with a '-' for a call
 --                   that is under way and accepted until then
@@ -21,16 +20,16 @@
 -- lost.
 -- A writer sends the adds of one key in order, so a number that is not above the last was counted.
 -- The number is written first: if it is refused nothing was done; if the add is refused it is put back.
--- It is remembered until nothing that it tells may be counted any more by this server's clock, whoever
--- sends it and whatever other clocks say, and REMEMBERED_LONGER.
+-- It is remembered for REMEMBERED_LONGER after its add is too old by this server's clock. So an add that
+-- may have been forgotten is not counted, whoever sends it and whatever other clocks say.
 -- The window is 'begin end end_of_the_one_before' in unix milliseconds. An add belongs to the window
 -- that stood when it was accepted. If none stood, one began then, and what came since is in it.
 local call, exact = redis.pcall, 2 ^ 53
-local max_age, expires, has_period = tonumber(ARGV[1]), ARGV[2] == '1', ARGV[2] == 'period'
+local expires, has_period = ARGV[1] == '1', ARGV[1] == 'period'
 local each = expires and 3 or 2
 -- What PTTL and TIME may differ by while a script runs, in milliseconds.
 local SLACK = 100
--- What a reading of this server's clock may be off, and an add late after it, in milliseconds.
+-- In milliseconds, as in the client.
 local REMEMBERED_LONGER = 600000
 -- 100 years in seconds: how far ahead a period may begin.
 local MOST_AHEAD = 36525 * 86400
@@ -101,6 +100,8 @@ end
 
 -- An error, 'late', 'expired' or a function that makes the add.
 local function prepare(key, window, amount, ttl, accepted)
+    local clock, refused = time()
+    if not clock then return refused end
     accepted = tonumber(accepted)
     local under_way = accepted < 0
     if under_way and now > -accepted then return 'late' end
@@ -139,6 +140,8 @@ end
 -- The same for the number of a period. What is there without an expiry, or with one that is too early (of
 -- a counter that keeps less), gets that of this period, before it is added to.
 local function prepare_in_period(key, amount, period, accepted)
+    local clock, refused = time()
+    if not clock then return refused end
     local begins, ends, gone = period:match('^(-?%d+) (-?%d+) (-?%d+)$')
     begins, ends, gone = tonumber(begins), tonumber(ends), tonumber(gone)
     local seconds = math.floor(now / 1000)
@@ -174,26 +177,20 @@ local function refusal(key, amount)
     if not value:find('^%-?%d+$') then return {err = 'ERR value is not an integer or out of range'} end
 end
 
-local function add(key, writer, window, amount, sequence, life, accepted, since)
+local function add(key, writer, window, amount, sequence, life, accepted, forgotten)
     local last = call('GET', writer)
     if failed(last) then return last end
     if last and tonumber(sequence) <= (tonumber(last) or 0) then return 'counted' end
-    local clock, no_time = time()
-    if not clock then return no_time end
-    local under_way = since < 0
-    since = math.abs(since)
-    if now > since + max_age then
-        -- It may have been counted, and forgotten.
-        if under_way then return 'late' end
-        accepted = 'old'
-    end
-    local keep = math.max(since - now, 0) + max_age + REMEMBERED_LONGER
-    if last and not under_way then
-        local left = call('PTTL', writer)
+    if forgotten:byte() == 45 then
+        forgotten = forgotten:sub(2)
+    else
+        local clock, no_time = time()
+        if not clock then return no_time end
+        if now > tonumber(forgotten) - REMEMBERED_LONGER then accepted = 'old' end
+        local left = last and call('PTTL', writer) or 0
         if failed(left) then return left end
-        keep = math.max(keep, left)
+        forgotten = whole(math.max(tonumber(forgotten), now + left))
     end
-    keep = whole(keep)
     if (expires or has_period or not last) and accepted ~= 'old' then
         local refused = refusal(key, amount)
         if refused then return refused end
@@ -206,24 +203,24 @@ local function add(key, writer, window, amount, sequence, life, accepted, since)
     end
     -- An error, or a word for which nothing is done.
     if failed(make) or (type(make) == 'string' and make ~= 'expired') then return make end
-    local wrote = call('SET', writer, sequence, 'PX', keep)
+    local wrote = call('SET', writer, sequence, 'PXAT', forgotten)
     if failed(wrote) then return wrote end
     if accepted == 'old' or make == 'expired' then return 'expired' end
     local value
     if make then value = make() else value = increase(key, amount) end
-    if failed(value) then call('SET', writer, last or '0', 'PX', keep) end
+    if failed(value) then call('SET', writer, last or '0', 'PXAT', forgotten) end
     return value
 end
 
 -- An add that fails for now may be sent again. Later ones of its key must not overtake it.
 local stuck, answers = {}, {}
 for index = 1, #KEYS / each do
-    local k, a = each * (index - 1), 5 * index - 2
+    local k, a = each * (index - 1), 5 * index - 3
     local key = KEYS[k + 1]
     local answer = stuck[key]
     if not answer then
         answer = add(key, KEYS[k + 2], expires and KEYS[k + 3], ARGV[a], ARGV[a + 1], ARGV[a + 2],
-                     ARGV[a + 3], tonumber(ARGV[a + 4]))
+                     ARGV[a + 3], ARGV[a + 4])
         local refused = failed(answer)
         if refused and not (refused:find('overflow', 1, true) or
                             refused:find('WRONGTYPE', 1, true) or
