@@ -45,8 +45,9 @@ class Votes(Lifetime, VotesBase):
     ) -> None:
         """Creates the tables and indexes that are missing. Idempotent.
 
-        Tables that another strategy counted are reconciled. Tables that hotcount has not counted
-        before may have counts that are not the sum of their votes (NULL is 0): a ConfigError says
+        Tables that another strategy counted are reconciled. Rows keep the versions of
+        'write_behind', about 1.8e18, to which a lower version= loses (docs/votes.md). Tables that
+        hotcount has not counted before may have counts that are not the sum of their votes (NULL is 0): a ConfigError says
         how many items differ, and nothing is created or changed, unless existing_counts says what
         is right. 'keep': the difference is the item's opening balance, for good; every count has
         it, and reconcile() expects it. 'recount': the votes; what was counted is lost. It is

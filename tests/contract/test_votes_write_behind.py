@@ -10,9 +10,11 @@ from typing import Any
 
 import hotcount
 import pytest
+import sqlalchemy as sa
 from hotcount import Cast, aio
 
 from tests.support.servers import RedisServer
+from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import THREADS, together
 
 pytestmark = pytest.mark.server
@@ -271,6 +273,33 @@ def test_prune_waits_for_what_was_cast_before(votes: hotcount.Votes) -> None:
     votes.retract(1, 7)
     assert votes.prune(2**62) == 1
     assert drained(votes)
+
+
+def test_after_a_switch_versions_lose_to_those_of_the_stream_until_these_are_forgotten(
+    sides: BothSides, cache: hotcount.Redis
+) -> None:
+    votes = hotcount.Votes(sides.database, cache, "write_behind")
+    votes.create_tables()
+    votes.add_items([1])
+    votes.cast(1, 7)
+    assert drained(votes)
+    batched = hotcount.Votes(sides.database)
+    batched.create_tables()
+    micros = 1_800_000_000_000_000
+    late = batched.cast(1, 7, value=0, version=micros)
+    assert (late.counted, late.changed) == (True, False)
+    assert batched.get(1, 7) == 1
+    # Without a version as ever.
+    assert batched.cast(1, 7, value=0).changed
+    assert batched.cast(1, 7).changed
+    # As docs/votes.md has it.
+    forget = "UPDATE vote SET version = NULL WHERE version > 1000000000000000000"
+    with sides.engine.begin() as connection:
+        connection.execute(sa.text(forget))
+    assert batched.cast(1, 7, value=0, version=micros).changed
+    assert not batched.cast(1, 7, version=micros - 1).changed
+    assert batched.count(1, consistency="exact") == 0
+    assert batched.reconcile(dry_run=True) == []
 
 
 def test_another_strategy_takes_over_only_when_no_vote_waits(

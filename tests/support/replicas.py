@@ -7,6 +7,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from typing import Any
+
+import hotcount
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
@@ -172,3 +175,51 @@ class ReplicatedMariaDb(Replicated):
 
     def elsewhere(self) -> str:
         return self.replica.url("mysql")
+
+
+MAKERS = {"postgresql": ReplicatedPostgres, "mariadb": ReplicatedMariaDb}
+
+
+def open_votes(
+    pair: Replicated, strategy: str = "batched", *, read_max_lag: float = 30, **options: Any
+) -> hotcount.Votes:
+    """With item 1, which has one vote."""
+    options.setdefault("read_url", pair.replica_url)
+    database = hotcount.Database(pair.primary_url, timeout=20)
+    votes = hotcount.Votes(
+        database,
+        strategy=strategy,  # type: ignore[arg-type]
+        read_max_lag=read_max_lag,
+        **options,
+    )
+    votes.create_tables()
+    votes.add_items([1, 2])
+    votes.cast(1, 100)
+    return votes
+
+
+def await_replica(votes: hotcount.Votes, value: int = 1) -> hotcount.Count:
+    """The first count of item 1 that the replica answers, and with that value."""
+    counts = [votes.count(1)]
+
+    def answers() -> bool:
+        counts.append(votes.count(1))
+        return counts[-1].source == "replica" and counts[-1] == value
+
+    eventually(answers)
+    return counts[-1]
+
+
+def await_primary(votes: hotcount.Votes) -> None:
+    eventually(lambda: votes.count(1).source == "sql")
+
+
+def check_age(count: hotcount.Count, acknowledged: list[float]) -> int:
+    """1 if the replica has answered."""
+    known = len(acknowledged) - 1
+    if count.source != "replica":
+        return 0
+    while known > 0 and acknowledged[known] >= count.as_of:
+        known -= 1
+    assert count >= known, f"{count} votes as of {count.as_of}, when {known} were acknowledged"
+    return 1

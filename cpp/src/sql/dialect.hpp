@@ -86,6 +86,11 @@ class Grammar {
     virtual std::string text_cast() const { return "TEXT"; }
     /// The database's clock in microseconds since 1970.
     virtual std::string now_microseconds() const = 0;
+    /// 1 while the server applies another's changes and takes none of its own, as far as it says so.
+    /// Evaluated after the rows of its SELECT have been found.
+    virtual std::string is_standby() const { return "0"; }
+    /// A text without spaces that no copy of this server has.
+    virtual std::string server_identity() const { return "''"; }
     /// Whether SUM is exact beyond 64 bits, and a sum that a column does not take is refused.
     /// SQLite's SUM fails if a part of it leaves 64 bits, and its + makes a real of it.
     virtual bool sums_in_decimals() const { return true; }

@@ -12,22 +12,22 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import hotcount
 import hotcount.aio
-import psycopg
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.pgbouncer_server import PgBouncer
-from tests.support.postgres_votes import in_background
-from tests.support.replicas import Replicated, ReplicatedMariaDb, ReplicatedPostgres
-from tests.support.servers import PostgresServer
+from tests.support.replicas import (
+    MAKERS,
+    Replicated,
+    await_primary,
+    await_replica,
+    check_age,
+    open_votes,
+)
 
 pytestmark = pytest.mark.server
-
-MAKERS = {"postgresql": ReplicatedPostgres, "mariadb": ReplicatedMariaDb}
 
 
 @pytest.fixture(scope="module")
@@ -49,54 +49,6 @@ def pair(request: pytest.FixtureRequest, pairs: dict[str, Replicated]) -> Replic
         pairs[name] = MAKERS[name]()
     pairs[name].create_database()
     return pairs[name]
-
-
-@pytest.fixture
-def own_pair(request: pytest.FixtureRequest) -> Iterator[Replicated]:
-    """One whose replica the test may promote."""
-    made = MAKERS[str(request.param)]()
-    try:
-        made.create_database()
-        yield made
-    finally:
-        made.remove()
-
-
-both_own = pytest.mark.parametrize("own_pair", list(MAKERS), indirect=True)
-
-
-def open_votes(
-    pair: Replicated, strategy: str = "batched", *, read_max_lag: float = 30, **options: Any
-) -> hotcount.Votes:
-    """With item 1, which has one vote."""
-    options.setdefault("read_url", pair.replica_url)
-    database = hotcount.Database(pair.primary_url, timeout=20)
-    votes = hotcount.Votes(
-        database,
-        strategy=strategy,  # type: ignore[arg-type]
-        read_max_lag=read_max_lag,
-        **options,
-    )
-    votes.create_tables()
-    votes.add_items([1, 2])
-    votes.cast(1, 100)
-    return votes
-
-
-def await_replica(votes: hotcount.Votes, value: int = 1) -> hotcount.Count:
-    """The first count of item 1 that the replica answers, and with that value."""
-    counts = [votes.count(1)]
-
-    def answers() -> bool:
-        counts.append(votes.count(1))
-        return counts[-1].source == "replica" and counts[-1] == value
-
-    eventually(answers)
-    return counts[-1]
-
-
-def await_primary(votes: hotcount.Votes) -> None:
-    eventually(lambda: votes.count(1).source == "sql")
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
@@ -147,17 +99,6 @@ def test_what_a_replica_answers_lacks_no_vote_from_before_its_time(pair: Replica
             over.set()
         voting.result(30)
     assert answers > 20
-
-
-def check_age(count: hotcount.Count, acknowledged: list[float]) -> int:
-    """1 if the replica has answered."""
-    known = len(acknowledged) - 1
-    if count.source != "replica":
-        return 0
-    while known > 0 and acknowledged[known] >= count.as_of:
-        known -= 1
-    assert count >= known, f"{count} votes as of {count.as_of}, when {known} were acknowledged"
-    return 1
 
 
 def test_a_count_does_not_age_while_nobody_votes(pair: Replicated) -> None:
@@ -386,106 +327,3 @@ def test_the_password_of_read_url_shows_in_no_text(
     assert caplog.messages
     assert not [text for text in said if "secret" in text]
     assert f"{scheme}://app:***@127.0.0.1:1/app" in said
-
-
-# -- what takes a server of the test's own --------------------------------------------------------
-
-
-@pytest.mark.long
-@both_own
-def test_a_promoted_replica_answers_no_longer_than_read_max_lag(own_pair: Replicated) -> None:
-    with open_votes(own_pair, read_max_lag=1.0) as votes:
-        await_replica(votes)
-        own_pair.promote()
-        promoted = time.time()
-        votes.cast(1, 101)
-        foreign = hotcount.Votes(own_pair.replica_url)
-        # The split: it takes votes of its own.
-        eventually(lambda: is_writable(foreign))
-        while (count := votes.count(1)).source == "replica":
-            assert count.as_of < promoted + 1.0
-        assert votes.count(1) == 2
-        eventually(lambda: votes.stats()["replica_error"] != "")
-
-
-def is_writable(votes: hotcount.Votes) -> bool:
-    try:
-        votes.cast(1, 999, timeout=5)
-    except hotcount.HotcountError:
-        return False
-    return True
-
-
-@pytest.mark.long
-@both_own
-def test_after_a_failover_to_the_replica_it_answers_as_both(own_pair: Replicated) -> None:
-    with open_votes(own_pair) as votes:
-        await_replica(votes)
-    own_pair.primary.kill()
-    own_pair.promote()
-    own_pair.primary_url = own_pair.replica_url
-
-    def cast() -> bool:
-        with hotcount.Votes(own_pair.replica_url) as now:
-            return is_writable(now)
-
-    eventually(cast)
-    with hotcount.Votes(own_pair.replica_url, read_url=own_pair.replica_url) as votes:
-        await_replica(votes, 2)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("own_pair", ["postgresql"], indirect=True)
-def test_pgbouncer_may_stand_before_the_replica(own_pair: Replicated) -> None:
-    assert isinstance(own_pair.primary, PostgresServer)
-    assert isinstance(own_pair.replica, PostgresServer)
-    pooler = PgBouncer(own_pair.replica, sessions=1).start()
-    try:
-        # In the schema `public`: a pooler passes no search_path on.
-        own_pair.primary_url = own_pair.primary.url()
-        with open_votes(own_pair, read_url=pooler.url()) as votes, ThreadPoolExecutor(8) as pool:
-            await_replica(votes)
-            before = votes.stats()["replica_reads"]
-            counts = list(pool.map(lambda _: votes.count(1), range(200)))
-            assert set(counts) == {1}
-            assert votes.stats()["replica_reads"] - before == 200
-    finally:
-        pooler.remove()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("own_pair", ["postgresql"], indirect=True)
-def test_a_read_that_recovery_cancels_is_answered_all_the_same(own_pair: Replicated) -> None:
-    """The primary takes a lock on the table that the standby's snapshots are in the way of."""
-    assert isinstance(own_pair.replica, PostgresServer)
-    own_pair.replica.psql("ALTER SYSTEM SET max_standby_streaming_delay = 0")
-    own_pair.replica.psql("SELECT pg_reload_conf()")
-    with open_votes(own_pair) as votes:
-        votes.cast_many([2] * 20_000, range(20_000))
-        await_replica(votes)
-        url = own_pair.primary_url
-        schema = url.rsplit("%3D", 1)[1]
-        over = threading.Event()
-
-        def lock() -> None:
-            with psycopg.connect(
-                host=str(own_pair.primary.folder), user="hotcount", dbname="postgres"
-            ) as session:
-                while not over.is_set():
-                    session.execute(f'LOCK TABLE "{schema}".vote IN ACCESS EXCLUSIVE MODE')
-                    session.commit()
-
-        def cancelled() -> bool:
-            assert votes.tally(2, consistency="cached").up == 20_000
-            conflicts = "SELECT sum(confl_lock + confl_snapshot) FROM pg_stat_database_conflicts"
-            assert isinstance(own_pair.replica, PostgresServer)
-            return int(own_pair.replica.psql(conflicts)) > 2
-
-        locking = in_background(lock)
-        try:
-            eventually(cancelled)
-        finally:
-            over.set()
-            locking()
-        # That was no outage.
-        await_replica(votes)

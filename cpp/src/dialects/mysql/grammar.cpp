@@ -56,6 +56,12 @@ class MysqlGrammar final : public Grammar {
         return "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + MOD(TIMESTAMPDIFF("
                "MICROSECOND, NOW(6), SYSDATE(6)) + 7260000000, 1800000000) - 60000000)";
     }
+    // A number, and from MariaDB 12 on a word.
+    std::string is_standby() const override {
+        return "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')";
+    }
+    // Servers that replicate have different ones.
+    std::string server_identity() const override { return "CAST(@@global.server_id AS CHAR)"; }
     // (a, b) > (x, y) would read the index from its beginning.
     std::string pair_after(std::string_view a, std::string_view b, std::string_view x,
                            std::string_view y) const override {

@@ -41,6 +41,12 @@ class PostgresGrammar final : public Grammar {
     std::string now_microseconds() const override {
         return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)";
     }
+    std::string is_standby() const override { return "CAST(pg_is_in_recovery() AS integer)"; }
+    // Its system identifier is that of its standbys, and not every service tells the timeline.
+    std::string server_identity() const override {
+        return "CAST(CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS bigint) AS "
+               "text)";
+    }
     std::string for_no_key_update() const override { return " FOR NO KEY UPDATE"; }
     std::string for_share() const override { return " FOR SHARE"; }
     std::string for_key_share() const override { return " FOR KEY SHARE"; }

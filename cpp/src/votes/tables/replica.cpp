@@ -79,9 +79,10 @@ struct Replica::Work {
           url(options.read_url),
           max_lag(options.read_max_lag),
           clock(options.clock),
-          read_beat("SELECT value FROM " + n.meta + " WHERE name = 'heartbeat'"),
+          read_beat_("SELECT value, " + g.is_standby() + ", " + g.server_identity() + " FROM " +
+                     n.meta + " WHERE name = 'heartbeat'"),
           look_("SELECT " + g.now_microseconds() + ", (SELECT value FROM " + n.meta +
-                " WHERE name = 'heartbeat')"),
+                " WHERE name = 'heartbeat'), " + g.server_identity()),
           beat_("UPDATE " + n.meta + " SET value = ?1 WHERE name = 'heartbeat'"),
           first_beat_("INSERT INTO " + n.meta + " (name, value) VALUES ('heartbeat', ?1)" +
                       g.or_nothing("name")),
@@ -99,7 +100,6 @@ struct Replica::Work {
     const std::string url;
     const Duration max_lag;
     const std::shared_ptr<const Clock> clock;
-    const sql::Statement read_beat;
     std::atomic<std::uint64_t> reads{0};
     std::atomic<std::uint64_t> fallbacks{0};
     std::atomic<bool> has_warning{false};
@@ -127,23 +127,41 @@ struct Replica::Work {
         next_look_ = SteadyClock::now() + pause();
     }
 
+    struct Beat {
+        std::string text{};
+        bool of_standby{false};
+        std::string server{};
+    };
+    Result<Beat> read_beat(sql::Connection& connection) {
+        Beat beat;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            beat = {std::string{row.text(0)}, row.integer(1) != 0, std::string{row.text(2)}};
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(read_beat_, {}, see));
+        return beat;
+    }
+
     /// How old a snapshot with that heartbeat may be; none if it does not count.
-    std::optional<Duration> age_of(const std::string& heartbeat) {
+    std::optional<Duration> age_of(const Beat& beat) {
         const std::lock_guard lock(mutex_);
         const SteadyTime now = SteadyClock::now();
-        const auto us = heartbeat_time(heartbeat);
+        const auto us = heartbeat_time(beat.text);
         const bool known = std::any_of(seen_.begin(), seen_.end(),
-                                       [&](const Seen& each) { return each.text == heartbeat; });
+                                       [&](const Seen& each) { return each.text == beat.text; });
         if (known) {
             proved_until_ = now + 2 * max_lag;
             strange_since_.reset();
         }
-        if (us && now < proved_until_) {
+        const bool ours = known || beat.text.ends_with(" " + server_);
+        const bool promoted = beat.server != server_ && is_promoted(beat.of_standby);
+        if (us && ours && !promoted && now < proved_until_) {
             const Duration age = now - our_time(*us);
             if (age >= Duration{0} && age <= max_lag) return age;
         }
+        if ((!ours || promoted) && now > looked_at_ + pause() / kBeats) next_look_ = now;
         rest_until_ = now + std::min(kLeftAloneFor, pause());
-        note_refusal(us, now);
+        note_refusal(!ours, promoted, us, now);
         return {};
     }
 
@@ -215,6 +233,11 @@ struct Replica::Work {
     };
 
     Duration pause() const { return max_lag / kBeats; }
+    bool is_promoted(bool standby) {
+        promoted_ = !standby && (promoted_ || was_standby_);
+        was_standby_ = standby;
+        return promoted_;
+    }
     // When the primary's clock said so, or earlier.
     SteadyTime our_time(std::int64_t us) const {
         return looked_at_ - microseconds{primary_us_ - us};
@@ -224,12 +247,14 @@ struct Replica::Work {
     void look() {
         std::int64_t now_us = 0;
         std::string heartbeat;
+        std::string server;
         SteadyTime sent;
         SteadyTime came;
         const Deadline deadline = Deadline::after(kLooksFor);
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             now_us = row.integer(0);
             heartbeat = row.is_null(1) ? std::string{} : std::string{row.text(1)};
+            server = row.text(2);
             return {};
         };
         const auto read = [&](sql::Connection& connection) -> Result<void> {
@@ -244,9 +269,10 @@ struct Replica::Work {
         auto us = heartbeat_time(heartbeat);
         // After a step back those that are there look younger than they are, here and on the replica.
         const bool stepped = stepped_back(sent, now_us);
-        const bool is_old = stepped || !us || *us > now_us || microseconds{now_us - *us} >= pause();
+        const bool is_old = stepped || !heartbeat.ends_with(" " + server) || !us || *us > now_us ||
+                            microseconds{now_us - *us} >= pause();
         if (is_old) {
-            heartbeat = std::to_string(now_us) + " " + drawn_number();
+            heartbeat = std::to_string(now_us) + " " + drawn_number() + " " + server;
             us = now_us;
             auto written = sql::transact(*primary, deadline, [&](sql::Connection& connection) {
                 return write_beat(connection, heartbeat);
@@ -256,6 +282,7 @@ struct Replica::Work {
         const std::lock_guard lock(mutex_);
         const SteadyTime now = SteadyClock::now();
         looked_ = true;
+        server_ = std::move(server);
         primary_us_ = now_us;
         looked_at_ = sent;
         look_took_ = came - sent;
@@ -314,9 +341,7 @@ struct Replica::Work {
             if (!opened) return note_down(opened.error());
             database = *std::move(opened);
         }
-        const auto ask = [&](sql::Connection& connection) {
-            return read_mark(connection, read_beat);
-        };
+        const auto ask = [&](sql::Connection& connection) { return read_beat(connection); };
         auto asked = sql::read_snapshot(*database, Deadline::after(kDialsFor), ask);
         if (!asked) return note_down(asked.error());
         const std::lock_guard lock(mutex_);
@@ -336,11 +361,11 @@ struct Replica::Work {
 
     // A heartbeat that is too old may only say that nobody has read here for a while. It is the
     // replica's fault if the primary has had a later one for long.
-    void note_refusal(std::optional<std::int64_t> us, SteadyTime now) {
+    void note_refusal(bool strange, bool promoted, std::optional<std::int64_t> us, SteadyTime now) {
         const auto is_missed = [&](const Seen& each) {
             return each.us > us.value_or(0) && now - each.since > max_lag / 2;
         };
-        if (now >= proved_until_) {
+        if (strange || now >= proved_until_) {
             // Not counted: while nobody reads, nobody looks either.
             if (!strange_since_ || now - refused_at_ > max_lag) strange_since_ = now;
             refused_at_ = now;
@@ -350,6 +375,8 @@ struct Replica::Work {
                 "it shows no heartbeat that the primary has had: it is behind by more "
                 "than read_max_lag, or no replica of " +
                 primary->name());
+        } else if (promoted) {
+            note_trouble("it was promoted, and is not the primary of these votes");
         } else if (std::any_of(seen_.begin(), seen_.end(), is_missed)) {
             note_trouble("it is behind by more than read_max_lag");
         }
@@ -368,6 +395,7 @@ struct Replica::Work {
         has_warning.store(true, std::memory_order_release);
     }
 
+    const sql::Statement read_beat_;
     const sql::Statement look_;
     const sql::Statement beat_;
     const sql::Statement first_beat_;
@@ -383,6 +411,9 @@ struct Replica::Work {
     SteadyTime proved_until_{};                // It is the primary's replica.
     std::optional<SteadyTime> strange_since_;  // It has shown no heartbeat that we know of.
     SteadyTime refused_at_{};                  // The last time that it did so.
+    std::string server_;                       // The primary, as the last look found it.
+    bool was_standby_{false};                  // When it was last read.
+    bool promoted_{false};                     // It is none any more.
     bool looked_{false};
     Duration look_took_{0};
     SteadyTime next_look_{};
@@ -445,10 +476,10 @@ std::optional<WallTime> Replica::read(Deadline deadline, const Body& body) {
     std::optional<Duration> age;
     WallTime as_of;
     const auto read = [&](sql::Connection& connection) -> Result<void> {
-        HOTCOUNT_TRY_ASSIGN(const std::string heartbeat, read_mark(connection, work->read_beat));
+        HOTCOUNT_TRY_ASSIGN(const Work::Beat beat, work->read_beat(connection));
         // Before the age, which grows if this thread is stopped here: as_of may be too early alone.
         const WallTime now = work->clock->wall_now();
-        age = work->age_of(heartbeat);
+        age = work->age_of(beat);
         if (!age) return {};
         as_of = now - std::chrono::ceil<WallTime::duration>(*age);
         return body(connection);

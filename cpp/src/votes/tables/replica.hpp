@@ -3,16 +3,21 @@
 // A replica applies commits in the primary's order. So whoever sees a heartbeat there sees every vote
 // that was acknowledged before the heartbeat was written.
 //
-//   heartbeat  a row of vote_meta: the primary's clock in microseconds, and a number that is drawn
+//   heartbeat  a row of vote_meta: the primary's clock in microseconds, a number that is drawn, and the
+//              server that it was written to
 //   look       reads the primary's clock and its heartbeat, and writes a new one if that is older than
 //              a quarter of read_max_lag. A thread of ours looks, and only while somebody reads here.
 //              From then on we know how the primary's clock runs beside ours
-//   read       in one snapshot of the replica: the heartbeat, then what is asked
+//   read       in one snapshot of the replica: the heartbeat, which server that is, and whether it is a
+//              standby; then what is asked
 //
-// An answer counts if its heartbeat is recent enough, and if the replica has lately shown one that a
-// look has seen: another database may have these tables, too, and heartbeats of its own. So a replica
-// that became a primary of its own is believed for read_max_lag, or for twice that if processes that
-// use it as their primary write heartbeats there.
+// An answer counts if its heartbeat is recent enough and was written to the server that the last look
+// has found, and if the replica has lately shown one that a look has seen: another database may have
+// these tables, too, and heartbeats of its own. A heartbeat of another server makes the thread look
+// again, because the primary may have changed.
+//
+// A server that was a standby and is none any more has been promoted, and may take votes of its own.
+// It counts again when a look has found it: it is the primary now.
 //
 // No clock but the primary's is compared with itself: those of this machine and of the replica may be
 // wrong. A step of the primary's clock is an error of that size until the next look, which begins
