@@ -76,7 +76,7 @@ def outside(side: BothSides, text: str) -> None:
         session.exec_driver_sql(text)
 
 
-@pytest.fixture(params=BACKENDS[1:2])
+@pytest.fixture(params=BACKENDS[:2])
 def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BothSides]:
     made = both_sides(request, request.param, tmp_path / "outside.db")
     yield made

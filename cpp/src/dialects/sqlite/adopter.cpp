@@ -33,7 +33,9 @@ class SqliteAdopter final : public Adopter {
         static const sql::Statement kTable{
             "SELECT type = 'table', sql LIKE '%CHECK%' OR EXISTS (SELECT 1 FROM sqlite_master "
             "WHERE "
-            "type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE) FROM sqlite_master WHERE type IN "
+            "type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE AND instr(sql, '/* hotcount: ') = "
+            "0) "
+            "FROM sqlite_master WHERE type IN "
             "('table', 'view') AND "
             "name = ?1 COLLATE NOCASE"};
         const sql::RowVisitor see_table = [&](const sql::Row& row) -> Result<void> {

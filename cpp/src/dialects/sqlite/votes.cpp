@@ -33,8 +33,7 @@ class SqliteVoteRows final : public VoteRows {
             auto cast = write(connection, vote->ballot);
             if (cast) {
                 vote->cast = *cast;
-            } else if (connection.in_transaction() && cast.error().code == ErrorCode::integrity &&
-                       cast.error().server_code != "SQLITE_CONSTRAINT_TRIGGER") {
+            } else if (connection.in_transaction() && may_fail_alone(cast.error())) {
                 // SQLite undoes the one statement and keeps the transaction. Not if a trigger
                 // says RAISE(FAIL): then the row stays, so all is rolled back.
                 vote->error = std::move(cast).error();
@@ -46,6 +45,12 @@ class SqliteVoteRows final : public VoteRows {
     }
 
   private:
+    static bool may_fail_alone(const Error& error) {
+        if (error.code == ErrorCode::overflow) return true;
+        return error.code == ErrorCode::integrity &&
+               error.server_code != "SQLITE_CONSTRAINT_TRIGGER";
+    }
+
     Result<Cast> write(sql::Connection& connection, const Ballot& ballot) const {
         std::optional<std::int64_t> previous;
         std::optional<std::int64_t> seen_version;
@@ -74,6 +79,8 @@ class SqliteVoteRows final : public VoteRows {
     }
 
     static Error explain(Error error, const Ballot& ballot) {
+        // A trigger of ours counts the vote.
+        if (error.code == ErrorCode::overflow) return count_overflow(ballot.item);
         const bool missing = error.server_code == "SQLITE_CONSTRAINT_FOREIGNKEY";
         return explain_refusal(std::move(error), ballot, missing);
     }

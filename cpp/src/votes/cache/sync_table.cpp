@@ -113,6 +113,7 @@ SyncTable::SyncTable(const VotesOptions& options, const VoteNames& n, const Vote
                      std::to_string(first + 1) + ")";
           },
           2, " OR ", "")),
+      take_back_("UPDATE " + n.recount + " SET asked = asked - ?2 WHERE item = ?1"),
       forget_all_("DELETE FROM " + n.recount),
       read_marks_("SELECT name, value FROM " + n.meta +
                   " WHERE name IN ('counted_in', 'cache_id')"),
@@ -441,6 +442,14 @@ Result<void> SyncTable::ask_recounts(sql::Connection& connection,
     values.reserve(items.size());
     for (const sql::Id& item : items) values.push_back(sql::to_value(item));
     return run_all(connection, *ask_, values, 1);
+}
+
+Result<void> SyncTable::take_back_asks(sql::Connection& connection, const sql::Id& item,
+                                       std::int64_t asks) const {
+    const std::array<sql::Value, 2> values{sql::to_value(item), asks};
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t gone, connection.run(settle_->of(1), values, nullptr));
+    if (gone == 0) HOTCOUNT_TRY(connection.run(take_back_, values, nullptr));
+    return {};
 }
 
 Result<std::vector<SyncTable::Request>> SyncTable::recounts(sql::Connection& connection,

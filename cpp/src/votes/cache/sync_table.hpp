@@ -128,6 +128,9 @@ class SyncTable {
     };
     /// Asks for recounts; once more if they are asked for already. Each item once.
     Result<void> ask_recounts(sql::Connection& connection, std::span<const sql::Id> items) const;
+    /// Undoes so many of them, which triggers have made in this transaction.
+    Result<void> take_back_asks(sql::Connection& connection, const sql::Id& item,
+                                std::int64_t asks) const;
     Result<std::vector<Request>> recounts(sql::Connection& connection, std::size_t limit) const;
     /// Forgets requests, but those that were asked again since they were read.
     Result<void> settle(sql::Connection& connection, std::span<const Request> requests) const;
@@ -165,6 +168,7 @@ class SyncTable {
     std::unique_ptr<BulkStatement> ask_;
     sql::Statement asked_;
     std::unique_ptr<BulkStatement> settle_;
+    sql::Statement take_back_;
     sql::Statement forget_all_;
     sql::Statement read_marks_;
     sql::Statement hold_marks_;

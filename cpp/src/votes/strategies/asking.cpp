@@ -124,7 +124,13 @@ Result<Cast> SqlVotes::write_toggled(const Ballot& ballot, Deadline deadline) {
         const Cast cast,
         sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<Cast> {
             HOTCOUNT_TRY_ASSIGN(const Cast toggled, toggle_row(connection, ballot));
-            HOTCOUNT_TRY(move_count(connection, ballot.item, toggled.value - toggled.previous));
+            HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers,
+                                layout_->counted_by_triggers(connection));
+            if (triggers.has(ballot)) {
+                HOTCOUNT_TRY(require_item(connection, *layout_, ballot.item));
+            } else {
+                HOTCOUNT_TRY(move_count(connection, ballot.item, toggled.value - toggled.previous));
+            }
             return toggled;
         }));
     note_appended(1);

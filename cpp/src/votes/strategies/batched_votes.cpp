@@ -16,8 +16,10 @@ class ItemWriter final : public GroupVoteWriter {
 
   private:
     Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
-                       std::span<QueuedVote* const>) override {
+                       std::int64_t counted, std::span<QueuedVote* const>) override {
         if (layout().counts_in_items) {
+            // A trigger takes the vote of an item that is not there, if no foreign key refuses it.
+            if (counted > 0) HOTCOUNT_TRY(require_item(connection, layout(), item));
             if (difference == 0) return {};
             return bump_item(connection, layout(), item, difference);
         }

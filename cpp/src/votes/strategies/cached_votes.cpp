@@ -145,6 +145,11 @@ class CachedVotes final : public SqlVotes {
                 HOTCOUNT_TRY_ASSIGN(std::string id, table.cache_id(connection, true));
                 write.space = std::make_shared<const std::string>(std::move(id));
                 HOTCOUNT_TRY_ASSIGN(write.cast, toggle_row(connection, ballot));
+                HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers,
+                                    layout()->counted_by_triggers(connection));
+                if (triggers.has(ballot)) {
+                    HOTCOUNT_TRY(table.take_back_asks(connection, ballot.item, 1));
+                }
                 HOTCOUNT_TRY_ASSIGN(auto state, table.read(connection, ballot.item, Hold::shared));
                 if (state && state->wide) {
                     HOTCOUNT_TRY_ASSIGN(state, table.read(connection, ballot.item, Hold::alone));

@@ -22,8 +22,9 @@ Result<void> CachedItemWriter::begin(sql::Connection& connection) {
 }
 
 Result<void> CachedItemWriter::count(sql::Connection& connection, const sql::Id& item, std::int64_t,
-                                     std::span<QueuedVote* const> votes) {
+                                     std::int64_t counted, std::span<QueuedVote* const> votes) {
     const SyncTable& table = cached_->table();
+    if (counted > 0) HOTCOUNT_TRY(table.take_back_asks(connection, item, counted));
     const auto changed = [](const QueuedVote* vote) { return !vote->error && vote->cast.changed; };
     if (std::none_of(votes.begin(), votes.end(), changed)) return {};
     const bool widens = std::any_of(votes.begin(), votes.end(), [&](const QueuedVote* vote) {

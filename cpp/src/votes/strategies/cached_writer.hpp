@@ -66,7 +66,7 @@ class CachedItemWriter final : public GroupVoteWriter {
   private:
     Result<void> begin(sql::Connection& connection) override;
     Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
-                       std::span<QueuedVote* const> votes) override;
+                       std::int64_t counted, std::span<QueuedVote* const> votes) override;
 
     static constexpr std::size_t kMaxKnownWide = 10'000;
 

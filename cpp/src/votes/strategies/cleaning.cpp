@@ -106,23 +106,26 @@ Result<std::int64_t> SqlVotes::erase_page(sql::Connection& connection, const sql
     HOTCOUNT_TRY_ASSIGN(const std::vector<Row> votes,
                         removal_.lock_of_user(connection, user, items));
     const std::vector<sql::Id> held = ids_of(votes);
-    switch (place()) {
-        case CountPlace::journal:
-            HOTCOUNT_TRY(removal_.uncount_in_journal(connection, votes));
-            break;
-        case CountPlace::item:
-            if (!item_first()) HOTCOUNT_TRY(removal_.lock_items(connection, held));
-            HOTCOUNT_TRY(removal_.uncount_in_items(connection, user, held));
-            break;
-        case CountPlace::cells:
-            HOTCOUNT_TRY(removal_.uncount_in_cells(connection, votes));
-            break;
-        case CountPlace::cache:
-            HOTCOUNT_TRY(note_removed(connection, held));
-            break;
-    }
+    HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers, layout_->counted_by_triggers(connection));
+    if (!triggers.deletes) HOTCOUNT_TRY(uncount(connection, user, votes, held));
     HOTCOUNT_TRY(removal_.delete_of_user(connection, user, held));
     return live(votes);
+}
+
+Result<void> SqlVotes::uncount(sql::Connection& connection, const sql::Id& user,
+                               std::span<const Row> votes, std::span<const sql::Id> held) {
+    switch (place()) {
+        case CountPlace::journal:
+            return removal_.uncount_in_journal(connection, votes);
+        case CountPlace::item:
+            if (!item_first()) HOTCOUNT_TRY(removal_.lock_items(connection, held));
+            return removal_.uncount_in_items(connection, user, held);
+        case CountPlace::cells:
+            return removal_.uncount_in_cells(connection, votes);
+        case CountPlace::cache:
+            break;
+    }
+    return note_removed(connection, held);
 }
 
 // -- an item --------------------------------------------------------------------------------------
@@ -214,6 +217,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection
     if (in_item && item_first()) {
         HOTCOUNT_TRY_ASSIGN(page.there, removal_.hold_item(connection, item));
     }
+    HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers, layout_->counted_by_triggers(connection));
     std::int64_t sum = 0;
     using Table = VoteRemoval::Table;
     std::size_t left = VoteRemoval::kPage;
@@ -224,6 +228,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection
         HOTCOUNT_TRY(removal_.delete_of_item(connection, table, item, votes));
         left -= votes.size();
         page.votes += live(votes);
+        if (table == Table::of_users ? triggers.deletes : triggers.anonymous_deletes) continue;
         for (const Row& vote : votes) sum += vote.value;
     }
     if (left > 0) {
@@ -231,7 +236,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection
         for (const auto& [value, found, deleted] : nobodys) {
             left -= static_cast<std::size_t>(found);
             page.votes += value != 0 ? deleted : 0;
-            sum += value * deleted;
+            if (!triggers.deletes) sum += value * deleted;
         }
     }
     page.full = left == 0;

@@ -69,10 +69,21 @@ Result<void> SqlVotes::try_rules(const Adoption& adoption, Deadline deadline) co
     return sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
         HOTCOUNT_TRY(connection->begin(deadline));
-        auto tried = adoption.try_rules(*connection);
+        auto tried = try_without_triggers(adoption, *connection);
         connection->rollback();
         return tried;
     });
+}
+
+// Where triggers count our own votes too, one that counts is no fault.
+Result<void> SqlVotes::try_without_triggers(const Adoption& adoption,
+                                            sql::Connection& connection) const {
+    const OutsideTriggers& triggers = layout_->vote_dialect().outside_triggers();
+    if (!layout_->vote_dialect().is_server()) {
+        HOTCOUNT_TRY_ASSIGN(const FoundTriggers found, triggers.find(connection, options_));
+        HOTCOUNT_TRY(connection.run_script(triggers.drop(found)));
+    }
+    return adoption.try_rules(connection);
 }
 
 Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
@@ -81,11 +92,12 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
     const VoteDialect& dialect = layout_->vote_dialect();
     const OutsideTriggers& triggers = dialect.outside_triggers();
     FoundTriggers found_triggers;
-    // Whether the triggers are to be another form's.
-    const auto read_triggers = [&](sql::Connection& connection) -> Result<bool> {
-        if (outside == OutsideWrites::leave) return false;
+    OutsideWrites installs = OutsideWrites::leave;
+    const auto read_triggers = [&](sql::Connection& connection) -> Result<void> {
+        if (outside == OutsideWrites::leave && dialect.is_server()) return {};
         HOTCOUNT_TRY_ASSIGN(found_triggers, triggers.find(connection, options_));
-        return found_triggers.form != outside;
+        installs = form_to_install(found_triggers, outside);
+        return {};
     };
     bool made = false;
     const auto look = [&](sql::Connection& connection) -> Result<bool> {
@@ -98,21 +110,20 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         HOTCOUNT_TRY(found.read(connection));
         HOTCOUNT_TRY(found.check_fit());
         HOTCOUNT_TRY(refuse_incomplete(found));
-        HOTCOUNT_TRY_ASSIGN(const bool other, read_triggers(connection));
-        return !other;
+        HOTCOUNT_TRY(read_triggers(connection));
+        return installs == OutsideWrites::leave;
     };
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     if (done) return {};
     Adoption adoption{options_, dialect};
-    bool installs = false;
     const auto refuse = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(adoption.look(connection));
-        HOTCOUNT_TRY_ASSIGN(installs, read_triggers(connection));
+        HOTCOUNT_TRY(read_triggers(connection));
         HOTCOUNT_TRY(check_triggers(found_triggers, triggers, options_, outside));
         return refuse_incomplete(adoption);
     };
     HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, refuse));
-    if (installs && outside != OutsideWrites::none) {
+    if (installs != OutsideWrites::leave && installs != OutsideWrites::none) {
         HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
             HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
             return triggers.try_rights(*connection, options_);
@@ -128,9 +139,9 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         return connection.run_script(schema_text(names, dialect) + more_schema(type));
     };
     const auto install = [&](sql::Connection& connection) -> Result<void> {
-        if (!installs) return {};
+        if (installs == OutsideWrites::leave) return {};
         return connection.run_script(triggers.script(
-            options_, VoteNames{options_, dialect.grammar()}, outside, found_triggers));
+            options_, VoteNames{options_, dialect.grammar()}, installs, found_triggers));
     };
     // If changes of the schema commit, what follows them is a transaction of its own.
     const bool apart = dialect.grammar().schema_changes_commit();
@@ -152,10 +163,12 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
             return install(*connection);
         }));
     }
-    return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
+    const auto count = [&](sql::Connection& connection) -> Result<void> {
         if (!apart) HOTCOUNT_TRY(make(connection));
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
-        if (marked && (apart || !installs)) return {};
+        // Somebody else may have installed them meanwhile.
+        if (!apart) HOTCOUNT_TRY(read_triggers(connection));
+        if (marked && (apart || installs == OutsideWrites::leave)) return {};
         if (!layout_->lock_all.empty()) {
             HOTCOUNT_TRY(connection.run_script(layout_->lock_fold + layout_->lock_all));
             HOTCOUNT_TRY_ASSIGN(marked, is_marked(connection));
@@ -173,7 +186,14 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         HOTCOUNT_TRY(connection.execute(layout_->write_marks,
                                         {to_string(place()), to_string(options_.strategy)}));
         return take_over(connection);
+    };
+    HOTCOUNT_TRY(sql::transact(*database_, deadline, count));
+    if (installs == OutsideWrites::leave) return {};
+    // For counts_agree(). All is done without it.
+    (void)sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
+        return find_triggers(connection);
     });
+    return {};
 }
 
 }  // namespace hotcount

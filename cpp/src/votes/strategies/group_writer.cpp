@@ -28,22 +28,29 @@ Result<void> GroupVoteWriter::write(sql::Connection& connection,
         return ensure_item(connection, *layout_, options_.missing_item, item);
     }));
     HOTCOUNT_TRY(rows_->set_all(connection, votes));
+    HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers, layout_->counted_by_triggers(connection));
     return for_each_item([&](const sql::Id& item, std::span<QueuedVote* const> of_item) {
-        return count_item(connection, item, of_item);
+        return count_item(connection, item, of_item, triggers);
     });
 }
 
 Result<void> GroupVoteWriter::count_item(sql::Connection& connection, const sql::Id& item,
-                                         std::span<QueuedVote* const> votes) {
+                                         std::span<QueuedVote* const> votes,
+                                         const CountedByTriggers& triggers) {
     std::int64_t difference = 0;
+    std::int64_t counted = 0;
     for (const QueuedVote* vote : votes) {
         if (vote->error) continue;
+        if (triggers.has(vote->ballot)) {
+            if (vote->cast.changed) ++counted;
+            continue;
+        }
         const auto change = checked_subtract(vote->cast.value, vote->cast.previous);
         const auto sum = change ? checked_add(difference, *change) : std::nullopt;
         if (!sum) return count_overflow(item);
         difference = *sum;
     }
-    return count(connection, item, difference, votes);
+    return count(connection, item, difference, counted, votes);
 }
 
 std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::QueuedWrite>> writes,

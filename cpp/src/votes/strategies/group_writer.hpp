@@ -27,13 +27,14 @@ class GroupVoteWriter : public sql::BatchWriter {
     /// Called once per transaction, before anything is written.
     virtual Result<void> begin(sql::Connection& connection);
     /// Called once per item, in ascending order, after all votes are written: they move its count by
-    /// `difference`.
+    /// `difference`. Triggers have `counted` more changes of votes already.
     virtual Result<void> count(sql::Connection& connection, const sql::Id& item,
-                               std::int64_t difference, std::span<QueuedVote* const> votes) = 0;
+                               std::int64_t difference, std::int64_t counted,
+                               std::span<QueuedVote* const> votes) = 0;
 
   private:
     Result<void> count_item(sql::Connection& connection, const sql::Id& item,
-                            std::span<QueuedVote* const> votes);
+                            std::span<QueuedVote* const> votes, const CountedByTriggers& triggers);
 
     const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;

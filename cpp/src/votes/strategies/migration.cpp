@@ -102,10 +102,11 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
         altering += adoption.reference() + views;
         HOTCOUNT_TRY_ASSIGN(const FoundTriggers found, triggers.find(connection, options_));
         HOTCOUNT_TRY(check_triggers(found, triggers, options_, outside));
-        const bool installs = outside != OutsideWrites::leave && outside != found.form;
+        const OutsideWrites form = form_to_install(found, outside);
+        const bool installs = form != OutsideWrites::leave;
         // Before the counts: what others write from here on is counted.
         if (installs) {
-            altering += adopter.impatiently(triggers.script(options_, names, outside, found));
+            altering += adopter.impatiently(triggers.script(options_, names, form, found));
         }
         if (!marked) {
             altering +=

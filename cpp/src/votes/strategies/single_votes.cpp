@@ -144,7 +144,14 @@ class SingleVotes final : public SqlVotes {
                 if (place() == CountPlace::cells) {
                     HOTCOUNT_TRY(require_item(connection, *layout(), ballot.item));
                 }
-                if (cast.changed) HOTCOUNT_TRY(count_vote(connection, ballot.item, cast));
+                if (!cast.changed) return cast;
+                HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers,
+                                    layout()->counted_by_triggers(connection));
+                if (!triggers.has(ballot)) {
+                    HOTCOUNT_TRY(count_vote(connection, ballot.item, cast));
+                } else if (place() == CountPlace::item) {
+                    HOTCOUNT_TRY(require_item(connection, *layout(), ballot.item));
+                }
                 return cast;
             });
     }

@@ -210,6 +210,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<void> prune_pages(std::int64_t before, std::int64_t& pruned, Timeout timeout);
     Result<std::int64_t> erase_page(sql::Connection& connection, const sql::Id& user,
                                     std::span<const sql::Id> items);
+    Result<void> uncount(sql::Connection& connection, const sql::Id& user,
+                         std::span<const VoteRemoval::Row> votes, std::span<const sql::Id> held);
 
     Replica* replica_for(Consistency consistency) const {
         return consistency == Consistency::cached ? replica_.get() : nullptr;
@@ -227,6 +229,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<std::vector<std::string>> missing_tables(sql::Connection& connection) const;
     static Result<void> refuse_incomplete(const Adoption& adoption);
     Result<void> try_rules(const Adoption& adoption, Deadline deadline) const;
+    Result<void> try_without_triggers(const Adoption& adoption, sql::Connection& connection) const;
     // migration.cpp
     std::string count_text(bool counted, bool empty_cells, ExistingCounts existing) const;
     Result<bool> is_marked(sql::Connection& connection) const;

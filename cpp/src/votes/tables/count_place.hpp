@@ -29,6 +29,14 @@ std::string_view to_string(CountPlace place);
 
 CountPlace count_place(const VotesOptions& options, sql::Dialect dialect);
 
+/// What triggers on the vote tables count of our own writes, so that we must not: see
+/// OutsideTriggers::ours().
+struct CountedByTriggers {
+    bool votes{false}, deletes{false};
+    bool anonymous_votes{false}, anonymous_deletes{false};
+    bool has(const Ballot& ballot) const { return ballot.by_op_id ? anonymous_votes : votes; }
+};
+
 // -- the mark -----------------------------------------------------------------------------------
 
 /// The value that a statement over one mark returns; empty if the mark is missing.

@@ -1,5 +1,6 @@
 #include "layout.hpp"
 
+#include "outside_triggers.hpp"
 #include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
 
@@ -256,6 +257,10 @@ Layout::Layout(const VotesOptions& options, sql::Dialect dialect)
 
 sql::Dialect Layout::dialect() const { return dialect_.grammar().dialect(); }
 
+Result<CountedByTriggers> Layout::counted_by_triggers(sql::Connection& connection) const {
+    return dialect_.outside_triggers().ours(connection, options_, triggers_seen_);
+}
+
 Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
     : counts_in_items(!n.count.empty()),
       add_item("INSERT INTO " + n.item + " (" + n.id + ") VALUES (?1)" +
@@ -297,6 +302,7 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       lock_all(d.lock_all(n)),
       settle(settle_text(n, d, count_place(options, d.grammar().dialect()), "")),
       migration(hotcount::migration(n, d, count_place(options, d.grammar().dialect()))),
+      options_(options),
       place_(count_place(options, d.grammar().dialect())),
       dialect_(d),
       schema_(schema_text(n, d)) {}

@@ -1,6 +1,7 @@
 // The tables of one Votes object, and the statements over them, made once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
@@ -139,6 +140,8 @@ class Layout {
 
     /// Where these options count.
     CountPlace place() const { return place_; }
+    /// In the transaction that writes votes or deletes them.
+    Result<CountedByTriggers> counted_by_triggers(sql::Connection& connection) const;
 
     /// Keeps everybody from folding until the transaction ends; comes before lock_all. A script.
     std::string lock_fold;
@@ -153,6 +156,8 @@ class Layout {
 
   private:
     Layout(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+    const VotesOptions options_;
+    mutable std::atomic<std::int64_t> triggers_seen_{0};
     CountPlace place_;
     const VoteDialect& dialect_;
     std::string schema_;

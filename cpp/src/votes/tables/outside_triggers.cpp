@@ -19,6 +19,12 @@ std::string_view to_string(OutsideWrites outside) {
     return "count";
 }
 
+OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish) {
+    const bool stale = found.stale != OutsideWrites::none;
+    if (wish == OutsideWrites::leave && stale) return found.stale;
+    return wish == found.form && !stale ? OutsideWrites::leave : wish;
+}
+
 std::string trigger_name(const VotesOptions& options, const std::string& suffix,
                          const std::string& event) {
     return sql::quote_identifier(

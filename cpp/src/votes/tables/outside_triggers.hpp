@@ -1,13 +1,15 @@
 // Triggers on the vote tables that count what others write there: an ORM, psql, a cascade.
 //
-// Each dialect defines one, in dialects/NAME/outside_triggers.cpp. The body of a trigger reads the mark
-// `counted_in`, so it stays right through a change of strategy: it notes the difference in the journal
-// (also while the mark is missing: the tables are being adopted), adds it to the item's own count, or
-// asks for a recount. The library's own statements count themselves, and the triggers tell them apart.
+// Each dialect defines one, in dialects/NAME/outside_triggers.cpp. On servers the body of a trigger
+// reads the mark `counted_in`, so it stays right through a change of strategy: it notes the difference
+// in the journal (also while the mark is missing: the tables are being adopted), adds it to the item's
+// own count, or asks for a recount. The library's own statements count themselves, and the triggers
+// tell them apart. On SQLite triggers count our own writes too, and those of another place are stale.
 //
 // Stateless, thread-safe.
 #pragma once
 
+#include <atomic>
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <string>
@@ -20,6 +22,11 @@ namespace hotcount {
 /// What is there already.
 struct FoundTriggers {
     OutsideWrites form{OutsideWrites::none};
+    /// That of triggers which count in another place, or of which some are gone: they are to be made
+    /// anew.
+    OutsideWrites stale{OutsideWrites::none};
+    /// SQLite: the names of hotcount's triggers.
+    std::vector<std::string> ours{};
     /// A trigger or function of such a name that is somebody else's; or empty.
     std::string taken{};
     /// Why this role may not create them, as a sentence without its end; or empty.
@@ -46,12 +53,37 @@ class OutsideTriggers {
     /// Replaces what is there by that form (`none`: by nothing) and writes the mark `outside_writes`.
     virtual std::string script(const VotesOptions& options, const VoteNames& names,
                                OutsideWrites form, const FoundTriggers& found) const = 0;
+    /// Takes them away. Empty where they let our own statements be.
+    virtual std::string drop(const FoundTriggers& found) const {
+        (void)found;
+        return {};
+    }
+    /// What they count of our own writes in this transaction, which holds the write lock: nothing
+    /// where they tell those apart. A config error if they are stale. `seen`: the caller's memory.
+    virtual Result<CountedByTriggers> ours(sql::Connection& connection, const VotesOptions& options,
+                                           std::atomic<std::int64_t>& seen) const {
+        (void)connection;
+        (void)options;
+        (void)seen;
+        return CountedByTriggers{};
+    }
+    /// SQL that is 1 unless they count our votes in that table, then 0. Empty if it is always 1.
+    virtual std::string unless_counted(const VotesOptions& options, bool anonymous) const {
+        (void)options;
+        (void)anonymous;
+        return {};
+    }
+    /// A statement of ours that writes to a vote table in a session of the application's, if it is
+    /// told from others by what stands around it.
+    virtual std::string own_write(const std::string& statement) const { return statement; }
     /// Whether cascades run triggers.
     virtual bool see_cascades() const { return true; }
     /// What they do not see, for the comments of migration(): clauses, separated by commas.
     virtual std::string_view blind_to(OutsideWrites form) const = 0;
 };
 
+/// The form that tables are to get; `leave` if they have it.
+OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish);
 /// The names of a vote table's triggers: {table}_hotcount_deleted, _inserted, _updated. `suffix`: of
 /// the table beside the vote table, as "_anonymous", or "".
 std::string trigger_name(const VotesOptions& options, const std::string& suffix,

@@ -5,6 +5,7 @@
 
 #include <hotcount/detail/votes/session_statements.hpp>
 
+#include "outside_triggers.hpp"
 #include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
 #include "vote_reader.hpp"
@@ -14,8 +15,8 @@ namespace {
 
 // INSERT INTO vote ..., up to its rows.
 std::string insert_vote(const VoteNames& n) {
-    return "INSERT INTO " + n.vote_target + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value +
-           ", " + n.previous + ", " + n.version + ") ";
+    return "INSERT INTO " + n.vote_target + " (" + n.vote_item + ", " + n.vote_user + ", " +
+           n.value + ", " + n.previous + ", " + n.version + ") ";
 }
 
 // The row keeps what it was. MySQL's assignments go from left to right: what decides comes after what
@@ -135,8 +136,9 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
         add("write_vote", write_and_note(n, g, options, place), of_vote);
     } else {
         add("write_vote",
-            insert_vote(n) + "VALUES (?1, ?2, ?3, 0, ?4)" + upsert(n, g) +
-                (g.has_returning() ? " RETURNING " + n.previous + ", " + n.value : ""),
+            vote_dialect(dialect).outside_triggers().own_write(
+                insert_vote(n) + "VALUES (?1, ?2, ?3, 0, ?4)" + upsert(n, g) +
+                (g.has_returning() ? " RETURNING " + n.previous + ", " + n.value : "")),
             of_vote);
     }
     if (!g.has_returning()) {
@@ -152,6 +154,10 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
         add("note", "INSERT INTO " + n.journal + " (item, diff) VALUES (?1, ?2)",
             {"item", "difference"});
     }
+    // Where triggers count the vote there is nothing left to add.
+    const std::string counts =
+        vote_dialect(dialect).outside_triggers().unless_counted(all, anonymous);
+    const std::string difference = counts.empty() ? "?1" : "?1 * " + counts;
     if (in_cells) {
         if (!mode.empty()) {
             add("find_cell",
@@ -159,18 +165,18 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
                 {"item", "slot"});
         }
         add("bump_cell",
-            "UPDATE " + n.cell + " SET n = " + g.checked_sum("n", "?1") + ", ver = ver + 1" +
+            "UPDATE " + n.cell + " SET n = " + g.checked_sum("n", difference) + ", ver = ver + 1" +
                 cell_key,
             {"difference", "item", "slot"});
         add("insert_cell",
-            "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES (?2, ?3, ?1, 1)" +
-                g.or_update("item, slot") + "n = " + g.checked_sum(n.cell + ".n", g.excluded("n")) +
-                ", ver = " + n.cell + ".ver + 1",
+            "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES (?2, ?3, " + difference +
+                ", 1)" + g.or_update("item, slot") + "n = " +
+                g.checked_sum(n.cell + ".n", g.excluded("n")) + ", ver = " + n.cell + ".ver + 1",
             {"difference", "item", "slot"});
     }
     if (place == CountPlace::item) {
         add("bump_item",
-            "UPDATE " + n.item + " SET " + n.count + " = " + g.checked_sum(n.count, "?1") +
+            "UPDATE " + n.item + " SET " + n.count + " = " + g.checked_sum(n.count, difference) +
                 " WHERE " + n.id + " = ?2",
             {"difference", "item"});
     }
