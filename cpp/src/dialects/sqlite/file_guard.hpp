@@ -65,14 +65,18 @@ class FileGuard {
         ino_t inode{0};
     };
     bool enter();
+    bool look_up();
     bool lock(int fd, short type, std::int64_t start, std::int64_t length) const;
 
     enum : std::uint8_t { kDatabase, kWal, kIndex };
     std::mutex mutex_;
+    std::mutex looking_;
     std::size_t users_{0};
     std::array<File, 3> files_{File{""}, File{"-wal"}, File{"-shm"}};
     int database_fd_{-1};
     int index_fd_{-1};
+    int changes_fd_{-1};                        // inotify: none, and names are looked up each time.
+    void* index_{reinterpret_cast<void*>(-1)};  // MAP_FAILED.
     bool locked_{false};
     std::int64_t canary_{0};
     std::atomic<const char*> lost_{""};
