@@ -47,11 +47,11 @@ class Votes(Lifetime, VotesBase):
 
         Tables that another strategy counted are reconciled. Rows keep the versions of
         'write_behind', about 1.8e18, to which a lower version= loses (docs/votes.md). Tables that
-        hotcount has not counted before may have counts that are not the sum of their votes (NULL is 0): a ConfigError says
-        how many items differ, and nothing is created or changed, unless existing_counts says what
-        is right. 'keep': the difference is the item's opening balance, for good; every count has
-        it, and reconcile() expects it. 'recount': the votes; what was counted is lost. It is
-        ignored where hotcount counts already.
+        hotcount has not counted before may have counts that are not the sum of their votes (NULL is
+        0): a ConfigError says how many items differ, and nothing is created or changed, unless
+        existing_counts says what is right. 'keep': the difference is the item's opening balance,
+        for good; every count has it, and reconcile() expects it. 'recount': the votes; what was
+        counted is lost. It is ignored where hotcount counts already.
 
         outside_writes: which writes of others to the vote table triggers count: an ORM's, psql's,
         a cascade's. 'deletes': rows that are deleted, which costs a vote nothing; for adopted
