@@ -22,6 +22,10 @@ STAYS = (
 )
 NOBODY = "a process that votes, or `hotcount sync --db URL`; fold_interval may be longer than that"
 SLOW = "end the session that has a lock, if one has; else a trigger or the disk makes folds slow"
+UNSEEN = (
+    "create_tables(outside_writes='deletes') or what `hotcount schema --outside-writes deletes` "
+    "prints, then reconcile(); on MariaDB and MySQL ON DELETE RESTRICT and erase_user()"
+)
 LOGIN = (
     "the login of a process that votes, with SELECT, INSERT, UPDATE and DELETE on the tables; "
     "--vote-table, --item-table and others if they have other names"
@@ -42,7 +46,7 @@ def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
         # A vote may have come just now, after a pause of all voters.
         time.sleep(WATCH)
         stats = stats_of(votes)
-    return [finding_of(outcome, why, stats)]
+    return [finding_of(outcome, why, stats), *outside(stats)]
 
 
 def stats_of(votes: hotcount.Votes) -> dict[str, Any]:
@@ -50,6 +54,19 @@ def stats_of(votes: hotcount.Votes) -> dict[str, Any]:
         return votes.stats(timeout=TIMEOUT)
     except hotcount.DatabaseError as error:  # A table is missing.
         return {"pending_error": str(error), "oldest_pending_s": 0.0}
+
+
+def outside(stats: dict[str, Any]) -> list[Finding]:
+    """Whether the application's own deletes reach the counts."""
+    if not (form := stats.get("outside_writes")):
+        return []
+    if cascades := stats["uncounted_cascades"]:
+        found = f"nothing counts what others delete by {', '.join(cascades)}"
+        return [Finding("outside writes", "unsafe", found, CONCERNED, UNSEEN)]
+    counted = {"none": "none", "deletes": "deleted rows", "count": "all rows"}[form]
+    return [
+        Finding("outside writes", "ok", f"counted of what others write to the votes: {counted}")
+    ]
 
 
 def is_late(stats: dict[str, Any]) -> bool:

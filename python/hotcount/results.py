@@ -196,7 +196,10 @@ class Count:
     value: int
     """The sum over the item's votes, and its opening balance."""
     exact: bool
-    """Whether it agrees with the votes as of as_of."""
+    """Whether it agrees with the votes as of as_of. Of rows that others write to the vote table,
+    those count that create_tables(outside_writes=) says. False once this object has met a cascade
+    that nothing counts, or a count that differs: in create_tables(), migration(), stats() or
+    reconcile(dry_run=True)."""
     as_of: float
     """When it was read, in seconds since 1970 UTC; of a copy, when a fold counted it; of a replica,
     a time for which it surely has every vote acknowledged before."""

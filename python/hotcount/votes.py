@@ -446,6 +446,10 @@ class Votes(Lifetime, VotesBase):
         logger 'hotcount' has a warning when folds begin to fail, and a line of level INFO when they
         work again, with the next answer of this object.
 
+        outside_writes: which writes of others triggers count, 'none', 'deletes' or 'count', and ""
+        if that could not be read; uncounted_cascades, foreign keys by which others change votes
+        and which nothing counts.
+
         With read_url: replica_reads that it has answered, replica_fallbacks, which the primary has
         answered in its place; replica_error, why it is not used, empty while all is well;
         replica_lag_s, how old its last answer was at most. Times are seconds.

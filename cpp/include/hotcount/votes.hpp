@@ -204,7 +204,10 @@ struct Cast {
 
 struct Count {
     std::int64_t value;  ///< SUM(val) over the item's votes, and its opening balance.
-    bool exact;          ///< Agrees with the votes committed at as_of.
+    /// Agrees with the votes committed at as_of. Of rows that others write, those that OutsideWrites
+    /// says. False once this object has met a cascade that nothing counts, or a count that differs
+    /// (create_tables(), migration(), stats(), a dry reconcile()).
+    bool exact;
     /// When it was read. Of a copy: when the fold ran that counted it. Of a replica: all votes that
     /// were acknowledged before are in it.
     WallTime as_of;

@@ -122,6 +122,10 @@ py::object BoundVotes::to_python(const VotesStats& stats) const {
         refused[from_id(item, options().item_type)] = why;
     }
     dict["refused_items"] = refused;
+    dict["outside_writes"] = stats.outside_writes;
+    py::list cascades;
+    for (const std::string& cascade : stats.uncounted_cascades) cascades.append(py::str(cascade));
+    dict["uncounted_cascades"] = cascades;
     dict["replica_reads"] = stats.replica_reads;
     dict["replica_fallbacks"] = stats.replica_fallbacks;
     dict["replica_error"] = stats.replica_error;

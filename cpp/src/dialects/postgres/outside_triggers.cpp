@@ -85,8 +85,9 @@ std::string function_text(const VotesOptions& options, const VoteNames& n) {
            "CAST('{pg_catalog,pg_temp}' AS name[])) AS s)); END $hotcount$;\n";
 }
 
+// LIKE ends at the word, which stands near the beginning of a batch.
 constexpr std::string_view kOthers =
-    "(strpos(current_query(), 'hc_own') > 0 AND pg_trigger_depth() = 0) IS NOT TRUE";
+    "(current_query() LIKE '%hc_own%' AND pg_trigger_depth() = 0) IS NOT TRUE";
 
 class PostgresOutsideTriggers final : public OutsideTriggers {
   public:

@@ -1,6 +1,6 @@
 // batched and cached on PostgreSQL: a batch is one statement, which commits by itself.
 //
-//   votes     the votes, numbered
+//   own_votes the votes, numbered. Triggers look for hc_own (outside_triggers.cpp), and soon find it
 //   free      the items that are there and that nobody holds, with the lock that the foreign key
 //             takes: skipped, not waited for
 //   written   the votes of such items that change, with what they were
@@ -50,11 +50,12 @@ std::string batch_text(const VoteNames& n, const VotesOptions& options, CountPla
     const bool cached = place == CountPlace::cache;
     const std::string asked = " = ANY (" + array_of(options.item_type, "?5") + ")";
     const std::string rows =
-        "SELECT b.item, b.voter, b.val, 0, b.version FROM hc_votes AS b JOIN hc_free AS f ON f.id "
+        "SELECT b.item, b.voter, b.val, 0, b.version FROM hc_own_votes AS b JOIN hc_free AS f ON "
+        "f.id "
         "= b.item WHERE " +
         std::string{cached ? "f.fits AND " : ""} + "EXISTS (SELECT FROM " + n.meta + " WHERE " +
         may_be_counted(place) + ") ORDER BY b.number";
-    return "WITH hc_votes AS MATERIALIZED (SELECT * FROM " + ballot_table(options) + "), " +
+    return "WITH hc_own_votes AS MATERIALIZED (SELECT * FROM " + ballot_table(options) + "), " +
            (cached
                 ? free_to_cache(n, asked)
                 : "hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
@@ -74,7 +75,8 @@ std::string batch_text(const VoteNames& n, const VotesOptions& options, CountPla
            (cached ? ", f.epoch, f.id, (SELECT value FROM " + n.meta +
                          " WHERE name = 'cache_id'), f.wide"
                    : "") +
-           " FROM hc_votes AS b LEFT JOIN hc_free AS f ON f.id = b.item FULL JOIN hc_written AS w "
+           " FROM hc_own_votes AS b LEFT JOIN hc_free AS f ON f.id = b.item FULL JOIN hc_written "
+           "AS w "
            "ON w.item = b.item AND w.voter = b.voter";
 }
 

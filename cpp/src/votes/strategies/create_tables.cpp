@@ -94,8 +94,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
     FoundTriggers found_triggers;
     OutsideWrites installs = OutsideWrites::leave;
     const auto read_triggers = [&](sql::Connection& connection) -> Result<void> {
-        if (outside == OutsideWrites::leave && dialect.is_server()) return {};
-        HOTCOUNT_TRY_ASSIGN(found_triggers, triggers.find(connection, options_));
+        HOTCOUNT_TRY_ASSIGN(found_triggers, find_triggers(connection));
         installs = form_to_install(found_triggers, outside);
         return {};
     };

@@ -100,7 +100,7 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
             break;
         }
         altering += adoption.reference() + views;
-        HOTCOUNT_TRY_ASSIGN(const FoundTriggers found, triggers.find(connection, options_));
+        HOTCOUNT_TRY_ASSIGN(const FoundTriggers found, find_triggers(connection));
         HOTCOUNT_TRY(check_triggers(found, triggers, options_, outside));
         const OutsideWrites form = form_to_install(found, outside);
         const bool installs = form != OutsideWrites::leave;

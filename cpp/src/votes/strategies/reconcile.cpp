@@ -194,6 +194,11 @@ Result<std::vector<Drift>> SqlVotes::reconcile(std::optional<std::span<const sql
     Reconciling run{how, timeout};
     auto done = items ? reconcile_named(*items, run) : reconcile_all(run);
     if (!done) return run.stopped(std::move(done).error());
+    // The votes of cached are its truth.
+    if (place() != CountPlace::cache) {
+        if (how.dry_run && !run.found.drifts.empty()) differs_ = true;
+        if (!how.dry_run && !items && !how.after) differs_ = false;
+    }
     // Shown at once if nobody holds the items; else by a later fold.
     if (folder_ != nullptr && !how.dry_run && !run.found.differences.empty()) {
         (void)folder_->fold_once(database_->deadline(timeout));

@@ -6,6 +6,7 @@
 
 #include "sql/table_name.hpp"
 #include "votes/tables/checked_ballots.hpp"
+#include "votes/tables/outside_triggers.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
@@ -136,6 +137,23 @@ void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
         timeout);
 }
 
+namespace {
+
+bool counts_cascades(const FoundTriggers& found, const OutsideTriggers& triggers) {
+    return found.form != OutsideWrites::none && triggers.see_cascades();
+}
+
+}  // namespace
+
+Result<FoundTriggers> SqlVotes::find_triggers(sql::Connection& connection) {
+    const OutsideTriggers& triggers = layout_->vote_dialect().outside_triggers();
+    HOTCOUNT_TRY_ASSIGN(FoundTriggers found, triggers.find(connection, options_));
+    // The truth of cached is the votes themselves.
+    uncounted_ = place() != CountPlace::cache && !found.cascades.empty() &&
+                 !counts_cascades(found, triggers);
+    return found;
+}
+
 Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     VotesStats stats;
     const CallTimes& times = times_.get();
@@ -147,6 +165,15 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     stats.retries = database_->stats().retries;
     add_stats(stats);
     if (replica_ != nullptr) replica_->add_stats(stats);
+    const auto triggers =
+        sql::read_snapshot(*database_, database_->deadline(timeout),
+                           [&](sql::Connection& connection) { return find_triggers(connection); });
+    if (triggers) {
+        stats.outside_writes = to_string(triggers->form);
+        if (!counts_cascades(*triggers, layout_->vote_dialect().outside_triggers())) {
+            stats.uncounted_cascades = triggers->cascades;
+        }
+    }
     if (folder_ == nullptr) return stats;
     const Folder::Stats folds = folder_->stats();
     stats.folds = folds.folds;
@@ -215,7 +242,9 @@ Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, 
                             ? joined_reads_.get().read(items, deadline)
                             : read_counts(items, deadline));
     counts.reserve(items.size());
-    for (const std::int64_t value : values) counts.push_back(Count{value, true, now, "sql", 0});
+    for (const std::int64_t value : values) {
+        counts.push_back(Count{value, counts_agree(), now, "sql", 0});
+    }
     return counts;
 }
 

@@ -26,6 +26,7 @@
 namespace hotcount {
 
 class Adoption;
+struct FoundTriggers;
 
 class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
   public:
@@ -161,6 +162,12 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<Findings> settle_drifts(std::span<const Drift> drifts, Deadline deadline);
     Audit& audit() { return audit_; }
 
+    /// Whether a sum of what hotcount counted may be called exact: no cascade and no difference is
+    /// known that it lacks.
+    bool counts_agree() const { return !uncounted_.load() && !differs_.load(); }
+    /// What is known of the triggers, which counts_agree() heeds from then on.
+    Result<FoundTriggers> find_triggers(sql::Connection& connection);
+
     /// What stats() says of votes that share transactions.
     virtual void add_stats(VotesStats& stats) const { (void)stats; }
 
@@ -180,6 +187,9 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     virtual Result<void> take_over(sql::Connection& connection);
 
   private:
+    std::atomic<bool> uncounted_{false};  // By cascades.
+    std::atomic<bool> differs_{false};    // As the last reconcile left it.
+
     // reconcile.cpp
     Findings compare(const Audit::Page& page, bool dry_run) const;
     void compare_orphan(const AuditedItem& row, Findings& found) const;

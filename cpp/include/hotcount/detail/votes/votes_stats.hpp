@@ -51,6 +51,12 @@ struct VotesStats {
     /// exactly by count(), and not in item.vote_count.
     std::vector<std::pair<sql::Id, std::string>> refused_items{};
 
+    /// Which writes of others triggers count: none, deletes or count; empty if that could not be read.
+    std::string outside_writes{};
+    /// Foreign keys by which others change votes and which nothing counts, as
+    /// `vote_user_id_fkey (ON DELETE CASCADE)`.
+    std::vector<std::string> uncounted_cascades{};
+
     // With read_url.
     std::uint64_t replica_reads{0};  ///< That the replica has answered.
     /// That it might have answered, and the primary did.

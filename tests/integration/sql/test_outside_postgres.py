@@ -1,0 +1,389 @@
+"""What others write to votes on PostgreSQL: cascades, partitions, poolers, adoption, a storm."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import hotcount
+import psycopg
+import pytest
+import sqlalchemy as sa
+from hotcount.cli import main
+from hotcount.integrations.sqlalchemy import cast_vote
+from sqlalchemy import orm
+
+from tests.support.eventually import eventually
+from tests.support.pgbouncer_server import PgBouncer
+from tests.support.postgres_votes import session
+from tests.support.servers import PostgresDatabase, PostgresServer
+
+pytestmark = pytest.mark.server
+
+SUM = "SELECT COALESCE(SUM(val), 0) FROM vote WHERE item_id = "
+LIKES = """
+CREATE TABLE person (id bigint PRIMARY KEY);
+CREATE TABLE post (id bigint PRIMARY KEY, likes bigint DEFAULT 0);
+CREATE TABLE likes (
+    post_id bigint NOT NULL REFERENCES post (id),
+    person_id bigint NOT NULL REFERENCES person (id) ON DELETE CASCADE,
+    PRIMARY KEY (post_id, person_id));
+INSERT INTO person SELECT generate_series(1, 10);
+INSERT INTO post (id) VALUES (1), (2);
+INSERT INTO likes SELECT 1, id FROM person;
+"""
+NAMES: dict[str, Any] = {
+    "item_table": "post",
+    "item_count": "likes",
+    "vote_table": "likes",
+    "vote_item": "post_id",
+    "vote_user": "person_id",
+}
+
+
+def run(database: PostgresDatabase, text: str) -> None:
+    with session(database) as other:
+        other.execute(text)
+        other.commit()
+
+
+def run_script(database: PostgresDatabase, text: str) -> None:
+    """As psql does: each statement by itself."""
+    database.psql(text)
+
+
+def open_likes(database: PostgresDatabase) -> hotcount.Votes:
+    return hotcount.Votes(hotcount.Database(database.url, timeout=20), **NAMES)
+
+
+def adopt(database: PostgresDatabase, form: Any) -> hotcount.Votes:
+    run(database, LIKES)
+    votes = open_likes(database)
+    run_script(database, votes.migration(outside_writes=form))
+    assert votes.migration(outside_writes=form) == ""
+    votes.create_tables(outside_writes=form)
+    return votes
+
+
+def test_deleted_users_leave_an_exact_count(postgres_database: PostgresDatabase) -> None:
+    votes = adopt(postgres_database, "deletes")
+    run(postgres_database, "DELETE FROM person WHERE id <= 5")
+    count = votes.count(1, consistency="exact")
+    assert (count.value, count.exact) == (5, True)
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_a_cascade_that_nothing_counts_is_named(
+    postgres_database: PostgresDatabase, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def doctor() -> dict[str, Any]:
+        capsys.readouterr()
+        names = [f"--{name.replace('_', '-')}={value}" for name, value in NAMES.items()]
+        main(["doctor", "--json", *names, postgres_database.url])
+        (target,) = json.loads(capsys.readouterr().out)["targets"]
+        (found,) = (each for each in target["findings"] if each["check"] == "outside writes")
+        return found  # type: ignore[no-any-return]
+
+    run(postgres_database, LIKES)
+    votes = open_likes(postgres_database)
+    text = votes.migration()
+    assert "-- Warning: foreign key likes_person_id_fkey (ON DELETE CASCADE)" in text
+    run_script(postgres_database, text)
+    votes.create_tables()
+    run(postgres_database, "DELETE FROM person WHERE id <= 5")
+    count = votes.count(1, consistency="exact")
+    assert (count.value, count.exact) == (10, False)
+    assert votes.stats()["uncounted_cascades"] == ["likes_person_id_fkey (ON DELETE CASCADE)"]
+    assert doctor()["state"] == "unsafe"
+    assert "likes_person_id_fkey (ON DELETE CASCADE)" in doctor()["found"]
+    votes.create_tables(outside_writes="deletes")
+    votes.reconcile()
+    assert (doctor()["state"], doctor()["found"][-12:]) == ("ok", "deleted rows")
+    count = votes.count(1, consistency="exact")
+    assert (count.value, count.exact, votes.stats()["outside_writes"]) == (5, True, "deletes")
+
+
+def test_a_difference_that_was_found_ends_exact_until_it_is_reconciled(
+    postgres_database: PostgresDatabase,
+) -> None:
+    votes = adopt(postgres_database, "deletes")
+    run(postgres_database, "INSERT INTO likes (post_id, person_id) VALUES (2, 3)")
+    assert votes.count(2).exact
+    assert len(votes.reconcile(dry_run=True)) == 1
+    assert not votes.count(2).exact
+    votes.reconcile()
+    assert (votes.count(2).value, votes.count(2).exact) == (1, True)
+
+
+@pytest.mark.parametrize("form", ["deletes", "count"])
+def test_a_partition_and_a_cascade_into_it_are_counted(
+    postgres_database: PostgresDatabase, form: Any
+) -> None:
+    run(
+        postgres_database,
+        LIKES.replace(
+            "PRIMARY KEY (post_id, person_id));",
+            "PRIMARY KEY (post_id, person_id)) PARTITION BY HASH (post_id);"
+            "CREATE TABLE likes_0 PARTITION OF likes FOR VALUES WITH (modulus 2, remainder 0);"
+            "CREATE TABLE likes_1 PARTITION OF likes FOR VALUES WITH (modulus 2, remainder 1);",
+        ),
+    )
+    votes = open_likes(postgres_database)
+    run_script(postgres_database, votes.migration(outside_writes=form))
+    votes.create_tables()
+    votes.cast(2, 1)
+    run(
+        postgres_database,
+        "DELETE FROM person WHERE id = 1; DELETE FROM likes_0; DELETE FROM likes_1",
+    )
+    assert [int(n) for n in votes.count_many([1, 2])] == [0, 0]
+    assert votes.erase_user(2) == 0
+    if form == "count":
+        run(postgres_database, "INSERT INTO likes (post_id, person_id) VALUES (1, 7), (2, 8)")
+    votes.cast(1, 9)
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_a_trigger_of_the_applications_own_below_our_statement_is_counted(
+    postgres_database: PostgresDatabase,
+) -> None:
+    votes = adopt(postgres_database, "count")
+    run(
+        postgres_database,
+        "CREATE FUNCTION also() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.post_id = 1 THEN INSERT INTO likes (post_id, person_id) VALUES (2, NEW.person_id);"
+        " END IF; RETURN NULL; END $$;"
+        "CREATE TRIGGER also AFTER INSERT ON likes FOR EACH ROW EXECUTE FUNCTION also();"
+        "INSERT INTO person VALUES (77)",
+    )
+    votes.cast(1, 77)
+    assert [int(n) for n in votes.count_many([1, 2])] == [11, 1]
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_what_cannot_be_had_is_refused_before_anything_changes(
+    postgres_database: PostgresDatabase,
+) -> None:
+    database = postgres_database
+    run(database, LIKES)
+    role = f"voter_{database.schema}"
+    run(
+        database,
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE, CREATE ON SCHEMA {database.schema} TO {role};"
+        f"GRANT SELECT, INSERT, UPDATE, DELETE, REFERENCES ON post, likes, person TO {role}",
+    )
+    poor = hotcount.Votes(hotcount.Database(database.url_for(role), timeout=20), **NAMES)
+    with pytest.raises(hotcount.ConfigError, match="no TRIGGER privilege on table likes"):
+        poor.migration(outside_writes="deletes")
+    run(
+        database,
+        "CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER likes_hotcount_deleted AFTER DELETE ON likes EXECUTE FUNCTION mine()",
+    )
+    votes = open_likes(database)
+    tables = database.psql("SELECT count(*) FROM pg_class")
+    for call in (votes.migration, votes.create_tables):
+        with pytest.raises(hotcount.ConfigError, match="trigger likes_hotcount_deleted is not"):
+            call(outside_writes="count")
+    run(
+        database,
+        "DROP TRIGGER likes_hotcount_deleted ON likes;"
+        "CREATE FUNCTION likes_hotcount() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    )
+    with pytest.raises(hotcount.ConfigError, match=r"function likes_hotcount\(\) is not"):
+        votes.migration(outside_writes="deletes")
+    assert database.psql("SELECT count(*) FROM pg_class") == tables
+
+
+@pytest.mark.parametrize("form", ["deletes", "count"])
+def test_triggers_follow_every_change_of_strategy(
+    postgres_database: PostgresDatabase, form: Any
+) -> None:
+    database = hotcount.Database(postgres_database.url, timeout=20)
+    for turn, strategy in enumerate(["batched", "naive", "cached", "slotted", "naive", "batched"]):
+        cache = "memory://" if strategy == "cached" else None
+        with hotcount.Votes(database, cache, strategy) as votes:  # type: ignore[arg-type]
+            votes.create_tables(outside_writes=form if turn == 0 else None)
+            votes.add_items([1])
+            for user in range(10 * turn, 10 * turn + 4):
+                votes.cast(1, user)
+            run(postgres_database, f"DELETE FROM vote WHERE user_id = {10 * turn}")
+            if form == "count":
+                run(
+                    postgres_database,
+                    f"INSERT INTO vote (item_id, user_id, val) VALUES (1, {10 * turn + 9}, 2)",
+                )
+            stored = int(postgres_database.psql(SUM + "1"))
+            assert int(votes.count(1, consistency="exact")) == stored
+            if strategy == "cached":
+                votes.sync_worker().run_once()
+                assert int(votes.count(1)) == stored
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+def test_a_snapshot_of_before_a_move_of_the_counts_counts_in_no_old_place(
+    postgres_database: PostgresDatabase, level: str
+) -> None:
+    database = hotcount.Database(postgres_database.url, timeout=20)
+    naive = hotcount.Votes(database, None, "naive")
+    naive.create_tables(outside_writes="count")
+    naive.add_items([1])
+    naive.cast(1, 1)
+    with session(postgres_database) as other:
+        other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        other.execute("SELECT count(*) FROM item")
+        batched = hotcount.Votes(database)
+        batched.create_tables()
+        try:
+            other.execute("INSERT INTO vote (item_id, user_id, val) VALUES (1, 2, 1)")
+            other.commit()
+        except psycopg.errors.SerializationFailure:
+            assert level != "READ COMMITTED"
+            other.rollback()
+    assert int(batched.count(1)) == int(postgres_database.psql(SUM + "1"))
+
+
+def test_counts_behind_pgbouncer_have_casts_and_an_orms_deletes_of_one_transaction() -> None:
+    server = PostgresServer()
+    try:
+        pooler = PgBouncer(server.start())
+        try:
+            url = pooler.start().url()
+            votes = hotcount.Votes(hotcount.Database(url, timeout=20))
+            votes.create_tables(outside_writes="count")
+            votes.add_items([1])
+            engine = sa.create_engine(
+                url.replace("postgresql:", "postgresql+psycopg:", 1),
+                connect_args={"prepare_threshold": None},
+            )
+            for turn in range(5):
+                with orm.Session(engine) as one:
+                    for user in (1, 2, 3):
+                        cast_vote(one, votes, 1, 10 * turn + user)
+                    one.execute(sa.text(f"DELETE FROM vote WHERE user_id = {10 * turn + 1}"))
+                    cast_vote(one, votes, 1, 10 * turn + 4, 2)
+                    one.commit()
+                votes.cast(1, 10 * turn + 5)
+            engine.dispose()
+            assert int(votes.count(1)) == int(server.psql(SUM + "1")) == 5 * 5
+        finally:
+            pooler.remove()
+    finally:
+        server.remove()
+
+
+def test_tables_are_adopted_beside_an_application_that_goes_on(
+    postgres_database: PostgresDatabase,
+) -> None:
+    run(postgres_database, LIKES)
+    votes = open_likes(postgres_database)
+    text = votes.migration(outside_writes="count")
+    ended = threading.Event()
+    written: list[int] = []
+
+    def application(seed: int) -> None:
+        drawn = random.Random(seed)
+        with session(postgres_database) as other:
+            while not ended.is_set():
+                if drawn.random() < 0.5:
+                    other.execute(
+                        "INSERT INTO likes (post_id, person_id) VALUES (%s, %s)"
+                        " ON CONFLICT DO NOTHING",
+                        (drawn.randint(1, 2), drawn.randint(1, 10)),
+                    )
+                else:
+                    other.execute(
+                        "DELETE FROM likes WHERE post_id = %s AND person_id = %s",
+                        (drawn.randint(1, 2), drawn.randint(1, 10)),
+                    )
+                other.commit()
+                written.append(1)
+
+    threads = [threading.Thread(target=application, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        eventually(lambda: len(written) > 50)
+        run_script(postgres_database, text)
+        seen = len(written)
+        eventually(lambda: len(written) > seen + 100)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert votes.migration(outside_writes="count") == ""
+    assert votes.reconcile(dry_run=True) == []
+
+
+ROWS_AND_COUNTS = (
+    "SELECT c.item, c.n, COALESCE((SELECT SUM(val) FROM vote WHERE item_id = c.item), 0)"
+    " FROM vote_count AS c"
+)
+
+
+@pytest.mark.parametrize(
+    "seconds", [6, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
+)
+@pytest.mark.parametrize("strategy", ["batched", "naive"])
+def test_counts_are_the_rows_at_every_moment_beside_orms_psql_voters_and_kills(
+    postgres_database: PostgresDatabase, strategy: Any, seconds: int
+) -> None:
+    database = postgres_database
+    votes = hotcount.Votes(hotcount.Database(database.url, timeout=20), None, strategy)
+    votes.create_tables(outside_writes="count")
+    votes.add_items(range(1, 6))
+    url = database.url.replace("postgresql:", "postgresql+psycopg:", 1)
+    seeds = iter(range(1, 10_000))
+
+    def start(kind: str) -> subprocess.Popen[bytes]:
+        words = [kind, url, str(database.server.folder), database.schema, str(next(seeds))]
+        return subprocess.Popen([sys.executable, "-m", "tests.support.outside_writer", *words])
+
+    kinds = ["django", "sqlalchemy", "psql"]
+    writers = [start(kind) for kind in kinds]
+    drawn = random.Random(1)
+    kills = looks = voted = 0
+    end = time.monotonic() + seconds
+    next_kill = time.monotonic() + 1.5
+    try:
+        with session(database) as other:
+            while time.monotonic() < end:
+                for _ in range(20):
+                    votes.cast(drawn.randint(1, 5), drawn.randint(1, 50), drawn.randint(0, 3))
+                    voted += 1
+                rows = other.execute(ROWS_AND_COUNTS).fetchall()
+                other.rollback()
+                assert all(int(n) == int(stored) for _, n, stored in rows)
+                looks += 1
+                if time.monotonic() > next_kill:
+                    which = drawn.randrange(len(writers))
+                    assert writers[which].poll() is None, f"{kinds[which]} ended by itself"
+                    writers[which].send_signal(signal.SIGKILL)
+                    writers[which].wait()
+                    writers[which] = start(kinds[which])
+                    kills += 1
+                    next_kill = time.monotonic() + 1.0
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+    eventually(
+        lambda: (
+            database.psql(
+                "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND"
+                " pid <> pg_backend_pid() AND query LIKE '%vote%'"
+            )
+            == "0"
+        )
+    )
+    assert kills >= 2
+    assert looks > 10
+    others = int(database.psql("SELECT count(*) FROM vote WHERE user_id >= 1000"))
+    assert others > 20, "the writers wrote nothing"
+    assert votes.reconcile(dry_run=True) == []
