@@ -21,6 +21,8 @@ def statements_of(script: str) -> list[list[str]]:
     inside = False
     before: list[str] = []
     for statement in (text.removesuffix(";") for text in found if text):
+        if statement.startswith("DELIMITER //\n"):  # A word of the client's.
+            statement = statement.removeprefix("DELIMITER //\n").removesuffix("//\nDELIMITER")
         if statement.startswith("SET TRANSACTION"):
             before = [statement]
             continue

@@ -36,7 +36,8 @@ class MysqlAdopter final : public Adopter {
             std::string{"SELECT TABLE_TYPE NOT LIKE '%VIEW', EXISTS (SELECT 1 FROM "
                         "information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA"} +
             kOfTable +
-            "EVENT_OBJECT_TABLE = ?2) OR EXISTS (SELECT 1 FROM "
+            "EVENT_OBJECT_TABLE = ?2 AND INSTR(ACTION_STATEMENT, '@hotcount_own') = 0) OR EXISTS "
+            "(SELECT 1 FROM "
             "information_schema.TABLE_CONSTRAINTS WHERE TABLE_SCHEMA" +
             kOfTable +
             "TABLE_NAME = ?2 AND CONSTRAINT_TYPE = 'CHECK'), COALESCE(CREATE_OPTIONS, '') LIKE "
@@ -218,8 +219,21 @@ class MysqlAdopter final : public Adopter {
         return begin() + "SELECT value FROM " + n.meta + " WHERE name = 'folded_at' FOR UPDATE;\n" +
                (openings.empty() ? "" : openings + ";\n") + rows + ";\n" + marks + ";\nCOMMIT;\n";
     }
+    // A trigger, on a line of its own, has semicolons, at which a client would cut it. It keeps the
+    // sql_mode that it was made with.
     std::string for_client(const std::string& text) const override {
-        return sql::client_script(sql::mysql_grammar(), text);
+        const std::string script = sql::client_script(sql::mysql_grammar(), text);
+        std::string made;
+        for (std::size_t start = 0; start < script.size();) {
+            const std::size_t end = std::min(script.find('\n', start), script.size() - 1) + 1;
+            const std::string line = script.substr(start, end - start);
+            start = end;
+            made += line.starts_with("CREATE TRIGGER ")
+                        ? "DELIMITER //\n" + line.substr(0, line.rfind(';')) + "//\nDELIMITER ;\n"
+                        : line;
+        }
+        if (made.size() == script.size()) return script;
+        return "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION';\n" + made;
     }
 
   private:

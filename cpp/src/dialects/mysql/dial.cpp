@@ -294,10 +294,12 @@ Result<void> MysqlConnection::identify() {
 // them changes the result of a statement: strings and names as they are written, no value changed to fit its
 // column, foreign and unique keys checked, a COMMIT that begins nothing and ends no session, all rows
 // of every SELECT, whole keys sorted, and views and tables that are made as they are written. Whether
-// a session that writes may do so is for the server to say.
+// a session that writes may do so is for the server to say. The triggers of outside_triggers.cpp know the
+// session by its variable.
 Result<void> MysqlConnection::set_up() {
     static constexpr std::string_view kSettings =
-        "SET NAMES utf8mb4, SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,"
+        "SET NAMES utf8mb4, @hotcount_own = 1, SESSION sql_mode = "
+        "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,"
         "NO_ENGINE_SUBSTITUTION,STRICT_ALL_TABLES', foreign_key_checks = 1, unique_checks = 1, "
         "completion_type = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
         "sql_buffer_result = 0, sql_safe_updates = 0, max_sort_length = 2000, "

@@ -4,7 +4,8 @@
 // reads the mark `counted_in`, so it stays right through a change of strategy: it notes the difference
 // in the journal (also while the mark is missing: the tables are being adopted), adds it to the item's
 // own count, or asks for a recount. The library's own statements count themselves, and the triggers
-// tell them apart. On SQLite triggers count our own writes too, and those of another place are stale.
+// tell them apart. On SQLite triggers may count our own writes too (ours()), and those of another
+// place are stale.
 //
 // Stateless, thread-safe.
 #pragma once
@@ -25,7 +26,7 @@ struct FoundTriggers {
     /// That of triggers which count in another place, or of which some are gone: they are to be made
     /// anew.
     OutsideWrites stale{OutsideWrites::none};
-    /// SQLite: the names of hotcount's triggers.
+    /// The names of hotcount's triggers, where script() needs them.
     std::vector<std::string> ours{};
     /// A trigger or function of such a name that is somebody else's; or empty.
     std::string taken{};
