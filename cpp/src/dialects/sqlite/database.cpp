@@ -127,6 +127,7 @@ class SqliteConnection final : public Connection {
         if (std::exchange(holds_write_, false)) guard_->release_write();
     }
 
+    Result<void> look_at_triggers();
     static int on_busy(void* self, int attempt);
     static int on_progress(void* self);
 
@@ -145,6 +146,7 @@ class SqliteConnection final : public Connection {
     std::unordered_map<std::uint64_t, sqlite3_stmt*> prepared_;
     Deadline deadline_{Deadline::at(SteadyTime::max())};
     int last_code_{SQLITE_OK};
+    std::int64_t schema_version_{-1};  // Whose triggers have been looked at.
 };
 
 int SqliteConnection::on_busy(void* self, int attempt) {
@@ -185,6 +187,24 @@ Result<void> SqliteConnection::begin(Deadline deadline) {
         }
     }
     holds_write_ = guard_ != nullptr;
+    auto looked = look_at_triggers();
+    if (!looked) rollback();
+    return looked;
+}
+
+Result<void> SqliteConnection::look_at_triggers() {
+    static const Statement kVersion{"PRAGMA schema_version"};
+    std::int64_t found = 0;
+    const RowVisitor see = [&](const Row& row) -> Result<void> {
+        found = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(query(kVersion, {}, see));
+    if (found == schema_version_) return {};
+    const std::int64_t version = found;
+    HOTCOUNT_TRY(query(other_triggers(), {kVoteTrigger}, see));
+    sqlite3_db_config(handle_, SQLITE_DBCONFIG_ENABLE_TRIGGER, static_cast<int>(found), nullptr);
+    schema_version_ = version;
     return {};
 }
 

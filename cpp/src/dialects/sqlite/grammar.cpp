@@ -52,6 +52,14 @@ class SqliteGrammar final : public Grammar {
 
 }  // namespace
 
+// Each pair of vote tables has two that are called after a deletion.
+const Statement& other_triggers() {
+    static const Statement kOthers{
+        "SELECT COALESCE(SUM(instr(sql, ?1) = 0), 0) > 0 OR COALESCE(SUM(instr(sql, ?1 || "
+        "'deleted') > 0), 0) > 2 FROM sqlite_master WHERE type = 'trigger'"};
+    return kOthers;
+}
+
 const Grammar& sqlite_grammar() {
     static const SqliteGrammar kGrammar;
     return kGrammar;

@@ -1,10 +1,13 @@
 // Triggers of the vote tables on SQLite.
 //
-// They count every write, our own too: SQLite shows a trigger neither the text of its statement nor a
-// variable of its session, and a mark in a table costs more than it spares. So our writers leave out
-// what triggers count (ours()). The triggers belong to one place, and create_tables() changes them in
-// the transaction that moves the counts: reading the mark for each row would cost as much as counting
-// it. A comment in each says which event it counts, and where.
+// Our connections run no triggers if the database has no others (kVoteTrigger), and count themselves.
+// If the application has triggers, which must run, ours count our own writes too: SQLite shows a
+// trigger neither the text of its statement nor a variable of its session, and a mark in a table costs
+// more than it spares. Then our writers leave out what triggers count (ours()).
+//
+// The triggers belong to one place, and create_tables() changes them in the transaction that moves the
+// counts: reading the mark for each row would cost as much as counting it. A comment in each says which
+// event it counts, and where.
 #include "votes/tables/outside_triggers.hpp"
 
 #include <algorithm>
@@ -19,7 +22,7 @@
 namespace hotcount {
 namespace {
 
-constexpr std::string_view kOurs = "/* hotcount: ";
+using sql::kVoteTrigger;
 const std::set<std::string> kOfVotes{"inserted", "moved", "updated"};
 
 using Events = std::set<std::string>;
@@ -67,10 +70,11 @@ Result<Found> read(sql::Connection& connection, const VotesOptions& options) {
     const std::string anonymous = table_of(options, "_anonymous");
     const std::string items = sql::TableName::of(options.item_table).name;
     const std::string renamed = table_of(options, "_hotcount_renamed");
-    HOTCOUNT_TRY(connection.query(kRead,
-                                  {std::string_view{votes}, std::string_view{anonymous},
-                                   std::string_view{items}, std::string_view{renamed}, kOurs},
-                                  see));
+    HOTCOUNT_TRY(
+        connection.query(kRead,
+                         {std::string_view{votes}, std::string_view{anonymous},
+                          std::string_view{items}, std::string_view{renamed}, kVoteTrigger},
+                         see));
     return found;
 }
 
@@ -93,10 +97,12 @@ std::string count(const VoteNames& n, CountPlace place, const std::string& item,
                n.item + row + "); ";
     }
     if (place == CountPlace::cells) {
+        // The sum fails if the cells together leave 64 bits.
         return "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT " + item + ", 0, " +
                checked("0 " + difference) + ", 1 WHERE " + item +
                " IS NOT NULL ON CONFLICT (item, slot) DO UPDATE SET n = " +
-               checked(n.cell + ".n " + difference) + ", ver = " + n.cell + ".ver + 1; ";
+               checked(n.cell + ".n " + difference) + ", ver = " + n.cell +
+               ".ver + 1; SELECT SUM(n) FROM " + n.cell + " WHERE item = " + item + "; ";
     }
     return "INSERT INTO " + n.recount + " (item, asked) SELECT " + item + ", 1 WHERE " + item +
            " IS NOT NULL ON CONFLICT (item) DO UPDATE SET asked = " + n.recount + ".asked + 1; ";
@@ -140,7 +146,7 @@ class Writer {
     void add(const std::string& suffix, const std::string& event, const std::string& after,
              const std::string& when, const std::string& body) {
         text_ += "CREATE TRIGGER " + trigger_name(options_, suffix, event) + " AFTER " + after +
-                 " WHEN " + when + " BEGIN " + std::string{kOurs} + event + ", in " +
+                 " WHEN " + when + " BEGIN " + std::string{kVoteTrigger} + event + ", in " +
                  std::string{to_string(place_)} + " */ " + body + "END;\n";
     }
     const VotesOptions& options_;
@@ -207,7 +213,7 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
         // With the version the bits that were true of it: 0 is no version of a schema with votes.
         std::int64_t known = seen.load(std::memory_order_relaxed);
         if (known >> 4 != version) {
-            HOTCOUNT_TRY_ASSIGN(const Found found, read(connection, options));
+            HOTCOUNT_TRY_ASSIGN(const Found found, read_running(connection, options));
             known = version << 4;
             int bit = 0;
             for (const Events* events : {&found.of_users, &found.anonymous}) {
@@ -227,7 +233,7 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
     std::string unless_counted(const VotesOptions& options, bool anonymous) const override {
         const std::string suffix = anonymous ? "_anonymous" : "";
         return "(SELECT COUNT(*) = 0 FROM sqlite_master WHERE type = 'trigger' AND instr(sql, '" +
-               std::string{kOurs} +
+               std::string{kVoteTrigger} +
                "inserted') > 0 AND tbl_name = " + literal(table_of(options, suffix)) +
                " COLLATE NOCASE)";
     }
@@ -242,6 +248,18 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
     }
 
   private:
+    // Those that run for our own statements.
+    static Result<Found> read_running(sql::Connection& connection, const VotesOptions& options) {
+        bool any = false;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            any = row.integer(0) != 0;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(sql::other_triggers(), {kVoteTrigger}, see));
+        if (!any) return Found{};
+        return read(connection, options);
+    }
+
     static Error stale(const VotesOptions& options) {
         return make_error(ErrorCode::config,
                           "the triggers of table " + options.vote_table +
@@ -263,7 +281,7 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
             return {};
         };
         HOTCOUNT_TRY(connection.query(
-            kTaken, {std::string_view{votes}, std::string_view{anonymous}, kOurs}, see));
+            kTaken, {std::string_view{votes}, std::string_view{anonymous}, kVoteTrigger}, see));
         return {};
     }
 
