@@ -73,9 +73,9 @@ class Grammar {
     /// Whether or_nothing() takes the lock of the row that exists from everybody until the commit.
     virtual bool or_nothing_locks() const { return false; }
 
-    /// What follows the name of a vote table that our own statement writes to: an alias, by which
-    /// triggers tell it from the statements of others. Empty where they tell by something else.
-    virtual std::string_view own_write_alias() const { return {}; }
+    /// What an INSERT or DELETE of ours on a vote table begins with: a name by which triggers tell it
+    /// from the statements of others. Empty where they tell by something else.
+    virtual std::string_view own_write() const { return {}; }
 
     // -- expressions ----------------------------------------------------------------------------
     /// a and b differ; NULL is a value like others.

@@ -121,9 +121,8 @@ def test_a_difference_that_was_found_ends_exact_until_it_is_reconciled(
     assert (votes.count(2).value, votes.count(2).exact) == (1, True)
 
 
-@pytest.mark.parametrize("form", ["deletes", "count"])
 def test_a_partition_and_a_cascade_into_it_are_counted(
-    postgres_database: PostgresDatabase, form: Any
+    postgres_database: PostgresDatabase,
 ) -> None:
     run(
         postgres_database,
@@ -135,7 +134,10 @@ def test_a_partition_and_a_cascade_into_it_are_counted(
         ),
     )
     votes = open_likes(postgres_database)
-    run_script(postgres_database, votes.migration(outside_writes=form))
+    # There an UPDATE that moves a row to another partition deletes it.
+    with pytest.raises(hotcount.ConfigError, match="likes is partitioned"):
+        votes.migration(outside_writes="deletes")
+    run_script(postgres_database, votes.migration(outside_writes="count"))
     votes.create_tables()
     votes.cast(2, 1)
     run(
@@ -144,10 +146,133 @@ def test_a_partition_and_a_cascade_into_it_are_counted(
     )
     assert [int(n) for n in votes.count_many([1, 2])] == [0, 0]
     assert votes.erase_user(2) == 0
-    if form == "count":
-        run(postgres_database, "INSERT INTO likes (post_id, person_id) VALUES (1, 7), (2, 8)")
+    run(
+        postgres_database,
+        "INSERT INTO likes (post_id, person_id) VALUES (1, 7), (2, 8);"
+        "UPDATE likes SET post_id = 3 - post_id",
+    )
     votes.cast(1, 9)
     assert votes.reconcile(dry_run=True) == []
+
+
+def test_data_that_looks_like_our_mark_is_counted(postgres_database: PostgresDatabase) -> None:
+    """A client may put parameters into the text of a statement, and comments before it."""
+    votes = hotcount.Votes(hotcount.Database(postgres_database.url, timeout=20), user_type=str)
+    votes.create_tables(outside_writes="count")
+    votes.add_items([1])
+    users = ["WITH hc_own AS (SELECT 1) ", "*/ WITH hc_own", "hc_own"]
+    votes.cast_many([1] * len(users), users)
+    for user in users:
+        run(postgres_database, f"/* {user[2:]} */ DELETE FROM vote WHERE user_id = '{user}'")
+        run(postgres_database, f"INSERT INTO vote (item_id, user_id, val) VALUES (1, '{user}', 2)")
+    assert int(votes.count(1)) == 2 * len(users)
+    # Our own statements, as an application's hook may send them.
+    engine = sa.create_engine(
+        postgres_database.url.replace("postgresql:", "postgresql+psycopg:", 1)
+    )
+
+    @sa.event.listens_for(engine, "before_cursor_execute", retval=True)
+    def comment(*event: Any) -> tuple[str, Any]:
+        return f"/* app=1 */ /* x */ {event[2]}", event[3]
+
+    with engine.begin() as connection:
+        cast_vote(connection, votes, 1, "somebody")
+    engine.dispose()
+    assert int(votes.count(1)) == 2 * len(users) + 1
+    assert votes.reconcile(dry_run=True) == []
+
+
+def test_nobody_else_makes_a_trigger_of_the_function_or_shadows_its_names(
+    postgres_database: PostgresDatabase,
+) -> None:
+    database = postgres_database
+    votes = hotcount.Votes(hotcount.Database(database.url, timeout=20))
+    votes.create_tables(outside_writes="count")
+    votes.add_items([1])
+    role = f"mallory_{database.schema}"
+    run(database, f"CREATE ROLE {role}; GRANT USAGE, CREATE ON SCHEMA {database.schema} TO {role}")
+    run(database, f"GRANT SELECT, INSERT ON vote, item TO {role}")
+    run(
+        database,
+        f"SET ROLE {role}; CREATE FUNCTION current_setting(text) RETURNS text LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'shadowed'; END $$",
+    )
+    run(database, f"SET ROLE {role}; INSERT INTO vote (item_id, user_id, val) VALUES (1, 5, 1)")
+    assert int(votes.count(1)) == 1
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="vote_hotcount"):
+        run(
+            database,
+            f"SET ROLE {role}; CREATE TEMP TABLE t (item_id bigint, val bigint); CREATE TRIGGER t"
+            " AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION vote_hotcount()",
+        )
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_truncate_at_a_snapshot_is_refused(postgres_database: PostgresDatabase, level: str) -> None:
+    votes = adopt(postgres_database, "deletes")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="needs READ COMMITTED"):
+        run(postgres_database, f"SET TRANSACTION ISOLATION LEVEL {level}; TRUNCATE likes")
+    assert int(votes.count(1)) == 10
+
+
+def test_a_key_that_moves_votes_is_counted_with_all_writes_alone(
+    postgres_database: PostgresDatabase,
+) -> None:
+    run(
+        postgres_database,
+        LIKES.replace("REFERENCES post (id)", "REFERENCES post (id) ON UPDATE CASCADE").replace(
+            " ON DELETE CASCADE", ""
+        ),
+    )
+    votes = open_likes(postgres_database)
+    text = votes.migration(outside_writes="deletes")
+    assert "likes_post_id_fkey (ON UPDATE CASCADE) changes rows of likes, and\n-- nothing" in text
+    run_script(postgres_database, votes.migration(outside_writes="count"))
+    run(postgres_database, "UPDATE post SET id = 3 WHERE id = 1")
+    assert (int(votes.count(3)), votes.stats()["uncounted_cascades"]) == (10, [])
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "DROP TRIGGER hotcount_updated ON vote",
+        "ALTER TABLE vote DISABLE TRIGGER hotcount_deleted",
+        "ALTER TABLE vote_anonymous ENABLE REPLICA TRIGGER hotcount_inserted",
+    ],
+)
+def test_triggers_of_which_one_is_gone_are_made_again(
+    postgres_database: PostgresDatabase, lost: str
+) -> None:
+    votes = hotcount.Votes(hotcount.Database(postgres_database.url, timeout=20))
+    votes.create_tables(outside_writes="count")
+    run(postgres_database, lost)
+    assert votes.stats()["outside_writes"] == "none"
+    assert "CREATE TRIGGER" in votes.migration(outside_writes="count")
+    votes.create_tables(outside_writes="count")
+    assert (votes.stats()["outside_writes"], votes.migration(outside_writes="count")) == (
+        "count",
+        "",
+    )
+    votes.create_tables(outside_writes="none")
+    assert (
+        postgres_database.psql(
+            "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid = 'vote'::regclass"
+        )
+        == "0"
+    )
+
+
+@pytest.mark.parametrize("table", ["v" * 50, 'We"ird', "back\\slash", "a{b,c}"])
+def test_tables_of_any_name_have_triggers(postgres_database: PostgresDatabase, table: str) -> None:
+    quoted = '"' + table.replace('"', '""') + '"'
+    votes = hotcount.Votes(
+        hotcount.Database(postgres_database.url, timeout=20), vote_table=quoted, vote_value="n"
+    )
+    votes.create_tables(outside_writes="count")
+    votes.add_items([1])
+    votes.cast(1, 1)
+    run(postgres_database, f"UPDATE {quoted} SET n = -{2**63 - 1}")
+    assert (int(votes.count(1)), votes.migration(outside_writes="count")) == (-(2**63 - 1), "")
 
 
 def test_a_trigger_of_the_applications_own_below_our_statement_is_counted(
@@ -184,16 +309,18 @@ def test_what_cannot_be_had_is_refused_before_anything_changes(
     run(
         database,
         "CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
-        "CREATE TRIGGER likes_hotcount_deleted AFTER DELETE ON likes EXECUTE FUNCTION mine()",
+        "CREATE TRIGGER hotcount_deleted AFTER DELETE ON likes EXECUTE FUNCTION mine()",
     )
     votes = open_likes(database)
     tables = database.psql("SELECT count(*) FROM pg_class")
     for call in (votes.migration, votes.create_tables):
-        with pytest.raises(hotcount.ConfigError, match="trigger likes_hotcount_deleted is not"):
+        with pytest.raises(
+            hotcount.ConfigError, match="trigger hotcount_deleted of table likes is not"
+        ):
             call(outside_writes="count")
     run(
         database,
-        "DROP TRIGGER likes_hotcount_deleted ON likes;"
+        "DROP TRIGGER hotcount_deleted ON likes;"
         "CREATE FUNCTION likes_hotcount() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     )
     with pytest.raises(hotcount.ConfigError, match=r"function likes_hotcount\(\) is not"):

@@ -32,7 +32,7 @@ Result<FoundTable> find_table(sql::Connection& connection, const std::string& ta
     static const sql::Statement kTable{
         "SELECT CAST(relkind IN ('r', 'p') AS int), CAST(EXISTS (SELECT FROM pg_trigger WHERE "
         "tgrelid = c.oid AND NOT tgisinternal AND tgenabled <> 'D' AND tgname NOT LIKE "
-        "'%\\_hotcount\\_%') OR EXISTS (SELECT FROM "
+        "'hotcount\\_%') OR EXISTS (SELECT FROM "
         "pg_rewrite WHERE ev_class = c.oid AND ev_type <> '1') OR EXISTS (SELECT FROM "
         "pg_constraint WHERE conrelid = c.oid AND contype = 'c') AS int), CAST(relkind = 'p' AS "
         "int), CAST(CASE WHEN row_security_active(c.oid) THEN EXISTS (SELECT FROM pg_policy WHERE "

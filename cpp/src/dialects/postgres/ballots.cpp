@@ -103,15 +103,14 @@ std::string create_items_text(const VoteNames& n, const VotesOptions& options) {
 }
 
 std::string upsert_votes(const VoteNames& n, const std::string& rows) {
-    const std::string& row = n.vote_row;
-    return "INSERT INTO " + n.vote_target + " (" + n.vote_item + ", " + n.vote_user + ", " +
-           n.value + ", " + n.previous + ", " + n.version + ") " + rows + " ON CONFLICT (" +
-           n.vote_item + ", " + n.vote_user + ") DO UPDATE SET " + n.previous + " = " + row + "." +
-           n.value + ", " + n.value + " = excluded." + n.value + ", " + n.version +
-           " = COALESCE(excluded." + n.version + ", " + row + "." + n.version +
-           ") WHERE CASE WHEN excluded." + n.version + " IS NULL THEN " + row + "." + n.value +
-           " IS DISTINCT FROM excluded." + n.value + " ELSE COALESCE(" + row + "." + n.version +
-           " < excluded." + n.version + ", TRUE) END";
+    const std::string& row = n.vote;
+    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value +
+           ", " + n.previous + ", " + n.version + ") " + rows + " ON CONFLICT (" + n.vote_item +
+           ", " + n.vote_user + ") DO UPDATE SET " + n.previous + " = " + row + "." + n.value +
+           ", " + n.value + " = excluded." + n.value + ", " + n.version + " = COALESCE(excluded." +
+           n.version + ", " + row + "." + n.version + ") WHERE CASE WHEN excluded." + n.version +
+           " IS NULL THEN " + row + "." + n.value + " IS DISTINCT FROM excluded." + n.value +
+           " ELSE COALESCE(" + row + "." + n.version + " < excluded." + n.version + ", TRUE) END";
 }
 
 std::string old_and_new(const VoteNames& n) {

@@ -58,7 +58,7 @@ class PostgresGrammar final : public Grammar {
         return "CAST(" + std::string{parameter} + " AS " + name + ")";
     }
     bool writes_in_queries() const override { return true; }
-    std::string_view own_write_alias() const override { return "hc_own"; }
+    std::string_view own_write() const override { return "WITH hc_own AS (SELECT 1) "; }
     // pg_settings, and not SHOW's alone: what holds for this session.
     std::vector<std::string> settings() const override {
         return {

@@ -1,16 +1,20 @@
 // Triggers of the vote tables on PostgreSQL.
 //
-// Our own statements have the alias hc_own where they write to a vote table, and the triggers look for
-// that word in the text that the client sent. So the mark covers one statement, whatever pooler stands
-// between, and costs no statement anything where there are no triggers. Below another trigger (a
-// cascade, or one of the application's) a row is always counted.
+// Our own INSERTs and DELETEs begin with WITH hc_own (Grammar::own_write()), and the triggers look for
+// that at the beginning of the text that the client sent: no data can stand there. So the mark covers
+// one statement, whatever pooler stands between, and costs nothing where there are no triggers. Below
+// another trigger (a cascade, or one of the application's) a row is always counted.
 //
 // Rows are tested by the triggers' WHEN, which calls no function and queues no event: a vote costs one
 // test. Transition tables would be filled for our own statements too, and are so only for DELETE, which
 // a vote never says. On a partitioned table a cascade deletes from the partition itself, where a
 // statement's trigger of the parent does not run: there all of them are of rows.
+//
+// The function is SECURITY DEFINER, because whoever writes votes may lack rights on the journal. Nobody
+// else may make a trigger of it, and it finds names in pg_catalog first.
 #include "votes/tables/outside_triggers.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "ballots.hpp"
@@ -43,28 +47,36 @@ std::string function_text(const VotesOptions& options, const VoteNames& n) {
     const std::string place =
         "SELECT value INTO hc_place FROM " + n.meta + " WHERE name = 'counted_in'";
     const std::string changes = "unnest(hc_items, hc_diffs) AS c (item, diff)";
+    const auto value = [&](const std::string& row) { return "CAST(" + row + " AS numeric)"; };
+    const auto removed = [&](const std::string& table) {
+        return gather(options, "hc_c.item",
+                      "(SELECT " + n.vote_item + ", -" + value(n.value) + " FROM " + table +
+                          ") AS hc_c (item, diff)");
+    };
+    const std::string function = function_name(options);
     std::string text =
-        "CREATE OR REPLACE FUNCTION " + function_name(options) +
+        "CREATE OR REPLACE FUNCTION " + function +
         "() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $hotcount$\n" +
         std::string{kOurs} + "\nDECLARE\n  hc_place text;\n  hc_items " + ids +
         ";\n  hc_diffs bigint[];\nBEGIN\n"
         "  IF TG_LEVEL = 'ROW' THEN\n    " +
         gather(options, "hc_c.item",
-               "(VALUES (OLD." + n.vote_item + ", -OLD." + n.value + "), (NEW." + n.vote_item +
-                   ", NEW." + n.value + ")) AS hc_c (item, diff)") +
-        " INTO hc_items, hc_diffs;\n  ELSIF TG_OP = 'DELETE' THEN\n    " +
-        gather(options, "hc_c.item",
-               "(SELECT " + n.vote_item + ", -" + n.value + " FROM hc_old) AS hc_c (item, diff)") +
-        " INTO hc_items, hc_diffs;\n  ELSE\n    EXECUTE format(" +
-        literal(
-            gather(options, "hc_c.item",
-                   "(SELECT " + n.vote_item + ", -" + n.value + " FROM %s) AS hc_c (item, diff)")) +
+               "(VALUES (OLD." + n.vote_item + ", -" + value("OLD." + n.value) + "), (NEW." +
+                   n.vote_item + ", " + value("NEW." + n.value) + ")) AS hc_c (item, diff)") +
+        " INTO hc_items, hc_diffs;\n  ELSIF TG_OP = 'DELETE' THEN\n    " + removed("hc_old") +
+        " INTO hc_items, hc_diffs;\n  ELSE\n"
+        // It removes rows that an older snapshot does not have.
+        "    IF current_setting('transaction_isolation') <> 'read committed' THEN RAISE EXCEPTION "
+        "'TRUNCATE of votes that hotcount counts needs READ COMMITTED' USING ERRCODE = '0A000'; "
+        "END IF;\n    EXECUTE format(" +
+        literal(removed("%s")) +
         ", CAST(TG_RELID AS regclass)) INTO hc_items, hc_diffs;\n  END IF;\n"
         "  IF hc_items IS NULL THEN RETURN NULL; END IF;\n"
-        // A snapshot that is older than a move of the counts: 40001 instead of a count in the place
-        // of before.
         "  IF current_setting('transaction_isolation') = 'read committed' THEN " +
-        place + "; ELSE " + place + " FOR SHARE; END IF;\n";
+        place + "; ELSE " + place +
+        // At these levels the mark may be moving, or be newer than the snapshot.
+        " FOR SHARE SKIP LOCKED; IF NOT FOUND THEN RAISE EXCEPTION 'hotcount moves its counts' "
+        "USING ERRCODE = '40001'; END IF; END IF;\n";
     if (!n.count.empty()) {
         text += "  IF hc_place = 'item' THEN\n    PERFORM 1 FROM " + n.item + " WHERE " + n.id +
                 " = ANY (hc_items) ORDER BY " + n.id + " FOR NO KEY UPDATE;\n    UPDATE " + n.item +
@@ -77,105 +89,64 @@ std::string function_text(const VotesOptions& options, const VoteNames& n) {
            "IF;\n"
            "  INSERT INTO " +
            n.journal + " (item, diff) SELECT c.item, c.diff FROM " + changes +
-           ";\n  RETURN NULL;\nEND $hotcount$;\n"
+           ";\n  RETURN NULL;\nEND $hotcount$;\nREVOKE ALL ON FUNCTION " + function +
+           "() FROM PUBLIC;\n"
            // Names without a schema are this session's, not those of the session that deletes.
            "DO $hotcount$ BEGIN EXECUTE format('ALTER FUNCTION %s() SET search_path = %s', " +
-           literal(function_name(options)) +
-           ", (SELECT string_agg(quote_ident(s), ', ') FROM unnest(current_schemas(false) || "
-           "CAST('{pg_catalog,pg_temp}' AS name[])) AS s)); END $hotcount$;\n";
+           literal(function) +
+           ", (SELECT string_agg(quote_ident(s), ', ') FROM unnest(CAST('{pg_catalog}' AS name[]) "
+           "|| "
+           "array_remove(current_schemas(false), 'pg_catalog') || CAST('{pg_temp}' AS name[])) AS "
+           "s)); END $hotcount$;\n";
 }
 
-// LIKE ends at the word, which stands near the beginning of a batch.
+// A client may put comments before a statement.
 constexpr std::string_view kOthers =
-    "(current_query() LIKE '%hc_own%' AND pg_trigger_depth() = 0) IS NOT TRUE";
+    "((current_query() LIKE 'WITH hc_own%' OR (current_query() LIKE '%WITH hc_own%' AND "
+    "current_query() ~ '^([[:space:]]|/[*]([^*]|[*]+[^*/])*[*]+/)*WITH hc_own')) AND "
+    "pg_trigger_depth() = 0) IS NOT TRUE";
+
+// PostgreSQL's triggers are named within their table.
+constexpr std::array<const char*, 4> kEvents{"deleted", "emptied", "inserted", "updated"};
+constexpr std::size_t kOfDeletes = 2;
 
 class PostgresOutsideTriggers final : public OutsideTriggers {
   public:
     Result<FoundTriggers> find(sql::Connection& connection,
                                const VotesOptions& options) const override {
-        static const sql::Statement kFind{
-            "SELECT CAST(c.relkind = 'p' AS int), CAST(has_table_privilege(c.oid, 'TRIGGER') AS "
-            "int), (SELECT string_agg(CAST(t.tgname AS text), ', ') FROM pg_trigger AS t WHERE "
-            "t.tgrelid = c.oid AND t.tgname = ANY (CAST(?2 AS name[])) AND NOT EXISTS (SELECT FROM "
-            "pg_proc AS p WHERE p.oid = t.tgfoid AND strpos(p.prosrc, CAST(?4 AS text)) > 0)), "
-            "CAST(EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND t.tgname = "
-            "(CAST(?2 AS name[]))[1] AND t.tgenabled <> 'D') AS int), CAST(EXISTS (SELECT FROM "
-            "pg_trigger AS t WHERE t.tgrelid = c.oid AND t.tgname = (CAST(?2 AS name[]))[2] AND "
-            "t.tgenabled <> 'D') AS int), (SELECT CAST(CAST(p.oid AS regprocedure) AS text) FROM "
-            "pg_proc AS p WHERE p.oid = CAST(to_regproc(CAST(?3 AS text)) AS oid) AND "
-            "strpos(p.prosrc, CAST(?4 AS text)) = 0) FROM pg_class AS c WHERE c.oid = "
-            "to_regclass(CAST(?1 AS text))"};
-        static const sql::Statement kCascades{
-            "SELECT quote_ident(f.conname), CAST(f.confdeltype AS text), CAST(f.confupdtype AS "
-            "text), CAST(a.attname = CAST(?2 AS name) AS int) FROM pg_constraint AS f JOIN "
-            "pg_attribute AS a ON a.attrelid = f.conrelid AND a.attnum = f.conkey[1] WHERE "
-            "f.contype = 'f' AND f.conrelid = to_regclass(CAST(?1 AS text)) ORDER BY f.conname"};
         FoundTriggers found;
-        const auto votes = sql::TableName::of(options.vote_table);
-        const std::string names = "{" + trigger_name(options, "", "deleted") + "," +
-                                  trigger_name(options, "", "inserted") + "," +
-                                  trigger_name(options, "", "updated") + "," +
-                                  trigger_name(options, "", "emptied") + "}";
-        const std::string table = votes.sql();
-        const std::string function = function_name(options);
-        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            found.is_partitioned = row.integer(0) != 0;
-            if (row.integer(1) == 0) {
-                found.refused = "this role has no TRIGGER privilege on table " +
-                                options.vote_table +
-                                ": its owner grants it, or runs what migration() prints";
-            }
-            if (!row.is_null(2)) found.taken = "trigger " + std::string{row.text(2)};
-            if (row.integer(3) != 0) found.form = OutsideWrites::deletes;
-            if (row.integer(4) != 0) found.form = OutsideWrites::count;
-            if (!row.is_null(5)) found.taken = "function " + std::string{row.text(5)};
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(
-            kFind,
-            {std::string_view{table}, std::string_view{names}, std::string_view{function}, kOurs},
-            see));
-        if (!found.taken.empty()) found.form = OutsideWrites::none;
-        const sql::RowVisitor see_cascade = [&](const sql::Row& row) -> Result<void> {
-            const auto rule = [](std::string_view code) -> std::string {
-                if (code == "c") return "CASCADE";
-                if (code == "n") return "SET NULL";
-                return code == "d" ? "SET DEFAULT" : "";
-            };
-            const std::string deleted = rule(row.text(1));
-            const std::string updated = row.integer(3) != 0 ? rule(row.text(2)) : "";
-            std::string name{row.text(0)};
-            if (!deleted.empty()) {
-                found.cascades.push_back(name + " (ON DELETE " + deleted + ")");
-            } else if (!updated.empty()) {
-                found.cascades.push_back(name + " (ON UPDATE " + updated + ")");
-            }
-            return {};
-        };
-        HOTCOUNT_TRY(connection.query(
-            kCascades, {std::string_view{table}, std::string_view{options.vote_item}},
-            see_cascade));
+        HOTCOUNT_TRY(find_rights(connection, options, found));
+        HOTCOUNT_TRY(find_triggers(connection, options, found));
+        HOTCOUNT_TRY(find_cascades(connection, options, found));
         return found;
+    }
+
+    std::string own_write(const std::string& statement) const override {
+        return std::string{sql::postgres_grammar().own_write()} + statement;
     }
 
     std::string script(const VotesOptions& options, const VoteNames& n, OutsideWrites form,
                        const FoundTriggers& found) const override {
         std::string text;
-        const std::array tables{std::pair{std::string{}, n.vote},
-                                std::pair{std::string{"_anonymous"}, n.anonymous_vote}};
+        const std::array tables{n.vote, n.anonymous_vote};
+        if (found.form != OutsideWrites::none || !found.ours.empty()) {
+            // Dropping takes this lock: at once, because a weaker one first would meet those who
+            // read and then write in a deadlock. All wait behind it, so not for long.
+            text += "SET LOCAL lock_timeout = '2s';\nLOCK TABLE " + n.vote + ", " +
+                    n.anonymous_vote + " IN ACCESS EXCLUSIVE MODE;\n";
+        }
         if (form != OutsideWrites::none) text += function_text(options, n);
-        for (const auto& [suffix, table] : tables) {
-            for (const char* event : {"deleted", "emptied", "inserted", "updated"}) {
-                text += "DROP TRIGGER IF EXISTS " + trigger_name(options, suffix, event) + " ON " +
-                        table + ";\n";
+        for (const std::string& table : tables) {
+            for (const char* event : kEvents) {
+                text += "DROP TRIGGER IF EXISTS hotcount_" + std::string{event} + " ON " + table +
+                        ";\n";
             }
             if (form == OutsideWrites::none) continue;
-            const bool by_rows = found.is_partitioned && suffix.empty();
+            const bool by_rows = found.is_partitioned && table == n.vote;
             const auto add = [&](const char* event, const std::string& when,
                                  const std::string& rest) {
-                text += "CREATE TRIGGER " + trigger_name(options, suffix, event) + " " + when +
-                        " ON " + table + rest + " EXECUTE FUNCTION " + function_name(options) +
-                        "();\n";
+                text += "CREATE TRIGGER hotcount_" + std::string{event} + " " + when + " ON " +
+                        table + rest + " EXECUTE FUNCTION " + function_name(options) + "();\n";
             };
             const std::string others = " WHEN (" + std::string{kOthers} + ")";
             add("deleted", "AFTER DELETE",
@@ -205,6 +176,132 @@ class PostgresOutsideTriggers final : public OutsideTriggers {
         return "what is written with session_replication_role = replica, with triggers disabled, "
                "or "
                "to a partition that is attached, detached or truncated by itself";
+    }
+
+  private:
+    static Result<void> find_rights(sql::Connection& connection, const VotesOptions& options,
+                                    FoundTriggers& found) {
+        static const sql::Statement kRights{
+            "SELECT CAST(c.relkind = 'p' AS int), CAST(has_table_privilege(c.oid, 'TRIGGER') AS "
+            "int), CAST(has_schema_privilege(c.relnamespace, 'CREATE') AS int), "
+            "CAST(COALESCE(has_table_privilege(to_regclass(CAST(?2 AS text)), 'INSERT'), true) AS "
+            "int) FROM pg_class AS c WHERE c.oid = to_regclass(CAST(?1 AS text))"};
+        const auto votes = sql::TableName::of(options.vote_table);
+        const std::string table = votes.sql();
+        const std::string journal = votes.beside("_journal").sql();
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            found.is_partitioned = row.integer(0) != 0;
+            std::string lacks;
+            if (row.integer(1) == 0) lacks = "TRIGGER privilege on table " + options.vote_table;
+            if (row.integer(2) == 0) lacks = "CREATE privilege on the schema of the votes";
+            if (row.integer(3) == 0) lacks = "INSERT privilege on table " + journal;
+            if (!lacks.empty()) {
+                found.refused = "this role has no " + lacks +
+                                ": the owner grants it, or runs what migration() prints";
+            }
+            return {};
+        };
+        HOTCOUNT_TRY(
+            connection.query(kRights, {std::string_view{table}, std::string_view{journal}}, see));
+        return {};
+    }
+
+    static Result<void> find_triggers(sql::Connection& connection, const VotesOptions& options,
+                                      FoundTriggers& found) {
+        // `works`: it runs, our function finds the tables where the vote table is, and this role may
+        // replace it.
+        static const sql::Statement kTriggers{
+            "SELECT CAST(t.tgname AS text), CAST(strpos(p.prosrc, CAST(?3 AS text)) > 0 AS int), "
+            "CAST(t.tgenabled IN ('O', 'A') AND strpos(array_to_string(p.proconfig, ','), "
+            "quote_ident(s.nspname)) > 0 AS int), CAST(pg_has_role(c.relowner, 'USAGE') AS int) "
+            "FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid JOIN pg_class AS c ON "
+            "c.oid = t.tgrelid JOIN pg_namespace AS s ON s.oid = c.relnamespace WHERE t.tgrelid IN "
+            "(to_regclass(CAST(?1 AS text)), to_regclass(CAST(?2 AS text))) AND t.tgname LIKE "
+            "'hotcount%'"};
+        static const sql::Statement kFunction{
+            "SELECT CAST(CAST(p.oid AS regprocedure) AS text) FROM pg_proc AS p WHERE p.oid = "
+            "CAST(to_regproc(CAST(?1 AS text)) AS oid) AND strpos(p.prosrc, CAST(?2 AS text)) = 0"};
+        const auto votes = sql::TableName::of(options.vote_table);
+        const std::string table = votes.sql();
+        const std::string anonymous = votes.beside("_anonymous").sql();
+        std::array<std::size_t, kEvents.size()> working{};
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            const std::string name{row.text(0)};
+            for (std::size_t event = 0; event < kEvents.size(); ++event) {
+                if (name != std::string{"hotcount_"} + kEvents.at(event)) continue;
+                if (row.integer(1) == 0) {
+                    found.taken = "trigger " + name + " of table " + options.vote_table;
+                    continue;
+                }
+                found.ours.push_back(name);
+                if (row.integer(2) != 0) ++working.at(event);
+                if (row.integer(3) == 0) {
+                    found.refused =
+                        "only the owner of table " + options.vote_table + " replaces its triggers";
+                }
+            }
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(
+            kTriggers, {std::string_view{table}, std::string_view{anonymous}, kOurs}, see));
+        if (!found.ours.empty()) {
+            constexpr std::size_t kTables = 2;
+            const bool counts = std::find(found.ours.begin(), found.ours.end(),
+                                          "hotcount_inserted") != found.ours.end();
+            const std::size_t events = counts ? kEvents.size() : kOfDeletes;
+            const OutsideWrites form = counts ? OutsideWrites::count : OutsideWrites::deletes;
+            const bool whole = std::all_of(working.begin(), working.begin() + events,
+                                           [](std::size_t each) { return each == kTables; });
+            if (whole) found.form = form;
+        }
+        const std::string function = function_name(options);
+        const sql::RowVisitor see_function = [&](const sql::Row& row) -> Result<void> {
+            found.taken = "function " + std::string{row.text(0)};
+            return {};
+        };
+        HOTCOUNT_TRY(
+            connection.query(kFunction, {std::string_view{function}, kOurs}, see_function));
+        return {};
+    }
+
+    // A key whose columns have the item moves votes, or deletes them; one without deletes them alone.
+    static Result<void> find_cascades(sql::Connection& connection, const VotesOptions& options,
+                                      FoundTriggers& found) {
+        static const sql::Statement kCascades{
+            "SELECT quote_ident(f.conname), CAST(f.confdeltype AS text), CAST(f.confupdtype AS "
+            "text), CAST(EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = f.conrelid AND "
+            "a.attnum = ANY (f.conkey) AND a.attname = CAST(?2 AS name)) AS int), "
+            "CAST(f.confrelid = f.conrelid AS int) FROM pg_constraint AS f WHERE f.contype = 'f' "
+            "AND f.conrelid = to_regclass(CAST(?1 AS text)) ORDER BY f.conname"};
+        const std::string table = sql::TableName::of(options.vote_table).sql();
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            const auto rule = [](std::string_view code) -> std::string {
+                if (code == "c") return "CASCADE";
+                if (code == "n") return "SET NULL";
+                return code == "d" ? "SET DEFAULT" : "";
+            };
+            const std::string name{row.text(0)};
+            const std::string deleted = rule(row.text(1));
+            const std::string updated = rule(row.text(2));
+            const bool has_item = row.integer(3) != 0;
+            if (deleted == "CASCADE") {
+                found.cascades.push_back(name + " (ON DELETE CASCADE)");
+                if (row.integer(4) != 0) {
+                    found.refused = "foreign key " + name +
+                                    " refers to the vote table itself, and its cascades cannot be "
+                                    "told from deletions of hotcount's";
+                }
+            } else if (has_item && !deleted.empty()) {
+                found.moves.push_back(name + " (ON DELETE " + deleted + ")");
+            }
+            if (has_item && !updated.empty()) {
+                found.moves.push_back(name + " (ON UPDATE " + updated + ")");
+            }
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(
+            kCascades, {std::string_view{table}, std::string_view{options.vote_item}}, see));
+        return {};
     }
 };
 

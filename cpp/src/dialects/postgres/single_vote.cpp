@@ -86,9 +86,9 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
     const std::string rows = "SELECT " + item + ", " + user +
                              ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM " + n.meta +
                              " WHERE " + may_be_counted(CountPlace::journal) + " AND " + is_there;
-    return "WITH " + locked + "hc_written AS (" + upsert_votes(n, rows) + " RETURNING " +
-           n.vote_item + " AS item, " + n.vote_user + " AS voter, " + old_and_new(n) + "), " +
-           counted +
+    return "WITH hc_own AS (SELECT 1), " + locked + "hc_written AS (" + upsert_votes(n, rows) +
+           " RETURNING " + n.vote_item + " AS item, " + n.vote_user + " AS voter, " +
+           old_and_new(n) + "), " + counted +
            // A row that is not the vote's is one that a trigger made another one: it fails it.
            " SELECT CASE WHEN w.item <> " + item + " OR w.voter <> " + user + " THEN " +
            refuse_other_row() + " ELSE 1 END, TRUE, w.prev, w.val, " +

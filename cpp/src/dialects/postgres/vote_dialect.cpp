@@ -175,8 +175,9 @@ class PostgresVotes final : public VoteDialect {
     }
     // The condition again, because partitions have the same ctids.
     std::string delete_nobodys(const VoteNames& n) const override {
-        return "DELETE FROM " + n.vote_target + " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " +
-               n.vote + " WHERE " + nobodys(n) + " LIMIT ?3 FOR UPDATE)) AND " + nobodys(n);
+        return std::string{grammar().own_write()} + "DELETE FROM " + n.vote +
+               " WHERE ctid = ANY (ARRAY(SELECT ctid FROM " + n.vote + " WHERE " + nobodys(n) +
+               " LIMIT ?3 FOR UPDATE)) AND " + nobodys(n);
     }
     std::optional<sql::Statement> create_items(const VotesOptions& options,
                                                const VoteNames& n) const override {

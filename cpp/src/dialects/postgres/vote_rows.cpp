@@ -5,10 +5,16 @@
 // a lock on the mark: whoever moves the counts first waits for every transaction that has written
 // votes, and a statement that waited for him has its snapshot after his commit.
 #include "ballots.hpp"
+#include "dialect.hpp"
+#include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {
+
+std::string own_upsert(const VoteNames& n, const std::string& rows) {
+    return std::string{sql::postgres_grammar().own_write()} + upsert_votes(n, rows);
+}
 
 class PostgresVoteRows final : public VoteRows {
   public:
@@ -16,15 +22,15 @@ class PostgresVoteRows final : public VoteRows {
                      const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
-          set_(upsert_votes(
-                   n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
-                          " WHERE name = 'counted_in' AND value = '" +
-                          std::string{to_string(count_place(options, layout_->dialect()))} + "'") +
+          set_(own_upsert(n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
+                                 " WHERE name = 'counted_in' AND value = '" +
+                                 std::string{to_string(count_place(options, layout_->dialect()))} +
+                                 "'") +
                " RETURNING " + old_and_new(n)),
           read_("SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
                 n.vote_user + " = ?2"),
-          set_all_(upsert_votes(n, "SELECT item, voter, val, 0, version FROM " +
-                                       ballot_table(options) + " ORDER BY number") +
+          set_all_(own_upsert(n, "SELECT item, voter, val, 0, version FROM " +
+                                     ballot_table(options) + " ORDER BY number") +
                    " RETURNING " + n.vote_item + ", " + n.vote_user + ", " + old_and_new(n)),
           read_all_("SELECT b.item, b.voter, v." + n.value + " FROM " + ballot_table(options) +
                     " JOIN " + n.vote + " AS v ON v." + n.vote_item + " = b.item AND v." +

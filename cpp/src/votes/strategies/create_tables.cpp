@@ -168,7 +168,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         // Somebody else may have installed them meanwhile.
         if (!apart) HOTCOUNT_TRY(read_triggers(connection));
         if (marked && (apart || installs == OutsideWrites::leave)) return {};
-        if (!layout_->lock_all.empty()) {
+        if (!marked && !layout_->lock_all.empty()) {
             HOTCOUNT_TRY(connection.run_script(layout_->lock_fold + layout_->lock_all));
             HOTCOUNT_TRY_ASSIGN(marked, is_marked(connection));
         }

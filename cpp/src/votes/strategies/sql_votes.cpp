@@ -137,20 +137,12 @@ void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
         timeout);
 }
 
-namespace {
-
-bool counts_cascades(const FoundTriggers& found, const OutsideTriggers& triggers) {
-    return found.form != OutsideWrites::none && triggers.see_cascades();
-}
-
-}  // namespace
-
 Result<FoundTriggers> SqlVotes::find_triggers(sql::Connection& connection) {
     const OutsideTriggers& triggers = layout_->vote_dialect().outside_triggers();
     HOTCOUNT_TRY_ASSIGN(FoundTriggers found, triggers.find(connection, options_));
     // The truth of cached is the votes themselves.
-    uncounted_ = place() != CountPlace::cache && !found.cascades.empty() &&
-                 !counts_cascades(found, triggers);
+    uncounted_ =
+        place() != CountPlace::cache && !uncounted_keys(found, triggers, found.form).empty();
     return found;
 }
 
@@ -170,9 +162,8 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
                            [&](sql::Connection& connection) { return find_triggers(connection); });
     if (triggers) {
         stats.outside_writes = to_string(triggers->form);
-        if (!counts_cascades(*triggers, layout_->vote_dialect().outside_triggers())) {
-            stats.uncounted_cascades = triggers->cascades;
-        }
+        stats.uncounted_cascades =
+            uncounted_keys(*triggers, layout_->vote_dialect().outside_triggers(), triggers->form);
     }
     if (folder_ == nullptr) return stats;
     const Folder::Stats folds = folder_->stats();

@@ -233,22 +233,13 @@ VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
       recount(votes.beside("_recount").sql()),
       item_type(grammar.type(column_type(options.item_type))),
       user_type(grammar.type(column_type(options.user_type))),
-      foreign_key(options.foreign_key) {
-    write_to(vote, grammar);
-}
-
-void VoteNames::write_to(const std::string& table, const sql::Grammar& grammar) {
-    const std::string_view alias = grammar.own_write_alias();
-    vote_target = alias.empty() ? table : table + " AS " + std::string{alias};
-    vote_row = alias.empty() ? table : std::string{alias};
-}
+      foreign_key(options.foreign_key) {}
 
 VoteNames VoteNames::anonymous(const sql::Grammar& grammar) const {
     VoteNames names{*this};
     names.vote = anonymous_vote;
     names.vote_user = anonymous_user;
     names.user_type = grammar.type(sql::ColumnType::text);
-    names.write_to(names.vote, grammar);
     return names;
 }
 

@@ -56,7 +56,6 @@ struct VoteNames {
   private:
     VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
               const sql::TableName& votes);
-    void write_to(const std::string& table, const sql::Grammar& grammar);
 };
 
 /// Which votes for item ?1 have the value ?2 and no user. A table of the application's own may have

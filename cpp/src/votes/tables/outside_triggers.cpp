@@ -22,7 +22,9 @@ std::string_view to_string(OutsideWrites outside) {
 OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish) {
     const bool stale = found.stale != OutsideWrites::none;
     if (wish == OutsideWrites::leave && stale) return found.stale;
-    return wish == found.form && !stale ? OutsideWrites::leave : wish;
+    // Of a form that lost some of its triggers, `none` drops the others.
+    const bool rest = wish == OutsideWrites::none && !found.ours.empty();
+    return wish == found.form && !stale && !rest ? OutsideWrites::leave : wish;
 }
 
 std::string trigger_name(const VotesOptions& options, const std::string& suffix,
@@ -48,12 +50,18 @@ std::string listed(const std::vector<std::string>& names) {
     return text;
 }
 
-std::string unseen_cascades(const FoundTriggers& found, const VotesOptions& options) {
-    return "foreign key " + listed(found.cascades) + " changes rows of " + options.vote_table +
-           " without running its triggers";
-}
-
 }  // namespace
+
+std::vector<std::string> uncounted_keys(const FoundTriggers& found, const OutsideTriggers& triggers,
+                                        OutsideWrites form) {
+    std::vector<std::string> keys;
+    const bool sees = triggers.see_cascades();
+    if (!sees || form == OutsideWrites::none) keys = found.cascades;
+    if (!sees || form != OutsideWrites::count) {
+        keys.insert(keys.end(), found.moves.begin(), found.moves.end());
+    }
+    return keys;
+}
 
 Result<void> check_triggers(const FoundTriggers& found, const OutsideTriggers& triggers,
                             const VotesOptions& options, OutsideWrites form) {
@@ -64,22 +72,31 @@ Result<void> check_triggers(const FoundTriggers& found, const OutsideTriggers& t
         return refuse_table(wish + found.taken +
                             " is not hotcount's, which needs that name: rename it");
     }
-    if (triggers.see_cascades() || found.cascades.empty()) return {};
-    return refuse_table(wish + unseen_cascades(found, options) +
-                        ": make it RESTRICT, and call erase_user() or remove_item() before the row "
-                        "that it refers to is deleted");
+    if (found.is_partitioned && form == OutsideWrites::deletes) {
+        return refuse_table(wish + "table " + options.vote_table +
+                            " is partitioned, and an UPDATE that moves a row to another partition "
+                            "deletes it there: outside_writes='count' counts both");
+    }
+    if (triggers.see_cascades()) return {};
+    const std::vector<std::string> keys = uncounted_keys(found, triggers, form);
+    if (keys.empty()) return {};
+    return refuse_table(wish + "foreign key " + listed(keys) + " changes rows of " +
+                        options.vote_table +
+                        " without running its triggers: make it RESTRICT, and call erase_user() or "
+                        "remove_item() before the row that it refers to is deleted");
 }
 
 std::string outside_comments(const FoundTriggers& found, const OutsideTriggers& triggers,
                              const VotesOptions& options, OutsideWrites form) {
     if (form == OutsideWrites::leave) form = found.form;
     std::string text;
-    if (!found.cascades.empty() && (form == OutsideWrites::none || !triggers.see_cascades())) {
-        text += "-- Warning: foreign key " + listed(found.cascades) + " changes rows of " +
+    if (const auto keys = uncounted_keys(found, triggers, form); !keys.empty()) {
+        text += "-- Warning: foreign key " + listed(keys) + " changes rows of " +
                 options.vote_table + ", and\n-- nothing counts that. " +
-                (triggers.see_cascades()
-                     ? "outside_writes='deletes' installs triggers that do.\n"
-                     : "Make it RESTRICT, and call erase_user() or remove_item() first.\n");
+                (!triggers.see_cascades()
+                     ? "Make it RESTRICT, and call erase_user() or remove_item() first.\n"
+                     : "outside_writes='" + std::string{found.moves.empty() ? "deletes" : "count"} +
+                           "' installs triggers that do.\n");
     }
     if (form != OutsideWrites::none) {
         text += "-- Not counted with outside_writes='" + std::string{to_string(form)} +

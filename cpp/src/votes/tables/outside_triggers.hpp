@@ -32,9 +32,10 @@ struct FoundTriggers {
     std::string taken{};
     /// Why this role may not create them, as a sentence without its end; or empty.
     std::string refused{};
-    /// Foreign keys by which a change of another table changes votes: name and rule, as
-    /// `vote_user_id_fkey (ON DELETE CASCADE)`.
+    /// Foreign keys by which a change of another table deletes votes: name and rule, as
+    /// `vote_user_id_fkey (ON DELETE CASCADE)`; and those by which it moves votes to other items.
     std::vector<std::string> cascades{};
+    std::vector<std::string> moves{};
     bool is_partitioned{false};
 };
 
@@ -83,6 +84,9 @@ class OutsideTriggers {
     virtual std::string_view blind_to(OutsideWrites form) const = 0;
 };
 
+/// Foreign keys by which others change counts and which nothing counts, with triggers of that form.
+std::vector<std::string> uncounted_keys(const FoundTriggers& found, const OutsideTriggers& triggers,
+                                        OutsideWrites form);
 /// The form that tables are to get; `leave` if they have it.
 OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish);
 /// The names of a vote table's triggers: {table}_hotcount_deleted, _inserted, _updated. `suffix`: of

@@ -15,16 +15,16 @@ namespace {
 
 // INSERT INTO vote ..., up to its rows.
 std::string insert_vote(const VoteNames& n) {
-    return "INSERT INTO " + n.vote_target + " (" + n.vote_item + ", " + n.vote_user + ", " +
-           n.value + ", " + n.previous + ", " + n.version + ") ";
+    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value +
+           ", " + n.previous + ", " + n.version + ") ";
 }
 
 // The row keeps what it was. MySQL's assignments go from left to right: what decides comes after what
 // it decides about.
 std::string upsert(const VoteNames& n, const sql::Grammar& g) {
     const std::string version = g.excluded(n.version);
-    const std::string own_version = g.own(n.vote_row, n.version);
-    const std::string own_value = g.own(n.vote_row, n.value);
+    const std::string own_version = g.own(n.vote, n.version);
+    const std::string own_value = g.own(n.vote, n.value);
     const std::string applies = "(" + version + " IS NULL OR " + own_version + " IS NULL OR " +
                                 own_version + " < " + version + ")";
     return g.or_update(n.vote_item + ", " + n.vote_user) + n.previous + " = " + own_value + ", " +
@@ -44,9 +44,9 @@ std::string write_and_note(const VoteNames& n, const sql::Grammar& g, const Vote
         g.typed("?3", sql::ColumnType::integer) + ", 0, " +
         g.typed("?4", sql::ColumnType::integer) + " FROM " + n.meta +
         " WHERE name = 'counted_in' AND value = '" + std::string{to_string(place)} + "'";
-    return "WITH w AS (" + insert_vote(n) + source + upsert(n, g) + " RETURNING " + n.previous +
-           " AS prev, " + n.value + " AS val), noted AS (INSERT INTO " + n.journal +
-           " (item, diff) SELECT " + item +
+    return "WITH hc_own AS (SELECT 1), w AS (" + insert_vote(n) + source + upsert(n, g) +
+           " RETURNING " + n.previous + " AS prev, " + n.value +
+           " AS val), noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " + item +
            ", val - prev FROM w WHERE val <> prev) SELECT prev, val FROM w";
 }
 

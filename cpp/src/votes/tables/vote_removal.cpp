@@ -60,6 +60,10 @@ BulkStatement of_keys(const VoteNames& n, const std::string& head, const std::st
                          1};
 }
 
+std::string delete_votes(const VoteNames& n, const sql::Grammar& g) {
+    return std::string{g.own_write()} + "DELETE FROM " + n.vote + " WHERE ";
+}
+
 // Rows of an application's table that are nobody's have no key to be found by.
 std::string somebodys(const VoteNames& n) {
     return n.vote_item + " IS NOT NULL AND " + n.vote_user + " IS NOT NULL";
@@ -76,8 +80,7 @@ VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g, const std
     : lock("SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
            " = " + item + " AND " + n.vote_user + " IS NOT NULL ORDER BY " + n.vote_user +
            " LIMIT ?2" + g.for_update()),
-      remove(
-          of_ids("DELETE FROM " + n.vote_target + " WHERE " + n.vote_item + " = ?1 AND ", n.vote_user)) {}
+      remove(of_ids(delete_votes(n, g) + n.vote_item + " = ?1 AND ", n.vote_user)) {}
 
 namespace {
 
@@ -133,7 +136,7 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
                                " WHERE " + n.vote_user + " = ?1 AND ",
                            n.vote_item, " ORDER BY " + n.vote_item + d.grammar().for_update())),
       delete_of_user_(
-          of_ids("DELETE FROM " + n.vote_target + " WHERE " + n.vote_user + " = ?1 AND ", n.vote_item)),
+          of_ids(delete_votes(n, d.grammar()) + n.vote_user + " = ?1 AND ", n.vote_item)),
       lock_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " BETWEEN " +
                       item_id(options, d.grammar())(1) + " AND " +
                       item_id(options, d.grammar())(2) + " AND " + n.id + " IN (",
@@ -182,8 +185,8 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
       lock_retracted_(
           of_keys(n, "SELECT 1 FROM " + n.vote + " WHERE " + retracted_before(n.value, n.version),
                   " ORDER BY " + n.vote_item + ", " + n.vote_user + d.grammar().for_update())),
-      delete_retracted_(of_keys(
-          n, "DELETE FROM " + n.vote_target + " WHERE " + retracted_before(n.value, n.version), "")) {}
+      delete_retracted_(
+          of_keys(n, delete_votes(n, d.grammar()) + retracted_before(n.value, n.version), "")) {}
 
 // -- of a user ------------------------------------------------------------------------------------
 

@@ -22,10 +22,10 @@ Result<void> Adoption::try_vote(sql::Connection& connection, const sql::Id& item
     HOTCOUNT_TRY(connection.query(read_count, {sql::to_value(item)}, see_count));
     const std::int64_t before = count;
     const sql::Statement write{
-        "INSERT INTO " + n.vote_target + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value + ", " +
-        n.previous + ", " + n.version + ") VALUES (?1, ?2, ?3, 0, NULL)" +
-        g.or_update(n.vote_item + ", " + n.vote_user) + n.previous + " = " +
-        g.own(n.vote_row, n.value) + ", " + n.value + " = " + g.excluded(n.value)};
+        std::string{g.own_write()} + "INSERT INTO " + n.vote + " (" + n.vote_item + ", " +
+        n.vote_user + ", " + n.value + ", " + n.previous + ", " + n.version +
+        ") VALUES (?1, ?2, ?3, 0, NULL)" + g.or_update(n.vote_item + ", " + n.vote_user) +
+        n.previous + " = " + g.own(n.vote, n.value) + ", " + n.value + " = " + g.excluded(n.value)};
     auto done = connection.execute(write, {sql::to_value(item), sql::to_value(user), value});
     if (!done && done.error().code == ErrorCode::integrity) {
         return refuse_table("table " + options_.vote_table + " takes no vote of " +
