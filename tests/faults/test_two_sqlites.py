@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -233,3 +234,54 @@ def test_without_another_library_nothing_is_logged(
     with caplog.at_level(logging.DEBUG, logger="hotcount"), make_votes(tmp_path / "a.db"):
         pass
     assert [each for each in caplog.records if each.name == "hotcount"] == []
+
+
+# Workers of a prefork server whose master has another connection to the file inherit the files that
+# the guard could not close. One closes its database again and again.
+PREFORK = """
+import os, sqlite3, sys, time
+import hotcount
+
+url = f"sqlite:///{sys.argv[1]}"
+votes = hotcount.Votes(url)
+votes.create_tables()
+votes.add_items([1, 2, 3])
+other = sqlite3.connect(sys.argv[1])
+other.execute("SELECT count(*) FROM vote").fetchall()
+
+def work(first, end):
+    done = 0
+    while time.monotonic() < end:
+        users = range(first + done, first + done + 50)
+        if first == 0:
+            with hotcount.Votes(url) as own:
+                own.cast_many([1] * 50, users)
+        else:
+            votes.cast_many([2] * 50, users)
+        done += 50
+    return done
+
+readers = []
+for worker in range(3):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, str(work(worker * 10_000_000, time.monotonic() + 1.5)).encode())
+        os._exit(0)
+    os.close(writer)
+    readers.append(reader)
+print(sum(int(os.read(reader, 99)) for reader in readers))
+"""
+
+
+def test_workers_that_fork_beside_another_connection_do_not_share_locks(tmp_path: Path) -> None:
+    path = tmp_path / "votes.db"
+    done = subprocess.run(
+        [sys.executable, "-c", PREFORK, str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    with sqlite3.connect(path) as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        stored = file.execute("SELECT count(*) FROM vote").fetchone()
+        shown = file.execute("SELECT SUM(vote_count) FROM item").fetchone()
+    file.close()
+    assert stored == shown == (int(done.stdout),)

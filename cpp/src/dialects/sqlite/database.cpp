@@ -73,7 +73,7 @@ class SqliteConnection final : public Connection {
     Result<void> begin_read(Deadline deadline) override {
         deadline_ = deadline;
         static const Statement kBegin{"BEGIN"};
-        if (guard_ != nullptr && !guard_->kept_locks()) guard_->renew_canary();
+        if (guard_ != nullptr) endings_ = guard_->watch_locks();
         HOTCOUNT_TRY(run(kBegin, {}, nullptr));
         return {};
     }
@@ -141,6 +141,7 @@ class SqliteConnection final : public Connection {
     Counters& counters_;
     sqlite3* handle_{nullptr};
     std::shared_ptr<FileGuard> guard_;  // Once there is a WAL.
+    std::uint64_t endings_{0};          // Of our locks, when the read began.
     bool is_wal_{false};
     bool holds_write_{false};
     std::unordered_map<std::uint64_t, sqlite3_stmt*> prepared_;
@@ -225,7 +226,7 @@ Result<void> SqliteConnection::look_at_files(bool written) {
         return written ? lost(ErrorCode::outcome_unknown, "the outcome is unknown")
                        : lost(ErrorCode::database, "what was read may be old");
     }
-    if (written || guard_->kept_locks()) return {};
+    if (written || (guard_->kept_locks() && guard_->watch_locks() == endings_)) return {};
     return make_error(ErrorCode::unavailable,
                       name_ +
                           ": another SQLite library in this process closed the file during "

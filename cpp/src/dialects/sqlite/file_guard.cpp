@@ -3,12 +3,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sqlite3.h>
-#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <map>
 #include <string_view>
@@ -50,16 +50,29 @@ bool same_file(const struct stat& a, const struct stat& b) {
 
 // Files that are to be closed when nothing else in this process has them open: closing one ends the
 // process's locks on it, a Python sqlite3 connection's too.
-class ParkedFiles {
+//
+// A child shares their open file descriptions, and so their locks, with its parent. It closes them at
+// once: it has no locks yet that could end.
+class ParkedFiles final : ForkAware {
   public:
     static ParkedFiles& own() {
         static auto* const parked = new ParkedFiles;
         return *parked;
     }
+    ParkedFiles() { start_watching_forks(); }
+
+    void before_fork() override { mutex_->lock(); }
+    void after_fork(bool in_child) override {
+        if (!in_child) return mutex_->unlock();
+        for (const int fd : parked_) ::close(fd);
+        parked_.clear();
+        mutex_ = new std::recursive_mutex;  // The other one is a thread's of the parent.
+    }
 
     int open(const std::string& path) {
         struct stat wanted {};
         if (stat(path.c_str(), &wanted) != 0) return -1;
+        const std::lock_guard lock(*mutex_);
         const Exclusion exclusion;
         const auto found = std::find_if(parked_.begin(), parked_.end(), [&](int fd) {
             struct stat each {};
@@ -76,6 +89,7 @@ class ParkedFiles {
     }
 
     void park(std::initializer_list<int> fds) {
+        const std::lock_guard lock(*mutex_);
         const Exclusion exclusion;
         std::copy_if(fds.begin(), fds.end(), std::back_inserter(parked_),
                      [](int fd) { return fd >= 0; });
@@ -122,7 +136,9 @@ class ParkedFiles {
         return found;
     }
 
-    std::vector<int> parked_;  // Under the exclusion.
+    // Recursive, because connections are closed before a fork, by the thread that forks.
+    std::recursive_mutex* mutex_{new std::recursive_mutex};
+    std::vector<int> parked_;
 };
 
 }  // namespace
@@ -169,20 +185,10 @@ bool FileGuard::enter() {
             index_ = mmap(nullptr, kHeaderSize, PROT_READ, MAP_SHARED, index_fd_, 0);
             locked_ = index_ != MAP_FAILED;
         }
-        changes_fd_ = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-        for (const File& each : files_) {
-            const auto kinds = IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF;
-            if (changes_fd_ < 0 || inotify_add_watch(changes_fd_, each.path.c_str(), kinds) >= 0) {
-                continue;
-            }
-            ::close(std::exchange(changes_fd_, -1));
-        }
-        // Nothing that happened before they were watched shows otherwise.
-        (void)look_up();
         // Far behind every byte that SQLite locks, and no other process's.
         canary_ = (std::int64_t{1} << 40) +
                   static_cast<std::int64_t>(thread_random().below(std::uint64_t{1} << 61));
-        renew_canary();
+        (void)watch_locks();
     }
     ++users_;
     return true;
@@ -205,7 +211,6 @@ void FileGuard::leave(sqlite3* connection) {
     struct flock canary = range(F_UNLCK, canary_, 1);
     (void)fcntl(index_fd_, F_SETLK, &canary);
     if (index_ != MAP_FAILED) munmap(std::exchange(index_, MAP_FAILED), kHeaderSize);
-    if (changes_fd_ >= 0) ::close(std::exchange(changes_fd_, -1));
     ParkedFiles::own().park({std::exchange(database_fd_, -1), std::exchange(index_fd_, -1)});
 }
 
@@ -224,7 +229,7 @@ bool FileGuard::hold_write() {
     // SQLite's lock may have ended before, too.
     const IndexHeader after = *static_cast<const IndexHeader*>(index_);
     if (before == after && kept_locks()) return true;
-    renew_canary();
+    (void)watch_locks();
     release_write();
     return false;
 }
@@ -239,22 +244,22 @@ bool FileGuard::kept_locks() const {
     return fcntl(index_fd_, kGetLock, &canary) == 0 && canary.l_type == F_RDLCK;
 }
 
-void FileGuard::renew_canary() {
-    struct flock canary = range(F_RDLCK, canary_, 1);
-    (void)fcntl(index_fd_, F_SETLK, &canary);
+std::uint64_t FileGuard::watch_locks() {
+    // Counted before the canary is there again: a reader whose locks ended must not find it alive.
+    if (!kept_locks()) {
+        const std::lock_guard lock(watching_);
+        if (!kept_locks()) {
+            ++endings_;
+            struct flock canary = range(F_RDLCK, canary_, 1);
+            (void)fcntl(index_fd_, F_SETLK, &canary);
+        }
+    }
+    return endings_;
 }
 
 bool FileGuard::files() {
-    // Whoever has read that one is gone says so before another looks.
-    const std::lock_guard lock(looking_);
     if (*lost() != '\0') return false;
-    // Looking three names up takes as long as six other calls.
-    std::array<char, 512> events{};
-    if (changes_fd_ >= 0 && ::read(changes_fd_, events.data(), events.size()) < 0) return true;
-    return look_up();
-}
-
-bool FileGuard::look_up() {
+    // By name: a folder that was renamed tells nobody who watches the files.
     for (const File& each : files_) {
         struct stat now {};
         if (stat(each.path.c_str(), &now) == 0 && now.st_ino == each.inode &&

@@ -47,9 +47,10 @@ class FileGuard {
     bool hold_write();
     void release_write();
 
-    /// Whether no lock of this process on the WAL's index has ended since the last renew_canary().
+    /// How often the locks of this process on the WAL's index have ended, as far as was seen. Who
+    /// reads it before and after a look at kept_locks() knows whether they ended in between.
+    std::uint64_t watch_locks();
     bool kept_locks() const;
-    void renew_canary();
 
     /// Looks whether database, WAL and index are still the files that were opened. If one is not,
     /// the guard is lost for good: what is committed may be in no file.
@@ -65,20 +66,19 @@ class FileGuard {
         ino_t inode{0};
     };
     bool enter();
-    bool look_up();
     bool lock(int fd, short type, std::int64_t start, std::int64_t length) const;
 
     enum : std::uint8_t { kDatabase, kWal, kIndex };
     std::mutex mutex_;
-    std::mutex looking_;
+    std::mutex watching_;
     std::size_t users_{0};
     std::array<File, 3> files_{File{""}, File{"-wal"}, File{"-shm"}};
     int database_fd_{-1};
     int index_fd_{-1};
-    int changes_fd_{-1};                        // inotify: none, and names are looked up each time.
     void* index_{reinterpret_cast<void*>(-1)};  // MAP_FAILED.
     bool locked_{false};
     std::int64_t canary_{0};
+    std::atomic<std::uint64_t> endings_{0};
     std::atomic<const char*> lost_{""};
 };
 
