@@ -407,7 +407,7 @@ def write_outside(tables: Tables, seed: int, stop: threading.Event, **names: str
 
 def test_counts_are_the_rows_while_others_write_and_the_strategy_changes(tables: Tables) -> None:
     strategies = ["batched", "naive", "slotted"]
-    with tables.made("count") as votes:
+    with tables.made("count", "naive"), tables.votes() as votes:
         tables.run("ALTER TABLE vote ALTER COLUMN val SET DEFAULT 1")
         stop = threading.Event()
         moved = 0
@@ -476,7 +476,7 @@ def test_tables_are_adopted_while_others_write(tables: Tables, how: str) -> None
                     # A statement gives up soon; the next script has the rest.
                     with suppress(pymysql.err.OperationalError):
                         run_script(sides, script)
-                for _ in range(50):
+                for _ in range(300):
                     votes.cast(1, 77, 1)
                     votes.cast(1, 77, 0)
             finally:

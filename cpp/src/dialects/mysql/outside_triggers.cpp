@@ -30,9 +30,10 @@ constexpr std::array kTables{"", "_anonymous"};
 
 // It limits nothing: a session has one more by default.
 constexpr const char* kOwnLimit = "sql_select_limit = 18446744073709551614";
-// In the body of each, by which it is told from somebody else's. A client may take comments away.
+// In the body of each, by which it is told from somebody else's. A client may take comments away. Not
+// IS NULL: sessions share a trigger, and in MySQL one of ours would leave it FALSE for all.
 constexpr std::string_view kOthers =
-    "@hotcount_own IS NULL AND NOT @@session.sql_select_limit = 18446744073709551614";
+    "NOT @hotcount_own <=> 1 AND NOT @@session.sql_select_limit = 18446744073709551614";
 
 sql::TableName trigger(const VotesOptions& options, const std::string& suffix,
                        const std::string& event) {
@@ -48,20 +49,28 @@ std::string in_place(const VoteNames& n, const std::string& then) {
            "counted_in" + held + then + " END;";
 }
 
-// A branch that is not taken may name a table that is not there.
-std::string count(const VoteNames& n, const std::string& item, const std::string& difference) {
-    std::string text =
-        "IF " + item + " IS NOT NULL AND " + difference + " <> 0 THEN CASE hc_place ";
-    if (!n.count.empty()) {
-        text += "WHEN 'item' THEN UPDATE " + n.item + " SET " + n.count + " = COALESCE(" + n.count +
-                ", 0) + " + difference + " WHERE " + n.id + " = " + item + "; ";
+constexpr const char* kInItem = "WHEN 'item'";
+constexpr const char* kInCache = "WHEN 'cache'";
+
+// A vote of ours opens every table that stands here, so there is one place beside the journal.
+std::string count(const VoteNames& n, CountPlace place, const std::string& item,
+                  const std::string& difference) {
+    const std::string note =
+        "INSERT INTO " + n.journal + " (item, diff) VALUES (" + item + ", " + difference + "); ";
+    std::string text = "IF " + item + " IS NOT NULL AND " + difference + " <> 0 THEN ";
+    if (place == CountPlace::journal) return text + note + "END IF;";
+    text += "CASE hc_place ";
+    if (place == CountPlace::item) {
+        text += std::string{kInItem} + " THEN UPDATE " + n.item + " SET " + n.count +
+                " = COALESCE(" + n.count + ", 0) + " + difference + " WHERE " + n.id + " = " + item;
+    } else {
+        text += std::string{kInCache} + " THEN INSERT INTO " + n.recount +
+                " (item, asked) VALUES (" + item + ", 1) ON DUPLICATE KEY UPDATE asked = asked + 1";
     }
-    return text + "WHEN 'cache' THEN INSERT INTO " + n.recount + " (item, asked) VALUES (" + item +
-           ", 1) ON DUPLICATE KEY UPDATE asked = asked + 1; ELSE INSERT INTO " + n.journal +
-           " (item, diff) VALUES (" + item + ", " + difference + "); END CASE; END IF;";
+    return text + "; ELSE " + note + "END CASE; END IF;";
 }
 
-std::string body(const VoteNames& n, std::string_view event) {
+std::string body(const VoteNames& n, CountPlace place, std::string_view event) {
     const std::string old_item = "OLD." + n.vote_item;
     const std::string new_item = "NEW." + n.vote_item;
     const auto value_of = [&](const char* row) {
@@ -69,8 +78,8 @@ std::string body(const VoteNames& n, std::string_view event) {
     };
     const std::string was = value_of("OLD");
     const std::string is = value_of("NEW");
-    const std::string deleted = count(n, old_item, "-" + was);
-    const std::string inserted = count(n, new_item, is);
+    const std::string deleted = count(n, place, old_item, "-" + was);
+    const std::string inserted = count(n, place, new_item, is);
     if (event == "deleted") return in_place(n, deleted);
     if (event == "inserted") return in_place(n, inserted);
     if (event == "inserting") {
@@ -80,8 +89,8 @@ std::string body(const VoteNames& n, std::string_view event) {
     const std::string same_item = old_item + " <=> " + new_item;
     return "IF NOT (" + same_item + " AND " + was + " = " + is + ") THEN " +
            in_place(n, "IF " + same_item + " THEN " +
-                           count(n, new_item, "(" + is + " - " + was + ")") + " ELSE " + deleted +
-                           " " + inserted + " END IF;") +
+                           count(n, place, new_item, "(" + is + " - " + was + ")") + " ELSE " +
+                           deleted + " " + inserted + " END IF;") +
            " END IF;";
 }
 
@@ -93,6 +102,10 @@ std::string_view when(std::string_view event) {
 
 bool has(const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+CountPlace place_of(const VotesOptions& options) {
+    return count_place(options, sql::mysql_grammar().dialect());
 }
 
 class MysqlOutsideTriggers final : public OutsideTriggers {
@@ -140,8 +153,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
 
     std::string script(const VotesOptions& options, const VoteNames& n, OutsideWrites form,
                        const FoundTriggers& found) const override {
-        const bool counts_in_item =
-            count_place(options, sql::mysql_grammar().dialect()) == CountPlace::item;
+        const CountPlace place = place_of(options);
         // Triggers lock its row.
         const std::string mark = outside_mark(n, sql::mysql_grammar(), form);
         std::string text = form == OutsideWrites::none ? "" : mark;
@@ -150,17 +162,17 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
             for (const std::string_view event : kEvents) {
                 const bool wanted = form != OutsideWrites::none &&
                                     (event == "deleted" || form == OutsideWrites::count) &&
-                                    (event != "inserting" || counts_in_item);
+                                    (event != "inserting" || place == CountPlace::item);
                 const auto name = trigger(options, suffix, std::string{event});
-                if (!wanted && has(found.ours, name.name)) {
-                    text += "DROP TRIGGER IF EXISTS " + name.sql() + ";\n";
-                }
-                // Those that are there go on counting: a change of the schema cannot be rolled back.
-                if (!wanted || has(found.ours, name.name)) continue;
+                const bool there = has(found.ours, name.name);
+                // Others go on counting: a change of the schema cannot be rolled back.
+                const bool stays = wanted && there && found.stale == OutsideWrites::none;
+                if (there && !stays) text += "DROP TRIGGER IF EXISTS " + name.sql() + ";\n";
+                if (!wanted || stays) continue;
                 text += "CREATE TRIGGER /*M! IF NOT EXISTS */ /*!80029 IF NOT EXISTS */ " +
                         name.sql() + " " + std::string{when(event)} + " ON " + of.vote +
-                        " FOR EACH ROW IF " + std::string{kOthers} + " THEN " + body(of, event) +
-                        " END IF;\n";
+                        " FOR EACH ROW IF " + std::string{kOthers} + " THEN " +
+                        body(of, place, event) + " END IF;\n";
             }
         }
         return form == OutsideWrites::none ? text + mark : text;
@@ -188,9 +200,16 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
     static Result<void> find_triggers(sql::Connection& connection, const VotesOptions& options,
                                       FoundTriggers& found) {
         static const sql::Statement kFind{
-            "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE = ?2 AND INSTR(ACTION_STATEMENT, ?3) > 0 FROM "
+            "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE = ?2 AND INSTR(ACTION_STATEMENT, ?3) > 0, "
+            "INSTR(ACTION_STATEMENT, ?8) > 0 FROM "
             "information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = COALESCE(NULLIF(?1, ''), "
             "DATABASE()) AND TRIGGER_NAME IN (?4, ?5, ?6, ?7)"};
+        // Those of a strategy that counts elsewhere lack its branch; one too many only takes time.
+        const CountPlace place = place_of(options);
+        const std::string_view branch = place == CountPlace::item    ? kInItem
+                                        : place == CountPlace::cache ? kInCache
+                                                                     : "";
+        bool fits = true;
         std::size_t deleting = 0;
         std::size_t writing = 0;
         for (const char* const suffix : kTables) {
@@ -206,6 +225,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
                     return {};
                 }
                 found.ours.emplace_back(name);
+                if (name != names[3] && row.integer(2) == 0) fits = false;
                 if (name == names[0]) ++deleting;
                 if (name == names[1] || name == names[2]) ++writing;
                 return {};
@@ -214,13 +234,13 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
                 connection.query(kFind,
                                  {std::string_view{table.schema}, std::string_view{table.name},
                                   kOthers, std::string_view{names[0]}, std::string_view{names[1]},
-                                  std::string_view{names[2]}, std::string_view{names[3]}},
+                                  std::string_view{names[2]}, std::string_view{names[3]}, branch},
                                  see));
         }
         if (!found.taken.empty() || found.ours.empty()) return {};
         const auto form = writing > 0 ? OutsideWrites::count : OutsideWrites::deletes;
         const bool whole =
-            deleting == kTables.size() && (writing == 0 || writing == 2 * kTables.size());
+            fits && deleting == kTables.size() && (writing == 0 || writing == 2 * kTables.size());
         (whole ? found.form : found.stale) = form;
         return {};
     }
