@@ -177,7 +177,11 @@ Result<void> SqliteConnection::begin(Deadline deadline) {
             continue;
         }
         if (guard_ == nullptr || guard_->hold_write()) break;
-        rollback();
+        // Nothing is written yet. Not ROLLBACK: it clears the WAL's index behind the last commit, and
+        // another process, which has the lock now, may be entering its frames there.
+        static const Statement kEnd{"COMMIT"};
+        deadline_ = Deadline::at(SteadyTime::max());
+        (void)run(kEnd, {}, nullptr);
         deadline_ = deadline;
         if (on_busy(this, 0) == 0) {
             return make_error(ErrorCode::deadline,

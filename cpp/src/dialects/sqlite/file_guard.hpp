@@ -42,8 +42,8 @@ class FileGuard {
     /// guard is lost(): then it writes nothing more.
     void leave(sqlite3* connection);
 
-    /// After BEGIN IMMEDIATE: takes the write lock over. False if another may have had it since, and
-    /// the transaction must begin again.
+    /// After BEGIN IMMEDIATE: takes the write lock over. False if another may have had it since: the
+    /// transaction must end, not by ROLLBACK, and begin again.
     bool hold_write();
     void release_write();
 
