@@ -49,6 +49,19 @@ INSERT INTO item (id) VALUES (1), (2), (3);
 """
 
 
+WAYS: dict[str, tuple[str, dict[str, Any], str]] = {
+    f"{name}-beside" if beside else name: (*way, beside)
+    for beside in ("", BESIDE)
+    for name, way in zip(IDS, STRATEGIES, strict=True)
+}
+
+
+def ways(*but: str) -> pytest.MarkDecorator:
+    """All of them but those of these strategies."""
+    kept = {name: way for name, way in WAYS.items() if way[0] not in but}
+    return pytest.mark.parametrize("votes", kept.values(), ids=kept, indirect=True)
+
+
 def write(path: Path, script: str, *, keys: bool = True) -> None:
     """As another program does, each statement by itself."""
     with closing(sqlite3.connect(path, timeout=20, isolation_level=None)) as other:
@@ -56,10 +69,10 @@ def write(path: Path, script: str, *, keys: bool = True) -> None:
         other.executescript(script)
 
 
-def open_votes(path: Path, strategy: str = "batched", **options: Any) -> hotcount.Votes:
+def open_votes(path: Path, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
     cache = "memory://" if strategy == "cached" else None
     database = hotcount.Database(f"sqlite:///{path}", timeout=20)
-    return hotcount.Votes(database, cache, strategy, **options)  # type: ignore[arg-type]
+    return hotcount.Votes(database, cache, strategy, **options)
 
 
 def drifts(votes: hotcount.Votes) -> list[hotcount.Drift]:
@@ -73,10 +86,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "votes.db"
 
 
-@pytest.fixture(
-    params=[(*way, beside) for beside in ("", BESIDE) for way in STRATEGIES],
-    ids=IDS + [f"{name}-beside" for name in IDS],
-)
+@pytest.fixture(params=WAYS.values(), ids=list(WAYS))
 def votes(request: pytest.FixtureRequest, path: Path) -> Iterator[hotcount.Votes]:
     """Over the application's tables, with 5 votes for item 1 and 2 for item 2."""
     strategy, options, beside = request.param
@@ -168,14 +178,13 @@ def test_keys_that_are_off_cascade_nothing(votes: hotcount.Votes, path: Path) ->
 
 @pytest.fixture
 def full(votes: hotcount.Votes, path: Path) -> hotcount.Votes:
-    """Item 1 counts as much as 64 bits hold."""
-    if votes.strategy == "cached":
-        pytest.skip("its counts are in the cache")
+    """Item 1 counts as much as 64 bits hold. Counts of cached are in its cache."""
     write(path, f"INSERT INTO vote (item_id, user_id, val) VALUES (1, 8, {MOST - 5})")
     assert votes.count(1).value == MOST
     return votes
 
 
+@ways("cached")
 @pytest.mark.parametrize(
     "text",
     [
@@ -193,9 +202,8 @@ def test_an_overflow_fails_the_statement_of_another(
     assert full.reconcile(dry_run=True) == []
 
 
+@ways("cached", "slotted")  # Each slot has 64 bits of its own.
 def test_an_overflow_fails_a_vote_of_ours_alone(full: hotcount.Votes, path: Path) -> None:
-    if full.strategy == "slotted":
-        pytest.skip("each slot has 64 bits of its own")
     with pytest.raises(hotcount.CounterOverflowError, match="item 1 would leave"):
         full.cast(1, 9)
     casts = full.cast_many([1, 1, 2], [1, 10, 11], [0, 1, 1], errors="return")
@@ -361,9 +369,10 @@ def test_forms_replace_each_other(path: Path) -> None:
     write(path, TABLES)
     ours = "SELECT COUNT(*) FROM sqlite_master WHERE instr(sql, '/* hotcount: ') > 0"
     with open_votes(path) as votes:
-        for form, triggers in [("deletes", 2), ("count", 9), ("none", 0), ("count", 9)]:
-            votes.create_tables(outside_writes=form)  # type: ignore[arg-type]
-            assert votes.migration(outside_writes=form) == ""  # type: ignore[arg-type]
+        forms: list[tuple[Any, int]] = [("deletes", 2), ("count", 9), ("none", 0), ("count", 9)]
+        for form, triggers in forms:
+            votes.create_tables(outside_writes=form)
+            assert votes.migration(outside_writes=form) == ""
             assert rows(path, ours) == [(triggers,)]
             votes.cast(1, 1, 3)
             votes.cast(1, 2)

@@ -258,19 +258,8 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
             "hc_r.CONSTRAINT_NAME"};
         const auto votes = sql::TableName::of(options.vote_table);
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            const std::string name{row.text(0)};
-            const std::string_view deleted = row.text(1);
-            const std::string_view updated = row.text(2);
-            const bool of_item = row.integer(3) != 0;
-            const auto changes = [](std::string_view rule) {
-                return rule == "CASCADE" || rule == "SET NULL";
-            };
-            // A user that becomes NULL or another one leaves the counts as they are.
-            if (deleted == "CASCADE" || (of_item && changes(deleted))) {
-                found.cascades.push_back(name + " (ON DELETE " + std::string{deleted} + ")");
-            } else if (of_item && changes(updated)) {
-                found.cascades.push_back(name + " (ON UPDATE " + std::string{updated} + ")");
-            }
+            note_key(found, std::string{row.text(0)}, row.text(1), row.text(2),
+                     row.integer(3) != 0);
             return {};
         };
         HOTCOUNT_TRY(connection.query(kCascades,

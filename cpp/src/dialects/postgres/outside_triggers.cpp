@@ -5,8 +5,7 @@
 // one statement, whatever pooler stands between, and costs nothing where there are no triggers. Below
 // another trigger (a cascade, or one of the application's) a row is always counted.
 //
-// Rows are tested by the triggers' WHEN, which calls no function and queues no event: a vote costs one
-// test. Transition tables would be filled for our own statements too, and are so only for DELETE, which
+// The triggers' WHEN tests each row before an event is queued, so a vote costs one test. Transition tables would be filled for our own statements too, and are so only for DELETE, which
 // a vote never says. On a partitioned table a cascade deletes from the partition itself, where a
 // statement's trigger of the parent does not run: there all of them are of rows.
 //
@@ -34,12 +33,11 @@ std::string function_name(const VotesOptions& options) {
 }
 
 // The changes of a statement or a row as arrays of items, in their order, and of differences.
-std::string gather(const VotesOptions& options, const std::string& item,
-                   const std::string& source) {
+std::string gather(const VotesOptions& options, const std::string& source) {
     return "SELECT array_agg(CAST(c.item AS " + std::string{element_type(options.item_type)} +
-           ") ORDER BY c.item), array_agg(c.diff ORDER BY c.item) FROM (SELECT " + item +
-           " AS item, CAST(SUM(hc_c.diff) AS bigint) AS diff FROM " + source + " WHERE " + item +
-           " IS NOT NULL GROUP BY 1 HAVING SUM(hc_c.diff) <> 0) AS c";
+           ") ORDER BY c.item), array_agg(c.diff ORDER BY c.item) FROM (SELECT "
+           "hc_c.item, CAST(SUM(hc_c.diff) AS bigint) AS diff FROM " +
+           source + " WHERE hc_c.item IS NOT NULL GROUP BY 1 HAVING SUM(hc_c.diff) <> 0) AS c";
 }
 
 std::string function_text(const VotesOptions& options, const VoteNames& n) {
@@ -49,9 +47,8 @@ std::string function_text(const VotesOptions& options, const VoteNames& n) {
     const std::string changes = "unnest(hc_items, hc_diffs) AS c (item, diff)";
     const auto value = [&](const std::string& row) { return "CAST(" + row + " AS numeric)"; };
     const auto removed = [&](const std::string& table) {
-        return gather(options, "hc_c.item",
-                      "(SELECT " + n.vote_item + ", -" + value(n.value) + " FROM " + table +
-                          ") AS hc_c (item, diff)");
+        return gather(options, "(SELECT " + n.vote_item + ", -" + value(n.value) + " FROM " +
+                                   table + ") AS hc_c (item, diff)");
     };
     const std::string function = function_name(options);
     std::string text =
@@ -60,9 +57,9 @@ std::string function_text(const VotesOptions& options, const VoteNames& n) {
         std::string{kOurs} + "\nDECLARE\n  hc_place text;\n  hc_items " + ids +
         ";\n  hc_diffs bigint[];\nBEGIN\n"
         "  IF TG_LEVEL = 'ROW' THEN\n    " +
-        gather(options, "hc_c.item",
-               "(VALUES (OLD." + n.vote_item + ", -" + value("OLD." + n.value) + "), (NEW." +
-                   n.vote_item + ", " + value("NEW." + n.value) + ")) AS hc_c (item, diff)") +
+        gather(options, "(VALUES (OLD." + n.vote_item + ", -" + value("OLD." + n.value) +
+                            "), (NEW." + n.vote_item + ", " + value("NEW." + n.value) +
+                            ")) AS hc_c (item, diff)") +
         " INTO hc_items, hc_diffs;\n  ELSIF TG_OP = 'DELETE' THEN\n    " + removed("hc_old") +
         " INTO hc_items, hc_diffs;\n  ELSE\n"
         // It removes rows that an older snapshot does not have.
@@ -78,10 +75,17 @@ std::string function_text(const VotesOptions& options, const VoteNames& n) {
         " FOR SHARE SKIP LOCKED; IF NOT FOUND THEN RAISE EXCEPTION 'hotcount moves its counts' "
         "USING ERRCODE = '40001'; END IF; END IF;\n";
     if (!n.count.empty()) {
-        text += "  IF hc_place = 'item' THEN\n    PERFORM 1 FROM " + n.item + " WHERE " + n.id +
-                " = ANY (hc_items) ORDER BY " + n.id + " FOR NO KEY UPDATE;\n    UPDATE " + n.item +
-                " AS hc_i SET " + n.count + " = COALESCE(hc_i." + n.count + ", 0) + c.diff FROM " +
-                changes + " WHERE hc_i." + n.id + " = c.item;\n    RETURN NULL;\n  END IF;\n";
+        text += "  IF hc_place = 'item' THEN\n";
+        // Votes of an item that is gone: their key follows the item's, and the count is in its row.
+        if (n.foreign_key) {
+            text += "    IF TG_OP = 'UPDATE' THEN IF NOT EXISTS (SELECT FROM " + n.item +
+                    " WHERE " + n.id + " = OLD." + n.vote_item +
+                    ") THEN RETURN NULL; END IF; END IF;\n";
+        }
+        text += "    PERFORM 1 FROM " + n.item + " WHERE " + n.id + " = ANY (hc_items) ORDER BY " +
+                n.id + " FOR NO KEY UPDATE;\n    UPDATE " + n.item + " AS hc_i SET " + n.count +
+                " = COALESCE(hc_i." + n.count + ", 0) + c.diff FROM " + changes + " WHERE hc_i." +
+                n.id + " = c.item;\n    RETURN NULL;\n  END IF;\n";
     }
     return text + "  IF hc_place = 'cache' THEN\n    INSERT INTO " + n.recount +
            " AS hc_r (item, asked) SELECT c.item, 1 FROM " + changes +
@@ -168,14 +172,12 @@ class PostgresOutsideTriggers final : public OutsideTriggers {
     }
 
     std::string_view blind_to(OutsideWrites form) const override {
-        if (form == OutsideWrites::deletes) {
-            return "inserted and updated rows, COPY, and what is written with "
-                   "session_replication_role = replica, with triggers disabled, or to a partition "
-                   "that is attached, detached or truncated by itself";
-        }
-        return "what is written with session_replication_role = replica, with triggers disabled, "
-               "or "
-               "to a partition that is attached, detached or truncated by itself";
+        static constexpr std::string_view kAlways =
+            "rows written with session_replication_role = replica or with triggers disabled, and "
+            "partitions that are attached, detached or truncated by themselves";
+        static const std::string kForDeletes =
+            "inserted and updated rows, COPY, " + std::string{kAlways};
+        return form == OutsideWrites::deletes ? std::string_view{kForDeletes} : kAlways;
     }
 
   private:
@@ -208,8 +210,8 @@ class PostgresOutsideTriggers final : public OutsideTriggers {
 
     static Result<void> find_triggers(sql::Connection& connection, const VotesOptions& options,
                                       FoundTriggers& found) {
-        // `works`: it runs, our function finds the tables where the vote table is, and this role may
-        // replace it.
+        // Name, ours, works (enabled, and its function looks in the vote table's schema), and
+        // whether this role may replace it.
         static const sql::Statement kTriggers{
             "SELECT CAST(t.tgname AS text), CAST(strpos(p.prosrc, CAST(?3 AS text)) > 0 AS int), "
             "CAST(t.tgenabled IN ('O', 'A') AND strpos(array_to_string(p.proconfig, ','), "
@@ -264,7 +266,6 @@ class PostgresOutsideTriggers final : public OutsideTriggers {
         return {};
     }
 
-    // A key whose columns have the item moves votes, or deletes them; one without deletes them alone.
     static Result<void> find_cascades(sql::Connection& connection, const VotesOptions& options,
                                       FoundTriggers& found) {
         static const sql::Statement kCascades{
@@ -275,27 +276,17 @@ class PostgresOutsideTriggers final : public OutsideTriggers {
             "AND f.conrelid = to_regclass(CAST(?1 AS text)) ORDER BY f.conname"};
         const std::string table = sql::TableName::of(options.vote_table).sql();
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            const auto rule = [](std::string_view code) -> std::string {
+            const auto rule = [](std::string_view code) -> std::string_view {
                 if (code == "c") return "CASCADE";
                 if (code == "n") return "SET NULL";
                 return code == "d" ? "SET DEFAULT" : "";
             };
             const std::string name{row.text(0)};
-            const std::string deleted = rule(row.text(1));
-            const std::string updated = rule(row.text(2));
-            const bool has_item = row.integer(3) != 0;
-            if (deleted == "CASCADE") {
-                found.cascades.push_back(name + " (ON DELETE CASCADE)");
-                if (row.integer(4) != 0) {
-                    found.refused = "foreign key " + name +
-                                    " refers to the vote table itself, and its cascades cannot be "
-                                    "told from deletions of hotcount's";
-                }
-            } else if (has_item && !deleted.empty()) {
-                found.moves.push_back(name + " (ON DELETE " + deleted + ")");
-            }
-            if (has_item && !updated.empty()) {
-                found.moves.push_back(name + " (ON UPDATE " + updated + ")");
+            note_key(found, name, rule(row.text(1)), rule(row.text(2)), row.integer(3) != 0);
+            if (row.text(1) == "c" && row.integer(4) != 0) {
+                found.refused = "foreign key " + name +
+                                " refers to the vote table itself, and its cascades cannot be "
+                                "told from deletions of hotcount's";
             }
             return {};
         };

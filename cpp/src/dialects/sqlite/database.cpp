@@ -127,6 +127,13 @@ class SqliteConnection final : public Connection {
         if (std::exchange(holds_write_, false)) guard_->release_write();
     }
 
+    // Ends a transaction that has written nothing and may have lost its lock. Not by ROLLBACK: that
+    // clears the WAL's index behind the last commit, where another process may be entering frames.
+    void end_empty() {
+        static const Statement kEnd{"COMMIT"};
+        deadline_ = Deadline::at(SteadyTime::max());
+        (void)run(kEnd, {}, nullptr);
+    }
     Result<void> look_at_triggers();
     static int on_busy(void* self, int attempt);
     static int on_progress(void* self);
@@ -168,20 +175,13 @@ Result<void> SqliteConnection::begin(Deadline deadline) {
         HOTCOUNT_TRY(run(kBegin, {}, nullptr));
         if (guard_ == nullptr && is_wal_) {
             guard_ = FileGuard::join(handle_);
-            if (guard_ == nullptr) {
-                rollback();
-                return lost(ErrorCode::database, "nothing was applied");
-            }
+            end_empty();
+            if (guard_ == nullptr) return lost(ErrorCode::database, "nothing was applied");
             // It could not see yet what ended SQLite's lock since BEGIN.
-            rollback();
             continue;
         }
         if (guard_ == nullptr || guard_->hold_write()) break;
-        // Nothing is written yet. Not ROLLBACK: it clears the WAL's index behind the last commit, and
-        // another process, which has the lock now, may be entering its frames there.
-        static const Statement kEnd{"COMMIT"};
-        deadline_ = Deadline::at(SteadyTime::max());
-        (void)run(kEnd, {}, nullptr);
+        end_empty();
         deadline_ = deadline;
         if (on_busy(this, 0) == 0) {
             return make_error(ErrorCode::deadline,

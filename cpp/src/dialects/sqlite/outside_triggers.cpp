@@ -108,6 +108,11 @@ std::string count(const VoteNames& n, CountPlace place, const std::string& item,
            " IS NOT NULL ON CONFLICT (item) DO UPDATE SET asked = " + n.recount + ".asked + 1; ";
 }
 
+std::string trigger_name(const VotesOptions& options, const std::string& suffix,
+                         const std::string& event) {
+    return sql::quote_identifier(table_of(options, suffix + "_hotcount_" + event));
+}
+
 class Writer {
   public:
     Writer(const VotesOptions& options, CountPlace place) : options_(options), place_(place) {}
@@ -293,16 +298,8 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
             "pragma_foreign_key_list(?1) ORDER BY id, seq"};
         const std::string votes = table_of(options, "");
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            const auto acts = [&](int column) {
-                return row.text(column) != "NO ACTION" && row.text(column) != "RESTRICT";
-            };
-            const std::string key =
-                "of " + std::string{row.text(0)} + " to " + std::string{row.text(1)};
-            if (acts(2)) {
-                triggers.cascades.push_back(key + " (ON DELETE " + std::string{row.text(2)} + ")");
-            } else if (acts(3) && row.integer(4) != 0) {
-                triggers.cascades.push_back(key + " (ON UPDATE " + std::string{row.text(3)} + ")");
-            }
+            note_key(triggers, "of " + std::string{row.text(0)} + " to " + std::string{row.text(1)},
+                     row.text(2), row.text(3), row.integer(4) != 0);
             return {};
         };
         HOTCOUNT_TRY(connection.query(

@@ -38,9 +38,7 @@ struct VoteNames {
     std::string item, id;                    ///< The item table and its key.
     std::string count;                       ///< Its column of counts. Empty: it has none.
     std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
-    std::string vote_target;               ///< The vote table where our own statement writes to it,
-    std::string vote_row;                  ///< and what that statement calls its row.
-    std::string value, previous, version;  ///< Of both vote tables.
+    std::string value, previous, version;    ///< Of both vote tables.
     std::string anonymous_vote, anonymous_user;
     std::string cell, live, meta;
     std::string journal;  ///< The table of (item, diff): what is counted and not yet in a cell.

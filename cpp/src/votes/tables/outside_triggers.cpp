@@ -1,7 +1,6 @@
 #include "outside_triggers.hpp"
 
 #include "adoption.hpp"
-#include "sql/table_name.hpp"
 
 namespace hotcount {
 
@@ -27,10 +26,21 @@ OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish) {
     return wish == found.form && !stale && !rest ? OutsideWrites::leave : wish;
 }
 
-std::string trigger_name(const VotesOptions& options, const std::string& suffix,
-                         const std::string& event) {
-    return sql::quote_identifier(
-        sql::TableName::of(options.vote_table).beside(suffix + "_hotcount_" + event).name);
+// A user that becomes NULL or another one leaves the counts as they are.
+void note_key(FoundTriggers& found, const std::string& name, std::string_view deleted,
+              std::string_view updated, bool has_item) {
+    const auto changes = [](std::string_view rule) {
+        return rule == "CASCADE" || rule == "SET NULL" || rule == "SET DEFAULT";
+    };
+    const auto add = [&](std::vector<std::string>& to, const char* event, std::string_view rule) {
+        to.push_back(name + " (ON " + event + " " + std::string{rule} + ")");
+    };
+    if (deleted == "CASCADE") {
+        add(found.cascades, "DELETE", deleted);
+    } else if (has_item && changes(deleted)) {
+        add(found.moves, "DELETE", deleted);
+    }
+    if (has_item && changes(updated)) add(found.moves, "UPDATE", updated);
 }
 
 std::string outside_mark(const VoteNames& n, const sql::Grammar& g, OutsideWrites form) {

@@ -14,6 +14,7 @@
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "layout.hpp"
@@ -89,10 +90,10 @@ std::vector<std::string> uncounted_keys(const FoundTriggers& found, const Outsid
                                         OutsideWrites form);
 /// The form that tables are to get; `leave` if they have it.
 OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish);
-/// The names of a vote table's triggers: {table}_hotcount_deleted, _inserted, _updated. `suffix`: of
-/// the table beside the vote table, as "_anonymous", or "".
-std::string trigger_name(const VotesOptions& options, const std::string& suffix,
-                         const std::string& event);
+/// Adds a foreign key of the vote table if it changes counts, by its rules ON DELETE and ON UPDATE.
+/// `has_item`: the item is among its columns.
+void note_key(FoundTriggers& found, const std::string& name, std::string_view deleted,
+              std::string_view updated, bool has_item);
 /// The statement that writes the mark, or takes it away for `none`.
 std::string outside_mark(const VoteNames& names, const sql::Grammar& grammar, OutsideWrites form);
 
