@@ -285,3 +285,46 @@ def test_workers_that_fork_beside_another_connection_do_not_share_locks(tmp_path
         shown = file.execute("SELECT SUM(vote_count) FROM item").fetchone()
     file.close()
     assert stored == shown == (int(done.stdout),)
+
+
+FORKS = """
+import os, sys, threading
+import hotcount
+
+def votes(name):
+    made = hotcount.Votes(f"sqlite:///{sys.argv[1]}/{name}.db", strategy="naive")
+    made.create_tables()
+    made.add_items([1])
+    return made
+
+# A fork closes every connection to a file, so each one locks its files again at its next commit.
+databases = [votes(name) for name in "abc"]
+ended = threading.Event()
+cast = [0] * len(databases)
+
+def vote(at):
+    while not ended.is_set():
+        cast[at] += 1
+        databases[at].cast(1, cast[at])
+
+threads = [threading.Thread(target=vote, args=(at,)) for at in range(len(databases))]
+for thread in threads:
+    thread.start()
+for _ in range(200):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+ended.set()
+for thread in threads:
+    thread.join()
+print([int(each.count(1)) for each in databases] == cast or cast)
+"""
+
+
+def test_a_process_forks_while_its_threads_commit_to_several_files(tmp_path: Path) -> None:
+    process = run(FORKS, tmp_path)
+    try:
+        assert process.communicate(timeout=60)[0] == "True\n"
+    finally:
+        process.kill()

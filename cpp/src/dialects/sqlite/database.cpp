@@ -405,6 +405,7 @@ SqliteDatabase::SqliteDatabase(std::string name, std::string path, int flags,
       writers_(this->name(), 1, opener(flags)),
       // A reader may not create the file, but must be able to write the WAL's index.
       readers_(this->name(), options.max_readers, opener(flags & ~SQLITE_OPEN_CREATE)) {
+    FileGuard::start_watching_forks();
     start_watching_forks();
 }
 

@@ -59,20 +59,22 @@ class ParkedFiles final : ForkAware {
         static auto* const parked = new ParkedFiles;
         return *parked;
     }
-    ParkedFiles() { start_watching_forks(); }
+    // Last: until the pools are at rest, a thread that commits needs mutex_ to give its connection back.
+    ParkedFiles() { start_watching_forks_last(); }
 
-    void before_fork() override { mutex_->lock(); }
+    void before_fork() override { mutex_.lock(); }
     void after_fork(bool in_child) override {
-        if (!in_child) return mutex_->unlock();
-        for (const int fd : parked_) ::close(fd);
-        parked_.clear();
-        mutex_ = new std::recursive_mutex;  // The other one is a thread's of the parent.
+        if (in_child) {
+            for (const int fd : parked_) ::close(fd);
+            parked_.clear();
+        }
+        mutex_.unlock();
     }
 
     int open(const std::string& path) {
         struct stat wanted {};
         if (stat(path.c_str(), &wanted) != 0) return -1;
-        const std::lock_guard lock(*mutex_);
+        const std::lock_guard lock(mutex_);
         const Exclusion exclusion;
         const auto found = std::find_if(parked_.begin(), parked_.end(), [&](int fd) {
             struct stat each {};
@@ -89,7 +91,7 @@ class ParkedFiles final : ForkAware {
     }
 
     void park(std::initializer_list<int> fds) {
-        const std::lock_guard lock(*mutex_);
+        const std::lock_guard lock(mutex_);
         const Exclusion exclusion;
         std::copy_if(fds.begin(), fds.end(), std::back_inserter(parked_),
                      [](int fd) { return fd >= 0; });
@@ -136,12 +138,13 @@ class ParkedFiles final : ForkAware {
         return found;
     }
 
-    // Recursive, because connections are closed before a fork, by the thread that forks.
-    std::recursive_mutex* mutex_{new std::recursive_mutex};
+    std::mutex mutex_;
     std::vector<int> parked_;
 };
 
 }  // namespace
+
+void FileGuard::start_watching_forks() { (void)ParkedFiles::own(); }
 
 std::shared_ptr<FileGuard> FileGuard::join(sqlite3* connection) {
     const char* const path = sqlite3_db_filename(connection, "main");

@@ -35,6 +35,10 @@ namespace hotcount::sql {
 
 class FileGuard {
   public:
+    /// Called before a first commit and outside of one: a fork waits for commits, so none may wait for the
+    /// fork in order to register here.
+    static void start_watching_forks();
+
     /// The guard of the file that a connection has open, for as long as until leave(). None if there
     /// is no WAL, or none yet.
     static std::shared_ptr<FileGuard> join(sqlite3* connection);
