@@ -212,6 +212,12 @@ def test_an_account_that_may_create_no_trigger_is_told_before_anything_changes(
         # Where another account has made them, whoever writes needs no right on the journal.
         with tables.votes() as owners:
             owners.create_tables(outside_writes="count")
+        # It sees none of them, which would go on counting in the place of before.
+        with tables.votes("naive", user=account) as moved:
+            for form in (None, "count"):
+                with pytest.raises(hotcount.ConfigError, match=r"no TRIGGER privilege"):
+                    moved.create_tables(outside_writes=form)
+        votes.create_tables()
         writer = f"w{tables.database}"
         tables.run(
             f"CREATE USER {writer}",

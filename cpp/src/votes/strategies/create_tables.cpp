@@ -115,14 +115,27 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     if (done) return {};
     Adoption adoption{options_, dialect};
+    const VoteNames shown{options_, dialect.grammar()};
+    const sql::Statement find_mark{"SELECT 1 FROM " + shown.meta +
+                                   " WHERE name = 'outside_writes'"};
+    // There are triggers, and this account sees none: they may be hidden from it. Left as they are, they
+    // would go on counting in the place of before.
+    bool are_hidden = false;
     const auto refuse = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(adoption.look(connection));
         HOTCOUNT_TRY(read_triggers(connection));
+        if (made && found_triggers.ours.empty()) {
+            const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+                are_hidden = true;
+                return {};
+            };
+            HOTCOUNT_TRY(connection.query(find_mark, {}, see));
+        }
         HOTCOUNT_TRY(check_triggers(found_triggers, triggers, options_, outside));
         return refuse_incomplete(adoption);
     };
     HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, refuse));
-    if (installs != OutsideWrites::leave && installs != OutsideWrites::none) {
+    if (are_hidden || (installs != OutsideWrites::leave && installs != OutsideWrites::none)) {
         HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
             HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
             return triggers.try_rights(*connection, options_);
