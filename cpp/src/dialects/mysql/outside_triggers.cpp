@@ -199,7 +199,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
   private:
     static Result<void> find_triggers(sql::Connection& connection, const VotesOptions& options,
                                       FoundTriggers& found) {
-        // MariaDB shows the name without the text to an account without TRIGGER; MySQL shows nothing.
+        // To an account without TRIGGER, MariaDB shows triggers with an empty text, and MySQL none.
         static const sql::Statement kFind{
             "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE = ?2 AND INSTR(ACTION_STATEMENT, ?3) > 0, "
             "INSTR(ACTION_STATEMENT, ?8) > 0 FROM "

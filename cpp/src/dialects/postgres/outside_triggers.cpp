@@ -5,9 +5,10 @@
 // one statement, whatever pooler stands between, and costs nothing where there are no triggers. Below
 // another trigger (a cascade, or one of the application's) a row is always counted.
 //
-// The triggers' WHEN tests each row before an event is queued, so a vote costs one test. Transition tables would be filled for our own statements too, and are so only for DELETE, which
-// a vote never says. On a partitioned table a cascade deletes from the partition itself, where a
-// statement's trigger of the parent does not run: there all of them are of rows.
+// The triggers' WHEN tests each row before an event is queued, so a vote costs one test. Transition
+// tables would be filled for hotcount's own statements too; only the trigger for DELETE has one, because
+// a vote never deletes. On a partitioned table a cascade deletes from the partition itself, where a
+// statement trigger of the parent does not run: there every trigger is a row trigger.
 //
 // The function is SECURITY DEFINER, because whoever writes votes may lack rights on the journal. Nobody
 // else may make a trigger of it, and it finds names in pg_catalog first.

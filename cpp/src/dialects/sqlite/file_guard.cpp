@@ -59,7 +59,7 @@ class ParkedFiles final : ForkAware {
         static auto* const parked = new ParkedFiles;
         return *parked;
     }
-    // Last: until the pools are at rest, a thread that commits needs mutex_ to give its connection back.
+    // After the pools: a fork waits until threads return their connections, and a commit needs mutex_.
     ParkedFiles() { start_watching_forks_last(); }
 
     void before_fork() override { mutex_.lock(); }

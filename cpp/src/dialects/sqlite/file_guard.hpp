@@ -35,8 +35,8 @@ namespace hotcount::sql {
 
 class FileGuard {
   public:
-    /// Called before a first commit and outside of one: a fork waits for commits, so none may wait for the
-    /// fork in order to register here.
+    /// Registers the process's parked files with the fork handlers. Call it before the first commit:
+    /// a fork waits for commits, and a commit that registers would wait for the fork.
     static void start_watching_forks();
 
     /// The guard of the file that a connection has open, for as long as until leave(). None if there

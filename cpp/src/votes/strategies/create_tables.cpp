@@ -118,8 +118,8 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
     const VoteNames shown{options_, dialect.grammar()};
     const sql::Statement find_mark{"SELECT 1 FROM " + shown.meta +
                                    " WHERE name = 'outside_writes'"};
-    // There are triggers, and this account sees none: they may be hidden from it. Left as they are, they
-    // would go on counting in the place of before.
+    // The tables are marked as having triggers, and this account sees none. MySQL hides triggers from
+    // an account without TRIGGER; kept, they would count in the previous place.
     bool are_hidden = false;
     const auto refuse = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(adoption.look(connection));

@@ -37,8 +37,8 @@ class ForkAware {
     /// Called by the most derived class at the end of its constructor and the start of its
     /// destructor: handlers may run in another thread at once.
     void start_watching_forks();
-    /// The same for an object that comes to rest after the others, because they wait for threads that
-    /// use it.
+    /// The same for an object whose before_fork() runs after those of all others: they may wait for
+    /// threads that use this object.
     void start_watching_forks_last();
     void stop_watching_forks();
 };
