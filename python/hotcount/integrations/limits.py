@@ -192,13 +192,14 @@ class _Outage:
         self._ask_at = 0.0
 
     def __enter__(self) -> None:
-        if self._error is None:
+        error = self._error  # Read once: the thread that asks may be answered meanwhile.
+        if error is None:
             return
         now = time.monotonic()
         if now < self._ask_at:
             raise hotcount.UnavailableError(
-                f"{self._error.server} is away: less than a second ago a call of this storage "
-                f"ended with {type(self._error).__name__}; nothing was applied"
+                f"{error.server} is away: less than a second ago a call of this storage "
+                f"ended with {type(error).__name__}; nothing was applied"
             )
         self._ask_at = now + ASK_AGAIN
 

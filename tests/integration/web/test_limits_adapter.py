@@ -312,6 +312,24 @@ def test_a_store_that_is_away_stalls_one_call_a_second(kind: str, own_redis: Red
     loop.close()
 
 
+def test_an_outage_that_ends_during_a_look_at_it_is_the_outage_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = made("hotcount+redis://127.0.0.1:1", wrap_exceptions=True)
+    with pytest.raises(StorageError):
+        storage.incr("k", 60)
+    clock = time.monotonic
+
+    def answered() -> float:
+        storage._outage.__exit__(None, None, None)  # The thread that asks, while this one looks.
+        return clock()
+
+    monkeypatch.setattr(time, "monotonic", answered)
+    with pytest.raises(StorageError) as failed:
+        storage.incr("k", 60)
+    assert isinstance(failed.value.storage_error, hotcount.UnavailableError)
+
+
 def test_threads_that_use_many_rates_and_clear_keys_do_not_meet() -> None:
     storage = made("hotcount+memory://")
 
