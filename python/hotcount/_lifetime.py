@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hotcount._core import Handle, NativeFunction
 from hotcount._native import native
@@ -23,7 +23,7 @@ def _require_one_kind(cls: type) -> None:
 
 
 class Lifetime(Handle):
-    """close(), and an end of the `with` block that calls it."""
+    """close() and aclose(), and an end of the `with` block that calls the former."""
 
     __slots__ = ()
 
@@ -37,6 +37,13 @@ class Lifetime(Handle):
         """Ends this object, and a store that was made from a URL for it alone.
 
         Later calls raise ClosedError. Closing twice does nothing.
+        """
+
+    @native
+    async def aclose(self) -> None:
+        """close(), for code in an event loop that ends whatever it has by `await x.aclose()`.
+
+        It is done when it returns, awaited or not.
         """
 
     @native
@@ -88,6 +95,16 @@ class AsyncLifetime(Handle):
         traceback: TracebackType | None,
     ) -> None:
         """aclose()."""
+
+    if not TYPE_CHECKING:  # Type checkers are to refuse the name.
+
+        @property
+        def close(self) -> None:
+            """No method of objects for event loops: `await x.aclose()` ends them."""
+            name = type(self).__name__
+            raise AttributeError(
+                f"{name} of hotcount.aio has no close(): `await x.aclose()` ends it"
+            )
 
     @property
     @native

@@ -49,7 +49,8 @@ def test_the_walk_finds_sync_and_async_classes_methods_and_functions() -> None:
         *("hotcount.rate.Rate.parse", "hotcount.results.Decision.headers"),
         *("hotcount.stores.connect_store", "hotcount.aio.stores.connect_database"),
         *("hotcount.functions.new_op_id", "hotcount.batches.Batch.to_dict"),
-        *("hotcount._lifetime.Lifetime.close", "hotcount._lifetime.AsyncLifetime.aclose"),
+        *("hotcount._lifetime.Lifetime.close", "hotcount._lifetime.Lifetime.aclose"),
+        "hotcount._lifetime.AsyncLifetime.aclose",
         *("hotcount.errors.BatchError", "hotcount.batches.Batch.errors"),
     } <= set(CALLABLES)
 
@@ -80,7 +81,7 @@ def test_what_is_awaited_is_a_coroutine_function_and_the_rest_is_not(name: str) 
         assert str(inspect.signature(awaited)) == str(inspect.signature(waits))
         return
     for method, thing in inspect.getmembers(waits, callable):
-        if method.startswith("_") or method == "close":
+        if method.startswith("_") or method in ("close", "aclose"):
             continue
         other = getattr(awaited, method)
         assert not inspect.iscoroutinefunction(thing)

@@ -98,3 +98,23 @@ def test_classes_may_be_derived_from() -> None:
             assert (await likes.like(1), await likes.like(1)) == (1, 2)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_close_of_an_async_object_names_aclose_which_a_sync_one_has_too(name: str) -> None:
+    urls = {"Redis": "redis://localhost", "Database": "sqlite:///:memory:", "Memory": "memory://"}
+    of_sql = name in ("Votes", "SlottedCounter")
+    url = urls.get(name, "sqlite:///:memory:" if of_sql else "memory://")
+    more = ("5/minute",) if name == "Limiter" else ()
+    waiting, awaitable = (cls(url, *more) for cls in CLASSES[name])
+    with pytest.raises(AttributeError, match=rf"{name} of hotcount.aio .*await x.aclose\(\)"):
+        _ = awaitable.close
+    assert not hasattr(awaitable, "close")
+
+    async def main() -> None:
+        await waiting.aclose()
+        await awaitable.aclose()
+
+    asyncio.run(main())
+    assert waiting.closed
+    assert awaitable.closed
