@@ -481,6 +481,19 @@ void bind_native(const py::object& module) {
     module.attr("NativeFunction") =
         py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&function_type));
     if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw py::error_already_set();
+
+    using py::handle;
+    object_method<&close, BoundBase>("Lifetime.close", "");
+    object_method<&enter, BoundBase>("Lifetime.__enter__", "");
+    object_method<&leave, BoundBase, handle, handle, handle>("Lifetime.__exit__",
+                                                             "kind error traceback");
+    object_method<&is_closed, BoundBase>("Lifetime.closed", "");
+    object_method<&close_awaited, BoundBase>("Lifetime.aclose", "", true);
+    object_method<&close_awaited, BoundBase>("AsyncLifetime.aclose", "", true);
+    object_method<&enter_awaited, BoundBase>("AsyncLifetime.__aenter__", "", true);
+    object_method<&leave_awaited, BoundBase, handle, handle, handle>("AsyncLifetime.__aexit__",
+                                                                     "kind error traceback", true);
+    object_method<&is_closed, BoundBase>("AsyncLifetime.closed", "");
 }
 
 }  // namespace hotcount::python
