@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Generic, Literal, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, Union
 
 Value = TypeVar("Value", covariant=True)
 
@@ -16,6 +16,12 @@ class ReadOnly(Generic[Value]):
     def __get__(self, instance: object, owner: type | None = None, /) -> Value: ...
     def __set__(self, instance: object, value: NoReturn, /) -> None: ...
 
+
+if TYPE_CHECKING:
+    # As typeshed has it: None, but not with what most programs use, which need not ask for it.
+    MaybeNone = Any
+else:
+    MaybeNone = None
 
 Key = Union[str, bytes]
 Seconds = Union[float, timedelta]

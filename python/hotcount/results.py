@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hotcount._native import native, result
+from hotcount._types import MaybeNone
 
 
 @result
@@ -166,15 +167,15 @@ class Cast:
 
     counted: bool
     """The user's vote counts now: value is not 0."""
-    changed: bool
-    """This call changed it; a repeat, or an older version, does not."""
-    previous: int
-    """The vote before this call, 0 for none."""
+    changed: bool | MaybeNone
+    """This call changed it; a repeat, or an older version, does not. None while it is pending."""
+    previous: int | MaybeNone
+    """The vote before this call, 0 for none. None while it is pending."""
     value: int
     """The vote now."""
     pending: bool = False
     """With 'write_behind': the vote waits to be written to the database. What it changes is not
-    known yet: changed is False and previous is 0."""
+    known yet: changed and previous are None."""
 
 
 @result
@@ -330,7 +331,8 @@ class Contract:
     may_lose: str
     """What may be lost, and when."""
     durable: bool
-    """An acknowledged vote survives the death of this process."""
+    """An acknowledged vote is in the database, and survives the death of this process. False where
+    it may be in Redis alone, whose persistence decides: may_lose says what is lost then."""
     exact: bool
     """count() equals the committed votes at all times."""
 

@@ -352,6 +352,7 @@ def test_a_strategy_that_needs_create_tables_first_says_so(
         votes.cast(1, 7)
     with pytest.raises(hotcount.DatabaseError, match=r"(no such table|exist).*create_tables"):
         votes.count(1)
+    assert votes.stats()["failed_votes"] == 1
 
 
 def test_flush_reports_that_no_acknowledged_vote_is_at_risk(votes: hotcount.Votes) -> None:

@@ -71,7 +71,7 @@ def drained(votes: hotcount.Votes) -> bool:
 
 
 def test_a_vote_waits_in_redis_until_a_worker_writes_it(votes: hotcount.Votes) -> None:
-    assert votes.cast(1, 7) == Cast(True, changed=False, previous=0, value=1, pending=True)
+    assert votes.cast(1, 7) == Cast(True, changed=None, previous=None, value=1, pending=True)
     waiting = votes.count(1)
     assert (int(waiting), waiting.pending, waiting.exact, votes.get(1, 7)) == (0, 1, False, 0)
     done = votes.sync_worker().run_once()
@@ -84,7 +84,7 @@ def test_the_last_of_a_users_votes_stands(votes: hotcount.Votes) -> None:
     for value in (1, 5, 0, -2):
         votes.cast(1, 7, value)
     votes.cast(2, 7)
-    assert votes.retract(2, 7) == Cast(False, changed=False, previous=0, value=0, pending=True)
+    assert votes.retract(2, 7) == Cast(False, changed=None, previous=None, value=0, pending=True)
     assert drained(votes)
     assert [int(count) for count in votes.count_many([1, 2])] == [-2, 0]
 
@@ -93,6 +93,8 @@ def test_a_batch_is_acknowledged_and_a_bad_ballot_fails_alone(votes: hotcount.Vo
     casts = votes.cast_many([1, 2, 1], [7, 7, 8], [1, 2**40, 3], errors="return")
     assert list(casts.errors) == [1]
     assert list(casts.pending) == [True, False, True]
+    assert [cast.changed for cast in casts] == [None, False, None]
+    assert list(hotcount.Casts(list(casts))) == list(casts)
     assert drained(votes)
     assert [int(count) for count in votes.count_many([1, 2])] == [4, 0]
 
@@ -335,7 +337,7 @@ def test_versions_that_batched_was_given_are_older(make: Make) -> None:
 
 def test_the_contract_says_what_may_be_lost(votes: hotcount.Votes) -> None:
     contract = votes.contract()
-    assert (contract.strategy, contract.durable, contract.exact) == ("write_behind", True, False)
+    assert (contract.strategy, contract.durable, contract.exact) == ("write_behind", False, False)
     for word in ("max_pending", "appendfsync", "FLUSHALL", "set aside"):
         assert word in contract.may_lose
 

@@ -285,8 +285,10 @@ struct Contract {
     std::string strategy;
     std::string acknowledged;  ///< When cast returns, ...
     std::string may_lose;      ///< What may be lost, and when.
-    bool durable;              ///< An acknowledged vote survives kill -9 of this process.
-    bool exact;                ///< count() equals the committed votes at all times.
+    /// An acknowledged vote is in SQL and survives kill -9 of this process. False where it may be in
+    /// Redis alone.
+    bool durable;
+    bool exact;  ///< count() equals the committed votes at all times.
 };
 
 /// Where a count comes from: the cache if there is one, or SQL (strategy cached: summed from the

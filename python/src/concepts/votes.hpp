@@ -76,9 +76,9 @@ class BoundVotes final : public Bound<Votes> {
         store.check_open();
         if (cache_) cache_->check_open();
     }
-    /// The message says which of two stores failed.
+    /// The message says which of two stores failed; what a constraint refuses is the database's.
     void tell(Error& error, Timeout timeout) const {
-        if (!cache_) store.tell(error, timeout);
+        if (!cache_ || error.code == ErrorCode::integrity) store.tell(error, timeout);
     }
     Deadline deadline(Timeout timeout) const {
         return store.backend<sql::Database>()->deadline(timeout);
@@ -104,9 +104,31 @@ class BoundVotes final : public Bound<Votes> {
     std::optional<StoreReference> cache_;
 };
 
+inline ResultClass cast_class{"Cast",
+                              std::array{"counted", "changed", "previous", "value", "pending"}};
+/// Of a vote that is pending nobody knows yet what it changes.
 template <>
-inline ResultRow<&Cast::counted, &Cast::changed, &Cast::previous, &Cast::value, &Cast::pending>
-    kResultRow<Cast>{"Cast", {"counted", "changed", "previous", "value", "pending"}};
+struct To<Cast> {
+    static py::object make(const Cast& cast) {
+        using Changed = std::optional<bool>;
+        using Previous = std::optional<std::int64_t>;
+        return cast_class.make(cast.counted, cast.pending ? Changed{} : cast.changed,
+                               cast.pending ? Previous{} : cast.previous, cast.value, cast.pending);
+    }
+};
+template <>
+struct From<Cast> {
+    static Cast read(const Argument& argument) {
+        if (!cast_class.is(argument.value)) {
+            raise_wrong_type(argument.name, cast_class.name(), argument.value);
+        }
+        const py::handle object = argument.value;
+        return {cast_class.get<bool>(object, 0),
+                cast_class.get<std::optional<bool>>(object, 1).value_or(false),
+                cast_class.get<std::optional<std::int64_t>>(object, 2).value_or(0),
+                cast_class.get<std::int64_t>(object, 3), cast_class.get<bool>(object, 4)};
+    }
+};
 template <>
 inline ResultRow<&CountRow::value, &CountRow::exact, &CountRow::as_of, &CountRow::source,
                  &CountRow::pending>

@@ -82,8 +82,7 @@ def test_a_worker_of_write_behind_tells_of_its_folds_too(
 def test_stats_say_what_they_know_where_the_journal_cannot_be_read(
     journal_side: JournalSide,
 ) -> None:
-    with pytest.raises(hotcount.DatabaseError, match="create_tables"):
-        journal_side.votes().stats()
+    assert "create_tables" in journal_side.votes().stats()["pending_error"]
     journal_side.made()
     url, voter = journal_side.voter()
     votes = hotcount.Votes(hotcount.Database(url, timeout=20), fold_interval=3600)

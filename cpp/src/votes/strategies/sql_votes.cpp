@@ -178,12 +178,9 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     stats.refused_items = folds.refused;
     auto backlog = journal_->backlog(database_->deadline(timeout));
     if (!backlog) {
-        const Error& error = backlog.error();
-        // The caller's own mistakes; what the database does must not hide what is known here.
-        const bool is_callers =
-            error.code == ErrorCode::closed || error.condition == SqlCondition::undefined_table;
-        if (is_callers) return std::move(backlog).error();
-        stats.pending_error = error.message;
+        // What the database does must not hide what is known here.
+        if (backlog.error().code == ErrorCode::closed) return std::move(backlog).error();
+        stats.pending_error = backlog.error().message;
         return stats;
     }
     stats.pending_rows = backlog->rows;

@@ -187,7 +187,12 @@ class WriteBehindVotes final : public SqlVotes {
     Result<VotesStats> stats(Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
         HOTCOUNT_TRY_ASSIGN(VotesStats stats, SqlVotes::stats(timeout));
-        HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(deadline));
+        auto found = waiting_->space(deadline);
+        if (!found && found.error().condition == SqlCondition::undefined_table) {
+            stats.pending_error = found.error().message;
+            return stats;
+        }
+        HOTCOUNT_TRY_ASSIGN(const std::string space, std::move(found));
         HOTCOUNT_TRY_ASSIGN(const auto states,
                             waiting_->stream.states(space, all_shards(), deadline));
         stats.pending_votes = all_votes(states);
@@ -221,7 +226,7 @@ class WriteBehindVotes final : public SqlVotes {
                 "Count.pending says how many votes wait in the item's stream; " +
                 (folder() != nullptr ? lag_of_item_count(options())
                                      : std::string{"the item's count is written with them"}),
-            true, false};
+            false, false};
     }
 
   private:
