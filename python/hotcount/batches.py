@@ -3,15 +3,18 @@
 A batch is immutable and equal to a list or tuple of the same elements. `numpy.asarray(column)` is
 an array over the same memory, which it keeps alive. A failed element has a zero in each column and
 its exception in `.errors`, by index.
+
+FastAPI and pydantic take a batch or a column for a list: its JSON is the array of its elements.
 """
 
 from __future__ import annotations
 
 import html
 import inspect
+import struct
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, SupportsIndex, TypeVar, overload
+from typing import Any, Generic, SupportsIndex, TypeVar, get_args, overload
 
 from hotcount._core import Buffer, Handle
 from hotcount._native import batch, native
@@ -63,6 +66,29 @@ class Values(Handle, Sequence[T], Generic[T]):
         """How often a value is there."""
         return list(self).count(value)
 
+    def tolist(self) -> list[T]:
+        """The elements as a list, whose numbers are Python's."""
+        return list(self)
+
+    @classmethod
+    def _of(cls, elements: list[Any]) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """For pydantic, and so for FastAPI: a batch, or the list of its elements."""
+        from pydantic_core import core_schema
+
+        # Of Column[int] its int, of Counts the Count that its base is of.
+        own: Any = cls
+        (element,) = get_args(source) or get_args(own.__orig_bases__[0])
+        listed: Any = list
+        elements = handler.generate_schema(listed[Any if isinstance(element, TypeVar) else element])
+        made = core_schema.no_info_after_validator_function(cls._of, elements)
+        taken = core_schema.union_schema([core_schema.is_instance_schema(cls), made])
+        shown = core_schema.plain_serializer_function_ser_schema(list, return_schema=elements)
+        return core_schema.json_or_python_schema(made, taken, serialization=shown)
+
     def __repr__(self) -> str:
         """The first elements; all of them up to ten."""
         size = len(self)
@@ -100,11 +126,23 @@ class Column(Values[T], Buffer):
         view = memoryview(self)
         return type(self), (view.format, view.tobytes())
 
+    @classmethod
+    def _of(cls, elements: list[Any]) -> Any:
+        """The column of these elements, of the type that they have."""
+        kinds = set(map(type, elements))
+        format = "?" if kinds == {bool} else "l" if kinds <= {int} else "d"
+        return Column(format, struct.pack(f"{len(elements)}{format}", *elements))
+
 
 class Batch(Values[T]):
     """What a batch call answered: an element for each that was given, in their order."""
 
     __slots__ = ()
+
+    @classmethod
+    def _of(cls, elements: list[Any]) -> Any:
+        """The batch of these elements."""
+        return cls(elements)
 
     @property
     @native
@@ -240,7 +278,9 @@ class Casts(Batch[Cast]):
     """What Votes.cast_many came to.
 
     counted: the vote counts now. changed: this call changed it. previous, value: the vote before
-    and now. pending: it waits to be written. A failed element is Cast(False, False, 0, 0).
+    and now. pending: it waits to be written; what it changes is not known yet, and the columns
+    changed and previous have False and 0, where its Cast has None. A failed element is Cast(False,
+    False, 0, 0).
     """
 
     __slots__ = ()
@@ -274,3 +314,22 @@ class Counts(Batch[Count]):
     @native
     def __init__(self, values: Sequence[Count], errors: Errors | None = None) -> None:
         """A batch of these values, for tests and pickle."""
+
+
+def _tell_fastapi() -> bool:
+    """Has FastAPI's encoder take batches for lists, which it knows by their type alone.
+
+    C++ calls it when a batch is made and FastAPI is there. False: it is being imported.
+    """
+    try:
+        from fastapi.encoders import ENCODERS_BY_TYPE, jsonable_encoder
+    except ImportError:
+        return False
+
+    def encode(values: Values[Any]) -> Any:
+        # JSON has no NaN.
+        return jsonable_encoder([None if each != each else each for each in values])
+
+    for cls in (Column, Int64Batch, AddedBatch, Decisions, Upserts, Casts, Counts):
+        ENCODERS_BY_TYPE[cls] = encode
+    return True

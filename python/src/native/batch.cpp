@@ -182,6 +182,19 @@ py::object join_batch(const py::object& declared) {
     raise_import("Python declares the batch " + name + ", which C++ does not have");
 }
 
+void tell_fastapi() {
+    static bool told = false;
+    if (told) return;
+    static PyObject* const module = PyUnicode_InternFromString("fastapi.encoders");
+    if (PyDict_GetItemWithError(PyImport_GetModuleDict(), module) == nullptr) return;
+    told = true;  // It makes no batch, and one that fails is not tried again.
+    try {
+        told = import_module("hotcount.batches").attr("_tell_fastapi")().cast<bool>();
+    } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("hotcount: FastAPI");
+    }
+}
+
 std::vector<std::string> undeclared_batches() {
     std::vector<std::string> names;
     for (const BatchClass* const each : batch_classes()) {

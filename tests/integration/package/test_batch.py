@@ -48,6 +48,7 @@ def test_a_batch_is_a_sequence_like_a_list(make: Callable[[], Any]) -> None:
     assert issubclass(type(batch), collections.abc.Sequence)
     assert len(batch) == size
     assert [batch[index] for index in range(-size, size)] == items + items
+    assert (type(batch.tolist()), batch.tolist()) == (list, items)
     assert batch[np.int64(0)] == items[0]
     assert list(reversed(batch)) == items[::-1]
     assert items[0] in batch

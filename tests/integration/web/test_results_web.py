@@ -56,6 +56,36 @@ def columns(item: int) -> dict[str, list[Any]]:
     return VOTES.count_many([item, item + 1]).to_dict()
 
 
+@app.get("/counts")
+def counts() -> hotcount.Counts:
+    return VOTES.count_many([4, 5])
+
+
+@app.get("/untyped")
+def batches_untyped():  # type: ignore[no-untyped-def]
+    found = VOTES.count_many([4, 5])
+    limiter = hotcount.Limiter("memory://", "2/minute")
+    return {
+        "counts": found,
+        "values": found.value,
+        "votes": VOTES.get_many([4, 5], 1),
+        "none": VOTES.count_many([]),
+        "casts": VOTES.cast_many([4], [1]),
+        "waits": limiter.hit_many(["k", "k"], [1, 3]).retry_after,
+        "upserts": hotcount.LiveSets("memory://").upsert_many([("k", "m", 1)]),
+    }
+
+
+@app.get("/votes-of/{user}")
+async def votes_of(user: int) -> hotcount.Int64Batch:
+    return VOTES.get_many([4, 5], user)
+
+
+@app.get("/values")
+def values() -> hotcount.Column[int]:
+    return VOTES.count_many([4, 5]).value
+
+
 @app.get("/hits/{key}")
 async def hit(key: str) -> hotcount.Decision:
     return await AIO_LIMITER.hit(key)
@@ -94,6 +124,22 @@ def test_a_count_is_a_json_object_and_formats_as_a_number(client: TestClient) ->
     assert client.get("/columns/4").json()["value"] == [1200, 0]
 
 
+def test_batches_and_columns_are_json_arrays(client: TestClient) -> None:
+    client.post("/many/4", json=[1, 2])
+    counts = client.get("/counts").json()
+    numbers = [count["value"] for count in counts]
+    assert (numbers[1], counts[0]["source"]) == (0, "sql")
+    assert client.get("/votes-of/1").json() == [1, 0]
+    assert client.get("/values").json() == numbers
+    untyped = client.get("/untyped").json()
+    assert [count["value"] for count in untyped["counts"]] == untyped["values"] == numbers
+    assert (untyped["votes"], untyped["none"], untyped["upserts"]) == ([1, 0], [], [2])
+    assert [cast["value"] for cast in untyped["casts"]] == [1]
+    assert untyped["waits"] == [0.0, None]
+    schema = client.get("/openapi.json").json()["paths"]["/counts"]["get"]["responses"]["200"]
+    assert schema["content"]["application/json"]["schema"]["type"] == "array"
+
+
 def test_a_decision_and_a_contract_are_json_objects(client: TestClient) -> None:
     allowed = client.get("/hits/k").json()
     assert (allowed["allowed"], allowed["remaining"], allowed["retry_after"]) == (True, 1, 0.0)
@@ -105,12 +151,16 @@ def test_a_decision_and_a_contract_are_json_objects(client: TestClient) -> None:
 
 def test_openapi_knows_the_fields_of_response_models(client: TestClient) -> None:
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
-    assert {name: spec["type"] for name, spec in schemas["Cast"]["properties"].items()} == {
-        "counted": "boolean",
-        "changed": "boolean",
-        "previous": "integer",
-        "value": "integer",
-        "pending": "boolean",
+    kinds = {
+        name: [each["type"] for each in spec.get("anyOf", [spec])]
+        for name, spec in schemas["Cast"]["properties"].items()
+    }
+    assert kinds == {
+        "counted": ["boolean"],
+        "changed": ["boolean", "null"],
+        "previous": ["integer", "null"],
+        "value": ["integer"],
+        "pending": ["boolean"],
     }
     assert list(schemas["Count"]["properties"]) == [
         *("value", "exact", "as_of", "source", "pending")
@@ -121,6 +171,10 @@ def test_openapi_knows_the_fields_of_response_models(client: TestClient) -> None
 class Everything(pydantic.BaseModel):
     cast: hotcount.Cast
     casts: list[hotcount.Cast]
+    batch: hotcount.Casts
+    votes: hotcount.Int64Batch
+    exact: hotcount.Column[bool]
+    as_of: hotcount.Column[float]
     count: hotcount.Count
     decision: hotcount.Decision | None
     try_add: hotcount.TryAdd
@@ -137,6 +191,10 @@ def test_a_pydantic_model_has_results_as_fields() -> None:
     model = Everything(
         cast=cast,
         casts=list(VOTES.cast_many([9, 9], [2, 3])),
+        batch=VOTES.cast_many([9, 9], [2, 3]),
+        votes=VOTES.get_many([9, 10], 2),
+        exact=VOTES.count_many([9]).exact,
+        as_of=VOTES.count_many([]).as_of,
         count=VOTES.count(9),
         decision=LIMITER.hit("k"),
         try_add=hotcount.Counter("memory://").try_add("k"),
@@ -152,6 +210,7 @@ def test_a_pydantic_model_has_results_as_fields() -> None:
     assert copied == model
     assert copied.drift == model.drift
     assert type(copied.count) is hotcount.Count
+    assert (type(copied.votes), copied.exact.tolist()) == (hotcount.Int64Batch, [True])
     assert model.model_dump()["casts"][0] == {
         "counted": True,
         "changed": True,
