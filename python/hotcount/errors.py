@@ -79,6 +79,8 @@ class HotcountError(Exception):
     """The item of a vote; a UUID as text."""
     user: int | str | None = None
     """The user of a vote."""
+    missing: str | None = None
+    """Of an IntegrityError of a vote: 'item' or 'user', whichever has no row."""
 
     def __init__(self, message: str = "", code: str | None = None) -> None:
         # One argument to the builtin: OSError, a base of some below, reads two as errno, strerror.
@@ -119,7 +121,11 @@ class CapacityError(HotcountError):
 
 
 class IntegrityError(HotcountError):
-    """A constraint refuses, such as a vote for an item that has no row. Nothing was applied."""
+    """A constraint refuses, such as a vote for an item that has no row. Nothing was applied.
+
+    ``missing`` says if the item or the user has none. The message names no host and no database, so
+    that it may be shown to whoever voted; ``server`` does.
+    """
 
 
 class CounterOverflowError(HotcountError, OverflowError):

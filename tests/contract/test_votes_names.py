@@ -191,6 +191,47 @@ def test_a_vote_for_no_item_is_refused_without_a_foreign_key(
     assert int(votes.count(1)) == 2
 
 
+@pytest.mark.parametrize("strategy", ["naive", "slotted", "batched", "cached"])
+def test_a_missing_item_is_told_from_a_missing_user(sides: BothSides, strategy: Any) -> None:
+    number = "INTEGER" if sides.dialect == "sqlite" else "BIGINT"
+    keys = ("item_id", "item", "id"), ("user_id", "person", "id")
+    with sides.engine.begin() as connection:
+        for text in (
+            f"CREATE TABLE item (id {number} PRIMARY KEY, vote_count {number} DEFAULT 0 NOT NULL)",
+            f"CREATE TABLE person (id {number} NOT NULL PRIMARY KEY)",
+            "INSERT INTO item VALUES (1, 0)",
+            "INSERT INTO person VALUES (7)",
+            f"CREATE TABLE vote (item_id {number} NOT NULL, user_id {number} NOT NULL, "
+            f"val {number} NOT NULL, prev {number} DEFAULT 0 NOT NULL, version {number}, "
+            "PRIMARY KEY (item_id, user_id)"
+            + "".join(f", FOREIGN KEY ({key}) REFERENCES {of} ({id})" for key, of, id in keys)
+            + ")",
+        ):
+            connection.exec_driver_sql(text)
+    cache = hotcount.Memory() if strategy == "cached" else None
+    votes = hotcount.Votes(sides.database, cache, strategy)
+    votes.create_tables()
+    casts = votes.cast_many([1, 99, 1], [7, 7, 8], errors="return")
+    with pytest.raises(hotcount.IntegrityError) as no_item:
+        votes.cast(99, 7)
+    with pytest.raises(hotcount.IntegrityError) as no_user:
+        votes.cast(1, 8)
+    for error, missing, ids in (
+        *((each, "item", (99, 7)) for each in (casts.errors[1], no_item.value)),
+        *((each, "user", (1, 8)) for each in (casts.errors[2], no_user.value)),
+    ):
+        assert (error.missing, (error.item, error.user)) == (missing, ids)
+        assert ("which does not exist" in str(error) or "item 99" in str(error)) == (
+            missing == "item"
+        )
+        # Whoever votes may read it.
+        assert error.server is not None
+        for name in (error.server, sides.engine.url.database, sides.engine.url.host):
+            assert not name or name not in str(error)
+    assert casts.errors.keys() == {1, 2}
+    assert votes.reconcile(dry_run=True) == []
+
+
 def test_a_count_column_may_be_added_later(sides: BothSides) -> None:
     with sides.engine.begin() as connection:
         number = "INTEGER" if sides.dialect == "sqlite" else "BIGINT"

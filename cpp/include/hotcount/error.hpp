@@ -64,6 +64,7 @@ struct ErrorFacts {
     std::string value;                ///< The value of the option, as text; never a password.
     /// The ids of a vote, as the tables hold them.
     std::optional<std::variant<std::int64_t, std::string>> item, user;
+    std::string missing;  ///< "item" or "user": whichever a vote was refused for not being there.
 };
 
 struct Error {

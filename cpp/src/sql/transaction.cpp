@@ -19,6 +19,15 @@ bool may_be_one_writes_fault(const Error& error) {
     }
 }
 
+Error of_server(Error error, const std::string& name) {
+    if (may_be_one_writes_fault(error)) {
+        error.about(&ErrorFacts::server, name);
+    } else {
+        error.message.insert(0, name + ": ");
+    }
+    return error;
+}
+
 namespace {
 
 bool is_read_only(const Error& error) {

@@ -352,7 +352,9 @@ def _hold_place(
 
 
 def _missing(item: int | str) -> IntegrityError:
-    return IntegrityError(f"item {item!r} does not exist; nothing was applied")
+    error = IntegrityError(f"item {item!r} does not exist; nothing was applied")
+    error.item, error.missing = item, "item"
+    return error
 
 
 def _add_item(connection: sa.Connection, add: sa.TextClause, item: dict[str, Any]) -> None:

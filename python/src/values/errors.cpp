@@ -94,6 +94,7 @@ py::object to_exception(const Error& error) {
     }
     put_id("item", facts.item);
     put_id("user", facts.user);
+    put_text("missing", facts.missing);
     return made;
 }
 

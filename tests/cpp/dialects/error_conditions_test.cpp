@@ -90,6 +90,30 @@ TEST(MysqlConditions, ASessionThatHadEndedBeforeItsCommitAppliedNothing) {
     EXPECT_TRUE(breaks_connection(4031));
 }
 
+TEST(MysqlConditions, WhatANodeThatJoinsItsClusterRefusesWasNotApplied) {
+    for (const MysqlStage stage : {MysqlStage::statement, MysqlStage::alone, MysqlStage::commit}) {
+        const Error error = mysql_failure("mysql app", stage, 1047, "08S01",
+                                          "WSREP has not yet prepared node for application use");
+        EXPECT_EQ(error.code, ErrorCode::unavailable);
+        EXPECT_TRUE(error.message.ends_with("; nothing was applied")) << error.message;
+    }
+    EXPECT_TRUE(breaks_connection(1047));  // Another node may be in its cluster.
+}
+
+TEST(MysqlConditions, ACallersOwnErrorNamesNoServerAndNoDatabase) {
+    const Error refused = mysql_failure(
+        "mysql app", MysqlStage::statement, 1452, "23000",
+        "a foreign key constraint fails (`app`.`vote`, CONSTRAINT `k` FOREIGN KEY (`item_id`))");
+    EXPECT_EQ(refused.message,
+              "a foreign key constraint fails (`vote`, CONSTRAINT `k` FOREIGN KEY (`item_id`)) "
+              "(1452, 23000)");
+    ASSERT_TRUE(refused.facts);
+    EXPECT_EQ(refused.facts->server, "mysql app");
+    EXPECT_TRUE(mysql(1690, "out of range in '(\"app\".\"cell\".\"n\" + 1)'")
+                    .message.starts_with("out of range in '(\"cell\".\"n\" + 1)'"));
+    EXPECT_TRUE(mysql(1146, "no `app`.`vote`").message.starts_with("mysql"));
+}
+
 TEST(MysqlConditions, ACommitThatWasNotAnsweredIsNeverTransient) {
     for (const unsigned number : {1040U, 1461U, 1615U, 2013U}) {
         const Error error =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <hotcount/detail/sql/transaction.hpp>
 
 #include "base/secrets.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 ErrorCode classify(unsigned number) {
     switch (number) {
         case 1040:  // ER_CON_COUNT_ERROR: too many connections
-        case 1047:  // ER_UNKNOWN_COM_ERROR: a node that left its cluster
+        case 1047:  // ER_UNKNOWN_COM_ERROR: see is_not_run()
         case 1053:  // ER_SERVER_SHUTDOWN
         case 1129:  // ER_HOST_IS_BLOCKED: max_connect_errors handshakes were broken off
         case 1152:  // ER_ABORTING_CONNECTION
@@ -150,6 +151,32 @@ std::string_view setting_behind(unsigned number) {
     }
 }
 
+// ER_UNKNOWN_COM_ERROR: a node of Galera that joins its cluster, or left it, looks at no command.
+bool is_not_run(unsigned number) { return number == 1047; }
+
+// Names are quoted, and the first of several is the database: "app"."vote", or with backticks.
+std::string without_databases(std::string_view text) {
+    std::string kept;
+    bool in_chain = false;
+    for (std::size_t at = 0; at < text.size();) {
+        const char quote = text[at];
+        const bool is_name = quote == '`' || quote == '"';
+        const std::size_t end = is_name ? text.find(quote, at + 1) : std::string_view::npos;
+        if (end == std::string_view::npos) {
+            kept += text[at++];
+            in_chain = false;
+            continue;
+        }
+        const std::string dot{'.', quote};
+        const bool is_first = text.substr(end + 1, 2) == dot && !in_chain;
+        if (!is_first) kept += text.substr(at, end + 1 - at);
+        at = end + (is_first ? 2 : 1);
+        if (in_chain && text.substr(at, 2) == dot) kept += text[at++];
+        in_chain = true;
+    }
+    return kept;
+}
+
 }  // namespace
 
 // 2000 to 2999 and from 5000 are the client library's own, the others the server's.
@@ -167,7 +194,7 @@ bool says_reads_only(unsigned number, std::string_view text) {
 bool breaks_connection(unsigned number) {
     if (is_clients_own(number)) return true;
     switch (number) {
-        case 1047:  // ER_UNKNOWN_COM_ERROR: a node that left its cluster
+        case 1047:  // ER_UNKNOWN_COM_ERROR: another node may be in its cluster.
         case 1053:
         case 1152:
         case 1184:
@@ -206,14 +233,17 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
                     std::string_view sqlstate, std::string_view text) {
     const bool reads_only = says_reads_only(number, text);
     ErrorCode code = reads_only ? ErrorCode::unavailable : classify(number);
-    std::string message = name + ": " + hide_secrets(text) + " (" + std::to_string(number) + ", " +
-                          std::string{sqlstate} + ")";
+    const SqlCondition condition = condition_of(number, text);
+    std::string message =
+        hide_secrets(text) + " (" + std::to_string(number) + ", " + std::string{sqlstate} + ")";
     // These refusals of a commit are certain: a deadlock between the nodes of a cluster, the
-    // server's read-only mode, and a session that had ended before. Any other error may come from
-    // after the point of no return.
-    const bool refused = number == 1213 || number == 1205 || number == 4031 || reads_only;
-    const bool unknown = (stage == MysqlStage::commit && !refused) ||
-                         (stage == MysqlStage::alone && breaks_connection(number));
+    // server's read-only mode, a command that was not run, and a session that had ended before. Any
+    // other error may come from after the point of no return.
+    const bool refused =
+        is_not_run(number) || number == 1213 || number == 1205 || number == 4031 || reads_only;
+    const bool unknown =
+        (stage == MysqlStage::commit && !refused) ||
+        (stage == MysqlStage::alone && breaks_connection(number) && !is_not_run(number));
     if (unknown) {
         code = ErrorCode::outcome_unknown;
         message += "; it may or may not be applied";
@@ -221,11 +251,18 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
         const std::string_view setting = setting_behind(number);
         message += setting;
         // What a statement that commits itself has left is for its caller to find out.
-        if (stage != MysqlStage::alone && (code == ErrorCode::unavailable || !setting.empty())) {
+        if (is_not_run(number) ||
+            (stage != MysqlStage::alone && (code == ErrorCode::unavailable || !setting.empty()))) {
             message += "; nothing was applied";
         }
     }
-    return make_error(code, std::move(message), std::to_string(number), condition_of(number, text));
+    Error error = make_error(code, std::move(message), std::to_string(number), condition);
+    if (stage == MysqlStage::connecting) {
+        error.message.insert(0, name + ": ");
+        return error;
+    }
+    if (may_be_one_writes_fault(error)) error.message = without_databases(error.message);
+    return of_server(std::move(error), name);
 }
 
 }  // namespace hotcount::sql

@@ -64,7 +64,8 @@ MysqlOneVote::Names::Names(const VotesOptions& options)
       anonymous(of_users.anonymous(sql::mysql_grammar())) {}
 
 MysqlOneVote::MysqlOneVote(const VotesOptions& options, const Names& names)
-    : of_users_(options.strategy == VoteStrategy::slotted ? slotted_text(names.of_users, options)
+    : options_(options),
+      of_users_(options.strategy == VoteStrategy::slotted ? slotted_text(names.of_users, options)
                                                           : batched_text(names.of_users)),
       anonymous_(options.strategy == VoteStrategy::slotted ? slotted_text(names.anonymous, options)
                                                            : batched_text(names.anonymous)) {}
@@ -82,7 +83,7 @@ Result<bool> MysqlOneVote::write(sql::Connection& connection, const Ballot& ball
         ballot.version ? sql::Value{*ballot.version} : sql::Value{}, sql::Value{slot}};
     auto ran =
         connection.run_alone(ballot.by_op_id ? anonymous_ : of_users_, parameters, &see, how);
-    if (!ran) return explain_mysql_vote(std::move(ran).error(), ballot);
+    if (!ran) return explain_mysql_vote(std::move(ran).error(), options_, ballot);
     return written;
 }
 

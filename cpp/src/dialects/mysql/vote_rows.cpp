@@ -47,11 +47,21 @@ Cast mysql_cast(std::int64_t previous, std::int64_t value) {
 Error mysql_missing_item(const Ballot& ballot) {
     return explain_refusal(
         make_error(ErrorCode::integrity, "the vote was refused; nothing was applied"), ballot,
-        true);
+        "item");
 }
 
-Error explain_mysql_vote(Error error, const Ballot& ballot) {
-    const bool missing = error.server_code == "1452";
+Error explain_mysql_vote(Error error, const VotesOptions& options, const Ballot& ballot) {
+    // The vote table may have other foreign keys.
+    const auto is_of = [&](const std::string& column) {
+        const auto names = [&](const std::string& quote) {
+            return error.message.find("FOREIGN KEY (" + quote + column + quote + ")") !=
+                   std::string::npos;
+        };
+        return error.server_code == "1452" && (names("\"") || names("`"));
+    };
+    const char* const missing = is_of(options.vote_item)   ? "item"
+                                : is_of(options.vote_user) ? "user"
+                                                           : "";
     return explain_refusal(explain_missing_table(std::move(error)), ballot, missing);
 }
 
@@ -267,7 +277,7 @@ class MysqlVoteRows final : public VoteRows {
         const sql::Value user = sql::to_value(ballot.user);
         const sql::Value version = ballot.version ? sql::Value{*ballot.version} : sql::Value{};
         auto written = connection.execute(upsert_.of(1), {item, user, ballot.value, version});
-        if (!written) return explain_mysql_vote(std::move(written).error(), ballot);
+        if (!written) return explain_mysql_vote(std::move(written).error(), options_, ballot);
         // 1: the row is new. Otherwise 2, or 0 if all stayed as it was.
         if (*written == 1) return mysql_cast(0, ballot.value);
         Cast cast{};
@@ -295,7 +305,8 @@ class MysqlVoteRows final : public VoteRows {
             auto written = connection.run(upsert_.of(part.size()), values, nullptr);
             if (!written) {
                 if (part.size() > 1) return explain_missing_table(std::move(written).error());
-                return explain_mysql_vote(std::move(written).error(), part.front()->ballot);
+                return explain_mysql_vote(std::move(written).error(), options_,
+                                          part.front()->ballot);
             }
             // A new row counts 1, a changed one 2 and another one 0, so without changed ones the sum
             // says whether all are new. Most votes are.

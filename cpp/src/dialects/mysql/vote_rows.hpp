@@ -61,7 +61,7 @@ Cast mysql_cast(std::int64_t previous, std::int64_t value);
 /// The error for a vote for an item that is not there.
 Error mysql_missing_item(const Ballot& ballot);
 /// What is wrong with a vote that was refused.
-Error explain_mysql_vote(Error error, const Ballot& ballot);
+Error explain_mysql_vote(Error error, const VotesOptions& options, const Ballot& ballot);
 
 /// A vote and its count in one statement, for batched (alone in its batch) and slotted; for servers
 /// with compound statements.
@@ -81,6 +81,7 @@ class MysqlOneVote {
         VoteNames anonymous;
     };
     MysqlOneVote(const VotesOptions& options, const Names& names);
+    const VotesOptions options_;
     const sql::Statement of_users_;
     const sql::Statement anonymous_;
 };

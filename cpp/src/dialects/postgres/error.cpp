@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <hotcount/detail/sql/transaction.hpp>
 
 #include "base/secrets.hpp"
 
@@ -136,18 +137,20 @@ Error postgres_failure(const Libpq& pq, const pg_result* result, const std::stri
         return text != nullptr ? std::string_view{text} : std::string_view{};
     };
     const std::string state{field(pq::kSqlState)};
-    std::string message = name + ": ";
+    std::string message;
     if (field(pq::kPrimary).empty()) {
-        message += one_line(pq.PQresultErrorMessage(result));
+        message = one_line(pq.PQresultErrorMessage(result));
     } else {
-        message += one_line(field(pq::kPrimary));
+        message = one_line(field(pq::kPrimary));
         // Names the key that a constraint refuses.
         if (!field(pq::kDetail).empty()) message += ": " + one_line(field(pq::kDetail));
     }
     if (!state.empty()) message += " (SQLSTATE " + state + ")";
     message += setting_behind(state, field(pq::kPrimary));
-    return make_error(state.empty() ? ErrorCode::database : classify_sqlstate(state),
-                      std::move(message), state, condition_of_sqlstate(state, field(pq::kPrimary)));
+    return of_server(
+        make_error(state.empty() ? ErrorCode::database : classify_sqlstate(state),
+                   std::move(message), state, condition_of_sqlstate(state, field(pq::kPrimary))),
+        name);
 }
 
 bool ends_session(const Libpq& pq, const pg_result* result) {

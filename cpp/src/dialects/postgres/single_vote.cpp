@@ -116,10 +116,19 @@ Error explain_postgres_vote(Error error, const VotesOptions& options, const Ball
     if (error.code == ErrorCode::overflow) {
         error.message += "; " + count_overflow(ballot.item).message;
     }
+    return explain_postgres_key(std::move(error), options, ballot);
+}
+
+Error explain_postgres_key(Error error, const VotesOptions& options, const Ballot& ballot) {
     // In every language the server names the columns of the key. The vote table may have other
     // foreign keys.
-    const bool missing = error.server_code == "23503" &&
-                         error.message.find("(" + options.vote_item + ")=(") != std::string::npos;
+    const auto is_of = [&](const std::string& column) {
+        return error.server_code == "23503" &&
+               error.message.find("(" + column + ")=(") != std::string::npos;
+    };
+    const char* const missing = is_of(options.vote_item)   ? "item"
+                                : is_of(options.vote_user) ? "user"
+                                                           : "";
     return explain_refusal(std::move(error), ballot, missing);
 }
 
@@ -166,7 +175,7 @@ Result<std::optional<Cast>> PostgresSlottedVotes::cast(sql::Database& database,
                                    sql::postgres_grammar().dialect());
             case VoteOutcome::Kind::missing: {
                 if (options_.missing_item == MissingItem::refuse || created) {
-                    return explain_refusal(unknown_item(ballot.item), ballot, false);
+                    return explain_refusal(unknown_item(ballot.item), ballot);
                 }
                 created = true;
                 const std::string item = array_literal(std::span{&ballot.item, 1});

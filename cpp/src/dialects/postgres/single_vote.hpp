@@ -60,6 +60,8 @@ inline constexpr int kMostTries = 20;
 
 /// What is wrong with a vote that was refused.
 Error explain_postgres_vote(Error error, const VotesOptions& options, const Ballot& ballot);
+/// The same of an error that may be a foreign key's.
+Error explain_postgres_key(Error error, const VotesOptions& options, const Ballot& ballot);
 
 /// slotted: the vote and its slot's cell in one statement.
 class PostgresSlottedVotes final : public SingleVote {

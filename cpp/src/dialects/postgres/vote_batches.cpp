@@ -274,7 +274,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         if (answers.missing.empty()) return {};
         if (options_.missing_item == MissingItem::refuse) {
             for (QueuedVote* vote : answers.missing) {
-                vote->error = explain_refusal(unknown_item(vote->ballot.item), vote->ballot, false);
+                vote->error = explain_refusal(unknown_item(vote->ballot.item), vote->ballot);
             }
             return {};
         }
@@ -296,8 +296,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             vote->error.reset();
             vote->fate = sql::QueuedWrite::Fate::deferred;
             if (created) continue;
-            vote->error =
-                explain_refusal(explain_missing_table(created.error()), vote->ballot, false);
+            vote->error = explain_refusal(explain_missing_table(created.error()), vote->ballot);
             // Of the item. Of the vote it is certain that it is not.
             if (vote->error->code == ErrorCode::outcome_unknown) {
                 vote->error->code = ErrorCode::deadline;

@@ -6,6 +6,7 @@
 // votes, and a statement that waited for him has its snapshot after his commit.
 #include "ballots.hpp"
 #include "dialect.hpp"
+#include "single_vote.hpp"
 #include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -46,7 +47,10 @@ class PostgresVoteRows final : public VoteRows {
             return {};
         };
         auto done = connection.query(set_, {item, user, ballot.value, version}, written);
-        if (!done) return explain(explain_missing_table(std::move(done).error()), ballot);
+        if (!done) {
+            return explain_postgres_key(explain_missing_table(std::move(done).error()), options_,
+                                        ballot);
+        }
         if (cast) return *cast;
         // As asked already, or the counts are kept elsewhere.
         HOTCOUNT_TRY(check_place(connection, *layout_, options_));
@@ -80,8 +84,8 @@ class PostgresVoteRows final : public VoteRows {
                                      written);
         if (!done) {
             Error error = explain_missing_table(std::move(done).error());
-            return wave.votes.size() == 1 ? explain(std::move(error), wave.votes.front()->ballot)
-                                          : error;
+            if (wave.votes.size() > 1) return error;
+            return explain_postgres_key(std::move(error), options_, wave.votes.front()->ballot);
         }
         const PostgresBallots left{reader.unanswered()};
         if (left.votes.empty()) return {};
@@ -100,15 +104,6 @@ class PostgresVoteRows final : public VoteRows {
             read_all_, {ballots.items, ballots.users, ballots.values, ballots.versions}, found));
         if (!reader.unanswered().empty()) return unasked_row();
         return {};
-    }
-
-    Error explain(Error error, const Ballot& ballot) const {
-        // In every language the server names the columns of the key. The vote table may have other
-        // foreign keys.
-        const bool missing =
-            error.server_code == "23503" &&
-            error.message.find("(" + options_.vote_item + ")=(") != std::string::npos;
-        return explain_refusal(std::move(error), ballot, missing);
     }
 
     std::shared_ptr<const Layout> layout_;

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include <cstring>
+#include <hotcount/detail/sql/transaction.hpp>
 
 namespace hotcount::sql {
 namespace {
@@ -124,14 +125,16 @@ SqlCondition condition_of(int code, std::string_view text) {
 Error sqlite_failure(sqlite3* connection, int code, const std::string& name) {
     const char* text = connection != nullptr ? sqlite3_errmsg(connection) : sqlite3_errstr(code);
     const ErrorCode classified = classify(code, text);
-    std::string message = name + ": " + text;
+    std::string message = text;
     if ((code & 0xff) == SQLITE_BUSY) {
-        message = name + ": the deadline passed while another connection held the lock (" + text +
+        message = "the deadline passed while another connection held the lock (" + message +
                   "); nothing was applied";
     } else if (code == SQLITE_INTERRUPT) {
-        message = name + ": the deadline passed in mid-statement; it was rolled back";
+        message = "the deadline passed in mid-statement; it was rolled back";
     }
-    return make_error(classified, std::move(message), code_name(code), condition_of(code, text));
+    return of_server(
+        make_error(classified, std::move(message), code_name(code), condition_of(code, text)),
+        name);
 }
 
 }  // namespace hotcount::sql

@@ -21,7 +21,11 @@ class SqliteVoteRows final : public VoteRows {
                   n.value + ", " + n.previous + ", " + n.version + ") VALUES (?1, ?2, ?3, 0, ?4)"),
           update_("UPDATE " + n.vote + " SET " + n.previous + " = " + n.value + ", " + n.value +
                   " = ?3, " + n.version + " = COALESCE(?4, " + n.version + ") WHERE " +
-                  n.vote_item + " = ?1 AND " + n.vote_user + " = ?2") {}
+                  n.vote_item + " = ?1 AND " + n.vote_user + " = ?2"),
+          find_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1"),
+          find_user_key_(
+              "SELECT 1 FROM pragma_foreign_key_list(?1) WHERE \"from\" = ?2 "
+              "COLLATE NOCASE") {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         HOTCOUNT_TRY(check_place(connection, *layout_, options_));
@@ -67,22 +71,43 @@ class SqliteVoteRows final : public VoteRows {
         const sql::Value version = ballot.version ? sql::Value{*ballot.version} : sql::Value{};
         if (!previous) {
             auto inserted = connection.execute(insert_, {item, user, ballot.value, version});
-            if (!inserted) return explain(std::move(inserted).error(), ballot);
+            if (!inserted) return explain(connection, std::move(inserted).error(), ballot);
             return Cast{ballot.value != 0, ballot.value != 0, 0, ballot.value};
         }
         const bool as_asked = ballot.version ? seen_version && *seen_version >= *ballot.version
                                              : *previous == ballot.value;
         if (as_asked) return Cast{*previous != 0, false, *previous, *previous};
         auto updated = connection.execute(update_, {item, user, ballot.value, version});
-        if (!updated) return explain(std::move(updated).error(), ballot);
+        if (!updated) return explain(connection, std::move(updated).error(), ballot);
         return Cast{ballot.value != 0, *previous != ballot.value, *previous, ballot.value};
     }
 
-    static Error explain(Error error, const Ballot& ballot) {
+    Error explain(sql::Connection& connection, Error error, const Ballot& ballot) const {
         // A trigger of ours counts the vote.
         if (error.code == ErrorCode::overflow) return count_overflow(ballot.item);
-        const bool missing = error.server_code == "SQLITE_CONSTRAINT_FOREIGNKEY";
+        std::string_view missing;
+        if (error.server_code == "SQLITE_CONSTRAINT_FOREIGNKEY") {
+            // It does not say which key it was; the vote table may have others.
+            if (!finds(connection, find_item_, {sql::to_value(ballot.item)})) {
+                missing = "item";
+            } else if (finds(connection, find_user_key_,
+                             {options_.vote_table, options_.vote_user})) {
+                missing = "user";
+            }
+        }
         return explain_refusal(std::move(error), ballot, missing);
+    }
+
+    static bool finds(sql::Connection& connection, const sql::Statement& statement,
+                      std::initializer_list<sql::Value> parameters) {
+        bool found = false;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            found = true;
+            return {};
+        };
+        // If it fails, the vote fails all the same.
+        (void)connection.query(statement, parameters, see);
+        return found;
     }
 
     std::shared_ptr<const Layout> layout_;
@@ -90,6 +115,8 @@ class SqliteVoteRows final : public VoteRows {
     sql::Statement read_;
     sql::Statement insert_;
     sql::Statement update_;  // A null version leaves the row's.
+    sql::Statement find_item_;
+    sql::Statement find_user_key_;
 };
 
 class SqliteVotes final : public VoteDialect {

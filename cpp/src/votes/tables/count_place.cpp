@@ -155,7 +155,8 @@ Error narrow_column(Error error) {
 Error unknown_item(const sql::Id& item) {
     return make_error(ErrorCode::integrity,
                       "item " + sql::to_string(item) + " does not exist; nothing was applied")
-        .about(&ErrorFacts::item, item);
+        .about(&ErrorFacts::item, item)
+        .about(&ErrorFacts::missing, "item");
 }
 
 }  // namespace hotcount

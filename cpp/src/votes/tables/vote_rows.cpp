@@ -75,12 +75,14 @@ std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> by_table(
     return tables;
 }
 
-Error explain_refusal(Error error, const Ballot& ballot, bool missing_item) {
+Error explain_refusal(Error error, const Ballot& ballot, std::string_view missing) {
     error = narrow_column(std::move(error));
     if (error.code == ErrorCode::overflow || !sql::may_be_one_writes_fault(error)) return error;
     error.message += (ballot.by_op_id ? ": the vote " : ": a vote of user ") +
                      sql::to_string(ballot.user) + " for item " + sql::to_string(ballot.item);
-    if (missing_item) error.message += ", which does not exist";
+    if (missing == "item") error.message += ", which does not exist";
+    if (missing == "user") error.message += "; that user does not exist";
+    if (!missing.empty()) error.about(&ErrorFacts::missing, missing);
     error.about(&ErrorFacts::item, ballot.item);
     if (!ballot.by_op_id) error.about(&ErrorFacts::user, ballot.user);
     return error;

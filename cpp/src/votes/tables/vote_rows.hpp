@@ -69,7 +69,7 @@ std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> by_table(
     std::span<QueuedVote* const> votes);
 
 /// Adds what the caller asked for to a bare "FOREIGN KEY constraint failed", if it is this vote
-/// that the database refused. `missing_item`: it was that key.
-Error explain_refusal(Error error, const Ballot& ballot, bool missing_item);
+/// that the database refused. `missing`: "item" or "user", whichever key it was, or empty.
+Error explain_refusal(Error error, const Ballot& ballot, std::string_view missing = {});
 
 }  // namespace hotcount

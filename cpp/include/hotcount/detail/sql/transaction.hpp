@@ -21,6 +21,10 @@ bool is_transient(const Error& error);
 /// resources, a lock, a table or column that is missing, rights on a table).
 bool may_be_one_writes_fault(const Error& error);
 
+/// The error with the name of its server. Where one write alone may have brought it about, an
+/// application may show the message to whoever wrote, so it does not name the server: the facts do.
+Error of_server(Error error, const std::string& name);
+
 /// Counts the failed attempts of one transaction and pauses between them.
 class Retry {
   public:
