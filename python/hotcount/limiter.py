@@ -125,6 +125,8 @@ class LimiterBase(Handle):
     ) -> Callable[[F], F]:
         """Decorates a function: each call is a hit, and a refused one raises LimitExceeded.
 
+        Its decision says why: decision.headers() tells an HTTP client when to come again.
+
         key, cost, rate: a value, or a function of the call's arguments. It may ask for some of them
         by the names that the decorated function gives them, defaults included; with ``*args`` and
         ``**kwargs`` it is called as that function is. timeout: seconds, of the hit; None is the

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.codebase.tracked import ROOT, tracked
 
 # A path of ours: its first folder, at least one more part, maybe with * or {a,b} in it.
@@ -89,3 +91,31 @@ def test_every_test_that_a_document_names_exists() -> None:
     assert named - defined == set()
     # The table of complaints has one for each row.
     assert len(named) >= 18
+
+
+@pytest.mark.parametrize(
+    ("path", "begins"),
+    [
+        ("README.md", "Rate limits, at several rates"),
+        ("docs/limiter.md", "## The decorator"),
+        ("python/hotcount/limiter.py", '"""Decorates a function'),
+    ],
+)
+def test_where_the_decorator_is_described_its_refusal_is_too(path: str, begins: str) -> None:
+    told = (ROOT / path).read_text(encoding="utf-8").partition(begins)[2]
+    told = re.split(r"\n## |\nSorted sets|return decorator", told)[0]
+    assert "LimitExceeded" in told
+    assert "headers()" in told
+
+
+def test_every_uri_of_limits_has_its_import_beside_it() -> None:
+    texts = [path for path in tracked() if path.suffix == ".md" and path.name != "CHANGELOG.md"]
+    paragraphs = [
+        paragraph
+        for path in texts
+        for paragraph in re.split(r"\n\n|\n- ", path.read_text(encoding="utf-8"))
+        if "hotcount+redis" in paragraph
+    ]
+    assert len(paragraphs) >= 2
+    for paragraph in paragraphs:
+        assert "import hotcount.integrations.limits" in paragraph
