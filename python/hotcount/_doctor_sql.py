@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import dataclass
 from typing import Any
 
 import hotcount
@@ -15,13 +16,16 @@ CORRUPTS = "a crash of the machine may corrupt the database"
 # Modules whose usual wheels contain SQLite.
 OTHER_SQLITES = ("apsw", "pysqlite3", "sqlean", "sqlcipher3", "pysqlcipher3")
 LOSES = "the last commits may be lost in a crash"
+# Of a process of one thread: docs/scaling.md, "Connections".
+SESSIONS = 3
 
 
 def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
     """names: of the tables of votes, as parameters of Votes."""
     with hotcount.Database(url) as database:
         settings = database_settings(database)
-        sessions = processes * (database.max_readers + database.max_writers)
+        most = database.max_readers + database.max_writers
+        sessions = Sessions(processes * min(SESSIONS, most), processes * most)
         if "journal_mode" in settings:
             return sqlite(settings)
         if "server_version_num" in settings or "fsync" in settings:
@@ -32,6 +36,14 @@ def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
         if not any(each.check == "role" and each.state == "unsafe" for each in findings):
             findings += _doctor_votes.look(database, names)
         return findings
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Most that our processes open: of one thread each, and of any number of threads."""
+
+    of_one_thread: int
+    of_many: int
 
 
 def at_least(settings: dict[str, str], name: str, what: str, *bounds: tuple[int, ...]) -> Finding:
@@ -71,9 +83,12 @@ def tls(has_tls: bool, url: str) -> list[Finding]:
     return [Finding("tls", "warning", plain, IN_SQL, advice)]
 
 
-def room(settings: dict[str, str], most: int, sessions: int) -> Finding:
-    found = f"max_connections {most} for up to {sessions} sessions of ours"
-    if sessions > most:
+def room(most: int, sessions: Sessions) -> Finding:
+    found = (
+        f"max_connections {most} for up to {sessions.of_one_thread} sessions of ours, or "
+        f"{sessions.of_many} if each process has many threads"
+    )
+    if sessions.of_one_thread > most:
         advice = (
             "fewer max_writers and max_readers, a pooler in between, or a larger max_connections"
         )
@@ -121,7 +136,7 @@ def libraries() -> Finding:
     return Finding("libraries", "ok", "Python's sqlite3 uses the same")
 
 
-def postgres(settings: dict[str, str], url: str, sessions: int) -> list[Finding]:
+def postgres(settings: dict[str, str], url: str, sessions: Sessions) -> list[Finding]:
     findings = [
         at_least(settings, "server_version", "PostgreSQL", (12,), (15,)),
         *weak(settings, "fsync", ("on",), CORRUPTS),
@@ -161,7 +176,7 @@ def postgres(settings: dict[str, str], url: str, sessions: int) -> list[Finding]
     reserved = int(settings.get("superuser_reserved_connections", "0"))
     most = int(settings.get("max_connections", "0"))
     if most and settings.get("pooled") != "on":
-        findings.append(room(settings, most - reserved, sessions))
+        findings.append(room(most - reserved, sessions))
     return findings
 
 
@@ -188,7 +203,7 @@ def standbys(settings: dict[str, str]) -> list[Finding]:
     return findings
 
 
-def mysql(settings: dict[str, str], url: str, sessions: int) -> list[Finding]:
+def mysql(settings: dict[str, str], url: str, sessions: Sessions) -> list[Finding]:
     is_mariadb = "mariadb" in settings.get("version", "").lower()
     findings = [
         at_least(settings, "version", "MariaDB", (10, 6), (10, 11))
@@ -211,5 +226,5 @@ def mysql(settings: dict[str, str], url: str, sessions: int) -> list[Finding]:
     findings.append(Finding("isolation", "ok", f"{level} in our sessions"))
     most = int(settings.get("max_connections", "0"))
     if most:
-        findings.append(room(settings, most, sessions))
+        findings.append(room(most, sessions))
     return findings

@@ -58,34 +58,42 @@ def open_views(options: argparse.Namespace) -> hotcount.WriteBehindCounter:
     )
 
 
-class _Refusals:
-    """The event that stops a worker, which says meanwhile when votes were set aside: whoever cast
-    them has been told that they count."""
+class _Told:
+    """The event that stops a worker, which says meanwhile when rounds begin to fail, when they work
+    again, and when votes were set aside: whoever cast them has been told that they count."""
 
     def __init__(self, worker: hotcount.SyncWorker, stop: threading.Event) -> None:
-        self._worker, self._stop, self._told = worker, stop, 0
+        self._worker, self._stop = worker, stop
+        self._seen = worker.stats()
+        self._fails = False
 
     def is_set(self) -> bool:
-        refused = self._worker.stats()["refused"]
-        if refused > self._told:
-            _say(f"{refused - self._told} votes that the database refuses were set aside")
-            self._told = refused
+        stats, seen = self._worker.stats(), self._seen
+        self._seen = stats
+        if stats["failed"] > seen["failed"] and not self._fails:
+            self._fails = True
+            _say(stats["last_error"])
+        elif stats["rounds"] > seen["rounds"] and self._fails:
+            self._fails = False
+            _say("rounds work again")
+        if (refused := stats["refused"] - seen["refused"]) > 0:
+            _say(f"{refused} votes that the database refuses were set aside")
         return self._stop.is_set()
 
 
 def save_counts(
     votes: hotcount.Votes | hotcount.WriteBehindCounter, options: argparse.Namespace
 ) -> tuple[bool, dict[str, Any]]:
-    """The counts of a cache, or its votes; whether nothing is left unsaved."""
-    settled = True
+    """The counts of a cache, or its votes. Whether nothing is left unsaved; if it runs until it is
+    interrupted, whether it has saved anything that it could."""
     worker = votes.sync_worker()
     if options.once:
-        settled = _save_once(worker, options.timeout)
-    else:
-        stop = stopped_by_signals()
-        _say("saving until interrupted")
-        worker.run(_Refusals(worker, stop))  # type: ignore[arg-type]
-    return settled, worker.stats()
+        return _save_once(worker, options.timeout), worker.stats()
+    stop = stopped_by_signals()
+    _say("saving until interrupted")
+    worker.run(_Told(worker, stop))  # type: ignore[arg-type]
+    stats = worker.stats()
+    return stats["rounds"] > 0 or stats["failed"] == 0, stats
 
 
 def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
@@ -117,4 +125,5 @@ def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[boo
             _say(trouble or "folds work again")
             said = trouble
         if _set_within(stop, pause):
-            return pending == 0, {"rounds": rounds, "failed": failed, "folded": folded}
+            done = pending == 0 and (rounds > 0 or failed == 0)
+            return done, {"rounds": rounds, "failed": failed, "folded": folded}

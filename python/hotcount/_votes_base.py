@@ -250,10 +250,11 @@ class SyncWorker(Handle):
         """
 
     @native
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Rounds, those that failed, and sums of what they did.
 
-        unsettled and at_risk are those of the latest round.
+        unsettled and at_risk are those of the latest round; last_error is of the last round that
+        failed, empty if none did.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")

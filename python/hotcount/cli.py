@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 import hotcount
 from hotcount import _demo, _doctor, _reconcile, _schema, report
-from hotcount._schema import ID_TYPES
 from hotcount._sync import fold_counts, open_views, save_counts
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
@@ -104,12 +103,7 @@ def sync(options: argparse.Namespace) -> int:
         options.db,
         options.cache,
         strategy,
-        item_table=options.item_table,
-        item_id=options.item_id,
-        item_count=options.item_count,
-        vote_table=options.vote_table,
-        vote_item=options.vote_item,
-        item_type=ID_TYPES[options.item_type],
+        **_schema.names_of(options),
         **more,
     )
     with votes:
@@ -122,7 +116,8 @@ def told(options: argparse.Namespace, settled: bool, stats: dict[str, Any]) -> i
     if options.json:
         print(json.dumps({"settled": settled, **stats}, indent=2))
     else:
-        print(", ".join(f"{name} {number:,}" for name, number in stats.items()))
+        numbers = {name: number for name, number in stats.items() if name != "last_error"}
+        print(", ".join(f"{name} {number:,}" for name, number in numbers.items()))
     return DONE if settled else CHECK_FAILED
 
 
@@ -282,8 +277,10 @@ def parser() -> argparse.ArgumentParser:
         "folds what votes have counted into the items' table, for "
         "batched (what is in the journal) or slotted. The processes that vote fold too; this one "
         "is for when none of them runs. With --cache: saves the counts of strategy cached, or "
-        "writes the votes of write_behind, which wait there.",
-        epilog=URLS,
+        "writes the votes of write_behind, which wait there. A line on stderr says when "
+        "rounds begin to fail and when they work again.",
+        epilog=URLS + " Exit codes: 0 done, 1 something is not saved (--once), or every round has "
+        "failed, 2 bad usage, 3 a server failed (--once).",
     )
     each.add_argument(
         "--db", type=url, required=True, metavar="URL", help="the database of the votes"
@@ -315,12 +312,7 @@ def parser() -> argparse.ArgumentParser:
     )
     each.add_argument("--page", type=int, default=1000, help="counts saved at once (default: 1000)")
     each.add_argument("--workers", type=int, default=2, help="threads (default: 2)")
-    each.add_argument("--item-table", default="item", metavar="NAME")
-    each.add_argument("--item-id", default="id", metavar="NAME")
-    each.add_argument("--item-count", default="vote_count", metavar="NAME")
-    each.add_argument("--vote-table", default="vote", metavar="NAME")
-    each.add_argument("--vote-item", default="item_id", metavar="NAME")
-    each.add_argument("--item-type", choices=ID_TYPES, default="int")
+    _schema.add_names(each)
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=sync)
 

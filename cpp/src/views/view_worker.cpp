@@ -66,7 +66,7 @@ class ViewWorker final : public SyncWorker {
         auto round = whole_round(deadline, stop);
         const std::lock_guard lock(mutex_);
         if (!round) {
-            ++stats_.failed;
+            stats_.fail(round.error());
             return round;
         }
         ++stats_.rounds;

@@ -128,6 +128,7 @@ py::object worker_stats(py::handle, BoundWorker& self) {
     dict["unsettled"] = stats.total.unsettled;
     dict["at_risk"] = stats.total.at_risk;
     dict["refused"] = stats.total.refused;
+    dict["last_error"] = stats.last_error;
     return dict;
 }
 

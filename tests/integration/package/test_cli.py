@@ -193,3 +193,13 @@ def test_a_reader_that_leaves_early_is_no_failure(unbuffered: str) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("command", ["schema", "doctor", "reconcile", "sync"])
+def test_commands_about_votes_take_the_same_names(command: str) -> None:
+    told = run(command, "--help").stdout
+    columns = ("item-id", "item-count", "vote-item", "vote-user", "vote-value", "vote-previous")
+    for name in (*columns, "vote-version", "item-table", "vote-table"):
+        assert f"--{name} NAME" in told
+    for name in ("--item-type {int,str,uuid}", "--user-type {int,str,uuid}", "--no-item-count"):
+        assert name in told

@@ -212,6 +212,9 @@ def test_postgresql_is_judged_by_what_holds_for_the_session(
     (unsafe,) = (each for each in findings if each["state"] == "unsafe")
     assert unsafe["found"].startswith("synchronous_commit off")
     assert set(unsafe["unsafe_for"]) == {"votes", "cached", "write_behind", "views"}
+    some = doctor("--processes", "12", postgres_server.url())
+    (room,) = (each for each in some[1] if each["check"] == "connections")
+    assert (room["state"], "up to 36 sessions" in room["found"]) == ("ok", True)
     many = doctor("--processes", "100", postgres_server.url())
     assert (many[0], set(states(many[1], "connections"))) == (0, {"warning"})
     serializable = "&options=-cdefault_transaction_isolation%3Dserializable"

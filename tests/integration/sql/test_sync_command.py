@@ -183,3 +183,40 @@ def test_sync_that_cannot_reach_a_server_is_inconclusive(
         votes.create_tables()
     done = sync("--db", url, "--cache", f"redis+unix://{tmp_path}/none.sock", "--once")
     assert (done.returncode, done.stdout) == (3, "")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("away", ["tables", "redis"])
+@pytest.mark.parametrize("strategy", ["views", "cached", "write_behind"])
+def test_sync_says_once_that_no_round_works_and_fails_if_none_did(
+    away: str, strategy: Any, database_path: Path, tmp_path: Path, own_redis: RedisServer
+) -> None:
+    url = f"sqlite:///{database_path}"
+    cache = own_redis.url if away == "tables" else f"redis+unix://{tmp_path}/none.sock"
+    hotcount.Database(url).close()
+    if away == "redis" and strategy == "views":
+        hotcount.WriteBehindCounter(url, "redis://h").create_tables()
+    elif away == "redis":
+        hotcount.Votes(url, "redis://h", strategy).create_tables()
+    which = ("--views",) if strategy == "views" else ("--strategy", strategy)
+    command = (sys.executable, "-m", "hotcount", "sync", "--interval", "0.01", "--json")
+    process = subprocess.Popen(
+        [*command, *which, "--db", url, "--cache", cache],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        lines = [process.stderr.readline() for _ in range(2)]
+        time.sleep(0.3)  # More rounds.
+        process.send_signal(signal.SIGTERM)
+        said, rest = process.communicate(timeout=60)
+    finally:
+        process.kill()  # Where the test failed.
+    assert ("until interrupted" in lines[0], rest) == (True, "")
+    assert ("table" if away == "tables" else "none.sock") in lines[1]
+    found = json.loads(said)
+    assert (process.returncode, found["rounds"], found["settled"]) == (1, 0, False)
+    assert found["failed"] >= 1
+    assert found["last_error"] in lines[1]

@@ -133,13 +133,15 @@ def test_sync_with_a_cache_publishes_its_folds(sides: BothSides, redis_server: R
         assert (int(votes.count(1)), votes.count(1).source) == (1, "cache")
 
 
-def test_sync_folds_slotted_votes_too(tmp_path: Path) -> None:
+def test_sync_folds_slotted_votes_of_any_names_too(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/votes.db"
-    with hotcount.Votes(url, strategy="slotted") as votes:
+    names = {"item_table": "post", "vote_user": "fan", "vote_value": "points", "vote_version": "v"}
+    with hotcount.Votes(url, strategy="slotted", user_type=str, **names) as votes:  # type: ignore[arg-type]
         votes.create_tables()
         votes.add_items([1])
-        votes.cast(1, 1)
-    done = sync("--db", url, "--strategy", "slotted", "--once")
+        votes.cast(1, "anna")
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in names.items()]
+    done = sync("--db", url, "--strategy", "slotted", "--once", "--user-type", "str", *options)
     assert (done.returncode, done.stdout) == (0, "rounds 1, failed 0, folded 1\n")
 
 

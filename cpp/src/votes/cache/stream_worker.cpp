@@ -50,7 +50,7 @@ class StreamWorker final : public SyncWorker {
         give_back(deadline);
         const std::lock_guard lock(mutex_);
         if (!round) {
-            ++stats_.failed;
+            stats_.fail(round.error());
             return round;
         }
         ++stats_.rounds;

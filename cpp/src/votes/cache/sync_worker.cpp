@@ -40,7 +40,7 @@ class Worker final : public SyncWorker {
         auto round = whole_round(deadline);
         std::lock_guard lock(mutex_);
         if (!round) {
-            ++stats_.failed;
+            stats_.fail(round.error());
             return round;
         }
         ++stats_.rounds;

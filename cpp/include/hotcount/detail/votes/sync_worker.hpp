@@ -35,9 +35,14 @@ class SyncWorker {
     virtual Result<void> run(const std::function<bool(Duration)>& stop) = 0;
 
     struct Stats {
-        std::uint64_t rounds;  ///< That ended well.
-        std::uint64_t failed;  ///< That did not.
-        SyncRound total;       ///< Sums over all rounds; the last two of the latest round.
+        std::uint64_t rounds;    ///< That ended well.
+        std::uint64_t failed;    ///< That did not.
+        SyncRound total;         ///< Sums over all rounds; the last two of the latest round.
+        std::string last_error;  ///< Of the last round that failed.
+        void fail(const Error& error) {
+            ++failed;
+            last_error = error.message;
+        }
     };
     virtual Stats stats() const = 0;
 };
