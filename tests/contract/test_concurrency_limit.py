@@ -142,6 +142,20 @@ def test_limits_of_one_name_share_their_places(counter_store: Store) -> None:
     assert free(new) == 2
 
 
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_a_lowered_limit_says_when_enough_leases_have_ended(
+    counter_store: Store, limit: int
+) -> None:
+    leases = [300, 100, 500, 200, 400]
+    for lease in leases:
+        assert hotcount.ConcurrencyLimit(counter_store, 5, lease=lease).acquire("k", timeout=0)
+    refused = hotcount.ConcurrencyLimit(counter_store, limit).acquire("k", timeout=0).decision
+    assert refused.retry_after is not None
+    due = sorted(leases)[5 - limit]
+    assert due - 60 < refused.retry_after <= due
+    assert 440 < refused.reset_after <= 500
+
+
 def test_keys_are_those_of_limiters(counter_store: Store) -> None:
     limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG)
     keys: list[Any] = ["a:b", ("a", "b"), ("a:b",), "%:a:b", b"\0\xff {}"]

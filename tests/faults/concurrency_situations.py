@@ -20,6 +20,7 @@ CONCURRENCY = [
             "ended": [["ZADD", "z", "1", "a", FAR + "000000", "b"], ["PEXPIRE", "z", SOON]],
             "all held": holders_of("a", "b"),
             "all held, immortal": holders_of("a", "b")[:1],
+            "more than all": holders_of("a", "b", "c"),
         }.items()
     ),
     *(

@@ -69,10 +69,11 @@ class ConcurrencyLimit {
     ~ConcurrencyLimit();
 
     /// Takes a place for `holder` (1 to 1,000 bytes that no other holder has: new_op_id()), or says
-    /// that all are held: `retry_after` is the time until the first of their leases ends, and a
-    /// release may come sooner. `remaining` is how many places are free then. Of one that holds a
-    /// place already the lease begins anew, so the call may be repeated after any error, and a lost
-    /// reply is. After outcome_unknown the place may be held until the lease ends; release() frees it.
+    /// that all are held: `retry_after` is the time until enough of their leases have ended (one,
+    /// unless more are held than `limit`), and a release may come sooner. `remaining` is how many
+    /// places are free then. Of one that holds a place already the lease begins anew, so the call may
+    /// be repeated after any error, and a lost reply is. After outcome_unknown the place may be held
+    /// until the lease ends; release() frees it.
     Result<Decision> try_acquire(std::string_view key, std::string_view holder,
                                  Timeout timeout = {});
     /// try_acquire(), and as long as all places are held it asks again, after 5 ms at first and

@@ -96,12 +96,19 @@ class ConcurrencyInMemory final : public ConcurrencyBackend {
         const auto found = std::ranges::find(holders, id, &PlaceHolder::id);
         return found == holders.end() ? nullptr : &*found;
     }
-    Outcome describe(const PlaceHolders& holders, bool takes, SteadyTime now) const {
-        const auto [first, last] = std::ranges::minmax(holders, {}, &PlaceHolder::ends);
-        const auto free = limit_ - std::min(limit_, holders.size());
-        return {takes, static_cast<std::int64_t>(free),
-                takes ? 0 : whole_microseconds(first.ends - now),
-                whole_microseconds(last.ends - now)};
+    Outcome describe(PlaceHolders& holders, bool takes, SteadyTime now) const {
+        const SteadyTime last = std::ranges::max(holders, {}, &PlaceHolder::ends).ends;
+        Outcome outcome{takes, 0, 0, whole_microseconds(last - now)};
+        if (takes) {
+            outcome.remaining =
+                static_cast<std::int64_t>(limit_ - std::min(limit_, holders.size()));
+            return outcome;
+        }
+        // More than one lease must end where a limit of the same name lets more in.
+        const auto room = holders.begin() + static_cast<std::ptrdiff_t>(holders.size() - limit_);
+        std::ranges::nth_element(holders, room, {}, &PlaceHolder::ends);
+        outcome.retry_after_us = whole_microseconds(room->ends - now);
+        return outcome;
     }
 
     std::shared_ptr<memory::Store> store_;

@@ -3,8 +3,8 @@
 -- KEYS[1] the holders: a sorted set of their ids by when their leases end, in microseconds since the
 -- epoch
 -- ARGV[1] how many may hold a place   ARGV[2] the lease in microseconds   ARGV[3] the holder's id
--- RETURNS {1 or, where all are held, 0, how many hold one now, until the first of their leases ends or,
--- where a place was taken, 0, until the last does}; times in microseconds
+-- RETURNS {1 or, where all are held, 0, how many hold one now, until so many of their leases have ended
+-- that a place is free or, where one was taken, 0, until the last has}; times in microseconds
 -- WHY a script: a count before the place is taken lets two holders both take the last one.
 -- It reads before the first write, so that what a user may not read is refused before it is too late.
 local call, format, ceil, max = redis.call, string.format, math.ceil, math.max
@@ -17,7 +17,9 @@ local held = call('ZCOUNT', key, format('(%d', now), '+inf')
 local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2]
 
 if not holds and held >= ARGV[1] + 0 then
-    local live = call('ZRANGEBYSCORE', key, format('(%d', now), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+    -- More than one lease must end where a limit of the same name lets more in.
+    local over = format('%d', held - ARGV[1])
+    local live = call('ZRANGEBYSCORE', key, format('(%d', now), '+inf', 'WITHSCORES', 'LIMIT', over, '1')
     if call('PTTL', key) == -1 then
         call('PEXPIRE', key, format('%d', ceil((last - now) / 1000)))
     end
