@@ -179,10 +179,10 @@ class _Chooser:
 class Patience:
     """For how long an acquire waits."""
 
-    __slots__ = ("_ends",)
+    __slots__ = ("ends",)
 
     def __init__(self, timeout: Seconds | None) -> None:
-        self._ends: float | None = None
+        self.ends: float | None = None
         if timeout is None:
             return
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -191,13 +191,21 @@ class Patience:
             raise TypeError(f"timeout must be float seconds, timedelta or None, not {kind}")
         if not seconds >= 0:
             raise ConfigError(f"timeout is {seconds}; it takes 0 seconds or more")
-        self._ends = time.monotonic() + seconds
+        self.ends = time.monotonic() + seconds
 
-    def pause(self, decision: Decision) -> float | None:
+    def left(self) -> float | None:
+        """Seconds until it ends; None: never."""
+        return None if self.ends is None else max(self.ends - time.monotonic(), 0.0)
+
+    def ends_before(self, due: float) -> bool:
+        """Whether it ends before a refusal says that there is room."""
+        return self.ends is not None and due > self.ends
+
+    def pause(self, decision: Decision, *, has_followers: bool = False) -> float | None:
         """How long to sleep before the next hit; None: this decision is the answer."""
         if decision.allowed or decision.retry_after is None:
             return None
-        if self._ends is not None and time.monotonic() + decision.retry_after > self._ends:
+        if self.ends_before(time.monotonic() + decision.retry_after):
             return None
         return decision.retry_after
 
@@ -211,17 +219,22 @@ class PlacePatience(Patience):
         super().__init__(timeout)
         self._pause = 0.005
 
-    def pause(self, decision: Decision) -> float | None:
+    def ends_before(self, due: float) -> bool:
+        """Never: a release may come at any time."""
+        return False
+
+    def pause(self, decision: Decision, *, has_followers: bool = False) -> float | None:
         """How long to sleep before asking again; None: this decision is the answer."""
         if decision.allowed:
             return None
         # A lease may end sooner; and waiters that began together do not all ask together.
         assert decision.retry_after is not None
         pause = min(self._pause * random.uniform(0.8, 1), decision.retry_after)
-        self._pause = min(2 * self._pause, 0.1)
-        if self._ends is None:
+        # Who asks for others too looks more often: places may come free one after another.
+        self._pause = min(2 * self._pause, 0.02 if has_followers else 0.1)
+        if self.ends is None:
             return pause
-        left = self._ends - time.monotonic()
+        left = self.ends - time.monotonic()
         return min(pause, left) if left > 0 else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
@@ -11,6 +10,7 @@ from hotcount._core import Handle
 from hotcount._held import Held
 from hotcount._lifetime import Lifetime
 from hotcount._limit import FOLLOWS, PlacePatience, may_be_applied
+from hotcount._line import acquire_now, name_of
 from hotcount._native import attributes, native
 from hotcount._types import LimiterKey, ReadOnly, Seconds
 from hotcount.errors import HotcountError, LeaseLostError, OutcomeUnknownError
@@ -81,8 +81,8 @@ class Place(PlaceBase["ConcurrencyLimit"]):
 
     `with` gives it back at the end of the block; LimitExceeded is raised in place of the block
     where it is a refusal. key and decision are attributes: decision.retry_after of a refusal is
-    when the first lease ends. A forked child cannot use its parent's place: release() does
-    nothing there.
+    when so many leases have ended that a place is free. A forked child cannot use its parent's
+    place: release() does nothing there.
     """
 
     __slots__ = ()
@@ -159,14 +159,15 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
     1 False
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_lines")
 
     def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Place:
         """Takes a place, and waits for one where all are held.
 
         timeout: seconds to wait, 0 or more; None waits for ever. When it has passed, the answer is
         a Place that is false, with the refusal in its decision; `with` raises LimitExceeded then.
-        A waiter asks again after 5 ms at first and 100 ms at most; waiters are not a queue. Each
+        Waiters of this object for one key are a queue, first come first served. The head asks
+        again after 5 ms at first and 100 ms at most, 20 ms where others wait behind it. Each
         question has the store's timeout, so an error comes within both times together.
 
         DeadlineError, UnavailableError: nothing was taken. OutcomeUnknownError: the place may be
@@ -180,20 +181,19 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
         >>> bool(place), bool(second), second.decision.reason
         (True, False, 'limited')
         """
-        patience = PlacePatience(timeout)
         holder = new_op_id()
-        while True:
+
+        def ask() -> Decision:
             try:
-                decision = self._acquire(key, holder)
+                return self._acquire(key, holder)
             except BaseException as error:
                 if may_be_applied(error):
                     with suppress(HotcountError):
                         self._release_later(key, holder, timeout=FOLLOWS)
                 raise
-            pause = patience.pause(decision)
-            if pause is None:
-                return Place(self, key, holder, decision)
-            time.sleep(pause)
+
+        decision = acquire_now(self, name_of(key), 1, PlacePatience(timeout), ask)
+        return Place(self, key, holder, decision)
 
     @native
     def _acquire(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> Decision:

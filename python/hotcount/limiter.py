@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._limit import CostOf, F, KeyOf, Patience, RateOf, decorate
+from hotcount._line import acquire_now, name_of
 from hotcount._native import attributes, native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, ReadOnly, Seconds
 from hotcount.batches import Decisions
@@ -203,7 +203,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     [(), (), ('2/second',)]
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_lines")
 
     @native
     def create_table(self, *, timeout: Seconds | None = None) -> None:
@@ -392,9 +392,20 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     ) -> Decision:
         """Hits, and as long as it is refused sleeps for retry_after and hits again.
 
-        timeout: for how many seconds, 0 or more; None waits for ever. Returns the refusal, at once,
-        where the next hit would come later, or where cost is above the limit. Each hit has
-        the store's timeout and raises as hit does. Who waits longest is not served first.
+        Waiters of this object for one key and rate are a queue, first come first served: the first
+        one hits, the others sleep. A large cost at the head holds up small ones behind it. Other
+        objects and processes have queues of their own, and hit() passes all of them.
+
+        Args:
+            timeout: For how many seconds, 0 or more; None waits for ever.
+
+        Returns:
+            The refusal when the timeout has passed; at once where the next hit, of this waiter or
+            of the head before it, would come later, or where cost is above the limit.
+
+        Raises:
+            HotcountError: As hit, each of which has the store's timeout. If the store fails the
+                head, all waiters ask for themselves.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "1/50 ms")
@@ -403,13 +414,8 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         >>> bool(limiter.acquire("user:1", timeout=0))
         False
         """
-        patience = Patience(timeout)
-        while True:
-            decision = self.hit(key, cost, rate=rate)
-            pause = patience.pause(decision)
-            if pause is None:
-                return decision
-            time.sleep(pause)
+        patience, name = Patience(timeout), name_of(key, rate)
+        return acquire_now(self, name, cost, patience, lambda: self.hit(key, cost, rate=rate))
 
     wait = acquire
 

@@ -7,6 +7,7 @@ from types import TracebackType
 
 from hotcount._lifetime import AsyncLifetime
 from hotcount._limit import FOLLOWS, PlacePatience, leave_alone, may_be_applied
+from hotcount._line import acquire_soon, name_of
 from hotcount._native import native
 from hotcount._types import LimiterKey, Seconds
 from hotcount.aio._opening import Opening
@@ -80,7 +81,7 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
     False
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_lines")
 
     def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Opening[Place]:
         """As hotcount.ConcurrencyLimit.acquire, to be awaited, or for `async with`.
@@ -91,24 +92,22 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
         return Opening(lambda: self._wait_for_place(key, timeout))
 
     async def _wait_for_place(self, key: LimiterKey, timeout: Seconds | None) -> Place:
-        import asyncio  # Here, because nothing else of the package imports it.
-
         _ = self.name  # An object whose __init__ never ran is refused here.
-        patience = PlacePatience(timeout)
         holder = new_op_id()
-        while True:
+
+        async def ask() -> Decision:
             try:
-                decision = await self._acquire(key, holder)
+                return await self._acquire(key, holder)
             except BaseException as error:
                 if may_be_applied(error):
                     # It follows the other one; nobody waits for it.
                     with suppress(HotcountError):
                         leave_alone(self._release(key, holder, timeout=FOLLOWS))
                 raise
-            pause = patience.pause(decision)
-            if pause is None:
-                return Place(self, key, holder, decision)
-            await asyncio.sleep(pause)
+
+        patience = PlacePatience(timeout)
+        decision = await acquire_soon(self, lambda loop: name_of(key, loop=loop), 1, patience, ask)
+        return Place(self, key, holder, decision)
 
     @native
     async def _acquire(

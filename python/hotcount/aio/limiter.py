@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hotcount._lifetime import AsyncLifetime
 from hotcount._limit import Patience
+from hotcount._line import acquire_soon, name_of
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
 from hotcount.aio._opening import Opening
@@ -36,7 +37,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     [True, True, False]
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_lines")
 
     @native
     async def create_table(self, *, timeout: Seconds | None = None) -> None:
@@ -144,18 +145,16 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     ) -> Decision:
         """As hotcount.Limiter.acquire, to be awaited: it sleeps without its loop.
 
-        Unlike the other calls it starts when it is awaited. Cancelled while it sleeps, nothing is
-        taken; during a hit, as hit.
+        Unlike the other calls it starts when it is awaited. Tasks of one loop are a queue.
+        Cancelled while it waits, it leaves the queue and nothing is taken; during a hit, as hit.
         """
-        import asyncio  # Here, because nothing else of the package imports it.
-
-        patience = Patience(timeout)
-        while True:
-            decision = await self.hit(key, cost, rate=rate)
-            pause = patience.pause(decision)
-            if pause is None:
-                return decision
-            await asyncio.sleep(pause)
+        return await acquire_soon(
+            self,
+            lambda loop: name_of(key, rate, loop),
+            cost,
+            Patience(timeout),
+            lambda: self.hit(key, cost, rate=rate),
+        )
 
     wait = acquire
 

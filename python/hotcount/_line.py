@@ -1,0 +1,241 @@
+"""Who waits for a key of a limiter: a queue, first come first served, of one object in one process.
+
+Its head asks the store, and the others sleep: so many waiters cost what one costs. Another object,
+process or loop has a queue of its own; among these whoever asks first is served first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from hotcount._limit import Patience
+from hotcount.errors import HotcountError
+
+if TYPE_CHECKING:
+    from hotcount.results import Decision
+
+# What a waiter is woken for: its turn has come, or the queue is no more and it asks for itself.
+HEAD, ALONE = "head", "alone"
+
+
+class Line:
+    """The waiters of a key; the first of them is the head."""
+
+    def __init__(self, lines: Lines, name: Hashable) -> None:
+        self._lines, self._name = lines, name
+        self._waiters: OrderedDict[Any, None] = OrderedDict()
+        self._refusal: Decision | None = None
+        self._due = 0.0
+
+    def note(self, refusal: Decision) -> None:
+        """What the head was answered, who now sleeps."""
+        self._refusal = refusal
+        self._due = time.monotonic() + (refusal.retry_after or 0.0)
+
+    def refusal(self) -> Decision | None:
+        """The answer to a waiter whose time passes before its turn; None: nothing is known yet."""
+        left = self._due - time.monotonic()
+        if self._refusal is None or left <= 0:
+            return self._refusal
+        return dataclasses.replace(self._refusal, retry_after=left)
+
+    def is_in_vain(self, patience: Patience) -> bool:
+        """Whether even the head asks again too late for this one."""
+        return patience.ends_before(self._due)
+
+    def pause(self, patience: Patience, decision: Decision) -> float | None:
+        """For how long the head sleeps; None: it gives up, or was admitted."""
+        if not decision.allowed:
+            self.note(decision)
+        return patience.pause(decision, has_followers=len(self._waiters) > 1)
+
+    def takes(self, cost: Any) -> bool:
+        """Whether this cost can ever be admitted; of one that is no cost a hit says so."""
+        most = cost if self._refusal is None else self._refusal.limit
+        return isinstance(cost, int) and 1 <= cost <= most
+
+    def join(self, waiter: Any) -> bool:
+        """Behind all others; whether it is the head at once. With the lock of the lines."""
+        self._waiters[waiter] = None
+        return len(self._waiters) == 1
+
+    def leave(self, waiter: Any) -> None:
+        """It was served, gives up or was cancelled; behind a head the next one is woken."""
+        with self._lines.lock:
+            if waiter not in self._waiters:  # The queue was dissolved.
+                return
+            was_head = next(iter(self._waiters)) is waiter
+            del self._waiters[waiter]
+            if not self._waiters:
+                self._lines.by_name.pop(self._name, None)
+            elif was_head:
+                next(iter(self._waiters)).wake(HEAD)
+
+    def dissolve(self) -> None:
+        """The store failed the head. The others ask for themselves, so that each learns it within
+        the store's timeout, and not one after another."""
+        with self._lines.lock:
+            self._lines.by_name.pop(self._name, None)
+            waiters, self._waiters = self._waiters, OrderedDict()
+            for waiter in waiters:
+                waiter.wake(ALONE)
+
+
+class Lines:
+    """The queues of an object in this process, by who shares them: a loop, a key, a rate."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+        self.by_name: dict[Hashable, Line] = {}
+
+    @staticmethod
+    def of(owner: Any) -> Lines:
+        """Of this object; a forked child begins with none."""
+        lines: Lines | None = getattr(owner, "_lines", None)
+        if lines is None or lines.process != os.getpid():
+            lines = owner._lines = Lines()
+        return lines
+
+    def join(self, name: Hashable, waiter: Any, refusal: Decision | None) -> tuple[Line, bool]:
+        """The line and whether the waiter is its head; refusal: what it was answered itself."""
+        with self.lock:
+            line = self.by_name.get(name)
+            if line is None:
+                line = self.by_name[name] = Line(self, name)
+            if refusal is not None and not line._waiters:
+                line.note(refusal)
+            return line, line.join(waiter)
+
+
+class SleepingThread:
+    """A waiter that is a thread."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Lock()
+        self._woken.acquire()
+        self._why: str | None = None
+
+    def wake(self, why: str) -> None:
+        self._why = why
+        self._woken.release()
+
+    def sleep(self, seconds: float | None) -> str | None:
+        """Why it was woken; None: the time has passed."""
+        longest = threading.TIMEOUT_MAX
+        self._woken.acquire(timeout=longest if seconds is None else min(seconds, longest))
+        return self._why
+
+
+class SleepingTask:
+    """A waiter that is a task of a loop."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+        self._woken = loop.create_future()
+
+    def wake(self, why: str | None) -> None:
+        if not self._woken.done():
+            self._woken.set_result(why)
+
+    async def sleep(self, seconds: float | None) -> str | None:
+        """Why it was woken; None: the time has passed."""
+        timer = None if seconds is None else self._loop.call_later(seconds, self.wake, None)
+        try:
+            why: str | None = await self._woken
+            return why
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def name_of(key: Any, rate: Any = None, loop: Any = None) -> Hashable:
+    """What a queue is found by; None where the store's call says what is wrong with key or rate."""
+    try:
+        hash((key, rate))
+    except TypeError:
+        return None
+    return loop, key, rate
+
+
+def acquire_now(
+    owner: Any, name: Hashable, cost: Any, patience: Patience, ask: Callable[[], Decision]
+) -> Decision:
+    """What `ask` answers when it admits, or the refusal of one whose time has passed."""
+    lines = Lines.of(owner)
+    while True:
+        decision: Decision | None = None
+        line = lines.by_name.get(name)
+        if line is None or not line.takes(cost):
+            decision = ask()
+            if patience.pause(decision) is None:
+                return decision
+        elif line.is_in_vain(patience):
+            return line.refusal() or ask()
+        waiter = SleepingThread()
+        line, is_head = lines.join(name, waiter, decision)
+        try:
+            why = HEAD if is_head else waiter.sleep(patience.left())
+            if why is None:
+                return line.refusal() or ask()
+            if why == ALONE:
+                continue
+            if not is_head or decision is None:
+                decision = ask()
+            while (pause := line.pause(patience, decision)) is not None:
+                time.sleep(pause)
+                decision = ask()
+            return decision
+        except HotcountError:
+            line.dissolve()
+            raise
+        finally:
+            line.leave(waiter)
+
+
+async def acquire_soon(
+    owner: Any,
+    name: Callable[[Any], Hashable],
+    cost: Any,
+    patience: Patience,
+    ask: Callable[[], Awaitable[Decision]],
+) -> Decision:
+    """The same of a task; name: of a queue of this loop."""
+    import asyncio  # Here, because nothing else of the package imports it.
+
+    loop = asyncio.get_running_loop()
+    lines = Lines.of(owner)
+    while True:
+        decision: Decision | None = None
+        line = lines.by_name.get(name(loop))
+        if line is None or not line.takes(cost):
+            decision = await ask()
+            if patience.pause(decision) is None:
+                return decision
+        elif line.is_in_vain(patience):
+            return line.refusal() or await ask()
+        waiter = SleepingTask(loop)
+        line, is_head = lines.join(name(loop), waiter, decision)
+        try:
+            why = HEAD if is_head else await waiter.sleep(patience.left())
+            if why is None:
+                return line.refusal() or await ask()
+            if why == ALONE:
+                continue
+            if not is_head or decision is None:
+                decision = await ask()
+            while (pause := line.pause(patience, decision)) is not None:
+                await asyncio.sleep(pause)
+                decision = await ask()
+            return decision
+        except HotcountError:
+            line.dissolve()
+            raise
+        finally:
+            line.leave(waiter)

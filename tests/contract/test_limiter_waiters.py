@@ -1,0 +1,186 @@
+"""Limiter.acquire of many at once: a queue for each object, key and rate, in threads and loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any, Union
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+from tests.support.together import in_child
+
+Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
+# Nobody is admitted before all have come; then there is room for all.
+BLOCKED = 0.7
+
+
+def waiting(limiter: Any) -> int:
+    """How many wait, of all keys."""
+    lines = getattr(limiter, "_lines", None)
+    return sum(len(line._waiters) for line in lines.by_name.values()) if lines else 0
+
+
+async def queued(limiter: Any, number: int) -> None:
+    while waiting(limiter) != number:
+        await asyncio.sleep(0.001)
+
+
+def test_threads_are_served_in_the_order_in_which_they_came(limit_store: Store) -> None:
+    limiter = hotcount.Limiter(limit_store, "50/second")
+    limiter.block("k", BLOCKED)
+    served: list[int] = []
+
+    def wait(number: int) -> None:
+        assert limiter.acquire("k")
+        served.append(number)
+
+    threads = [threading.Thread(target=wait, args=[number]) for number in range(5)]
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        eventually(lambda number=number: waiting(limiter) == number)  # type: ignore[misc]
+    for thread in threads:
+        thread.join()
+    assert served == list(range(5))
+    assert waiting(limiter) == 0
+
+
+def test_tasks_are_served_in_order_also_when_some_are_cancelled(limit_store: Store) -> None:
+    async def program() -> list[int]:
+        limiter = aio.Limiter(limit_store, "50/second")
+        await limiter.block("k", BLOCKED)
+        served: list[int] = []
+
+        async def wait(number: int) -> None:
+            assert await limiter.acquire("k")
+            served.append(number)
+
+        tasks = []
+        for number in range(6):
+            tasks.append(asyncio.create_task(wait(number)))
+            await queued(limiter, number + 1)
+        for number in (0, 2, 3):  # The head, and two behind it.
+            tasks[number].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert waiting(limiter) == 0
+        return served
+
+    assert asyncio.run(program()) == [1, 4, 5]
+
+
+@pytest.mark.server
+def test_many_waiters_ask_the_store_as_often_as_one(redis_server: RedisServer) -> None:
+    async def calls(waiters: int) -> int:
+        """Of so many, until ten were admitted."""
+        async with aio.Redis(redis_server.url, timeout=20, prefix=f"waiters{waiters}:") as redis:
+            limiter = aio.Limiter(redis, "1/20 ms")
+            await limiter.block("k", BLOCKED)
+            tasks = [asyncio.create_task(limiter.acquire("k")) for _ in range(waiters)]
+            await queued(limiter, waiters)
+            # Those that came before the first refusal have asked.
+            while (before := redis.stats()["commands"]) < waiters:
+                await asyncio.sleep(0.005)
+            while waiting(limiter) > waiters - 10:
+                await asyncio.sleep(0.005)
+            for task in tasks:
+                task.cancel()
+            return int(redis.stats()["commands"] - before)
+
+    # Each admission takes a hit that is refused and one that is not, and a busy machine some more.
+    assert asyncio.run(calls(300)) < 60
+
+
+def test_a_waiter_whose_time_passes_before_its_turn_is_refused(limit_store: Store) -> None:
+    async def program() -> None:
+        limiter = aio.Limiter(limit_store, "1/400 ms")
+        assert await limiter.hit("k")
+        patient = [asyncio.create_task(limiter.acquire("k")) for _ in range(2)]
+        await queued(limiter, 2)
+        late = await limiter.acquire("k", timeout=0.45)
+        assert (late.allowed, late.reason, late.limit) == (False, "limited", 1)
+        assert 0 < (late.retry_after or 0) <= 0.4
+        # Not even the head will ask in time; a cost that never fits is told so.
+        for timeout, cost in ((0, 1), (0.001, 1), (None, 2)):
+            refused = await limiter.acquire("k", cost, timeout=timeout)
+            assert not refused.allowed
+        assert refused.reason == "cost_above_limit"
+        with pytest.raises(hotcount.ConfigError, match="cost"):
+            await limiter.acquire("k", 0)
+        assert all(one.allowed for one in await asyncio.gather(*patient))
+        assert waiting(limiter) == 0
+
+    asyncio.run(program())
+
+
+def test_keys_and_rates_have_queues_of_their_own(limit_store: Store) -> None:
+    limiter = hotcount.Limiter(limit_store, "50/second")
+    limiter.block("k", BLOCKED)
+    waiter = threading.Thread(target=limiter.acquire, args=["k"])
+    waiter.start()
+    eventually(lambda: waiting(limiter) == 1)
+    assert limiter.acquire("other", timeout=0)
+    assert limiter.acquire("k", timeout=0, rate="9/second")
+    assert not limiter.acquire("k", timeout=0)
+    waiter.join()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_store_that_fails_the_head_fails_all(own_redis: RedisServer, is_awaited: bool) -> None:
+    store = own_redis.redis(timeout=0.3)
+    many = 60
+    failed: list[BaseException] = []
+    if is_awaited:
+
+        async def program() -> None:
+            awaited = aio.Limiter(store, "1/second")
+            assert await awaited.hit("k")
+            tasks = [asyncio.create_task(awaited.acquire("k")) for _ in range(many)]
+            await queued(awaited, many)
+            own_redis.kill()
+            # One after another it would be 0.3 s for each.
+            done, _ = await asyncio.wait(tasks, timeout=10)
+            failed.extend(filter(None, (task.exception() for task in done)))
+
+        asyncio.run(program())
+    else:
+        limiter = hotcount.Limiter(store, "1/second")
+        assert limiter.hit("k")
+
+        def wait() -> None:
+            try:
+                limiter.acquire("k")
+            except hotcount.HotcountError as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=wait) for _ in range(many)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: waiting(limiter) == many)
+        own_redis.kill()
+        begun = time.monotonic()
+        for thread in threads:
+            thread.join(max(begun + 10 - time.monotonic(), 0))
+    assert len(failed) == many
+    assert {type(one) for one in failed} <= {
+        hotcount.UnavailableError,
+        hotcount.DeadlineError,
+        hotcount.OutcomeUnknownError,
+    }
+
+
+def test_a_forked_child_waits_for_nobody_of_its_parent() -> None:
+    limiter = hotcount.Limiter("memory://", "1/100 ms")
+    assert limiter.hit("k")
+    waiters = [threading.Thread(target=limiter.acquire, args=["k"]) for _ in range(3)]
+    for waiter in waiters:
+        waiter.start()
+    eventually(lambda: waiting(limiter) >= 2)
+    assert in_child(lambda: bool(limiter.acquire("k"))) is True
+    for waiter in waiters:
+        waiter.join()
