@@ -57,8 +57,15 @@ std::optional<double> to_double(const Reply& reply) {
 
 Error error_from_reply(std::string_view reply, std::string_view context) {
     const std::string shown = hide_secrets(reply);
-    return make_error(classify(error_word(reply), reply), std::string{context} + ": " + shown,
-                      std::string{error_word(shown)});
+    const ErrorCode code = classify(error_word(reply), reply);
+    std::string message = shown;
+    if (code == ErrorCode::wrong_type || code == ErrorCode::overflow) {
+        // An application may show it to whoever called, so the command stands without the server.
+        const std::size_t server = context.rfind(": ");
+        context = server == std::string_view::npos ? "" : context.substr(server + 2);
+    }
+    if (!context.empty()) message = std::string{context} + ": " + shown;
+    return make_error(code, std::move(message), std::string{error_word(shown)});
 }
 
 Error to_error(const ReplyError& error, std::string_view context) {
