@@ -46,15 +46,14 @@ class Rules:
     drains: bool = True  # The votes cast before an erasure are in SQL before it deletes.
     fence: bool = True  # An erasure raises it, ...
     fence_rises: bool = True  # ... never lowers it, ...
-    fence_at_clock: bool = True  # ... raises it at least to Redis's clock, ...
-    fence_at_rows: bool = True  # ... and to the versions of the rows that it deletes.
+    fence_at_clock: bool = True  # ... and raises it at least to Redis's clock.
     fence_filters: bool = True  # Workers drop entries up to it, ...
     fence_in_statement: bool = True  # ... and write nothing if it was raised since.
     raises_last_id: bool = True  # Of a stream that a snapshot has set back behind the fence.
-    deletes_to_fence: bool = True  # An erasure leaves newer rows.
-    floor_to_fence: bool = True  # A stream that is made anew begins behind the fence, ...
-    floor_from_fence: bool = True  # ... and the streams of a new name do.
-    switch_raises_fence: bool = True  # To the floor of the previous name.
+    fence_has_name: bool = True  # That of the streams: another name has another fence.
+    erases_again: bool = True  # As long as an erasure deletes rows that are newer than its fence.
+    prunes_to_fence: bool = True  # Pruning leaves newer rows.
+    floor_to_fence: bool = True  # A stream that is made anew begins behind the fence.
     life_when_made: bool = True  # Of a stream; else when its maker has noted that it will be.
     reads_name: bool = True  # Once for each call; else it is remembered from the call before.
     checks_name: bool = True  # Where it is used, under the lock.
@@ -65,6 +64,7 @@ class Rules:
     behind: bool = True  # Votes with ids that Redis gave before it and its clock went back.
 
 
+OTHERS = {"others"}
 Moves = Iterator[tuple[str, World]]
 
 
@@ -195,8 +195,9 @@ class StreamModel(Model[World]):
         worker = state.workers[me]
         for stream in [s for s in state.streams if s.name == worker.seen.name]:
             shard = stream.shard
+            knows = stream.seen or worker.seen.fence == state.sql.fence
             if self.is_back(stream, worker.seen):
-                raised = stream._replace(last=worker.seen.fence[shard], seen=True)
+                raised = stream._replace(last=worker.seen.fence[shard], seen=knows)
                 yield f"worker {me} raises stream {shard}", state.having(raised)
                 continue
             # A worker keeps its page until it gives it up; Redis may have forgotten that it has it.
@@ -209,7 +210,7 @@ class StreamModel(Model[World]):
             free = [entry for entry in stream.waiting if entry not in held]
             for most in range(1, min(len(free), 2) + 1):
                 taken = Worker("taken", shard, tuple(free[:most]), worker.seen, state.epoch)
-                after = state.having(stream._replace(seen=True))
+                after = state.having(stream._replace(seen=knows))
                 after = after.of("workers", me, taken._replace(reserved=worker.reserved))
                 yield f"worker {me} takes {most} of {shard}", after
 
@@ -234,14 +235,15 @@ class StreamModel(Model[World]):
             return f"worker {me} leaves its page", after.of("workers", me, idle)
         reserved = (seen.name, seen.life, known)
         sent = worker._replace(step="sent", page=page, reserved=reserved)
-        wire = (*state.wire, Statement(me, page, seen.fence))
+        named = (seen.name if self.rules.fence_has_name else 0, *seen.fence)
+        wire = (*state.wire, Statement(me, page, named))
         return f"worker {me} sends", after._replace(wire=wire).of("workers", me, sent)
 
     def arrivals(self, state: World) -> Moves:
         for index, statement in enumerate(state.wire):
             writes = state.sql.streams or not self.rules.mark_names_writers
-            if self.rules.fence_in_statement and statement.fence != state.sql.fence:
-                writes = False
+            fence = (state.sql.name if self.rules.fence_has_name else 0, *state.sql.fence)
+            writes = writes and (statement.fence == fence or not self.rules.fence_in_statement)
             rows = list(state.sql.rows)
             for entry in statement.page if writes else ():
                 key = state.key(state.ops[entry.op].pair)
@@ -264,17 +266,28 @@ class StreamModel(Model[World]):
     def eraser(self, state: World, me: int) -> Moves:
         eraser, sql, rules = state.erasers[me], state.sql, self.rules
         ours = sql.streams or not rules.mark_names_writers
-        refused = state.of("erasers", me, Caller(eraser.name))
-        if eraser.step == "idle":
-            for kind in sorted(set(state.erasures) - {"others"}) if sql.streams else ():
+        done = state.of("erasers", me, Caller(eraser.name))
+        part = Erased(eraser.kind, 0, -1, eraser.deleted)
+        refused = done._replace(erased=(*state.erased, part)) if eraser.deleted else done
+        if eraser.step in ("idle", "again"):
+            kinds = [eraser.kind] if eraser.step == "again" else sorted({*state.erasures} - OTHERS)
+            for kind in kinds if sql.streams else ():
+                begun = eraser.begun if eraser.step == "again" else len(state.ops)
+                asked = state if eraser.step == "again" else self.asked(state, kind)
                 name = sql.name if rules.reads_name or not eraser.name else eraser.name
-                after, to = self.looks(self.asked(state, kind), name, kind)
-                looked = Caller(name, "looked", kind=kind, to=to, begun=len(state.ops))
+                after, to = self.looks(asked, name, kind)
+                looked = Caller(name, "looked", 0, kind, to, begun, deleted=eraser.deleted)
                 yield f"eraser {me} begins: {kind}", after.of("erasers", me, looked)
+            if eraser.step == "again" and not sql.streams:
+                yield f"eraser {me} is refused", refused
         elif not ours or (eraser.name != sql.name and rules.checks_name):
             yield f"eraser {me} is refused", refused
         elif eraser.step == "raised":
-            yield f"eraser {me} deletes", self.deleted(refused, eraser)
+            deleted, newer = self.deleted(done, eraser)
+            if newer and rules.erases_again:
+                again = eraser._replace(step="again", deleted=len(state.ops))
+                deleted = deleted._replace(erased=state.erased).of("erasers", me, again)
+            yield f"eraser {me} deletes", deleted
         elif not (rules.drains and state.waits(eraser)):
             least = sql.fence if rules.fence_rises else (0, 0)
             fence = tuple(map(max, eraser.to, least)) if rules.fence else sql.fence
@@ -292,13 +305,10 @@ class StreamModel(Model[World]):
     def looks(self, state: World, name: int, kind: str) -> tuple[World, tuple[int, ...]]:
         """One transaction, with its scripts of Redis: nobody makes a stream meanwhile."""
         to = [0, 0]
-        rows = [row for row in state.sql.rows if row and state.covers(kind, state.ops[row.op])]
         for shard in (0,) if kind == "item" else SHARDS:
             to[shard] = state.last(name, shard)
             if self.rules.fence_at_clock:
                 to[shard] = max(to[shard], (state.clock + 1) * PER_TICK)
-            if self.rules.fence_at_rows:
-                to[shard] = max([to[shard], *(row.version for row in rows)])
             stream = state.stream(name, shard)
             if stream:
                 state = state.having(stream._replace(last=to[shard]))
@@ -306,18 +316,24 @@ class StreamModel(Model[World]):
             state = state.in_sql(floor=max(state.sql.floor, *to))
         return state._replace(top=max(state.top, *to)), tuple(to)
 
-    def deleted(self, state: World, eraser: Caller) -> World:
-        rows = list(state.sql.rows)
+    def deleted(self, state: World, eraser: Caller) -> tuple[World, bool]:
+        """Whether a row was newer than the fence, too."""
+        rows, newer = list(state.sql.rows), False
         for key, row in enumerate(rows):
             if row is None or not state.covers(eraser.kind, state.ops[row.op]):
                 continue
-            to = eraser.to[self.shard(state, state.ops[row.op].pair)]
-            if row.version <= to or not self.rules.deletes_to_fence or eraser.kind == "others":
-                # A row that was pruned is as good as none, and says that the vote is retracted.
-                rows[key] = row._replace(version=0) if eraser.kind == "prune" else None
-        erased = Erased(eraser.kind, max(eraser.to), eraser.begun, len(state.ops))
+            is_newer = row.version > eraser.to[self.shard(state, state.ops[row.op].pair)]
+            if eraser.kind != "prune":
+                rows[key] = None
+                newer |= is_newer
+            elif not (is_newer and self.rules.prunes_to_fence):
+                # As good as none, and it says that the vote is retracted.
+                rows[key] = row._replace(version=0)
         after = state.in_sql(rows=tuple(rows))
-        return after if eraser.kind == "prune" else after._replace(erased=(*state.erased, erased))
+        erased = Erased(eraser.kind, max(eraser.to), eraser.begun, len(state.ops))
+        if eraser.kind != "prune":
+            after = after._replace(erased=(*state.erased, erased))
+        return after, newer
 
     def other_strategies(self, state: World) -> Moves:
         sql = state.sql
@@ -325,13 +341,8 @@ class StreamModel(Model[World]):
         if state.switches and not sql.open and sql.streams:
             yield "another strategy takes over", after.in_sql(streams=False)
         if state.switches and not sql.streams:
-            fence = sql.fence
-            if self.rules.switch_raises_fence:
-                fence = tuple(max(each, sql.floor) for each in fence)
             floor = max([row.version for row in sql.rows if row] + [0])
-            if self.rules.floor_from_fence:
-                floor = max(floor, *fence)
-            new = Sql(True, sql.name + 1, floor, fence=fence, rows=sql.rows)
+            new = Sql(True, sql.name + 1, floor, rows=sql.rows)
             yield "write_behind takes over", after._replace(sql=new)
         if sql.streams and self.rules.mark_names_writers:
             return
@@ -345,7 +356,7 @@ class StreamModel(Model[World]):
             yield f"another strategy casts {pair}", after
         if "others" in state.erasures:
             now = Caller(kind="others", to=(0, 0), begun=len(state.ops))
-            yield "another strategy erases", self.deleted(self.asked(state, "others"), now)
+            yield "another strategy erases", self.deleted(self.asked(state, "others"), now)[0]
 
     def flusher(self, state: World, me: int) -> Moves:
         flusher, sql = state.flushers[me], state.sql
@@ -392,6 +403,9 @@ class StreamModel(Model[World]):
             return
         op = state.ops[last]
         over = [each for each in state.erased if state.covers(each.kind, op)]
+        if any(each.begun < 0 and last < each.ended for each in over):
+            return  # The call has failed when it had deleted a part.
+        over = [each for each in over if each.begun >= 0]
         erased = any(last < each.ended for each in over)
         if op.retracts and (row is None or state.ops[row.op].retracts):
             return

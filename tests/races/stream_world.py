@@ -68,7 +68,8 @@ class Caller(NamedTuple):
     shard: int = 0
     kind: str = ""
     to: tuple[int, ...] = ()  # Ids, by shard: votes up to these were cast before the call.
-    begun: int = 0  # Operations acknowledged before the call.
+    begun: int = 0  # Operations acknowledged before the call, ...
+    deleted: int = 0  # ... and before an erasure deleted rows, and began again.
     epoch: int = 0
 
 
