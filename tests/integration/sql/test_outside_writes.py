@@ -79,6 +79,20 @@ OF_DIALECT = {
             "UPDATE vote AS v JOIN (SELECT 1 AS u UNION SELECT 2) AS s ON s.u = v.user_id"
             " SET v.val = 9",
         ),
+        # Of the users 1 to 3, the first alone can be the one that the statement says.
+        "update-ignore": (
+            "count",
+            "UPDATE IGNORE vote SET user_id = 1, val = 9 WHERE user_id <= 3 ORDER BY user_id",
+        ),
+        "update-ignore-of-the-item": (
+            "count",
+            "UPDATE IGNORE vote SET item_id = item_id * 2, val = 4 WHERE user_id IN (1, 2, 13)",
+        ),
+        "update-ignore-of-two-tables": (
+            "count",
+            "UPDATE IGNORE vote AS v JOIN (SELECT 1 AS u UNION SELECT 2) AS s ON s.u = v.user_id"
+            " SET v.user_id = 1, v.val = 9",
+        ),
         "truncate": ("never", "TRUNCATE vote"),
     },
 }

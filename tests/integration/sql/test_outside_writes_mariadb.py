@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import hotcount
 import pymysql  # type: ignore[import-untyped]
@@ -17,6 +16,7 @@ import sqlalchemy as sa
 from tests.support.eventually import eventually
 from tests.support.likes import LIKES, make_likes, run
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mariadb_votes import DRIFTS, ITEMS, VotesOfMariaDb, counts, drifts
 from tests.support.mysql_server import new_server
 from tests.support.sql_scripts import run_script
 from tests.support.sqlalchemy_side import BothSides
@@ -24,69 +24,17 @@ from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
-ITEMS = [1, 2, 3]
-
-
-def drifts(table: str = "vote", item: str = "item_id") -> str:
-    """Items whose counts are not their rows: one statement, so of one instant."""
-    return (
-        f"SELECT c.item, c.n, COALESCE((SELECT SUM(val) FROM {table} WHERE {item} = c.item), 0) + "
-        f"COALESCE((SELECT SUM(val) FROM {table}_anonymous WHERE {item} = c.item), 0) AS votes"
-        f" FROM {table}_count AS c HAVING n <> votes"
-    )
-
-
-DRIFTS = drifts()
-
-
-class Tables:
-    """Votes over one database, and sessions of others."""
-
-    def __init__(self, server: MariaDbServer, database: str) -> None:
-        self.server = server
-        self.database = database
-        self.url = server.url(database)
-
-    def votes(self, strategy: Any = "batched", user: str = "root", **names: Any) -> hotcount.Votes:
-        url = self.server.url(self.database, user=user)
-        cache = "memory://" if strategy == "cached" else None
-        return hotcount.Votes(hotcount.Database(url, timeout=20), cache, strategy, **names)
-
-    def made(self, form: Any, strategy: Any = "batched") -> hotcount.Votes:
-        votes = self.votes(strategy)
-        votes.create_tables(outside_writes=form)
-        votes.add_items(ITEMS)
-        votes.cast_many([1] * 4 + [2] * 2, range(1, 7))
-        return votes
-
-    def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        for statement in statements:
-            rows = self.server.execute(statement, database=self.database)
-        return rows
-
-    def triggers(self) -> set[str]:
-        return {row[0] for row in self.run("SHOW TRIGGERS")}
-
-    @contextmanager
-    def session(self) -> Iterator[tuple[Any, Any]]:
-        with closing(self.server.connect(self.database)) as session, session.cursor() as cursor:
-            yield session, cursor
-
 
 @pytest.fixture
-def tables(mariadb_server: MariaDbServer, mariadb_database: str) -> Tables:
-    return Tables(mariadb_server, mariadb_database)
+def tables(mariadb_server: MariaDbServer, mariadb_database: str) -> VotesOfMariaDb:
+    return VotesOfMariaDb(mariadb_server, mariadb_database)
 
 
 def beside(*works: Callable[[], None]) -> None:
     together(lambda index: works[index](), len(works))
 
 
-def counts(votes: hotcount.Votes) -> list[int]:
-    return list(map(int, votes.count_many(ITEMS, consistency="exact")))
-
-
-def test_replace_is_a_delete_and_an_insert(tables: Tables) -> None:
+def test_replace_is_a_delete_and_an_insert(tables: VotesOfMariaDb) -> None:
     replace = "REPLACE INTO vote (item_id, user_id, val) VALUES (1, 1, 4), (1, 90, 1)"
     with tables.made("count") as votes:
         tables.run(replace)
@@ -99,7 +47,7 @@ def test_replace_is_a_delete_and_an_insert(tables: Tables) -> None:
         assert counts(votes) == [3, 2, 0]
 
 
-def test_loaded_rows_count(tables: Tables, tmp_path: Path) -> None:
+def test_loaded_rows_count(tables: VotesOfMariaDb, tmp_path: Path) -> None:
     (tmp_path / "votes.csv").write_text("1,1,9\n2,80,2\n3,81,3\n")
     tables.run("SET GLOBAL local_infile = 1")
     with (
@@ -117,7 +65,7 @@ def test_loaded_rows_count(tables: Tables, tmp_path: Path) -> None:
             assert tables.run(DRIFTS) == []
 
 
-def test_the_id_of_a_row_that_others_insert_is_that_of_the_row(tables: Tables) -> None:
+def test_the_id_of_a_row_that_others_insert_is_that_of_the_row(tables: VotesOfMariaDb) -> None:
     with tables.made("count") as votes, tables.session() as (session, cursor):
         tables.run("ALTER TABLE vote ADD COLUMN id BIGINT NOT NULL AUTO_INCREMENT UNIQUE")
         ((last,),) = tables.run("SELECT MAX(id) FROM vote")
@@ -140,7 +88,7 @@ def test_the_id_of_a_row_that_others_insert_is_that_of_the_row(tables: Tables) -
     ],
 )
 def test_cascades_into_the_votes_are_refused_because_they_run_no_trigger(
-    tables: Tables, key: str, cascade: str | None
+    tables: VotesOfMariaDb, key: str, cascade: str | None
 ) -> None:
     with tables.votes() as votes:
         votes.create_tables()
@@ -177,7 +125,7 @@ def test_cascades_into_the_votes_are_refused_because_they_run_no_trigger(
         assert counts(votes) == [0, 0, 0]
 
 
-def test_a_cascade_of_the_items_key_is_refused(tables: Tables) -> None:
+def test_a_cascade_of_the_items_key_is_refused(tables: VotesOfMariaDb) -> None:
     tables.run(
         "CREATE TABLE item (id BIGINT PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)",
         "CREATE TABLE vote (item_id BIGINT NOT NULL, user_id BIGINT NOT NULL, val BIGINT NOT NULL, "
@@ -193,7 +141,7 @@ def test_a_cascade_of_the_items_key_is_refused(tables: Tables) -> None:
 
 
 def test_an_account_that_may_create_no_trigger_is_told_before_anything_changes(
-    tables: Tables,
+    tables: VotesOfMariaDb,
 ) -> None:
     account = f"a{tables.database}"
     tables.run(
@@ -234,7 +182,7 @@ def test_a_server_with_a_binary_log_may_refuse_triggers() -> None:
     server = new_server(config=("--log-bin=binlog", "--server-id=1"))
     try:
         server.start()
-        tables = Tables(server, server.create_database())
+        tables = VotesOfMariaDb(server, server.create_database())
         tables.run("CREATE USER app", f"GRANT ALL ON {tables.database}.* TO app")
         with tables.votes(user="app") as votes:
             with pytest.raises(hotcount.ConfigError, match=r"log_bin_trust_function_creators"):
@@ -251,7 +199,7 @@ def test_a_server_with_a_binary_log_may_refuse_triggers() -> None:
 
 
 def test_a_trigger_of_such_a_name_that_is_somebody_elses_is_refused_and_stays(
-    tables: Tables,
+    tables: VotesOfMariaDb,
 ) -> None:
     with tables.made(None) as votes:
         for name, table in (("vote_hotcount_inserted", "vote"), ("vote_hotcount_deleted", "item")):
@@ -264,7 +212,7 @@ def test_a_trigger_of_such_a_name_that_is_somebody_elses_is_refused_and_stays(
             tables.run(f"DROP TRIGGER {name}")
 
 
-def test_names_that_leave_no_room_for_triggers_are_refused(tables: Tables) -> None:
+def test_names_that_leave_no_room_for_triggers_are_refused(tables: VotesOfMariaDb) -> None:
     with tables.votes(vote_table="v" * 40) as votes:
         with pytest.raises(hotcount.ConfigError, match=r"leaves no room"):
             votes.create_tables(outside_writes="deletes")
@@ -272,7 +220,7 @@ def test_names_that_leave_no_room_for_triggers_are_refused(tables: Tables) -> No
         votes.create_tables()
 
 
-def test_a_count_out_of_64_bits_is_refused_and_not_cut(tables: Tables) -> None:
+def test_a_count_out_of_64_bits_is_refused_and_not_cut(tables: VotesOfMariaDb) -> None:
     most = 2**63 - 1
     with tables.made("count", "naive") as votes:
         tables.run(f"UPDATE item SET vote_count = {most} WHERE id = 3")
@@ -288,7 +236,7 @@ def test_a_count_out_of_64_bits_is_refused_and_not_cut(tables: Tables) -> None:
         assert int(votes.count(3)) == most
 
 
-def test_a_trigger_that_is_gone_comes_back(tables: Tables) -> None:
+def test_a_trigger_that_is_gone_comes_back(tables: VotesOfMariaDb) -> None:
     with tables.made("count") as votes:
         every = tables.triggers()
         assert votes.migration(outside_writes="count") == ""
@@ -301,7 +249,7 @@ def test_a_trigger_that_is_gone_comes_back(tables: Tables) -> None:
         assert tables.run("SELECT * FROM vote_meta WHERE name = 'outside_writes'") == []
 
 
-def test_a_script_for_the_client_makes_strict_triggers(tables: Tables) -> None:
+def test_a_script_for_the_client_makes_strict_triggers(tables: VotesOfMariaDb) -> None:
     engine = sa.create_engine(
         f"mysql+pymysql://root@/{tables.database}?unix_socket={tables.server.socket}"
     )
@@ -327,7 +275,7 @@ def test_a_script_for_the_client_makes_strict_triggers(tables: Tables) -> None:
     engine.dispose()
 
 
-def test_a_move_of_the_counts_waits_for_those_who_write(tables: Tables) -> None:
+def test_a_move_of_the_counts_waits_for_those_who_write(tables: VotesOfMariaDb) -> None:
     for isolation in ("READ COMMITTED", "REPEATABLE READ"):
         with tables.made("count", "naive"), tables.session() as (session, cursor):
             cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
@@ -351,7 +299,7 @@ def test_a_move_of_the_counts_waits_for_those_who_write(tables: Tables) -> None:
         tables.run("DELETE FROM vote")
 
 
-def test_inserts_for_one_item_do_not_deadlock_at_its_count(tables: Tables) -> None:
+def test_inserts_for_one_item_do_not_deadlock_at_its_count(tables: VotesOfMariaDb) -> None:
     with tables.made("count", "naive") as votes:
         begun = threading.Barrier(2)
 
@@ -368,7 +316,9 @@ def test_inserts_for_one_item_do_not_deadlock_at_its_count(tables: Tables) -> No
         assert counts(votes) == [4, 2, 40]
 
 
-def test_a_statement_that_reads_the_items_is_refused_where_the_counts_are(tables: Tables) -> None:
+def test_a_statement_that_reads_the_items_is_refused_where_the_counts_are(
+    tables: VotesOfMariaDb,
+) -> None:
     delete = "DELETE v FROM vote AS v JOIN item AS i ON i.id = v.item_id WHERE i.id = 1"
     with tables.made("deletes", "naive") as votes:
         with pytest.raises(pymysql.err.OperationalError, match="1442"):
@@ -380,7 +330,7 @@ def test_a_statement_that_reads_the_items_is_refused_where_the_counts_are(tables
         assert counts(votes) == [0, 2, 0]
 
 
-def write_outside(tables: Tables, seed: int, stop: threading.Event, **names: str) -> None:
+def write_outside(tables: VotesOfMariaDb, seed: int, stop: threading.Event, **names: str) -> None:
     """As an application's own code: transactions of a few statements, and some of them rolled back
     or left by a session that is killed."""
     draw = random.Random(seed)
@@ -411,7 +361,9 @@ def write_outside(tables: Tables, seed: int, stop: threading.Event, **names: str
                 draw.choice([session.commit, session.commit, session.rollback])()
 
 
-def test_counts_are_the_rows_while_others_write_and_the_strategy_changes(tables: Tables) -> None:
+def test_counts_are_the_rows_while_others_write_and_the_strategy_changes(
+    tables: VotesOfMariaDb,
+) -> None:
     strategies = ["batched", "naive", "slotted"]
     with tables.made("count", "naive"), tables.votes() as votes:
         tables.run("ALTER TABLE vote ALTER COLUMN val SET DEFAULT 1")
@@ -455,7 +407,7 @@ def test_counts_are_the_rows_while_others_write_and_the_strategy_changes(tables:
 
 
 @pytest.mark.parametrize("how", ["create_tables", "script"])
-def test_tables_are_adopted_while_others_write(tables: Tables, how: str) -> None:
+def test_tables_are_adopted_while_others_write(tables: VotesOfMariaDb, how: str) -> None:
     engine = sa.create_engine(
         f"mysql+pymysql://root@/{tables.database}?unix_socket={tables.server.socket}"
     )

@@ -76,6 +76,7 @@ ErrorCode classify(unsigned number) {
         case 1227:  // ER_SPECIFIC_ACCESS_DENIED_ERROR
         case 1290:  // ER_OPTION_PREVENTS_STATEMENT: another than --read-only
         case 1370:  // ER_PROCACCESS_DENIED_ERROR
+        case 1449:  // ER_NO_SUCH_USER: of a trigger, which runs with its rights
         case 1792:  // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
             return ErrorCode::permission_denied;
         default:
@@ -135,9 +136,17 @@ SqlCondition condition_of(unsigned number, std::string_view text) {
     return of_all ? SqlCondition::of_all_writes : SqlCondition::unspecified;
 }
 
-// The setting whose limit was reached, where the server's words do not name it.
-std::string_view setting_behind(unsigned number) {
+constexpr std::string_view kLostRights =
+    "; triggers run with the rights of the account that made them, which is gone or has lost "
+    "TRIGGER: create_tables() by an account that has it makes hotcount's anew";
+
+// The setting or the rights behind it, where the server's words do not name them.
+std::string_view cause_of(unsigned number, std::string_view text) {
     switch (number) {
+        case 1142:
+            return text.starts_with("TRIGGER ") ? kLostRights : std::string_view{};
+        case 1449:
+            return kLostRights;
         case 1461:
             return "; max_prepared_stmt_count bounds the statements of all the server's clients";
         case 1317:
@@ -248,11 +257,11 @@ Error mysql_failure(const std::string& name, MysqlStage stage, unsigned number,
         code = ErrorCode::outcome_unknown;
         message += "; it may or may not be applied";
     } else {
-        const std::string_view setting = setting_behind(number);
-        message += setting;
+        const std::string_view cause = cause_of(number, text);
+        message += cause;
         // What a statement that commits itself has left is for its caller to find out.
         if (is_not_run(number) ||
-            (stage != MysqlStage::alone && (code == ErrorCode::unavailable || !setting.empty()))) {
+            (stage != MysqlStage::alone && (code == ErrorCode::unavailable || !cause.empty()))) {
             message += "; nothing was applied";
         }
     }

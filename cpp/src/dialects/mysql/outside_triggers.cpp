@@ -25,19 +25,48 @@ namespace {
 
 // Of both vote tables. The last one keeps the item for the counting after it: two statements that have
 // shared its row by their foreign key could not both change its count.
-constexpr std::array kEvents{"deleted", "inserted", "updated", "inserting"};
-constexpr std::array kTables{"", "_anonymous"};
+constexpr std::array<std::string_view, 4> kEvents{"deleted", "inserted", "updated", "inserting"};
+// As information_schema has the name of this session's account.
+constexpr const char* kAccount = "CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')";
 
 // It limits nothing: a session has one more by default.
 constexpr const char* kOwnLimit = "sql_select_limit = 18446744073709551614";
 // In the body of each, by which it is told from somebody else's. A client may take comments away. Not
-// IS NULL: sessions share a trigger, and in MySQL one of ours would leave it FALSE for all.
+// IS NULL: sessions share a trigger, and in MySQL one of ours would leave it FALSE for all. Not AND: each
+// row would look the second variable up too, a sixth of what the trigger costs a batch on MariaDB.
 constexpr std::string_view kOthers =
-    "NOT @hotcount_own <=> 1 AND NOT @@session.sql_select_limit = 18446744073709551614";
+    "NOT @hotcount_own <=> 1 THEN IF NOT @@session.sql_select_limit = 18446744073709551614";
 
-sql::TableName trigger(const VotesOptions& options, const std::string& suffix,
-                       const std::string& event) {
-    return sql::TableName::of(options.vote_table).beside(suffix + "_hotcount_" + event);
+// The names of all that there may be: kEvents of each of both tables.
+struct Names {
+    explicit Names(const VotesOptions& options) {
+        const auto votes = sql::TableName::of(options.vote_table);
+        schema = votes.schema;
+        table = votes.name;
+        anonymous = votes.beside("_anonymous").name;
+        for (const std::string& of : {table, anonymous}) {
+            for (const std::string_view event : kEvents) {
+                all.push_back(of + "_hotcount_" + std::string{event});
+            }
+        }
+    }
+    std::size_t find(const std::string& name) const {
+        return static_cast<std::size_t>(std::find(all.begin(), all.end(), name) - all.begin());
+    }
+    std::string schema{}, table{}, anonymous{};
+    std::vector<std::string> all{};
+};
+
+std::string_view event_of(std::size_t i) { return kEvents.at(i % kEvents.size()); }
+
+VoteNames names_of(const VoteNames& n, std::size_t i) {
+    return i < kEvents.size() ? n : n.anonymous(sql::mysql_grammar());
+}
+
+bool is_wanted(OutsideWrites form, std::string_view event, CountPlace place) {
+    if (form == OutsideWrites::none) return false;
+    if (event == kEvents[3] && place != CountPlace::item) return false;
+    return event == kEvents[0] || form == OutsideWrites::count;
 }
 
 // hc_place is where the counts are. Not DO, which passes over an error: the change would be rolled back
@@ -49,9 +78,6 @@ std::string in_place(const VoteNames& n, const std::string& then) {
            "counted_in" + held + then + " END;";
 }
 
-constexpr const char* kInItem = "WHEN 'item'";
-constexpr const char* kInCache = "WHEN 'cache'";
-
 // A vote of ours opens every table that stands here, so there is one place beside the journal.
 std::string count(const VoteNames& n, CountPlace place, const std::string& item,
                   const std::string& difference) {
@@ -61,16 +87,24 @@ std::string count(const VoteNames& n, CountPlace place, const std::string& item,
     if (place == CountPlace::journal) return text + note + "END IF;";
     text += "CASE hc_place ";
     if (place == CountPlace::item) {
-        text += std::string{kInItem} + " THEN UPDATE " + n.item + " SET " + n.count +
-                " = COALESCE(" + n.count + ", 0) + " + difference + " WHERE " + n.id + " = " + item;
+        text += "WHEN 'item' THEN UPDATE " + n.item + " SET " + n.count + " = COALESCE(" + n.count +
+                ", 0) + " + difference + " WHERE " + n.id + " = " + item;
     } else {
-        text += std::string{kInCache} + " THEN INSERT INTO " + n.recount +
-                " (item, asked) VALUES (" + item + ", 1) ON DUPLICATE KEY UPDATE asked = asked + 1";
+        text += "WHEN 'cache' THEN INSERT INTO " + n.recount + " (item, asked) VALUES (" + item +
+                ", 1) ON DUPLICATE KEY UPDATE asked = asked + 1";
     }
     return text + "; ELSE " + note + "END CASE; END IF;";
 }
 
-std::string body(const VoteNames& n, CountPlace place, std::string_view event) {
+// Where the trigger runs for a row that the statement leaves as it was. A lock reads what is there now,
+// and no snapshot.
+std::string unless_left(const VoteNames& n) {
+    const auto same = [](const std::string& column) { return column + " = OLD." + column; };
+    return " AND NOT EXISTS (SELECT 1 FROM " + n.vote + " WHERE " + same(n.vote_item) + " AND " +
+           same(n.vote_user) + " AND " + same(n.value) + " LOCK IN SHARE MODE)";
+}
+
+std::string body(const VoteNames& n, CountPlace place, std::string_view event, bool for_ignored) {
     const std::string old_item = "OLD." + n.vote_item;
     const std::string new_item = "NEW." + n.vote_item;
     const auto value_of = [&](const char* row) {
@@ -87,11 +121,24 @@ std::string body(const VoteNames& n, CountPlace place, std::string_view event) {
                                " WHERE " + n.id + " = " + new_item + " FOR UPDATE); END IF;");
     }
     const std::string same_item = old_item + " <=> " + new_item;
-    return "IF NOT (" + same_item + " AND " + was + " = " + is + ") THEN " +
+    return "IF NOT (" + same_item + " AND " + was + " = " + is + ")" +
+           (for_ignored ? unless_left(n) : "") + " THEN " +
            in_place(n, "IF " + same_item + " THEN " +
                            count(n, place, new_item, "(" + is + " - " + was + ")") + " ELSE " +
                            deleted + " " + inserted + " END IF;") +
            " END IF;";
+}
+
+std::string text_of(const VoteNames& n, CountPlace place, std::string_view event,
+                    bool for_ignored) {
+    return "IF " + std::string{kOthers} + " THEN " + body(n, place, event, for_ignored) +
+           " END IF; END IF";
+}
+
+// Without quotation marks, which a client's script has others of.
+std::string plain(std::string text) {
+    std::erase_if(text, [](char c) { return c == '"' || c == '`'; });
+    return text.substr(0, text.find_last_not_of(" ;\n") + 1);
 }
 
 std::string_view when(std::string_view event) {
@@ -121,15 +168,17 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
     // By a statement that names a trigger which does not exist: the server looks at the rights first.
     Result<void> try_rights(sql::Connection& connection,
                             const VotesOptions& options) const override {
+        const Names names{options};
         const auto tried = connection.run_script(
-            "CREATE TRIGGER " + trigger(options, "_anonymous", "inserting").sql() +
+            "CREATE TRIGGER " + sql::TableName{names.schema, names.all.back()}.sql() +
             " AFTER DELETE ON " + sql::TableName::of(options.vote_table).sql() +
             " FOR EACH ROW FOLLOWS " + sql::quote_identifier("no trigger of hotcount") +
             " SET @hotcount = 1");
         if (tried) return {};
         const std::string& code = tried.error().server_code;
-        // ER_REFERENCED_TRG_DOES_NOT_EXIST of MariaDB and of MySQL, ER_NO_SUCH_TABLE
-        if (code == "4031" || code == "3011" || code == "1146") return {};
+        // ER_REFERENCED_TRG_DOES_NOT_EXIST of MariaDB and of MySQL, ER_NO_SUCH_TABLE,
+        // ER_TRG_ALREADY_EXISTS
+        if (code == "4031" || code == "3011" || code == "1146" || code == "1359") return {};
         const std::string wish = "outside_writes: ";
         if (code == "1142") {
             return refuse_table(wish + "this account has no TRIGGER privilege on table " +
@@ -151,29 +200,56 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
         return tried.error();
     }
 
+    // Whether those of another account run: its rights are looked at when one of them does. The vote is
+    // of no item, for which it would wait.
+    bool have_rights(sql::Connection& connection, const VotesOptions& options) const override {
+        const VoteNames n{options, sql::mysql_grammar()};
+        const std::string id = options.item_type == IdType::integer ? "0"
+                               : options.item_type == IdType::text
+                                   ? "''"
+                                   : "'00000000-0000-0000-0000-000000000000'";
+        static constexpr const char* kUnchecked = "foreign_key_checks = ";
+        const auto tried = connection.run_script(
+            "/*M! SET STATEMENT " + std::string{kUnchecked} + "0 FOR */ INSERT /*+ SET_VAR(" +
+            kUnchecked + "OFF) */ INTO " + n.anonymous_vote + " (" + n.vote_item + ", " +
+            n.anonymous_user + ", " + n.value + ") VALUES (" + id + ", '', 0);\nDELETE FROM " +
+            n.anonymous_vote + " WHERE " + n.vote_item + " = " + id + " AND " + n.anonymous_user +
+            " = ''");
+        if (tried) return true;
+        const Error& error = tried.error();
+        // ER_NO_SUCH_USER; ER_TABLEACCESS_DENIED_ERROR, which this account may get too.
+        return error.server_code != "1449" &&
+               (error.server_code != "1142" ||
+                error.message.find("TRIGGER command") == std::string::npos);
+    }
+
     std::string script(const VotesOptions& options, const VoteNames& n, OutsideWrites form,
                        const FoundTriggers& found) const override {
         const CountPlace place = place_of(options);
         // Triggers lock its row.
         const std::string mark = outside_mark(n, sql::mysql_grammar(), form);
         std::string text = form == OutsideWrites::none ? "" : mark;
-        for (const char* const suffix : kTables) {
-            const VoteNames of = *suffix == '\0' ? n : n.anonymous(sql::mysql_grammar());
-            for (const std::string_view event : kEvents) {
-                const bool wanted = form != OutsideWrites::none &&
-                                    (event == "deleted" || form == OutsideWrites::count) &&
-                                    (event != "inserting" || place == CountPlace::item);
-                const auto name = trigger(options, suffix, std::string{event});
-                const bool there = has(found.ours, name.name);
-                // Others go on counting: a change of the schema cannot be rolled back.
-                const bool stays = wanted && there && found.stale == OutsideWrites::none;
-                if (there && !stays) text += "DROP TRIGGER IF EXISTS " + name.sql() + ";\n";
-                if (!wanted || stays) continue;
-                text += "CREATE TRIGGER /*M! IF NOT EXISTS */ /*!80029 IF NOT EXISTS */ " +
-                        name.sql() + " " + std::string{when(event)} + " ON " + of.vote +
-                        " FOR EACH ROW IF " + std::string{kOthers} + " THEN " +
-                        body(of, place, event) + " END IF;\n";
-            }
+        const Names names{options};
+        const auto drop = [&](const std::string& name) {
+            const sql::TableName full{names.schema, name};
+            text += "DROP TRIGGER IF EXISTS " + full.sql() + ";\n";
+        };
+        for (const std::string& name : found.ours) {
+            if (!has(names.all, name)) drop(name);
+        }
+        for (std::size_t i = 0; i < names.all.size(); ++i) {
+            const std::string& name = names.all[i];
+            const bool wanted = is_wanted(form, event_of(i), place);
+            const bool there = has(found.ours, name);
+            // Others go on counting: a change of the schema cannot be rolled back.
+            const bool stays = wanted && there && found.stale == OutsideWrites::none;
+            if (there && !stays) drop(name);
+            if (!wanted || stays) continue;
+            const VoteNames of = names_of(n, i);
+            text += "CREATE TRIGGER /*M! IF NOT EXISTS */ /*!80029 IF NOT EXISTS */ " +
+                    sql::TableName{names.schema, name}.sql() + " " +
+                    std::string{when(event_of(i))} + " ON " + of.vote + " FOR EACH ROW " +
+                    text_of(of, place, event_of(i), found.run_for_ignored) + ";\n";
         }
         return form == OutsideWrites::none ? text + mark : text;
     }
@@ -197,52 +273,141 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
     }
 
   private:
+    // To an account without TRIGGER, MariaDB shows triggers without a text, and MySQL none.
     static Result<void> find_triggers(sql::Connection& connection, const VotesOptions& options,
                                       FoundTriggers& found) {
-        // To an account without TRIGGER, MariaDB shows triggers with an empty text, and MySQL none.
         static const sql::Statement kFind{
-            "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE = ?2 AND INSTR(ACTION_STATEMENT, ?3) > 0, "
-            "INSTR(ACTION_STATEMENT, ?8) > 0 FROM "
-            "information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = COALESCE(NULLIF(?1, ''), "
-            "DATABASE()) AND TRIGGER_NAME IN (?4, ?5, ?6, ?7) AND ACTION_STATEMENT <> ''"};
-        // Those of a strategy that counts elsewhere lack its branch; one too many only takes time.
-        const CountPlace place = place_of(options);
-        const std::string_view branch = place == CountPlace::item    ? kInItem
-                                        : place == CountPlace::cache ? kInCache
-                                                                     : "";
-        bool fits = true;
-        std::size_t deleting = 0;
-        std::size_t writing = 0;
-        for (const char* const suffix : kTables) {
-            const auto table = sql::TableName::of(options.vote_table).beside(suffix);
-            std::array<std::string, kEvents.size()> names;
-            for (std::size_t i = 0; i < names.size(); ++i) {
-                names[i] = trigger(options, suffix, kEvents[i]).name;
+            "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE, EVENT_OBJECT_TABLE = ?2, EVENT_OBJECT_TABLE "
+            "= ?3, COALESCE(ACTION_STATEMENT, ''), COALESCE(DEFINER, ''), DEFINER <=> "
+            "CURRENT_USER(), EVENT_MANIPULATION <> 'DELETE' FROM information_schema.TRIGGERS WHERE "
+            "TRIGGER_SCHEMA = COALESCE(NULLIF(?1, ''), DATABASE()) AND (EVENT_OBJECT_TABLE IN (?2, "
+            "?3) OR TRIGGER_NAME LIKE '%hotcount%') ORDER BY TRIGGER_NAME"};
+        static const sql::Statement kServer{"SELECT 0 /*M! + 1 */"};
+        const sql::RowVisitor see_server = [&](const sql::Row& row) -> Result<void> {
+            found.run_for_ignored = row.integer(0) != 0;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(kServer, {}, see_server));
+        const Names names{options};
+        std::vector<Seen> all;
+        bool is_same_owner = true;
+        std::string owner;
+        bool writing = false;
+        bool hides = false;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            const std::string name{row.text(0)};
+            const std::size_t i = names.find(name);
+            const bool named = i < names.all.size();
+            const std::string text{row.text(4)};
+            const bool counts = text.find(kOthers) != std::string::npos;
+            const bool on_votes = row.integer(2) != 0 || row.integer(3) != 0;
+            if (named && text.empty()) {
+                hides = true;
+            } else if (named && !counts) {
+                found.taken = "trigger " + name;
+            } else if (named && row.integer(i < kEvents.size() ? 2 : 3) == 0) {
+                found.refused = "trigger " + name + " counts the votes of table " +
+                                std::string{row.text(1)} +
+                                " and has the name that one of this table needs: DROP TRIGGER it, "
+                                "or call create_tables() for that table, which names it anew";
+            } else if (counts && on_votes) {
+                found.ours.push_back(name);
+                if (owner.empty()) owner = row.text(5);
+                if (owner != row.text(5)) is_same_owner = false;
+                if (row.integer(6) == 0) found.are_anothers = true;
+                all.push_back({i, plain(text)});
+                if (row.integer(7) != 0) writing = true;
             }
-            const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-                const std::string_view name = row.text(0);
-                if (row.integer(1) == 0) {
-                    found.taken = "trigger " + std::string{name};
-                    return {};
-                }
-                found.ours.emplace_back(name);
-                if (name != names[3] && row.integer(2) == 0) fits = false;
-                if (name == names[0]) ++deleting;
-                if (name == names[1] || name == names[2]) ++writing;
-                return {};
-            };
-            HOTCOUNT_TRY(
-                connection.query(kFind,
-                                 {std::string_view{table.schema}, std::string_view{table.name},
-                                  kOthers, std::string_view{names[0]}, std::string_view{names[1]},
-                                  std::string_view{names[2]}, std::string_view{names[3]}, branch},
-                                 see));
-        }
-        if (!found.taken.empty() || found.ours.empty()) return {};
-        const auto form = writing > 0 ? OutsideWrites::count : OutsideWrites::deletes;
-        const bool whole =
-            fits && deleting == kTables.size() && (writing == 0 || writing == 2 * kTables.size());
+            return {};
+        };
+        HOTCOUNT_TRY(
+            connection.query(kFind,
+                             {std::string_view{names.schema}, std::string_view{names.table},
+                              std::string_view{names.anonymous}},
+                             see));
+        if (!found.taken.empty()) return {};
+        if (found.ours.empty()) return find_hidden(connection, options, hides, found);
+        const auto form = writing ? OutsideWrites::count : OutsideWrites::deletes;
+        const bool whole = is_same_owner && fit(all, form, options, found.run_for_ignored);
         (whole ? found.form : found.stale) = form;
+        return {};
+    }
+
+    struct Seen {
+        std::size_t which;  // Of Names::all.
+        std::string text;
+    };
+
+    // Those of a strategy that counts elsewhere lack its branch; one too many only takes time.
+    static bool fit(const std::vector<Seen>& all, OutsideWrites form, const VotesOptions& options,
+                    bool for_ignored) {
+        const VoteNames n{options, sql::mysql_grammar()};
+        std::vector<CountPlace> places{place_of(options)};
+        if (places.front() == CountPlace::journal) {
+            places.insert(places.end(), {CountPlace::item, CountPlace::cache});
+        }
+        return std::any_of(places.begin(), places.end(), [&](CountPlace place) {
+            std::size_t wanted = 0;
+            for (std::size_t i = 0; i < 2 * kEvents.size(); ++i) {
+                if (is_wanted(form, event_of(i), place)) ++wanted;
+            }
+            return all.size() == wanted &&
+                   std::all_of(all.begin(), all.end(), [&](const Seen& one) {
+                       return one.which < 2 * kEvents.size() &&
+                              is_wanted(form, event_of(one.which), place) &&
+                              one.text == plain(text_of(names_of(n, one.which), place,
+                                                        event_of(one.which), for_ignored));
+                   });
+        });
+    }
+
+    // Which triggers there are is then what the marks say. `shown`: without a text.
+    static Result<void> find_hidden(sql::Connection& connection, const VotesOptions& options,
+                                    bool shown, FoundTriggers& found) {
+        // MySQL's triggers are hidden if there are any; an account that has TRIGGER sees that none is.
+        static const sql::Statement kMayBe{
+            "SELECT COUNT(*) FROM information_schema.TABLES AS hc_t WHERE hc_t.TABLE_SCHEMA = "
+            "COALESCE(NULLIF(?1, ''), DATABASE()) AND hc_t.TABLE_NAME = ?2 AND (?4 = 1 OR NOT "
+            "EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = "
+            "'TRIGGER' AND GRANTEE = " +
+            std::string{kAccount} +
+            ") AND NOT EXISTS (SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES WHERE "
+            "PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = " +
+            kAccount +
+            " AND hc_t.TABLE_SCHEMA LIKE TABLE_SCHEMA) AND NOT EXISTS (SELECT 1 FROM "
+            "information_schema.TABLE_PRIVILEGES WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = " +
+            kAccount + " AND TABLE_SCHEMA = hc_t.TABLE_SCHEMA AND TABLE_NAME = ?3))"};
+        if (!shown && found.run_for_ignored) return {};
+        const Names names{options};
+        const auto meta = sql::TableName::of(options.vote_table).beside("_meta");
+        bool may_be = false;
+        const sql::RowVisitor see_table = [&](const sql::Row& row) -> Result<void> {
+            may_be = row.integer(0) != 0;
+            return {};
+        };
+        HOTCOUNT_TRY(
+            connection.query(kMayBe,
+                             {std::string_view{meta.schema}, std::string_view{meta.name},
+                              std::string_view{names.table}, static_cast<std::int64_t>(shown)},
+                             see_table));
+        if (!may_be) return {};
+        const CountPlace place = place_of(options);
+        OutsideWrites form = OutsideWrites::none;
+        bool fits = place == CountPlace::journal;  // fit()
+        const sql::RowVisitor see_mark = [&](const sql::Row& row) -> Result<void> {
+            if (row.text(0) == "counted_in" && row.text(1) == to_string(place)) fits = true;
+            if (row.text(0) != "outside_writes") return {};
+            form = row.text(1) == to_string(OutsideWrites::count) ? OutsideWrites::count
+                                                                  : OutsideWrites::deletes;
+            return {};
+        };
+        const sql::Statement marks{"SELECT name, value FROM " + meta.sql() +
+                                   " WHERE name IN ('counted_in', 'outside_writes')"};
+        HOTCOUNT_TRY(connection.query(marks, {}, see_mark));
+        if (form == OutsideWrites::none) return {};
+        found.are_hidden = true;
+        found.ours = {names.all.begin(), names.all.end()};
+        (fits ? found.form : found.stale) = form;
         return {};
     }
 

@@ -86,6 +86,17 @@ Result<void> SqlVotes::try_without_triggers(const Adoption& adoption,
     return adoption.try_rules(connection);
 }
 
+// A snapshot does not tell. What cannot be tried, because the server takes no writes, stays.
+bool SqlVotes::have_lost_rights(const FoundTriggers& found, Deadline deadline) const {
+    if (!found.are_anothers) return false;
+    const auto connection = database_->writer(deadline);
+    if (!connection || !(*connection)->begin(deadline)) return false;
+    const OutsideTriggers& triggers = layout_->vote_dialect().outside_triggers();
+    const bool have = triggers.have_rights(**connection, options_);
+    (*connection)->rollback();
+    return !have;
+}
+
 Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
                                      OutsideWrites outside) {
     const Deadline deadline = database_->deadline(timeout);
@@ -93,8 +104,10 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
     const OutsideTriggers& triggers = dialect.outside_triggers();
     FoundTriggers found_triggers;
     OutsideWrites installs = OutsideWrites::leave;
+    bool lost_rights = false;
     const auto read_triggers = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(found_triggers, find_triggers(connection));
+        if (lost_rights) found_triggers.make_stale();
         installs = form_to_install(found_triggers, outside);
         return {};
     };
@@ -113,29 +126,19 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         return installs == OutsideWrites::leave;
     };
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
-    if (done) return {};
+    lost_rights = have_lost_rights(found_triggers, deadline);
+    if (done && !lost_rights) return {};
     Adoption adoption{options_, dialect};
-    const VoteNames shown{options_, dialect.grammar()};
-    const sql::Statement find_mark{"SELECT 1 FROM " + shown.meta +
-                                   " WHERE name = 'outside_writes'"};
-    // The tables are marked as having triggers, and this account sees none. MySQL hides triggers from
-    // an account without TRIGGER; kept, they would count in the previous place.
-    bool are_hidden = false;
     const auto refuse = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(adoption.look(connection));
         HOTCOUNT_TRY(read_triggers(connection));
-        if (made && found_triggers.ours.empty()) {
-            const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-                are_hidden = true;
-                return {};
-            };
-            HOTCOUNT_TRY(connection.query(find_mark, {}, see));
-        }
         HOTCOUNT_TRY(check_triggers(found_triggers, triggers, options_, outside));
         return refuse_incomplete(adoption);
     };
     HOTCOUNT_TRY(sql::read_snapshot(*database_, deadline, refuse));
-    if (are_hidden || (installs != OutsideWrites::leave && installs != OutsideWrites::none)) {
+    // Hidden ones that stay would count in the previous place.
+    if (found_triggers.are_hidden ||
+        (installs != OutsideWrites::leave && installs != OutsideWrites::none)) {
         HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
             HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
             return triggers.try_rights(*connection, options_);

@@ -57,6 +57,8 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
     const OutsideTriggers& triggers = dialect.outside_triggers();
     Adoption adoption{options_, dialect};
     bool marked = false;
+    FoundTriggers found;
+    bool lost_rights = false;
     const auto look = [&](sql::Connection& connection) -> Result<std::string> {
         marked = false;
         HOTCOUNT_TRY_ASSIGN(const std::vector<std::string> missing, missing_tables(connection));
@@ -100,7 +102,8 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
             break;
         }
         altering += adoption.reference() + views;
-        HOTCOUNT_TRY_ASSIGN(const FoundTriggers found, find_triggers(connection));
+        HOTCOUNT_TRY_ASSIGN(found, find_triggers(connection));
+        if (lost_rights) found.make_stale();
         HOTCOUNT_TRY(check_triggers(found, triggers, options_, outside));
         const OutsideWrites form = form_to_install(found, outside);
         const bool installs = form != OutsideWrites::leave;
@@ -126,6 +129,10 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
         return adopter.for_client(first + altering);
     };
     HOTCOUNT_TRY_ASSIGN(std::string text, sql::read_snapshot(*database_, deadline, look));
+    lost_rights = have_lost_rights(found, deadline);
+    if (lost_rights) {
+        HOTCOUNT_TRY_ASSIGN(text, sql::read_snapshot(*database_, deadline, look));
+    }
     if (!marked && adoption.votes_have_rules() && adoption.lacking().empty()) {
         HOTCOUNT_TRY(try_rules(adoption, deadline));
     }

@@ -167,6 +167,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     bool counts_agree() const { return !uncounted_.load() && !differs_.load(); }
     /// What is known of the triggers, which counts_agree() heeds from then on.
     Result<FoundTriggers> find_triggers(sql::Connection& connection);
+    /// Whether nobody can write votes, because triggers run with rights that their account has lost.
+    bool have_lost_rights(const FoundTriggers& found, Deadline deadline) const;
 
     /// What stats() says of votes that share transactions.
     virtual void add_stats(VotesStats& stats) const { (void)stats; }

@@ -15,6 +15,7 @@
 #include <hotcount/votes.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "layout.hpp"
@@ -38,6 +39,16 @@ struct FoundTriggers {
     std::vector<std::string> cascades{};
     std::vector<std::string> moves{};
     bool is_partitioned{false};
+    /// This account does not see them: what is said of them is what the marks of the tables say.
+    bool are_hidden{false};
+    /// They run with the rights of another account, which may have lost them: have_rights().
+    bool are_anothers{false};
+    /// AFTER UPDATE runs for rows that UPDATE IGNORE leaves as they were.
+    bool run_for_ignored{false};
+
+    void make_stale() {
+        if (form != OutsideWrites::none) stale = std::exchange(form, OutsideWrites::none);
+    }
 };
 
 class OutsideTriggers {
@@ -52,6 +63,13 @@ class OutsideTriggers {
         (void)connection;
         (void)options;
         return {};
+    }
+    /// False if the account with whose rights they run has lost them, so that no vote can be written.
+    /// In a transaction that the caller rolls back.
+    virtual bool have_rights(sql::Connection& connection, const VotesOptions& options) const {
+        (void)connection;
+        (void)options;
+        return true;
     }
     /// Replaces what is there by that form (`none`: by nothing) and writes the mark `outside_writes`.
     virtual std::string script(const VotesOptions& options, const VoteNames& names,
