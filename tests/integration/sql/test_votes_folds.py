@@ -444,3 +444,15 @@ def test_pages_of_held_items_alone_are_put_back_once(journal_side: JournalSide) 
     assert report.pending == 0
     assert (journal_side.pending(), journal_side.shown(1)) == (0, 1)
     assert votes.stats()["held_items"] == 0
+
+
+def test_a_process_that_votes_in_slots_folds_too(journal_side: JournalSide) -> None:
+    votes = journal_side.made("slotted", fold_interval=0.05)
+    votes.cast_many([1] * 15 + [2], range(1, 17))
+    eventually(lambda: (journal_side.shown(1), journal_side.shown(2)) == (15, 1))
+    assert votes.retract(1, 1).changed
+    assert votes.toggle(1, 2).changed
+    eventually(lambda: journal_side.shown(1) == 13)
+    eventually(lambda: journal_side.pending() == 0)
+    assert votes.stats()["folds"] >= 2
+    assert votes.reconcile(dry_run=True) == []

@@ -98,6 +98,17 @@ class MysqlJournal final : public Journal {
         return folded;
     }
 
+    Result<void> ask(std::span<const sql::Id> items, Deadline deadline) override {
+        return sql::transact(
+            *database_, deadline, [&](sql::Connection& connection) -> Result<void> {
+                HOTCOUNT_TRY_ASSIGN(const std::string place, read_mark(connection, place_));
+                if (place != to_string(CountPlace::journal)) return {};
+                HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> there,
+                                    find(connection, exist_, items));
+                return ask_again(connection, there);
+            });
+    }
+
     Result<std::vector<sql::Id>> items(Deadline deadline) override {
         return read_items(*database_, items_, deadline);
     }

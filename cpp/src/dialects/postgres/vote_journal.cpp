@@ -114,6 +114,10 @@ class PostgresJournal final : public Journal {
           pause_us_(microseconds_of(options.fold_interval)),
           fold_(fold_text(n, "item <> ALL (" + array_of(options.item_type, "?1") + ")")),
           fold_only_(fold_text(n, "item = ANY (" + array_of(options.item_type, "?1") + ")")),
+          ask_("INSERT INTO " + n.journal + " (item, diff) SELECT " + n.id + ", 0 FROM " + n.item +
+               " WHERE " + n.id + " = ANY (" + array_of(options.item_type, "?1") + ") AND " +
+               mark_of(n, "counted_in") + " = '" + std::string{to_string(CountPlace::journal)} +
+               "'"),
           items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
           backlog_(backlog_text(n, sql::postgres_grammar(), "bigint")),
           journal_(n.journal),
@@ -138,6 +142,15 @@ class PostgresJournal final : public Journal {
         return fold_by(request, [&](const auto& fold, auto parameters, const auto* read) {
             return connection.run(fold, parameters, read);
         });
+    }
+
+    Result<void> ask(std::span<const sql::Id> items, Deadline deadline) override {
+        const std::string all = array_literal(items);
+        return sql::transact(*database_, deadline,
+                             [&](sql::Connection& connection) -> Result<void> {
+                                 HOTCOUNT_TRY(connection.execute(ask_, {std::string_view{all}}));
+                                 return {};
+                             });
     }
 
     Result<std::vector<sql::Id>> items(Deadline deadline) override {
@@ -207,6 +220,7 @@ class PostgresJournal final : public Journal {
     const std::int64_t short_pause_us_{std::min(pause_us_, microseconds_of(kShortPause))};
     const sql::Statement fold_;
     const sql::Statement fold_only_;
+    const sql::Statement ask_;
     const sql::Statement items_;
     const sql::Statement backlog_;
     const std::string journal_;

@@ -86,6 +86,9 @@ class Journal {
     virtual Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) = 0;
     /// The same as a part of the caller's transaction.
     virtual Result<FoldedPage> fold_in(sql::Connection& connection, const FoldRequest& request) = 0;
+    /// Appends (item, 0) for each of these items that exists, so that a fold brings its count up to
+    /// date: voters have changed its cells. Nothing if the counts are elsewhere.
+    virtual Result<void> ask(std::span<const sql::Id> items, Deadline deadline) = 0;
     /// Items that have rows, at most a page's.
     virtual Result<std::vector<sql::Id>> items(Deadline deadline) = 0;
     virtual Result<JournalBacklog> backlog(Deadline deadline) = 0;

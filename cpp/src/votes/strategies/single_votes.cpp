@@ -82,7 +82,9 @@ class SingleVotes final : public SqlVotes {
             Contract{std::string{to_string(options().strategy)},
                      slotted ? "the vote and its slot's count are committed in SQL"
                              : "the vote and the item's count are committed in SQL",
-                     slotted && layout()->counts_in_items
+                     !slotted              ? "nothing acknowledged"
+                     : folder() != nullptr ? "nothing acknowledged; " + lag_of_item_count(options())
+                     : layout()->counts_in_items
                          ? "nothing acknowledged; a plain reader of item.vote_count sees it after "
                            "flush()"
                          : "nothing acknowledged",
@@ -131,6 +133,14 @@ class SingleVotes final : public SqlVotes {
     }
 
     Result<Cast> cast_within(const Ballot& ballot, Deadline deadline) {
+        auto cast = write_within(ballot, deadline);
+        const bool may_count =
+            cast ? cast->changed : cast.error().code == ErrorCode::outcome_unknown;
+        if (may_count) note_cell(ballot.item);
+        return cast;
+    }
+
+    Result<Cast> write_within(const Ballot& ballot, Deadline deadline) {
         if (at_once_ != nullptr) {
             HOTCOUNT_TRY_ASSIGN(const std::optional<Cast> cast,
                                 at_once_->cast(database(), ballot, slot(), deadline));

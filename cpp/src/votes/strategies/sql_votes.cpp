@@ -38,7 +38,13 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
       }) {
     const VoteDialect& dialect = layout_->vote_dialect();
     if (place() != CountPlace::journal) return;
-    journal_ = dialect.journal(database_, options_);
+    auto journal = dialect.journal(database_, options_);
+    if (options_.strategy == VoteStrategy::slotted && layout_->counts_in_items) {
+        cells_ = std::make_shared<CellJournal>(std::move(journal));
+        journal_ = cells_;
+    } else {
+        journal_ = std::move(journal);
+    }
     folder_ = std::make_shared<Folder>(
         journal_, options_,
         std::max<Duration>(database_->options().timeout, std::chrono::seconds{10}), publish_);
@@ -297,6 +303,10 @@ Result<FlushReport> SqlVotes::flush(Timeout timeout) {
 
 void SqlVotes::note_appended(std::size_t rows) {
     if (folder_ != nullptr) folder_->note_appended(rows);
+}
+
+void SqlVotes::note_cell(const sql::Id& item) {
+    if (cells_ != nullptr && cells_->note(item)) folder_->note_appended(1);
 }
 
 Result<std::int64_t> SqlVotes::flush_at_once(Deadline deadline) {

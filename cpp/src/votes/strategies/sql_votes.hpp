@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "call_times.hpp"
+#include "votes/journal/cell_journal.hpp"
 #include "votes/journal/folder.hpp"
 #include "votes/tables/audit.hpp"
 #include "votes/tables/count_reader.hpp"
@@ -115,6 +116,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     CountPlace place() const { return layout_->place(); }
     /// What `contract` is where a replica answers too.
     Contract with_replica(Contract contract) const;
+    /// A vote has changed a cell of the item: its own count follows with a fold, if it has one.
+    void note_cell(const sql::Id& item);
     /// Null if the strategy has no journal.
     const std::shared_ptr<Folder>& folder() const { return folder_; }
 
@@ -259,6 +262,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     const std::shared_ptr<Replica> replica_;  // Null without read_url.
     ForkLocal<JoinedReads> joined_reads_;
     std::shared_ptr<Journal> journal_{};
+    std::shared_ptr<CellJournal> cells_{};  // The same, with strategy slotted.
     std::shared_ptr<Folder> folder_{};
     ForkLocal<WaitingCalls> waiting_calls_;  // For what no group commit does.
     mutable ForkLocal<CallTimes> times_{[] { return std::make_unique<CallTimes>(); }};
