@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import hotcount
 from hotcount._doctor_finding import IN_REDIS, Finding, numbers
 
@@ -41,13 +43,30 @@ def config_of(store: hotcount.Redis) -> dict[str, str]:
     return found
 
 
+def cluster_of(store: hotcount.Redis, info: dict[str, str]) -> dict[str, str]:
+    """What CLUSTER INFO says; empty outside a cluster, and where the user may not ask."""
+    if info.get("redis_mode", info.get("server_mode")) != "cluster":
+        return {}
+    try:
+        lines = store.execute("CLUSTER", "INFO").decode(errors="replace").splitlines()
+    except hotcount.PermissionDeniedError:
+        return {"cluster_size": "?"}
+    return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
+
+
 def look(store: hotcount.Redis) -> list[Finding]:
-    info, config = info_of(store), config_of(store)
+    info = info_of(store)
+    # Its role and what it keeps say nothing of the servers that it watches.
+    if info.get("redis_mode", info.get("server_mode")) == "sentinel":
+        return [version(info), sentinel(info)]
+    cluster, config = cluster_of(store, info), config_of(store)
+    if cluster and (info.get("role") == "slave" or not has_all_slots(cluster)):
+        return [version(info), cluster_node(cluster), clients(info)]
     if info.get("role") == "slave":  # What it keeps and evicts does not matter: its primary's does.
         return [version(info), replica(info), clients(info)]
     return [
         version(info),
-        role(info),
+        role(info, cluster),
         *eviction(info),
         *persistence(info, config),
         *replicas(info, config),
@@ -72,10 +91,34 @@ def version(info: dict[str, str]) -> Finding:
     return Finding("version", "ok", found)
 
 
-def role(info: dict[str, str]) -> Finding:
+def role(info: dict[str, str], cluster: dict[str, str]) -> Finding:
     if info.get("loading") == "1":
         return Finding("role", "unknown", "it is loading its data: ask again", IN_REDIS)
+    if cluster:
+        return Finding("role", "ok", "primary: the node of a Redis Cluster that has all slots")
     return Finding("role", "ok", "primary")
+
+
+def sentinel(info: dict[str, str]) -> Finding:
+    watched = [info[name] for name in sorted(info) if re.fullmatch(r"master\d+", name)]
+    primaries = [dict(part.partition("=")[::2] for part in each.split(",")) for each in watched]
+    named = [f"{each.get('name')} at {each.get('address')}" for each in primaries]
+    found = "a Sentinel, which holds no keys"
+    advice = f"use the primary that it watches: {', '.join(named) or 'none at present'}"
+    return Finding("role", "unsafe", found, IN_REDIS, advice)
+
+
+def has_all_slots(cluster: dict[str, str]) -> bool:
+    """Of a primary: whether it serves every key."""
+    of_one = cluster.get("cluster_size") == "1" and cluster.get("cluster_state") == "ok"
+    return of_one and cluster.get("cluster_slots_assigned") == "16384"
+
+
+def cluster_node(cluster: dict[str, str]) -> Finding:
+    size, state = cluster.get("cluster_size", "?"), cluster.get("cluster_state", "unknown")
+    found = f"a node of a Redis Cluster (primaries: {size}, state {state}): it refuses other slots"
+    advice = "use a server outside a cluster, or a proxy that routes; redis:// follows no MOVED"
+    return Finding("role", "unsafe", found, IN_REDIS, advice)
 
 
 def replica(info: dict[str, str]) -> Finding:

@@ -181,10 +181,19 @@ class Redis(Lifetime, RedisBase):
 
     @native
     def ping(self, *, timeout: Seconds | None = None) -> bool:
-        """True where the server answers; else the error that says why not.
+        """True where the server answers and can be a store; else the error that says why not.
 
-        timeout: seconds, more than 0; None is the store's. UnavailableError, DeadlineError,
-        AuthError or OutcomeUnknownError; ClosedError after close().
+        Args:
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            UnavailableError: The server cannot be reached, or it is a read-only replica (`code` is
+                READONLY).
+            ConfigError: It is a Sentinel, or a node of a Redis Cluster that has not all slots.
+            DeadlineError, AuthError: No answer in time; wrong credentials.
+            ClosedError: After close().
+
+        With protocol=2 only PING is sent, and the role is not looked at.
         """
 
     @native

@@ -333,7 +333,7 @@ def test_without_a_policy_the_outage_is_an_error(own_redis: RedisServer) -> None
         hotcount.Limiter(store, "2/minute").hit("k")
 
 
-@pytest.mark.parametrize("word", ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "MISCONF"])
+@pytest.mark.parametrize("word", ["LOADING", "MASTERDOWN", "MISCONF"])
 def test_a_server_that_is_not_ready_is_away(word: str, tmp_path: Path) -> None:
     answers = {b"EVALSHA": f"-{word} not now\r\n".encode()}
     server = ScriptedServer(tmp_path, lambda words: answers.get(words[0], b"-ERR unknown\r\n"))

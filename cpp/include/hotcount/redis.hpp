@@ -92,7 +92,12 @@ class Client {
     /// version; HELLO says it, and over RESP2 INFO is asked, once for each connection.
     virtual Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
                                                             Timeout timeout = {}) = 0;
+    /// Whether the server answers, and takes the calls of concepts: a Sentinel and a node of a cluster
+    /// without all slots are config errors, a read-only replica is unavailable (READONLY). Over RESP2
+    /// only PING is sent (Options::protocol): then nobody looks at the server's role.
     virtual Result<void> ping(Timeout timeout = {}) = 0;
+    /// The same without waiting.
+    virtual void ping_async(Completion<void> done, const AsyncCall& call = {}) = 0;
 
     /// The shared connection as a channel that waits: submit() calls `done` before it returns.
     virtual Channel& waiting() = 0;

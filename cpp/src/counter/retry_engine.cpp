@@ -196,6 +196,10 @@ void RetryEngine::take_in() {
             --under_way_;
             continue;
         }
+        if (misplaced_.contains(add.key)) {
+            answer(add, retry::about(add, *misplaced_why_));
+            continue;
+        }
         // When nothing waits, an add finds out whether Redis is back.
         const bool asks = direct_.empty() && !flight_ && waiting_count() == 0 && late.empty();
         if ((away_ && !asks) || waiting_keys_.contains(add.key)) {
@@ -404,7 +408,10 @@ void RetryEngine::settled(UnsettledAdd& add, std::int64_t RetryStats::*count) {
     if (!add.waits) return answer(add, unknown(add.key, "its answer was lost"));
     forgotten_.push_back({add.writer, add.sequence});
     const auto at = waiting_keys_.find(add.key);
-    if (at != waiting_keys_.end() && --at->second == 0) waiting_keys_.erase(at);
+    if (at != waiting_keys_.end() && --at->second == 0) {
+        waiting_keys_.erase(at);
+        misplaced_.erase(add.key);
+    }
     const std::lock_guard lock(mutex_);
     ++(stats_.*count);
 }

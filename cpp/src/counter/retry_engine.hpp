@@ -128,6 +128,7 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
     void settle_refused(UnsettledAdd& add, const PeriodAnswer& refused,
                         std::vector<UnsettledAdd>& again);
     void take_back(Flight& flight, const Error& why);
+    void take_for_misplaced(Flight& flight, const Error& why);
     void look_at_deadlines();
     void launch();
     void send(Adds& from, bool replay);
@@ -186,6 +187,8 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
     Adds held_;     // Of the queue: Redis answers, and refuses them for now.
     std::unordered_map<std::string, std::size_t, KeyedHash, std::equal_to<>> waiting_keys_;
     Keys held_keys_;
+    Keys misplaced_;  // Of the queue: a node of a cluster refuses them, and says why.
+    std::optional<Error> misplaced_why_;
     Keys busy_;            // here_, when the thread last looked; nothing is sent to these.
     bool blocked_{false};  // All that could be sent is for busy keys.
     std::shared_ptr<Flight> flight_;

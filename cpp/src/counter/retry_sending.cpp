@@ -29,8 +29,9 @@ constexpr std::size_t kMostKeys = 256;
 constexpr Duration kClockKeeps = std::chrono::seconds{5};
 // For a max_age alone, so much longer.
 constexpr Duration kClockKeepsForAges = std::chrono::minutes{1};
-// How long Redis' refusal of a key is believed.
+// How long Redis' refusal of a key is believed; and that of a node of a cluster, which stays one.
 constexpr Duration kHeldFor = std::chrono::milliseconds{100};
+constexpr Duration kMisplacedFor = std::chrono::seconds{1};
 
 // The key holds no counter, or the sum is too large: to try again would not help.
 bool stays(const Error& error) {
@@ -207,6 +208,7 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
     std::vector<UnsettledAdd> unanswered;
     for (std::size_t i = 0; i < replies.size(); ++i) {
         UnsettledAdd& add = flight.adds[i];
+        if (!misplaced_.empty()) misplaced_.erase(add.key);
         if (const auto* const refusal = std::get_if<ReplyError>(&replies[i].value)) {
             Error error = to_error(add, *refusal);
             add.sent |= error.code == ErrorCode::outcome_unknown;
@@ -279,10 +281,12 @@ void RetryEngine::take_back(Flight& flight, const Error& why) {
     for (UnsettledAdd& add : flight.adds) {
         if (why.code == ErrorCode::outcome_unknown) add.sent = true;
     }
+    const bool by_cluster = why.code == ErrorCode::config;
     if (flight.replay) {
+        if (by_cluster && !of_a_key) take_for_misplaced(flight, why);
         if (!passes(why.code) && !of_a_key) {
             if (flight.adds.size() == 1) {  // Its key alone, perhaps: others go on.
-                held_until_ = steady_now() + kHeldFor;
+                held_until_ = steady_now() + (by_cluster ? kMisplacedFor : kHeldFor);
                 held_keys_.insert(flight.adds.front().key);
                 hold(std::move(flight.adds.front()));
                 flight.adds.clear();
@@ -319,6 +323,22 @@ void RetryEngine::take_back(Flight& flight, const Error& why) {
         backoff_ = redis::next_pause(backoff_);
         retry_at_ = steady_now() + backoff_;
     }
+}
+
+// A node of a cluster, or a server without the URL's database, may never serve these keys. So an add
+// that is too old expires, although nobody can say whether another server has counted it; and no
+// further add is accepted behind those that wait.
+void RetryEngine::take_for_misplaced(Flight& flight, const Error& why) {
+    misplaced_why_ = why;
+    const SteadyTime now = steady_now();
+    std::erase_if(flight.adds, [&](UnsettledAdd& add) {
+        if (now - add.accepted <= add.max_age) {
+            misplaced_.insert(add.key);
+            return false;
+        }
+        settled(add, &RetryStats::expired);
+        return true;
+    });
 }
 
 void RetryEngine::distrust_clock() {

@@ -13,6 +13,7 @@
 #include "background_thread.hpp"
 #include "commands.hpp"
 #include "dedicated_connections.hpp"
+#include "server_role.hpp"
 #include "shared_connection.hpp"
 #include "socket_loop_connection.hpp"
 #include "tls.hpp"
@@ -200,9 +201,15 @@ class RespClient final : public Client {
     }
 
     Result<void> ping(Timeout timeout) override {
-        constexpr std::array<std::string_view, 1> kPing{"PING"};
-        HOTCOUNT_TRY(execute(kPing, timeout));
-        return {};
+        Result<void> outcome;
+        // The channel waits: `done` is called before it returns.
+        ping_async([&](Result<void> told) { outcome = std::move(told); }, {&waiting_, timeout});
+        return outcome;
+    }
+    void ping_async(Completion<void> done, const AsyncCall& call) override {
+        look_at_server(options_, process_.get().dialer,
+                       call.channel != nullptr ? *call.channel : unwaited_, deadline(call.timeout),
+                       std::move(done), call.cancelled);
     }
 
     void close() override {

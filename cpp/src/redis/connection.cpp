@@ -15,6 +15,7 @@
 #include "base/readable.hpp"
 #include "base/secrets.hpp"
 #include "commands.hpp"
+#include "server_role.hpp"
 
 namespace hotcount::redis {
 namespace {
@@ -36,17 +37,6 @@ bool is_full(const std::string& reply) { return says(reply, "max number of clien
 bool knows_no_hello(const std::string& reply) {
     if (is_full(reply) || says(reply, "password")) return false;
     return reply.starts_with("NOPROTO") || reply.starts_with("NOPERM") || reply.starts_with("ERR");
-}
-
-// HELLO answers with names and values in turn.
-std::string version_in_hello(const Reply& greeted) {
-    const auto* const fields = std::get_if<ReplyArray>(&greeted.value);
-    for (std::size_t i = 0; fields != nullptr && i + 1 < fields->size(); i += 2) {
-        const auto* const name = std::get_if<std::string>(&(*fields)[i].value);
-        const auto* const value = std::get_if<std::string>(&(*fields)[i + 1].value);
-        if (name != nullptr && value != nullptr && *name == "version") return *value;
-    }
-    return {};
 }
 
 }  // namespace
@@ -110,6 +100,7 @@ Result<void> Connection::greet(Deadline deadline) {
     if (options_.protocol >= 3) {
         HOTCOUNT_TRY_ASSIGN(greeted, say_hello(deadline));
     }
+    knows_hello_ = greeted;
     if (!greeted) {  // RESP2.
         if (names_user) {
             HOTCOUNT_TRY(authenticate({"AUTH", options_.user, options_.password}, deadline));
@@ -144,7 +135,7 @@ Result<bool> Connection::say_hello(Deadline deadline) {
     HOTCOUNT_TRY_ASSIGN(const Reply greeted, execute(hello, deadline));
     const std::string* const refused = error_text(greeted);
     if (refused == nullptr) {
-        server_version_ = version_in_hello(greeted);
+        server_version_ = hello_field(greeted, "version");
         return true;
     }
     if (knows_no_hello(*refused)) return false;

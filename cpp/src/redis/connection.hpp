@@ -49,6 +49,8 @@ class Connection {
     bool answered() const { return bytes_received_ > bytes_of_greeting_; }
     /// The server's address.
     const Address& peer() const { return peer_; }
+    /// Whether the greeting was HELLO; else it is RESP2.
+    bool knows_hello() const { return knows_hello_; }
     /// The server's version as it answered HELLO, or as set; empty until somebody asked INFO.
     const std::string& server_version() const { return server_version_; }
     void set_server_version(std::string version) { server_version_ = std::move(version); }
@@ -89,6 +91,7 @@ class Connection {
     bool drained_{true};
     std::atomic<std::uint64_t> bytes_received_{0};
     std::uint64_t bytes_of_greeting_{0};
+    bool knows_hello_{false};
     std::string server_version_{};
 };
 

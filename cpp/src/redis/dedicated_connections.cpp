@@ -11,6 +11,7 @@
 #include <string>
 
 #include "commands.hpp"
+#include "server_role.hpp"
 
 namespace hotcount::redis {
 namespace {
@@ -25,16 +26,6 @@ bool ends_so(const Reply& reply, bool last, std::size_t writes) {
     const auto* const replies = std::get_if<ReplyArray>(&reply.value);
     return std::holds_alternative<std::monostate>(reply.value) ||
            (replies != nullptr && replies->size() == writes);
-}
-
-// The value of redis_version in what INFO answers.
-std::optional<std::string> version_in_info(const Reply& info) {
-    constexpr std::string_view kName = "redis_version:";
-    const auto* const text = std::get_if<std::string>(&info.value);
-    const std::size_t at = text == nullptr ? std::string::npos : text->find(kName);
-    if (at == std::string::npos) return {};
-    const std::size_t from = at + kName.size();
-    return text->substr(from, text->find_first_of("\r\n", from) - from);
 }
 
 // Older servers run EXEC although a watched key has expired and nobody has removed it yet
@@ -344,7 +335,7 @@ Result<void> DedicatedConnections::check_watch(Taken& taken, Deadline deadline) 
                           "and this one does not say its version (" + refused.message + ")",
                           refused.server_code);
         }
-        auto found = version_in_info(**reply);
+        auto found = info_field(**reply, "redis_version");
         if (!found) {
             return not_applied(
                 make_error(ErrorCode::unavailable,

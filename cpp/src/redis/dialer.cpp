@@ -82,6 +82,7 @@ void Dialer::work() {
         std::vector<Asked> told;
         if (opened) {
             reached_ = true;
+            knows_hello_.store((*opened)->knows_hello(), std::memory_order_relaxed);
             failures_before_ = std::exchange(failures_, 0);
             next_at_ = {};
             why_.reset();

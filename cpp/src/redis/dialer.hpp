@@ -91,6 +91,8 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     /// Whether calls that wait for a connection shall wait for the next dial, too: nobody answered in
     /// time, or the server says that it will soon have room. Any other error ends them.
     static bool worth_waiting(const Error& error);
+    /// Whether the server answered HELLO in the last dial that succeeded.
+    bool knows_hello() const { return knows_hello_.load(std::memory_order_relaxed); }
     /// The error of the last dial, until one succeeds: for callers that begin to wait during a pause.
     std::optional<Error> last_failure();
     /// The connection ended before the server answered anything, which counts as a dial that failed.
@@ -132,6 +134,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     std::vector<Address> last_;
     TlsContext tls_;
     bool closed_{false};
+    std::atomic<bool> knows_hello_{false};
 };
 
 /// Decides when to leave a connection to a server that turned out to be a replica: at once the first

@@ -9,10 +9,43 @@
 namespace hotcount::redis {
 namespace {
 
+// Why a node of a cluster refuses a call; null if the refusal is none of these. No time of waiting helps
+// a client that talks to one node: it is no outage, and a limiter's policy must not answer it.
+const char* refused_by_cluster(std::string_view word, std::string_view reply) {
+    struct Refusal {
+        std::string_view word;
+        const char* why;
+    };
+    static constexpr const char* kElsewhere =
+        "another node of this Redis Cluster has the key's slot, and redis:// talks to one server: "
+        "use "
+        "a server outside a cluster, or a proxy that routes";
+    static constexpr const char* kSeveralSlots =
+        "the keys of this call are in several slots of a Redis Cluster: use a server outside a "
+        "cluster, or keys with one hash tag";
+    static constexpr std::array<Refusal, 5> kRefusals{{
+        {"MOVED", kElsewhere},
+        {"ASK", kElsewhere},
+        {"TRYAGAIN", kElsewhere},
+        {"CLUSTERDOWN",
+         "this server is a node of a Redis Cluster that serves no keys, or not this one: use a "
+         "server "
+         "outside a cluster, or a proxy that routes"},
+        {"CROSSSLOT", kSeveralSlots},
+    }};
+    const auto* const found = std::ranges::find(kRefusals, word, &Refusal::word);
+    if (found != kRefusals.end()) return found->why;
+    const auto says = [&](const char* text) { return reply.find(text) != std::string_view::npos; };
+    // What a script gets that touches a key which it did not declare.
+    if (says("a non local key in a cluster node")) return kElsewhere;
+    if (says("keys that do not hash to the same slot")) return kSeveralSlots;
+    return nullptr;
+}
+
 ErrorCode classify(std::string_view word, std::string_view reply) {
     // The server is there but does not serve this now: nothing was applied.
-    for (const char* not_now : {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS",
-                                "BUSY", "CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN", "NOSCRIPT"}) {
+    for (const char* not_now :
+         {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "BUSY", "NOSCRIPT"}) {
         if (word == not_now) return ErrorCode::unavailable;
     }
     if (word == "WRONGTYPE") return ErrorCode::wrong_type;
@@ -57,6 +90,10 @@ std::optional<double> to_double(const Reply& reply) {
 
 Error error_from_reply(std::string_view reply, std::string_view context) {
     const std::string shown = hide_secrets(reply);
+    if (const char* const why = refused_by_cluster(error_word(reply), reply)) {
+        return make_error(ErrorCode::config, std::string{context} + ": " + shown + ": " + why,
+                          std::string{error_word(shown)});
+    }
     const ErrorCode code = classify(error_word(reply), reply);
     std::string message = shown;
     if (code == ErrorCode::wrong_type || code == ErrorCode::overflow) {

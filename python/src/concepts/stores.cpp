@@ -291,10 +291,9 @@ void execute_async(redis::Client& client, const std::vector<std::string_view>& c
                          std::move(done), call.cancelled);
 }
 void ping_redis_async(redis::Client& client, Completion<bool> done, AsyncCall call) {
-    execute_async(
-        client, {"PING"},
-        [done = std::move(done)](Result<redis::Reply> reply) {
-            done(reply ? Result<bool>{true} : std::move(reply).error());
+    client.ping_async(
+        [done = std::move(done)](Result<void> answered) {
+            done(answered ? Result<bool>{true} : std::move(answered).error());
         },
         call);
 }

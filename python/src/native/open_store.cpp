@@ -110,7 +110,7 @@ std::string StoreBase::repr(const std::string& title) const {
 }
 
 void StoreBase::tell(Error& error, Timeout timeout) const {
-    if (error.code == ErrorCode::config) return;
+    if (error.code == ErrorCode::config && error.server_code.empty()) return;  // The caller's.
     if (error.facts == nullptr || error.facts->server.empty()) {
         error.about(&ErrorFacts::server, name_);
     }
