@@ -77,8 +77,9 @@ class ConcurrencyLimit {
     Result<Decision> try_acquire(std::string_view key, std::string_view holder,
                                  Timeout timeout = {});
     /// try_acquire(), and as long as all places are held it asks again, after 5 ms at first and
-    /// 100 ms at most. Returns a refusal when `patience` has passed; none waits for ever. Waiters are
-    /// not a queue. Each of the calls has the store's timeout.
+    /// 100 ms at most, 20 ms if others wait behind it: callers of this object for one key are a queue,
+    /// first come first served, whose head asks. Returns a refusal when `patience` has passed; none
+    /// waits for ever. Each of the calls has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::string_view holder, Timeout patience = {});
     /// The lease begins anew. False: it had ended, or the place was given back; nothing was changed,
     /// and the holder must stop.

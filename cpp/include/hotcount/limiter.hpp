@@ -322,9 +322,10 @@ class Limiter {
     /// Refuses all hits of the key for this long (366 days at most) with Reason::blocked, whatever its
     /// limits say; they cost nothing. The last block counts, reset() lifts it. For the same algorithms.
     Result<void> block(std::string_view key, Duration duration, Timeout timeout = {});
-    /// Hits, and as long as it is refused sleeps for retry_after and hits again. Returns a refusal when
-    /// the cost is above the limit, or once the next hit would come later than `patience`; none waits
-    /// for ever. Each hit has the store's timeout.
+    /// Hits, and as long as it is refused sleeps for retry_after and hits again. Callers of this object
+    /// for one key are a queue, first come first served: the first one hits, the others sleep. Returns
+    /// a refusal when the cost is above the limit, when `patience` has passed, or once the next hit
+    /// would come later; none waits for ever. Each hit has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::int64_t cost = 1, Timeout patience = {});
     /// Holds `n` (1 or more) for an id (1 to 100 bytes of [0-9A-Za-z_-] that no other has:
     /// new_op_id()) until commit(), cancel() or the end of the lease (1 ms to 366 days), if there is

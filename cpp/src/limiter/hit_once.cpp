@@ -3,9 +3,9 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/op_id.hpp>
-#include <thread>
 
 #include "limiter/backends.hpp"
+#include "limiter/waiting_line.hpp"
 
 namespace hotcount {
 
@@ -167,14 +167,16 @@ void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::strin
 }
 
 Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeout patience) {
-    const auto start = std::chrono::steady_clock::now();
-    while (true) {
-        HOTCOUNT_TRY_ASSIGN(const Decision decision, hit(key, cost));
-        if (decision.allowed || !decision.retry_after) return decision;
-        const Duration waited = std::chrono::steady_clock::now() - start;
-        if (patience && waited + *decision.retry_after > *patience) return decision;
-        std::this_thread::sleep_for(*decision.retry_after);
-    }
+    Waiting waiting;
+    waiting.ask = [&] { return hit(key, cost); };
+    waiting.cost = cost;
+    if (patience) waiting.ends = std::chrono::steady_clock::now() + *patience;
+    waiting.pause = [&](const Decision& refusal, bool) {
+        const auto next =
+            std::chrono::steady_clock::now() + refusal.retry_after.value_or(Duration{0});
+        return waiting.ends && next > *waiting.ends ? std::nullopt : refusal.retry_after;
+    };
+    return wait_in_line(this, key, waiting);
 }
 
 }  // namespace hotcount

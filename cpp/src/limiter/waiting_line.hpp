@@ -1,0 +1,32 @@
+// Who waits for a key of a limiter: a queue for each object in this process, first come first served. Its
+// head asks the store and the others sleep, so many waiters cost what one costs. When the store fails the
+// head, all ask for themselves, so that each has its error within the store's timeout.
+//
+// Thread-safe. A forked child begins without waiters.
+#pragma once
+
+#include <functional>
+#include <hotcount/limiter.hpp>
+#include <optional>
+#include <string_view>
+
+namespace hotcount {
+
+/// What a waiter does in its turn.
+struct Waiting {
+    std::function<Result<Decision>()> ask;
+    /// For how long to sleep after a refusal, with waiters behind this one or not; none: it is the answer.
+    std::function<std::optional<Duration>(const Decision& refusal, bool has_followers)> pause;
+    /// When it gives up its place in the queue. None: never.
+    std::optional<SteadyTime> ends{};
+    /// Whether there is no room before a refusal says so: then some give up at once.
+    bool knows_when{true};
+    std::int64_t cost{1};
+};
+
+/// What `ask` answers when it admits, or the last refusal. `owner`: the object.
+Result<Decision> wait_in_line(const void* owner, std::string_view key, const Waiting& waiting);
+/// How many wait now.
+std::size_t waiters_in_line(const void* owner, std::string_view key);
+
+}  // namespace hotcount

@@ -1,0 +1,113 @@
+#include "limiter/waiting_line.hpp"
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "support/result_matchers.hpp"
+
+namespace hotcount {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::failed_with;
+
+Decision refusal() {
+    Decision decision{};
+    decision.limit = 1;
+    decision.retry_after = 1ms;
+    return decision;
+}
+
+class WaitingLineTest : public ::testing::Test {
+  protected:
+    Waiting waiting(int number = 0) {
+        Waiting made;
+        made.ask = [this, number]() -> Result<Decision> {
+            ++asks_;
+            if (fails_) return make_error(ErrorCode::unavailable, "away");
+            Decision decision = refusal();
+            decision.allowed = open_;
+            if (decision.allowed) served_.push_back(number);  // One at a time: the head's.
+            return decision;
+        };
+        made.pause = [](const Decision& refused, bool) { return refused.retry_after; };
+        return made;
+    }
+    /// A thread that is in the queue when this returns.
+    std::thread start(Waiting how) {
+        const std::size_t before = waiters_in_line(this, "k");
+        std::thread thread([this, how = std::move(how)] {
+            auto outcome = wait_in_line(this, "k", how);
+            const std::lock_guard lock(mutex_);
+            outcomes_.push_back(std::move(outcome));
+        });
+        while (waiters_in_line(this, "k") == before) std::this_thread::yield();
+        return thread;
+    }
+
+    std::atomic<int> asks_{0};
+    std::atomic<bool> open_{false};
+    std::atomic<bool> fails_{false};
+    std::mutex mutex_;
+    std::vector<int> served_;
+    std::vector<Result<Decision>> outcomes_;
+};
+
+TEST_F(WaitingLineTest, TheHeadAloneAsksAndAllAreServedInTheirOrder) {
+    std::vector<std::thread> threads;
+    threads.push_back(start(waiting()));
+    std::atomic<bool> only_first{true};
+    for (int number = 1; number < 5; ++number) {
+        Waiting behind = waiting(number);
+        behind.ask = [&, ask = behind.ask] {
+            if (!open_) only_first = false;
+            return ask();
+        };
+        threads.push_back(start(std::move(behind)));
+    }
+    for (const int seen = asks_; asks_ < seen + 3;) std::this_thread::yield();
+    EXPECT_TRUE(only_first);
+    open_ = true;
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(served_, (std::vector{0, 1, 2, 3, 4}));
+    EXPECT_EQ(waiters_in_line(this, "k"), 0U);
+}
+
+TEST_F(WaitingLineTest, AFailureOfTheHeadIsEveryonesAtOnce) {
+    std::vector<std::thread> threads;
+    for (int number = 0; number < 5; ++number) threads.push_back(start(waiting()));
+    fails_ = true;
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& outcome : outcomes_) {
+        EXPECT_TRUE(failed_with(outcome, ErrorCode::unavailable));
+    }
+}
+
+TEST_F(WaitingLineTest, OneWhoseTimePassesBehindTheHeadGetsItsRefusal) {
+    Waiting long_pause = waiting();
+    long_pause.ask = [&]() -> Result<Decision> {
+        Decision decision = refusal();
+        decision.retry_after = 1h;
+        decision.allowed = open_;
+        return decision;
+    };
+    long_pause.pause = [](const Decision&, bool) { return std::optional<Duration>{1ms}; };
+    std::thread head = start(long_pause);
+    Waiting late = waiting();
+    late.ends = std::chrono::steady_clock::now() + 10ms;
+    const auto at_once = wait_in_line(this, "k", late);
+    EXPECT_FALSE(at_once->allowed);
+    late.knows_when = false;
+    EXPECT_FALSE(wait_in_line(this, "k", late)->allowed);
+    EXPECT_EQ(asks_, 0) << "the head's answer is theirs";
+    late.cost = 2;
+    EXPECT_FALSE(wait_in_line(this, "k", late)->allowed) << "above the limit: it asks";
+    EXPECT_EQ(asks_, 1);
+    open_ = true;
+    head.join();
+}
+
+}  // namespace
+}  // namespace hotcount
