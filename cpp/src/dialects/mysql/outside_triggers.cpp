@@ -33,7 +33,7 @@ constexpr const char* kAccount = "CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@
 constexpr const char* kOwnLimit = "sql_select_limit = 18446744073709551614";
 // In the body of each, by which it is told from somebody else's. A client may take comments away. Not
 // IS NULL: sessions share a trigger, and in MySQL one of ours would leave it FALSE for all. Not AND: each
-// row would look the second variable up too, a sixth of what the trigger costs a batch on MariaDB.
+// row would look the second variable up too, a tenth of what the trigger costs a batch on MariaDB.
 constexpr std::string_view kOthers =
     "NOT @hotcount_own <=> 1 THEN IF NOT @@session.sql_select_limit = 18446744073709551614";
 
