@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from hotcount._limit import Patience
 from hotcount.errors import HotcountError
@@ -98,9 +99,9 @@ class Lines:
     @staticmethod
     def of(owner: Any) -> Lines:
         """Of this object; a forked child begins with none."""
-        lines: Lines | None = getattr(owner, "_lines", None)
+        lines = _of_objects.get(owner)
         if lines is None or lines.process != os.getpid():
-            lines = owner._lines = Lines()
+            lines = _of_objects[owner] = Lines()
         return lines
 
     def join(self, name: Hashable, waiter: Any, refusal: Decision | None) -> tuple[Line, bool]:
@@ -112,6 +113,10 @@ class Lines:
             if refusal is not None and not line._waiters:
                 line.note(refusal)
             return line, line.join(waiter)
+
+
+# No attribute of the objects: one whose __init__ never ran would lack it.
+_of_objects: WeakKeyDictionary[Any, Lines] = WeakKeyDictionary()
 
 
 class SleepingThread:

@@ -159,7 +159,7 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
     1 False
     """
 
-    __slots__ = ("__weakref__", "_lines")
+    __slots__ = ("__weakref__",)
 
     def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Place:
         """Takes a place, and waits for one where all are held.

@@ -203,7 +203,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     [(), (), ('2/second',)]
     """
 
-    __slots__ = ("__weakref__", "_lines")
+    __slots__ = ("__weakref__",)
 
     @native
     def create_table(self, *, timeout: Seconds | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Union
 import hotcount
 import pytest
 from hotcount import aio
+from hotcount._line import Lines
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
@@ -22,8 +23,7 @@ BLOCKED = 0.7
 
 def waiting(limiter: Any) -> int:
     """How many wait, of all keys."""
-    lines = getattr(limiter, "_lines", None)
-    return sum(len(line._waiters) for line in lines.by_name.values()) if lines else 0
+    return sum(len(line._waiters) for line in Lines.of(limiter).by_name.values())
 
 
 async def queued(limiter: Any, number: int) -> None:

@@ -81,7 +81,7 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
     False
     """
 
-    __slots__ = ("__weakref__", "_lines")
+    __slots__ = ("__weakref__",)
 
     def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Opening[Place]:
         """As hotcount.ConcurrencyLimit.acquire, to be awaited, or for `async with`.

@@ -37,7 +37,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     [True, True, False]
     """
 
-    __slots__ = ("__weakref__", "_lines")
+    __slots__ = ("__weakref__",)
 
     @native
     async def create_table(self, *, timeout: Seconds | None = None) -> None:
