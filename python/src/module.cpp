@@ -39,6 +39,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::load_exceptions();
     hotcount::python::install_interrupt_hook();
     hotcount::python::bind_native(module);
+    hotcount::python::bind_lifetime();
     // Batches and stores first: the signatures of the rest name them.
     hotcount::python::bind_batch(module);
     hotcount::python::bind_pending(module);

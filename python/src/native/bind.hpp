@@ -7,6 +7,7 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
+void bind_lifetime();
 void bind_batch(const py::object& module);
 void bind_pending(const py::object& module);
 void bind_stores();

@@ -187,8 +187,17 @@ struct NativeType {
         return PyObject_GetAttrString(of(self)->declaration_, "__qualname__");
     }
 
+    // isinstance() takes it for a function, as inspect.isfunction and unittest.mock ask. Otherwise
+    // create_autospec accepts any arguments.
+    static PyObject* claim_class(PyObject*, void*) {
+        return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&PyFunction_Type))
+            .release()
+            .ptr();
+    }
+
     static void drop(PyObject* self) {
         NativeFunction* const function = of(self);
+        if (function->weak_references_ != nullptr) PyObject_ClearWeakRefs(self);
         for (Py_ssize_t i = 0; i < function->size_; ++i) {
             Py_XDECREF(function->parameters_[i].name);
             Py_XDECREF(function->parameters_[i].default_value);
@@ -211,6 +220,7 @@ struct NativeType {
             attributes.push_back(
                 {name, &forward, nullptr, "The declaration's.", const_cast<char*>(name)});
         }
+        attributes.push_back({"__class__", &claim_class, nullptr, "As of a function.", nullptr});
         attributes.push_back({nullptr, nullptr, nullptr, nullptr, nullptr});
         Py_SET_REFCNT(reinterpret_cast<PyObject*>(&function_type), 1);
         function_type.tp_name = "hotcount._core.NativeFunction";
@@ -218,6 +228,7 @@ struct NativeType {
         function_type.tp_flags =
             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
         function_type.tp_vectorcall_offset = offsetof(NativeFunction, call_);
+        function_type.tp_weaklistoffset = offsetof(NativeFunction, weak_references_);
         function_type.tp_call = &PyVectorcall_Call;
         function_type.tp_descr_get = &bind_to_object;
         function_type.tp_dealloc = &drop;
@@ -430,34 +441,6 @@ py::object undeclared(py::handle) {
     return names;
 }
 
-// -- what all concepts have -----------------------------------------------------------------------
-
-py::object close(py::handle, BoundBase& self) {
-    self.close();
-    return py::none();
-}
-py::object enter(py::handle object, BoundBase&) {
-    return py::reinterpret_borrow<py::object>(object);
-}
-py::object leave(py::handle, BoundBase& self, py::handle, py::handle, py::handle) {
-    self.close();
-    return py::none();
-}
-py::object is_closed(py::handle, BoundBase& self) { return py::bool_(self.closed()); }
-
-// Each ends at once, and is awaited only to look like the other calls.
-py::object close_awaited(py::handle, BoundBase& self) {
-    const py::object loop = running_loop();
-    self.close();
-    return Pending::make_done(loop, py::none());
-}
-py::object enter_awaited(py::handle object, BoundBase&) {
-    return Pending::make_done(running_loop(), py::reinterpret_borrow<py::object>(object));
-}
-py::object leave_awaited(py::handle object, BoundBase& self, py::handle, py::handle, py::handle) {
-    return close_awaited(object, self);
-}
-
 }  // namespace
 
 template <py::object (*F)(py::handle)>
@@ -481,19 +464,6 @@ void bind_native(const py::object& module) {
     module.attr("NativeFunction") =
         py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&function_type));
     if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw py::error_already_set();
-
-    using py::handle;
-    object_method<&close, BoundBase>("Lifetime.close", "");
-    object_method<&enter, BoundBase>("Lifetime.__enter__", "");
-    object_method<&leave, BoundBase, handle, handle, handle>("Lifetime.__exit__",
-                                                             "kind error traceback");
-    object_method<&is_closed, BoundBase>("Lifetime.closed", "");
-    object_method<&close_awaited, BoundBase>("Lifetime.aclose", "", true);
-    object_method<&close_awaited, BoundBase>("AsyncLifetime.aclose", "", true);
-    object_method<&enter_awaited, BoundBase>("AsyncLifetime.__aenter__", "", true);
-    object_method<&leave_awaited, BoundBase, handle, handle, handle>("AsyncLifetime.__aexit__",
-                                                                     "kind error traceback", true);
-    object_method<&is_closed, BoundBase>("AsyncLifetime.closed", "");
 }
 
 }  // namespace hotcount::python

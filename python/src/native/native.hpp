@@ -171,13 +171,13 @@ class NativeFunction {
     const Native* native_;
     Parameter* parameters_;
     Py_ssize_t size_;
-    Py_ssize_t positional_;  // The first so many may be given by position.
-    Py_ssize_t required_;    // As many by position fill all that is required; more than size_
-                             // where a keyword-only parameter is.
+    Py_ssize_t positional_;      // The first so many may be given by position.
+    Py_ssize_t required_;        // As many by position fill all that is required; more than size_
+                                 // where a keyword-only parameter is.
+    PyObject* weak_references_;  // Of signal libraries: to a bound method's object and function.
 };
 
-/// Makes _core.Handle, `native`, `result` and what else hotcount/_native.py takes from here, and
-/// registers what all concepts have: close(), `with`, closed.
+/// Makes _core.Handle, `native`, `result` and what else hotcount/_native.py takes from here.
 void bind_native(const py::object& module);
 
 }  // namespace hotcount::python

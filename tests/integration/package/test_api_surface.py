@@ -7,15 +7,19 @@ import re
 import sqlite3
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import blinker
 import hotcount
 import pytest
-from hotcount import _core
+from django.dispatch import Signal  # type: ignore[import-untyped]
+from hotcount import _core, aio
 
 TIMEOUT = "timeout"
 
@@ -345,3 +349,32 @@ def test_the_package_says_that_it_is_typed() -> None:
     folder = Path(inspect.getfile(hotcount)).parent
     assert (folder / "py.typed").exists()
     assert (folder / "_core.pyi").exists()
+
+
+def test_a_bound_method_can_be_referred_to_weakly() -> None:
+    counter = hotcount.Counter("memory://")
+    for method in (hotcount.Counter.add, aio.Counter.add):
+        assert weakref.ref(method)() is method
+    kept = weakref.WeakMethod(counter.add)
+    signal = Signal()
+    signal.connect(kept())
+    assert blinker.Signal().connect(counter.get) == counter.get
+    assert [kept()("k") for _ in range(2)] == [1, 2]  # type: ignore[misc]
+    del counter
+    assert kept() is None
+
+
+def test_autospec_checks_arguments() -> None:
+    counter = mock.create_autospec(hotcount.Counter)("memory://")
+    counter.add("k", 2, op_id="one")
+    counter.add.assert_called_once_with("k", n=2, op_id="one")
+    limiter = mock.create_autospec(aio.Limiter("memory://", "5/s"))
+    hit = limiter.hit("k", cost=2)
+    assert inspect.iscoroutine(hit)
+    hit.close()
+    add = mock.create_autospec(hotcount.Counter("memory://").add)
+    for call, argument in ((counter.add, "m"), (limiter.hit, "n"), (add, "m")):
+        with pytest.raises(TypeError, match=argument):
+            call("k", **{argument: 1})
+    with pytest.raises(TypeError, match="store"):
+        mock.create_autospec(hotcount.Counter)()

@@ -1,0 +1,51 @@
+// What all concepts and stores have: close(), `with` and closed. Declared in hotcount/_lifetime.py.
+#include "bind.hpp"
+#include "native_calls.hpp"
+
+namespace hotcount::python {
+namespace {
+
+py::object close(py::handle, BoundBase& self) {
+    self.close();
+    return py::none();
+}
+py::object enter(py::handle object, BoundBase&) {
+    return py::reinterpret_borrow<py::object>(object);
+}
+py::object leave(py::handle, BoundBase& self, py::handle, py::handle, py::handle) {
+    self.close();
+    return py::none();
+}
+py::object is_closed(py::handle, BoundBase& self) { return py::bool_(self.closed()); }
+
+// Each ends at once, and is awaited only to look like the other calls.
+py::object close_awaited(py::handle, BoundBase& self) {
+    const py::object loop = running_loop();
+    self.close();
+    return Pending::make_done(loop, py::none());
+}
+py::object enter_awaited(py::handle object, BoundBase&) {
+    return Pending::make_done(running_loop(), py::reinterpret_borrow<py::object>(object));
+}
+py::object leave_awaited(py::handle object, BoundBase& self, py::handle, py::handle, py::handle) {
+    return close_awaited(object, self);
+}
+
+}  // namespace
+
+void bind_lifetime() {
+    using py::handle;
+    object_method<&close, BoundBase>("Lifetime.close", "");
+    object_method<&enter, BoundBase>("Lifetime.__enter__", "");
+    object_method<&leave, BoundBase, handle, handle, handle>("Lifetime.__exit__",
+                                                             "kind error traceback");
+    object_method<&is_closed, BoundBase>("Lifetime.closed", "");
+    object_method<&close_awaited, BoundBase>("Lifetime.aclose", "", true);
+    object_method<&close_awaited, BoundBase>("AsyncLifetime.aclose", "", true);
+    object_method<&enter_awaited, BoundBase>("AsyncLifetime.__aenter__", "", true);
+    object_method<&leave_awaited, BoundBase, handle, handle, handle>("AsyncLifetime.__aexit__",
+                                                                     "kind error traceback", true);
+    object_method<&is_closed, BoundBase>("AsyncLifetime.closed", "");
+}
+
+}  // namespace hotcount::python
