@@ -176,6 +176,8 @@ def test_what_is_no_text_in_an_array_fails_its_element_alone(
         ),
         (memoryview(b"ab"), r"keys\[0\] must be str or bytes, not int"),
         (array.array("q", [1]), r"keys\[0\] must be str or bytes, not int"),
+        (np.ma.array(["a", "b"], mask=[False, True]), "keys is a masked array"),
+        (np.ma.array(["a", "b"], dtype=object), "keys is a masked array"),
     ],
     ids=shown,
 )
@@ -306,6 +308,9 @@ def test_one_integer_is_for_all(counter: hotcount.Counter) -> None:
         ([1, 2.0], r"n\[1\] must be int, not float"),
         ([1, None], r"n\[1\] must be int, not NoneType"),
         ([True, 1], r"n\[0\] must be int, not bool"),
+        (np.ma.array([5, 999], mask=[False, True]), "n is a masked array"),
+        (np.ma.array([5, 999], dtype=object), "n is a masked array"),
+        ([5, np.ma.array(999, mask=True)], r"n\[1\] is a masked array"),
     ],
     ids=shown,
 )
@@ -378,6 +383,9 @@ def test_ids_of_votes_come_as_any_integers_too(database: hotcount.Database, widt
     items, users = np.array([1, 2, 1], dtype=width), np.array([5, 9, 6], dtype=">" + width)[::-1]
     assert list(votes.cast_many(items, users).changed) == [True] * 3
     assert list(votes.count_many(items[:2]).value) == [2, 1]
+    for ids in ((np.ma.array(items), users), (items, np.ma.array(users))):
+        with pytest.raises(TypeError, match="is a masked array"):
+            votes.cast_many(*ids)
     if width == "u8":
         with pytest.raises(hotcount.BatchError, match=r"items\[1\] does not fit"):
             votes.cast_many(np.array([1, 2**63], dtype="u8"), [1, 1])

@@ -160,6 +160,7 @@ std::optional<std::int64_t> integer(py::handle value, const Where& where) {
     if (!PyLong_CheckExact(number)) {
         // bool is an int in Python; True votes and False counts have been bugs too often.
         if (PyBool_Check(number) || !PyIndex_Check(number)) raise_wrong_type(where, "int", value);
+        refuse_masked(value, where);
         held = py::reinterpret_steal<py::object>(PyNumber_Index(number));
         if (!held) throw py::error_already_set();
         number = held.ptr();

@@ -111,6 +111,10 @@ struct Refusals {
     std::vector<T> strip(std::vector<T> all) const;
 };
 
+/// TypeError for a masked NumPy array: its buffer, and the number of one without dimensions, is also
+/// what the mask hides.
+void refuse_masked(py::handle value, const Where& where);
+
 /// The elements of a sequence, held, so that they outlive what another thread does to it. A single
 /// str or bytes is refused: it is a sequence of the wrong things. A config error if an iterable
 /// other than a list or a tuple has more than 2^24 elements.

@@ -259,6 +259,21 @@ py::tuple take_all(py::handle value, const Where& where) {
 
 }  // namespace
 
+void refuse_masked(py::handle value, const Where& where) {
+    // Of nearly all values the type alone says that it is none.
+    const bool may_be_array = PyType_HasFeature(Py_TYPE(value.ptr()), Py_TPFLAGS_HEAPTYPE) != 0 &&
+                              PyObject_CheckBuffer(value.ptr()) != 0;
+    if (!may_be_array) return;
+    PyObject* const module = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy.ma");
+    if (module == nullptr) return;
+    const py::object type = py::handle(module).attr("MaskedArray");
+    if (!py::isinstance(value, type)) return;
+    raise_type(
+        where.str() +
+        " is a masked array: pass its compressed(), which leaves out what the mask hides, or "
+        "its filled(...), which says what that counts as");
+}
+
 bool is_mapping(py::handle value) {
     PyObject* const object = value.ptr();
     if (PyDict_Check(object)) return true;
@@ -302,6 +317,7 @@ KeysAndNumbers to_keys_and_numbers(py::handle keys, const char* keys_name, py::h
 }
 
 py::tuple to_elements(py::handle value, const Where& where, const char* expected) {
+    refuse_masked(value, where);
     const bool is_text = PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) ||
                          PyByteArray_Check(value.ptr());
     if (is_text || Py_TYPE(value.ptr())->tp_iter == nullptr) {
@@ -315,6 +331,7 @@ std::vector<std::string_view> to_keys(py::handle value, const char* argument, Ke
                                       Refusals& refusals) {
     constexpr const char* kExpected = "a sequence of str or bytes";
     if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) {
+        refuse_masked(value, argument);
         const Buffer buffer{value};
         buffer.check_shape(argument);
         if (buffer.is_text() || buffer.is_bytes()) {
@@ -351,6 +368,7 @@ std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std
         return std::vector<std::int64_t>(size, unwrap(read_integer(value, argument, out_of_range)));
     }
     require_order(value, argument);
+    refuse_masked(value, argument);
     std::vector<std::int64_t> amounts;
     const Buffer buffer{value};
     buffer.check_shape(argument);
@@ -379,6 +397,7 @@ std::vector<std::int64_t> to_amounts(py::handle value, const char* argument, std
 std::vector<sql::Id> to_ids(py::handle value, IdType type, const char* argument,
                             Refusals& refusals) {
     std::vector<sql::Id> ids;
+    refuse_masked(value, argument);
     if (type == IdType::integer) {
         if (const Buffer buffer{value}; buffer.is_integers()) {
             const auto numbers = integers(buffer, argument, ErrorCode::config, refusals);
