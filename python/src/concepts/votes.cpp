@@ -4,6 +4,7 @@
 #include <array>
 #include <hotcount/detail/votes/fold_trial.hpp>
 #include <hotcount/detail/votes/session_statements.hpp>
+#include <utility>
 
 namespace hotcount::python {
 namespace {
@@ -158,7 +159,7 @@ py::object BoundVotes::to_python(std::vector<std::int64_t> votes) const {
 }
 
 py::object BoundVotes::to_python(const Erased& erased) const {
-    if (!erased.missing_index.empty()) {
+    if (!erased.missing_index.empty() && !std::exchange(told_of_scan_, true)) {
         log("warning", "erase_user() has scanned all of " + options().vote_table +
                            ": no index begins with " + options().vote_user +
                            ". To spare the scan: " + erased.missing_index);

@@ -102,6 +102,7 @@ class BoundVotes final : public Bound<Votes> {
 
   private:
     std::optional<StoreReference> cache_;
+    mutable bool told_of_scan_{false};  // Under the GIL.
 };
 
 inline ResultClass cast_class{"Cast",
