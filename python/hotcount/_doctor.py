@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import hotcount
 from hotcount import _doctor_redis, _doctor_sql, _schema
@@ -129,7 +130,7 @@ def missing_file(url: str) -> bool:
     scheme, _, path = url.partition(":///")
     if not scheme.startswith("sqlite") or path.startswith(":memory:"):
         return False
-    return not Path(path.partition("?")[0]).exists()
+    return not Path(unquote(path.partition("?")[0])).exists()
 
 
 def add_arguments(

@@ -184,6 +184,14 @@ def url(text: str) -> str:
     return text
 
 
+def existing(text: str) -> str:
+    """The URL of what is there already: to open another one would make an empty file."""
+    found = url(text)
+    if _doctor.missing_file(found):
+        raise argparse.ArgumentTypeError("there is no such file")
+    return found
+
+
 URLS = (
     "A URL may be given as env:NAME or file:PATH, which hold it: a command line, and a password in "
     "it, shows in `ps`."
@@ -248,7 +256,9 @@ def parser() -> argparse.ArgumentParser:
         "lack for Votes, in an order that runs beside the application; nothing is changed.",
         epilog=URLS,
     )
-    each.add_argument("url", nargs="?", type=url, metavar="URL", help="whose tables to look at")
+    each.add_argument(
+        "url", nargs="?", type=existing, metavar="URL", help="whose tables to look at"
+    )
     _schema.add_arguments(each, ALL_STRATEGIES)
     each.set_defaults(run=_schema.run, refuse=each.error)
 
@@ -283,7 +293,7 @@ def parser() -> argparse.ArgumentParser:
         "failed, 2 bad usage, 3 a server failed (--once).",
     )
     each.add_argument(
-        "--db", type=url, required=True, metavar="URL", help="the database of the votes"
+        "--db", type=existing, required=True, metavar="URL", help="the database of the votes"
     )
     each.add_argument(
         "--cache", type=url, metavar="URL", help="the cache that counts them, or has copies"
@@ -325,7 +335,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=URLS + " Exit codes: 0 done, 1 a count is wrong (--dry-run), or would leave 64 "
         "bits, 2 bad usage, 3 a server failed.",
     )
-    _reconcile.add_arguments(each, ALL_STRATEGIES, url)
+    _reconcile.add_arguments(each, ALL_STRATEGIES, existing)
     each.set_defaults(run=_reconcile.run, refuse=each.error)
 
     what = "draw runs and comparisons of hotcount-load as one HTML file that needs no network"

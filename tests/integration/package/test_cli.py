@@ -157,6 +157,14 @@ def test_bad_usage_is_exit_code_2_with_a_word_on_stderr(arguments: list[str]) ->
     assert "usage: hotcount" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["reconcile", "schema", "sync --once --db"])
+def test_a_file_that_is_not_there_is_not_made(command: str, tmp_path: Path) -> None:
+    done = run(*command.split(), f"sqlite:///{tmp_path}/a%20typo.db")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no such file" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_version_and_help_say_what_there_is() -> None:
     assert run("--version").stdout == f"hotcount {hotcount.__version__}\n"
     for word in ("demo", "schema", "load", "Exit codes"):
