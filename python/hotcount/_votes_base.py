@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Literal
@@ -234,11 +236,12 @@ class SyncWorker(Handle):
         (True, 1)
         """
 
-    @native
     def run(self, stop: threading.Event | None = None) -> None:
         """Rounds, with a pause of `interval` between them, until stop is set. None: for ever.
 
-        A round that failed because a server is away is tried again; other errors are raised.
+        A round that failed because a server is away is tried again; other errors are raised. Where
+        gevent has patched the threading module, the rounds run in a thread of the hub's pool, and
+        other greenlets go on.
 
         >>> import hotcount, threading
         >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
@@ -248,6 +251,15 @@ class SyncWorker(Handle):
         >>> worker.start(), stop.set(), worker.join()
         (None, None, None)
         """
+        gevent_monkey = sys.modules.get("gevent.monkey")
+        if gevent_monkey is None or not gevent_monkey.is_module_patched("threading"):
+            return self._run(stop)
+        # A wait in C++ would keep the greenlet that is to set stop from ever running.
+        importlib.import_module("gevent").get_hub().threadpool.apply(self._run, (stop,))
+
+    @native
+    def _run(self, stop: threading.Event | None) -> None:
+        """run() in this thread."""
 
     @native
     def stats(self) -> dict[str, Any]:

@@ -137,7 +137,7 @@ py::object worker_stats(py::handle, BoundWorker& self) {
 void bind_sync_worker() {
     constructor<&make_worker, py::handle>("SyncWorker.__init__", "votes");
     method<&SyncWorker::run_once, nullptr, Timeout>("SyncWorker.run_once", "timeout");
-    object_method<&run_worker, BoundWorker, py::handle>("SyncWorker.run", "stop");
+    object_method<&run_worker, BoundWorker, py::handle>("SyncWorker._run", "stop");
     object_method<&worker_stats, BoundWorker>("SyncWorker.stats", "");
 }
 
