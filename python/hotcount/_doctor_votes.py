@@ -41,19 +41,12 @@ def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
             return []
         nothing = f"nothing to fold: there is no table {votes.vote_table}, or it has no journal"
         return [Finding("folds", "ok", nothing)]
-    stats = stats_of(votes)
+    stats = votes.stats(timeout=TIMEOUT)
     if outcome == "works" and is_late(stats):
         # A vote may have come just now, after a pause of all voters.
         time.sleep(WATCH)
-        stats = stats_of(votes)
+        stats = votes.stats(timeout=TIMEOUT)
     return [finding_of(outcome, why, stats), *outside(stats)]
-
-
-def stats_of(votes: hotcount.Votes) -> dict[str, Any]:
-    try:
-        return votes.stats(timeout=TIMEOUT)
-    except hotcount.DatabaseError as error:  # A table is missing.
-        return {"pending_error": str(error), "oldest_pending_s": 0.0}
 
 
 def outside(stats: dict[str, Any]) -> list[Finding]:
