@@ -230,3 +230,27 @@ def test_sync_says_once_that_no_round_works_and_fails_if_none_did(
     assert (process.returncode, found["rounds"], found["settled"]) == (1, 0, False)
     assert found["failed"] >= 1
     assert found.get("last_error", "") in lines[1]
+
+
+@pytest.mark.server
+def test_sync_says_when_rounds_work_again(database_path: Path, own_redis: RedisServer) -> None:
+    redis_votes(database_path, own_redis).close()
+    command = (sys.executable, "-m", "hotcount", "sync", "--interval", "0.01")
+    process = subprocess.Popen(
+        [*command, "--db", f"sqlite:///{database_path}", "--cache", own_redis.url],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        assert "until interrupted" in process.stderr.readline()
+        own_redis.stop()
+        assert "redis" in process.stderr.readline()
+        own_redis.start()
+        assert "work again" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()  # Where the test failed.
+    assert (process.returncode, rest) == (0, "")
