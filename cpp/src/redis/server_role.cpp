@@ -34,7 +34,7 @@ class ServerLook : public std::enable_shared_from_this<ServerLook> {
             std::string bytes;
             encode_command(bytes, kHello);
             submit(Request::encoded("HELLO", std::move(bytes), 1, Shape::any, Repeat::reads),
-                   [this](Result<Reply> greeted) { judge(std::move(greeted)); });
+                   [this](Result<Reply> greeted) { take_greeting(std::move(greeted)); });
         });
     }
 
@@ -54,7 +54,7 @@ class ServerLook : public std::enable_shared_from_this<ServerLook> {
     }
 
     // A server that does not say what it is has answered PING.
-    void judge(Result<Reply> greeted) {
+    void take_greeting(Result<Reply> greeted) {
         auto* const replies = greeted.ok() ? std::get_if<ReplyArray>(&greeted->value) : nullptr;
         if (replies == nullptr || replies->size() != 1) return done_({});
         const std::string mode = hello_field(replies->front(), "mode");
@@ -66,18 +66,18 @@ class ServerLook : public std::enable_shared_from_this<ServerLook> {
         }
         if (mode == "cluster") {
             return ask({"CLUSTER", "INFO"}, [this, is_replica](const Result<Reply>& info) {
-                judge_node(info, is_replica);
+                look_at_node(info, is_replica);
             });
         }
         if (!is_replica) return done_({});
-        ask({"INFO", "replication"}, [this](const Result<Reply>& info) { judge_replica(info); });
+        ask({"INFO", "replication"}, [this](const Result<Reply>& info) { look_at_replica(info); });
     }
 
     static std::string field(const Result<Reply>& info, std::string_view name) {
         return info_field(*info, name).value_or("");
     }
 
-    void judge_node(const Result<Reply>& info, bool is_replica) const {
+    void look_at_node(const Result<Reply>& info, bool is_replica) const {
         if (!info) return done_({});
         const std::string state = field(info, "cluster_state");
         const std::string size = field(info, "cluster_size");
@@ -95,7 +95,7 @@ class ServerLook : public std::enable_shared_from_this<ServerLook> {
                          is_up ? "MOVED" : "CLUSTERDOWN"));
     }
 
-    void judge_replica(const Result<Reply>& info) const {
+    void look_at_replica(const Result<Reply>& info) const {
         std::string of_whom;
         if (info) {
             if (field(info, "slave_read_only") == "0") return done_({});
