@@ -101,6 +101,8 @@ class AsyncLifetime(Handle):
         @property
         def close(self) -> None:
             """No method of objects for event loops: `await x.aclose()` ends them."""
+            # An object whose __init__ never ran says that.
+            _ = self.closed
             name = type(self).__name__
             raise AttributeError(
                 f"{name} of hotcount.aio has no close(): `await x.aclose()` ends it"

@@ -225,11 +225,12 @@ def test_sync_says_once_that_no_round_works_and_fails_if_none_did(
     finally:
         process.kill()  # Where the test failed.
     assert ("until interrupted" in lines[0], rest) == (True, "")
-    assert ("table" if away == "tables" else "none.sock") in lines[1]
+    says = "table" if away == "tables" else "none.sock"
+    assert says in lines[1]
     found = json.loads(said)
     assert (process.returncode, found["rounds"], found["settled"]) == (1, 0, False)
     assert found["failed"] >= 1
-    assert found.get("last_error", "") in lines[1]
+    assert says in found.get("last_error", says)
 
 
 @pytest.mark.server
