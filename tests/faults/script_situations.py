@@ -445,11 +445,12 @@ SITUATIONS = [
         ["workers", "me", "30000"],
         [*TAKEN, ["XREADGROUP", "GROUP", "workers", "me", "STREAMS", "s", ">"]],
     ),
-    Situation("votes_stream_settle/written", ["s", "r"], ["workers", "9", "1", "5-1"], TAKEN),
+    Situation("votes_stream_advance/there", ["s"], [], TAKEN),
+    Situation("votes_stream_settle/written", ["s", "r"], ["workers", "9", "60", "1", "5-1"], TAKEN),
     Situation(
         "votes_stream_settle/refused",
         ["s", "r"],
-        ["workers", "9", "1", "5-1", "5-1", "1", "u", "7", "1", "no such item"],
+        ["workers", "9", "60", "1", "5-1", "5-1", "1", "u", "7", "1", "no such item"],
         [*TAKEN, ["XADD", "r", "1-1", *VOTE, "e", "no such item"]],
     ),
 ]

@@ -37,10 +37,10 @@ class CounterText:
 class VoteText:
     """The statements of a vote, in their order. None: a vote does without it."""
 
-    place: str
+    route: str
     folds: bool
     look: sa.TextClause | None
-    hold_place: sa.TextClause
+    hold_route: sa.TextClause
     add_item: sa.TextClause | None
     lock_item: sa.TextClause | None
     write_vote: sa.TextClause
@@ -108,7 +108,7 @@ def vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
     found = _vote_texts.get(key)
     if found is None:
         texts = votes._session_statements(dialect, anonymous)
-        place = texts.pop("place")
+        route = texts.pop("route")
         folds = texts.pop("folds", None) is not None
         types: dict[str, sa.types.TypeEngine[Any]] = {
             "item": _id_type(dialect, votes.item_type),
@@ -120,9 +120,9 @@ def vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
             types[name] = sa.BigInteger()
         made = _typed(texts, types)
         found = VoteText(
-            place=place,
+            route=route,
             folds=folds,
-            hold_place=made["hold_place"],
+            hold_route=made["hold_route"],
             write_vote=made["write_vote"],
             count=made["count"],
             vote=made["vote"],

@@ -17,7 +17,8 @@ The rows that they touch stay locked until your transaction ends: let these call
 several of them go in one order everywhere (`increment_many` does so by itself). A vote of strategy
 'batched' on PostgreSQL, MariaDB or MySQL touches the user's own vote and appends a row to the
 journal: however long your transaction stays open, it keeps nobody else from voting. With 'slotted'
-it holds a cell, with 'naive' and on SQLite the item.
+it holds a cell, with 'naive' and on SQLite the item. A vote of strategy 'write_behind' is a
+ConfigError: Redis gives such votes their order, and a transaction of SQL has no place in it.
 
 What the journal has is in every count of hotcount's at once and reaches `item.vote_count` with the
 next fold. This process folds soon after your connection is back in its pool (or at its next
@@ -310,12 +311,12 @@ def voters(
     return [(of_type(id_text(user)), int(value)) for user, value in rows]
 
 
-# Lock order everywhere: the place, item, vote, cell.
+# Lock order everywhere: the route, item, vote, cell.
 def _write_vote(
     connection: sa.Connection, mode: SqlMode, votes: Votes, text: VoteText, values: dict[str, Any]
 ) -> tuple[int, int]:
     item = {"item": values["item"]}
-    if not _hold_place(connection, mode, votes, text, item):
+    if not _hold_route(connection, mode, votes, text, item):
         if text.add_item is None:
             raise _missing(values["item"])
         _add_item(connection, text.add_item, item)
@@ -326,26 +327,26 @@ def _write_vote(
     if text.read_vote is not None:
         written = connection.execute(text.read_vote, values)
     row = written.first()
-    if row is None:  # The counts were moved since _hold_place looked: it says so now.
+    if row is None:  # The counts were moved since _hold_route looked: it says so now.
         return _write_vote(connection, mode, votes, text, values)
     previous, now = row
     return int(previous), int(now)
 
 
-def _hold_place(
+def _hold_route(
     connection: sa.Connection, mode: SqlMode, votes: Votes, text: VoteText, item: dict[str, Any]
 ) -> bool:
-    """Keeps the counts where they are until the transaction ends, unless write_vote does.
+    """Keeps the way of the votes as it is until the transaction ends, unless write_vote does.
 
     Whether the item exists, as far as no later statement finds that out.
     """
     if text.look is not None:
-        place, exists, level = connection.execute(text.look, item).first() or (None, None, "")
-        _check_place(votes, text, place)
+        route, exists, level = connection.execute(text.look, item).first() or (None, None, "")
+        _check_route(votes, text, route)
         if level in ("read committed", "read uncommitted"):
             return exists is not None
-    place, exists, sql_mode = connection.execute(text.hold_place, item).first() or (None,) * 3
-    _check_place(votes, text, place)
+    route, exists, sql_mode = connection.execute(text.hold_route, item).first() or (None,) * 3
+    _check_route(votes, text, route)
     if sql_mode is not None:
         mode.be_strict(sql_mode)
     return exists is not None
@@ -366,17 +367,28 @@ def _add_item(connection: sa.Connection, add: sa.TextClause, item: dict[str, Any
             raise
 
 
-def _check_place(votes: Votes, text: VoteText, found: str | bytes | None) -> None:
-    place = found.decode() if isinstance(found, bytes) else found
-    if place is None:
+def _check_route(votes: Votes, text: VoteText, found: str | bytes | None) -> None:
+    if votes.strategy == "write_behind":
+        raise ConfigError(
+            "votes of strategy 'write_behind' get their order in Redis, so a transaction of SQL "
+            "cannot write them: cast with the Votes object; nothing was applied"
+        )
+    route = found.decode() if isinstance(found, bytes) else found
+    if route is None:
         raise ConfigError(
             f"table {votes.vote_table} is there, and what its items count is not known yet; "
             "create_tables() finds out, also where schema() made the tables"
         )
-    if place != text.place:
+    if route.startswith("streams"):
         raise ConfigError(
-            f"table {votes.vote_table} was last counted in its {place}, strategy "
-            f"{votes.strategy} counts in its {text.place}; create_tables() reconciles and "
+            f"votes for table {votes.vote_table} go through the streams of strategy "
+            f"'write_behind', where some may wait; strategy {votes.strategy!r} cannot write beside "
+            "them. create_tables() switches over once flush() has left none; nothing was applied"
+        )
+    if route != text.route:
+        raise ConfigError(
+            f"table {votes.vote_table} was last counted in its {route}, strategy "
+            f"{votes.strategy} counts in its {text.route}; create_tables() reconciles and "
             "switches over"
         )
 

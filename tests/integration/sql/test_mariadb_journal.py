@@ -204,13 +204,13 @@ def test_votes_wait_for_who_moves_the_counts_and_are_refused_then(
 ) -> None:
     # Read without a lock, the mark was the one of before: the vote was counted where nobody looks.
     tables = Tables(mariadb_server, mariadb_database, strategy=strategy)
-    with tables.held("SELECT value FROM vote_meta WHERE name = 'counted_in' FOR UPDATE") as switch:
+    with tables.held("SELECT value FROM vote_meta WHERE name = 'vote_route' FOR UPDATE") as switch:
         call = Caller(
             lambda: tables.votes.cast_many([1] * votes, list(range(votes)), errors="return")
         )
         eventually(tables.is_waited_for)
         with switch.cursor() as cursor:
-            cursor.execute("UPDATE vote_meta SET value = 'item' WHERE name = 'counted_in'")
+            cursor.execute("UPDATE vote_meta SET value = 'item' WHERE name = 'vote_route'")
         switch.commit()
     answers = call.result()
     assert len(answers.errors) == votes
@@ -235,7 +235,7 @@ def test_a_vote_that_outlives_its_leader_s_deadline_is_not_lost_where_the_counts
         opened = hotcount.Database(server.url(database, user="app"), timeout=20)
         votes = hotcount.Votes(opened, None, fold_interval=3600, max_batch=2, max_delay=1)
         votes.cast(3, 3)
-        mark = "SELECT value FROM vote_meta WHERE name = 'counted_in' FOR UPDATE"
+        mark = "SELECT value FROM vote_meta WHERE name = 'vote_route' FOR UPDATE"
         with tables.held(mark) as switch:
             leader = Caller(lambda: votes.cast(1, 1, timeout=3))
             other = Caller(lambda: votes.cast(2, 2))
@@ -243,7 +243,7 @@ def test_a_vote_that_outlives_its_leader_s_deadline_is_not_lost_where_the_counts
             server.execute("SET GLOBAL max_user_connections = 1")
             outcome = leader.result()
             with switch.cursor() as cursor:
-                cursor.execute("UPDATE vote_meta SET value = 'item' WHERE name = 'counted_in'")
+                cursor.execute("UPDATE vote_meta SET value = 'item' WHERE name = 'vote_route'")
             switch.commit()
             server.execute("SET GLOBAL max_user_connections = 50")
             answer = other.result()

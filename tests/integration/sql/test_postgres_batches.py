@@ -233,7 +233,7 @@ def test_tables_that_are_counted_elsewhere_refuse_each_vote(
 ) -> None:
     votes = make_votes(postgres_database, strategy)
     votes.cast(1, 7)
-    postgres_database.psql("UPDATE vote_meta SET value = 'item' WHERE name = 'counted_in'")
+    postgres_database.psql("UPDATE vote_meta SET value = 'item' WHERE name = 'vote_route'")
     with pytest.raises(hotcount.ConfigError, match="was last counted in its item"):
         votes.cast(1, 8)
     with pytest.raises(hotcount.BatchError) as caught:

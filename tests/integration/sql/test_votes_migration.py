@@ -21,7 +21,7 @@ def make_old_tables(side: JournalSide, strategy: str = "batched") -> None:
     side.run("DROP VIEW vote_count")
     side.run("DROP TABLE vote_journal")
     side.run(
-        "DELETE FROM vote_meta WHERE name IN ('folded_at', 'fold_took')",
+        "DELETE FROM vote_meta WHERE name IN ('folded_at', 'fold_took', 'vote_route')",
         "UPDATE vote_meta SET value = 'cells' WHERE name = 'counted_in'",
         f"UPDATE vote_meta SET value = '{strategy}' WHERE name = 'counted_by'",
         "INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 1, 1, 0), (1, 2, 2, 0)",
@@ -167,7 +167,7 @@ def test_create_tables_makes_what_is_missing_of_tables_that_are_counted(
 
 def test_create_tables_writes_the_mark_of_folds_where_it_is_gone(journal_side: JournalSide) -> None:
     votes = journal_side.made()
-    journal_side.run("DELETE FROM vote_meta WHERE name IN ('folded_at', 'fold_took')")
+    journal_side.run("DELETE FROM vote_meta WHERE name IN ('folded_at', 'fold_took', 'vote_route')")
     journal_side.vote(1, 1)
     votes.create_tables(timeout=20)
     journal_side.vote(1, 2)

@@ -12,6 +12,8 @@
 // cached reads the epochs of the items instead, with the lock that keeps a recount away, and COMMIT
 // with them. If two ids may be one item, it goes item by item.
 //
+// write_behind: before all that, the transaction locks stream_fence (stream_marks.hpp).
+//
 // On MariaDB a batch is first written without the look: if vote tables refer to the item table, the
 // upsert itself finds what is missing, and it waits for nothing. One held row or missing item makes
 // it fail; then the batch is written again with the look, and so are others for a while. That makes
@@ -38,13 +40,14 @@ namespace {
 
 // Of so many items ?1 and on: TRUE, epoch, id and cache id of each; FALSE if the counts are elsewhere
 // or an item's sum is to be checked. The compound statement also commits, or rolls back.
-std::string epochs_text(const VoteNames& n, std::size_t items, bool compound) {
+std::string epochs_text(const VoteNames& n, const std::string& route, std::size_t items,
+                        bool compound) {
     std::string ids;
     for (std::size_t i = 1; i <= items; ++i) ids += (i > 1 ? ", " : "") + placeholder(i);
-    const std::string valid =
-        "(SELECT value FROM " + n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
-        std::string{to_string(CountPlace::cache)} + "' AND NOT EXISTS (SELECT 1 FROM " + n.sync +
-        " WHERE wide <> 0 AND item IN (" + ids + "))";
+    const std::string valid = "(SELECT value FROM " + n.meta +
+                              " WHERE name = 'vote_route' LOCK IN SHARE MODE) = '" + route +
+                              "' AND NOT EXISTS (SELECT 1 FROM " + n.sync +
+                              " WHERE wide <> 0 AND item IN (" + ids + "))";
     const std::string read = ", COALESCE(hc_s.epoch, 0), hc_i." + n.id + ", (SELECT value FROM " +
                              n.meta + " WHERE name = 'cache_id') FROM " + sync_tables(n) +
                              " WHERE hc_i." + n.id + " IN (" + ids + ") ORDER BY hc_i." + n.id;
@@ -64,7 +67,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                      const VotesOptions& options, NoteAppended appended)
         : layout_(std::move(layout)),
           options_(options),
+          route_(vote_route(options, sql::mysql_grammar().dialect())),
           cached_(options.strategy == VoteStrategy::cached),
+          fenced_(options.strategy == VoteStrategy::write_behind),
           appended_(std::move(appended)),
           rows_(make_vote_rows(layout_, without_waiting(options))),
           keys_(options),
@@ -78,14 +83,13 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                  ", ", ")"),
           note_("INSERT INTO " + n.journal + " (item, diff) VALUES ", journal_row, 2, ", ", ""),
           note_and_commit_("BEGIN NOT ATOMIC IF (SELECT value FROM " + n.meta +
-                               " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
-                               std::string{to_string(CountPlace::journal)} + "' THEN INSERT INTO " +
-                               n.journal + " (item, diff) VALUES ",
+                               " WHERE name = 'vote_route' LOCK IN SHARE MODE) = '" + route_ +
+                               "' THEN INSERT INTO " + n.journal + " (item, diff) VALUES ",
                            journal_row, 2, ", ", "; COMMIT; ELSE SELECT 1; ROLLBACK; END IF; END"),
           one_(options) {
         for (std::size_t items = 1; cached_ && items <= SyncPages::kMost; items *= 2) {
-            epochs_.emplace_back(epochs_text(n, items, false));
-            epochs_and_commit_.emplace_back(epochs_text(n, items, true));
+            epochs_.emplace_back(epochs_text(n, route_, items, false));
+            epochs_and_commit_.emplace_back(epochs_text(n, route_, items, true));
         }
     }
 
@@ -108,7 +112,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                             : connection.await_commit(turn.deadline());
         }
         bool hopes = true;
-        if (!cached_ && batch.size() == 1 &&
+        if (!cached_ && !fenced_ && batch.size() == 1 &&
             (open || (compound && turn.waits_for() == Duration{0} && turn.is_alone()))) {
             auto& vote = static_cast<QueuedVote&>(*batch.front());
             HOTCOUNT_TRY_ASSIGN(const bool written, write_one(connection, vote, turn));
@@ -121,14 +125,20 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                                 run_and_commit(connection, note_and_commit_.of(1), {}, turn));
             return committed ? after_commit(batch.size()) : moved_meanwhile();
         }
-        const std::vector<QueuedVote*> votes = sorted_votes(batch);
+        std::vector<QueuedVote*> votes = sorted_votes(batch);
         if (hopes) {
             HOTCOUNT_TRY_ASSIGN(hopes, may_hope(connection, turn, compound));
         }
-        if (hopes) {
+        HOTCOUNT_TRY(keep_within_fence(connection, *layout_, votes));
+        if (hopes && !votes.empty()) {
             HOTCOUNT_TRY_ASSIGN(const bool written, write_in_hope(connection, votes, turn));
             if (written) return {};
             HOTCOUNT_TRY(connection.begin(turn.deadline()));
+            HOTCOUNT_TRY(keep_within_fence(connection, *layout_, votes));
+        }
+        if (votes.empty()) {
+            connection.rollback();
+            return {};
         }
         return write_all(connection, votes, turn, compound);
     }
@@ -191,7 +201,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         }
         if (!committed) {
             HOTCOUNT_TRY(connection.begin(turn.deadline()));
-            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
             connection.rollback();
         }
         for (QueuedVote* each : votes) {
@@ -210,12 +220,10 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     BulkStatement look(const VoteNames& n, const std::string& select,
                        const std::string& lock) const {
-        return BulkStatement{
-            select + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " + n.meta +
-                " WHERE name = 'counted_in' LOCK IN SHARE MODE) = '" +
-                std::string{to_string(cached_ ? CountPlace::cache : CountPlace::journal)} +
-                "' AND " + n.id + " IN (",
-            placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
+        return BulkStatement{select + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " +
+                                 n.meta + " WHERE name = 'vote_route' LOCK IN SHARE MODE) = '" +
+                                 route_ + "' AND " + n.id + " IN (",
+                             placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
     }
 
     // False if write_all() has to find out what is wrong. A vote that waits for another
@@ -325,7 +333,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             missing = without(items, std::move(found));
         }
         if (missing.size() == items.size()) {
-            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
         }
         return missing;
     }
@@ -417,7 +425,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             HOTCOUNT_TRY(connection.run(note_.of(size), now, nullptr));
         }
         // Without the look nothing has locked the mark yet.
-        if (compound) HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+        if (compound)
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
         HOTCOUNT_TRY(seal(connection, turn));
         HOTCOUNT_TRY(connection.commit());
         return after_commit(values.size() / kColumns);
@@ -425,7 +434,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     Result<void> counts_were_moved(sql::Connection& connection, sql::BatchTurn& turn) {
         HOTCOUNT_TRY(connection.begin(turn.deadline()));
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
         return moved_meanwhile();  // And back.
     }
 
@@ -456,7 +465,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;
+    const std::string route_;
     const bool cached_;
+    const bool fenced_;
     const NoteAppended appended_;
     const std::unique_ptr<VoteRows> rows_;
     KeyColumns keys_;

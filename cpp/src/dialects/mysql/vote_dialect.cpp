@@ -59,6 +59,10 @@ class MysqlVotes final : public VoteDialect {
                                         const VotesOptions& options) const override {
         return make_mysql_vote_rows(std::move(layout), names, options);
     }
+    Result<bool> tells_ids_apart(sql::Connection& connection,
+                                 const VotesOptions& options) const override {
+        return KeyColumns{options}.are_bytes(connection);
+    }
     std::shared_ptr<sql::BatchWriter> batch_writer(std::shared_ptr<const Layout> layout,
                                                    const VotesOptions& options,
                                                    NoteAppended appended) const override {

@@ -67,10 +67,15 @@ Error explain_mysql_vote(Error error, const VotesOptions& options, const Ballot&
 
 namespace {
 
+bool in_batches(const VotesOptions& options) {
+    return options.strategy == VoteStrategy::batched ||
+           options.strategy == VoteStrategy::write_behind;
+}
+
 // A batch does not wait for one held row, because its other votes matter more. MariaDB only: see
 // HeldVotes.
 std::string without_waiting(const VotesOptions& options) {
-    if (options.strategy != VoteStrategy::batched) return {};
+    if (!in_batches(options)) return {};
     return "/*M!100603 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ";
 }
 
@@ -168,7 +173,7 @@ class MysqlVoteRows final : public VoteRows {
           keys_(options),
           held_(n, options),
           lock_item_("SELECT (SELECT value FROM " + n.meta +
-                     " WHERE name = 'counted_in' LOCK IN SHARE MODE) FROM " + n.item + " WHERE " +
+                     " WHERE name = 'vote_route' LOCK IN SHARE MODE) FROM " + n.item + " WHERE " +
                      n.id + " = ?1 FOR UPDATE"),
           keep_item_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id +
                      " = ?1 LOCK IN SHARE MODE"),
@@ -203,7 +208,7 @@ class MysqlVoteRows final : public VoteRows {
     Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
         HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
-        if (!compound && options_.strategy == VoteStrategy::batched) {
+        if (!compound && in_batches(options_)) {
             if (auto locked = held_.lock(connection, votes); !locked) {
                 return explain_missing_table(std::move(locked).error());
             }
@@ -246,7 +251,7 @@ class MysqlVoteRows final : public VoteRows {
     Result<void> hold(sql::Connection& connection, const Ballot& ballot) {
         const sql::Id& item = ballot.item;
         if (options_.strategy != VoteStrategy::naive) {
-            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
             if (options_.foreign_key) return {};
             bool there = false;
             const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
@@ -256,18 +261,18 @@ class MysqlVoteRows final : public VoteRows {
             HOTCOUNT_TRY(connection.query(keep_item_, {sql::to_value(item)}, see));
             return there ? Result<void>{} : mysql_missing_item(ballot);
         }
-        std::optional<std::string> place;
+        std::optional<std::string> route;
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-            place = row.text(0);
+            route = row.text(0);
             return {};
         };
         if (auto locked = connection.query(lock_item_, {sql::to_value(item)}, read); !locked) {
             return explain_missing_table(std::move(locked).error());
         }
         // No such item: the vote will be refused, unless nothing refers to it.
-        if (!place) return check_place(connection, *layout_, options_, true);
-        if (*place != to_string(count_place(options_, layout_->dialect()))) {
-            return wrong_place(options_, *place, layout_->dialect());
+        if (!route) return check_place(connection, *layout_, options_, PlaceCheck::hold_route);
+        if (*route != vote_route(options_, layout_->dialect())) {
+            return wrong_place(options_, *route, layout_->dialect());
         }
         return {};
     }

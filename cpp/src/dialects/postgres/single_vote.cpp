@@ -44,8 +44,9 @@ std::string count_in_slot(const VoteNames& n, const VotesOptions& options) {
 
 }  // namespace
 
-std::string may_be_counted(CountPlace place) {
-    return "name = 'counted_in' AND value = '" + std::string{to_string(place)} +
+std::string comes_this_way(const VotesOptions& options) {
+    return "name = 'vote_route' AND value = '" +
+           vote_route(options, sql::postgres_grammar().dialect()) +
            "' AND current_setting('transaction_isolation') = 'read committed'";
 }
 
@@ -63,7 +64,7 @@ std::string unwritten_columns(const VoteNames& n, const std::string& item, const
                             " AND v." + n.vote_user + " = " + voter + ")";
     return unless_written("(SELECT v." + n.value + row) + ", " +
            unless_written("(SELECT v." + n.version + row) + ", " + unless_written(there_text) +
-           ", " + unless_written("(SELECT value FROM " + n.meta + " WHERE name = 'counted_in')") +
+           ", " + unless_written("(SELECT value FROM " + n.meta + " WHERE name = 'vote_route')") +
            ", " + unless_written("current_setting('transaction_isolation')");
 }
 
@@ -85,7 +86,7 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
     }
     const std::string rows = "SELECT " + item + ", " + user +
                              ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM " + n.meta +
-                             " WHERE " + may_be_counted(CountPlace::journal) + " AND " + is_there;
+                             " WHERE " + comes_this_way(options) + " AND " + is_there;
     return "WITH hc_own AS (SELECT 1), " + locked + "hc_written AS (" + upsert_votes(n, rows) +
            " RETURNING " + n.vote_item + " AS item, " + n.vote_user + " AS voter, " +
            old_and_new(n) + "), " + counted +
@@ -96,12 +97,12 @@ std::string single_vote(const VoteNames& n, const VotesOptions& options,
            " FROM (SELECT 1) AS one LEFT JOIN hc_written AS w ON TRUE";
 }
 
-VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, CountPlace place) {
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route) {
     using Kind = VoteOutcome::Kind;
     if (!row.is_null(val)) return {Kind::cast, cast_of(row, prev)};
     if (row.text(level) != "read committed") return {Kind::other_level};
-    const std::string counted_in{row.is_null(mark) ? "" : row.text(mark)};
-    if (counted_in != to_string(place)) return {Kind::elsewhere, {}, counted_in};
+    const std::string found{row.is_null(mark) ? "" : row.text(mark)};
+    if (found != route) return {Kind::elsewhere, {}, found};
     if (row.text(there) != "t") return {Kind::missing};
     if (row.text(item_free) != "t") return {Kind::held};
     if (stays(row, ballot)) return {Kind::cast, unchanged_cast(row.integer(old_val))};
@@ -134,6 +135,7 @@ Error explain_postgres_key(Error error, const VotesOptions& options, const Ballo
 
 PostgresSlottedVotes::PostgresSlottedVotes(const VoteNames& n, const VotesOptions& options)
     : options_(options),
+      route_(vote_route(options, sql::postgres_grammar().dialect())),
       of_users_(single_vote(n, options, count_in_slot(n, options))),
       anonymous_(single_vote(n.anonymous(sql::postgres_grammar()), anonymous_options(options),
                              count_in_slot(n, options))),
@@ -143,7 +145,7 @@ Result<VoteOutcome> PostgresSlottedVotes::attempt(sql::Database& database, const
                                                   std::int64_t slot, Deadline deadline) {
     VoteOutcome outcome{VoteOutcome::Kind::overtaken};
     const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-        outcome = read_outcome(row, ballot, CountPlace::journal);
+        outcome = read_outcome(row, ballot, route_);
         return {};
     };
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.writer(deadline));
@@ -171,8 +173,7 @@ Result<std::optional<Cast>> PostgresSlottedVotes::cast(sql::Database& database,
             case VoteOutcome::Kind::cast:
                 return std::optional{outcome->cast};
             case VoteOutcome::Kind::elsewhere:
-                return wrong_place(options_, outcome->counted_in,
-                                   sql::postgres_grammar().dialect());
+                return wrong_place(options_, outcome->route, sql::postgres_grammar().dialect());
             case VoteOutcome::Kind::missing: {
                 if (options_.missing_item == MissingItem::refuse || created) {
                     return explain_refusal(unknown_item(ballot.item), ballot);

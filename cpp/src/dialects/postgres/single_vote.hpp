@@ -16,9 +16,9 @@
 
 namespace hotcount {
 
-/// SQL for whether votes may be counted in that place, as a condition on the meta table. A
-/// statement of another level of isolation may not see that the counts have moved.
-std::string may_be_counted(CountPlace place);
+/// SQL for whether votes of these options get to the tables as the mark says, as a condition on the
+/// meta table. A statement of another level of isolation may not see that the mark has changed.
+std::string comes_this_way(const VotesOptions& options);
 
 /// SQL for a number, which fails the statement: `w` is no vote's of it. explain_postgres_vote() says so.
 std::string refuse_other_row();
@@ -42,13 +42,13 @@ struct VoteOutcome {
         held,         ///< Another transaction holds its item.
         missing,      ///< Its item does not exist.
         overtaken,    ///< To be written again.
-        elsewhere,    ///< The counts are kept elsewhere.
+        elsewhere,    ///< The tables' votes come another way: vote_route().
         other_level,  ///< The statement was not READ COMMITTED. Nothing was written by it.
     } kind;
     Cast cast{};
-    std::string counted_in{};  ///< Where it is elsewhere.
+    std::string route{};  ///< Which, if it is elsewhere.
 };
-VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, CountPlace place);
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route);
 
 /// Where the vote's number stands in its row, and how many columns read_outcome() reads.
 inline constexpr int kNumberColumn = 0;
@@ -75,6 +75,7 @@ class PostgresSlottedVotes final : public SingleVote {
                                 Deadline deadline);
 
     const VotesOptions options_;
+    const std::string route_;
     const sql::Statement of_users_;
     const sql::Statement anonymous_;
     const sql::Statement create_;

@@ -12,6 +12,9 @@
 // Each name begins with hc_, or it would hide a table of the user's with that name. The rows say
 // what became of each vote (single_vote.hpp).
 //
+// write_behind: the statement also locks stream_fence as it was when the votes were taken from their
+// stream, or writes nothing (stream_marks.hpp).
+//
 // A vote that is alone is written by a shorter statement. If its item is held, that waits until
 // somebody else wants to write. The held thread waits for what is held for long.
 #include <algorithm>
@@ -45,17 +48,25 @@ std::string free_to_cache(const VoteNames& n, const std::string& asked) {
 
 // Of strategy cached, after those of the outcome.
 enum CachedColumn : std::uint8_t { kEpoch = kOutcomeColumns, kItem, kCacheId, kWide };
+// Of write_behind.
+constexpr int kWithinFence = kOutcomeColumns;
 
-std::string batch_text(const VoteNames& n, const VotesOptions& options, CountPlace place) {
-    const bool cached = place == CountPlace::cache;
+// ?6 the fence.
+std::string batch_text(const VoteNames& n, const VotesOptions& options) {
+    const bool cached = options.strategy == VoteStrategy::cached;
+    const bool fenced = options.strategy == VoteStrategy::write_behind;
     const std::string asked = " = ANY (" + array_of(options.item_type, "?5") + ")";
     const std::string rows =
         "SELECT b.item, b.voter, b.val, 0, b.version FROM hc_own_votes AS b JOIN hc_free AS f ON "
         "f.id "
         "= b.item WHERE " +
         std::string{cached ? "f.fits AND " : ""} + "EXISTS (SELECT FROM " + n.meta + " WHERE " +
-        may_be_counted(place) + ") ORDER BY b.number";
+        comes_this_way(options) + ")" + (fenced ? " AND EXISTS (SELECT FROM hc_fence)" : "") +
+        " ORDER BY b.number";
     return "WITH hc_own_votes AS MATERIALIZED (SELECT * FROM " + ballot_table(options) + "), " +
+           (fenced ? "hc_fence AS MATERIALIZED (SELECT FROM " + n.meta +
+                         " WHERE name = 'stream_fence' AND value = ?6 FOR SHARE), "
+                   : "") +
            (cached
                 ? free_to_cache(n, asked)
                 : "hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
@@ -75,6 +86,7 @@ std::string batch_text(const VoteNames& n, const VotesOptions& options, CountPla
            (cached ? ", f.epoch, f.id, (SELECT value FROM " + n.meta +
                          " WHERE name = 'cache_id'), f.wide"
                    : "") +
+           (fenced ? ", CAST(EXISTS (SELECT FROM hc_fence) AS int)" : "") +
            " FROM hc_own_votes AS b LEFT JOIN hc_free AS f ON f.id = b.item FULL JOIN hc_written "
            "AS w "
            "ON w.item = b.item AND w.voter = b.voter";
@@ -92,13 +104,15 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     PostgresBatchWriter(const VoteNames& n, const VotesOptions& options, NoteAppended appended)
         : options_(options),
           place_(count_place(options, sql::postgres_grammar().dialect())),
+          route_(vote_route(options, sql::postgres_grammar().dialect())),
+          fenced_(options.strategy == VoteStrategy::write_behind),
           appended_(std::move(appended)),
           create_(create_items_text(n, options)),
           wait_for_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ANY (" +
                           array_of(options.item_type, "?1") + ") ORDER BY " + n.id +
                           (place_ == CountPlace::cache ? " FOR SHARE" : " FOR KEY SHARE")),
-          of_users_(n, options, place_),
-          anonymous_(n.anonymous(sql::postgres_grammar()), anonymous_options(options), place_) {}
+          of_users_(n, options),
+          anonymous_(n.anonymous(sql::postgres_grammar()), anonymous_options(options)) {}
 
     bool commits_by_itself() const override { return true; }
 
@@ -117,14 +131,14 @@ class PostgresBatchWriter final : public sql::BatchWriter {
   private:
     // The statements over one of the two vote tables.
     struct Table {
-        Table(const VoteNames& n, const VotesOptions& options, CountPlace place)
-            : batch(batch_text(n, options, place)), single(single_text(n, options)) {}
+        Table(const VoteNames& n, const VotesOptions& options)
+            : batch(batch_text(n, options)), single(single_text(n, options)) {}
         sql::Statement batch;
         sql::Statement single;
     };
 
-    // The votes of one statement: those for the first one's table, sorted, one for each row. The
-    // others are left for later.
+    // The votes of one statement: those for the first one's table, taken under its fence, sorted, one
+    // for each row. The others are left for later.
     static std::vector<QueuedVote*> take_one_table(
         std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
         const auto& first = static_cast<const QueuedVote&>(*batch.front());
@@ -132,7 +146,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         const QueuedVote* last = nullptr;
         std::erase_if(votes, [&](QueuedVote* vote) {
             const Ballot& ballot = vote->ballot;
-            const bool other = ballot.by_op_id != first.ballot.by_op_id;
+            const bool other =
+                ballot.by_op_id != first.ballot.by_op_id || vote->fence != first.fence;
             const bool second = !other && last != nullptr && last->ballot.item == ballot.item &&
                                 last->ballot.user == ballot.user;
             if (!other) last = vote;
@@ -143,6 +158,13 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         return votes;
     }
 
+    std::vector<sql::Value> parameters(const PostgresBallots& ballots) const {
+        const auto all = ballots.parameters();
+        std::vector<sql::Value> values{all.begin(), all.end()};
+        if (fenced_) values.emplace_back(std::string_view{*ballots.votes.front()->fence});
+        return values;
+    }
+
     static sql::Value version_of(const Ballot& ballot) {
         return ballot.version ? sql::Value{*ballot.version} : sql::Value{};
     }
@@ -150,8 +172,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     Result<void> write_alone(sql::Connection& connection, const Table& table,
                              const PostgresBallots& ballots, sql::BatchTurn& turn) {
         // Somebody may come or leave between two turns, so the answer's shape is the same.
-        const bool single =
-            place_ == CountPlace::journal && ballots.votes.size() == 1 && turn.is_alone();
+        const bool single = place_ == CountPlace::journal && !fenced_ &&
+                            ballots.votes.size() == 1 && turn.is_alone();
         if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
         const Ballot& first = ballots.votes.front()->ballot;
         while (true) {
@@ -159,13 +181,12 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             Answers answers{*this, ballots};
             const sql::Alone how = turn.alone(wraps);
             const sql::RowVisitor visit = answers.visitor();
-            auto run = single
-                           ? connection.run_alone(
-                                 table.single,
-                                 std::array{sql::to_value(first.item), sql::to_value(first.user),
-                                            sql::Value{first.value}, version_of(first)},
-                                 &visit, how)
-                           : connection.run_alone(table.batch, ballots.parameters(), &visit, how);
+            auto run = single ? connection.run_alone(
+                                    table.single,
+                                    std::array{sql::to_value(first.item), sql::to_value(first.user),
+                                               sql::Value{first.value}, version_of(first)},
+                                    &visit, how)
+                              : connection.run_alone(table.batch, parameters(ballots), &visit, how);
             if (!run) return std::move(run).error();
             if (answers.other_level && !wraps) {
                 // The session's own level is not READ COMMITTED. Nothing was written.
@@ -193,7 +214,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
         if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
         Answers answers{*this, ballots};
         const sql::RowVisitor visit = answers.visitor();
-        auto run = connection.run(table.batch, ballots.parameters(), &visit);
+        auto run = connection.run(table.batch, parameters(ballots), &visit);
         if (!run) {
             Error error = std::move(run).error();
             // One of the votes' own rows: looked for by halves.
@@ -215,7 +236,13 @@ class PostgresBatchWriter final : public sql::BatchWriter {
             const auto index = static_cast<std::size_t>(row.integer(kNumberColumn)) - 1;
             if (index >= ballots.votes.size()) return unasked_row();
             QueuedVote& vote = *ballots.votes[index];
-            const VoteOutcome outcome = read_outcome(row, vote.ballot, writer.place_);
+            const VoteOutcome outcome = read_outcome(row, vote.ballot, writer.route_);
+            if (writer.fenced_ && row.integer(kWithinFence) == 0 &&
+                outcome.kind != VoteOutcome::Kind::elsewhere &&
+                outcome.kind != VoteOutcome::Kind::other_level) {
+                vote.refuse_outside_fence();
+                return {};
+            }
             if (writer.place_ == CountPlace::cache && note_item(row, vote)) return {};
             switch (outcome.kind) {
                 case VoteOutcome::Kind::cast:
@@ -233,7 +260,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
                     if (++vote.tries == kMostTries) vote.error = unasked_row();
                     break;
                 case VoteOutcome::Kind::elsewhere:
-                    vote.error = wrong_place(writer.options_, outcome.counted_in,
+                    vote.error = wrong_place(writer.options_, outcome.route,
                                              sql::postgres_grammar().dialect());
                     break;
                 case VoteOutcome::Kind::other_level:
@@ -315,6 +342,8 @@ class PostgresBatchWriter final : public sql::BatchWriter {
 
     const VotesOptions options_;
     const CountPlace place_;
+    const std::string route_;
+    const bool fenced_;
     const NoteAppended appended_;
     const sql::Statement create_;
     const sql::Statement set_lock_timeout_{"SELECT set_config('lock_timeout', ?1, TRUE)"};

@@ -1,7 +1,7 @@
 // The rows of the vote table on PostgreSQL: one upsert keeps the old value in the row itself,
 // because a read beside the upsert reads the statement's snapshot, which may be older.
 //
-// The same statement checks that the counts are kept here. That stays true until the commit without
+// The same statement checks that votes come this way. That stays true until the commit without
 // a lock on the mark: whoever moves the counts first waits for every transaction that has written
 // votes, and a statement that waited for him has its snapshot after his commit.
 #include "ballots.hpp"
@@ -24,9 +24,8 @@ class PostgresVoteRows final : public VoteRows {
         : layout_(std::move(layout)),
           options_(options),
           set_(own_upsert(n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
-                                 " WHERE name = 'counted_in' AND value = '" +
-                                 std::string{to_string(count_place(options, layout_->dialect()))} +
-                                 "'") +
+                                 " WHERE name = 'vote_route' AND value = '" +
+                                 vote_route(options, layout_->dialect()) + "'") +
                " RETURNING " + old_and_new(n)),
           read_("SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
                 n.vote_user + " = ?2"),
@@ -53,7 +52,7 @@ class PostgresVoteRows final : public VoteRows {
         }
         if (cast) return *cast;
         // As asked already, or the counts are kept elsewhere.
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::route));
         const sql::RowVisitor found = [&](const sql::Row& row) -> Result<void> {
             cast = unchanged_cast(row.integer(0));
             return {};

@@ -28,7 +28,7 @@ class SqliteVoteRows final : public VoteRows {
               "COLLATE NOCASE") {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::route));
         return write(connection, ballot);
     }
 
@@ -131,6 +131,24 @@ class SqliteVotes final : public VoteDialect {
     std::string lock_fold(const VoteNames&) const override { return {}; }
     std::string lock_all(const VoteNames&) const override { return {}; }
     std::string lock_items(const VoteNames&) const override { return {}; }
+    Result<bool> tells_ids_apart(sql::Connection& connection,
+                                 const VotesOptions& options) const override {
+        const VoteNames n{options, grammar()};
+        // A part of a UNION ALL compares as the columns of the first part do.
+        const auto same = [](const std::string& column, const std::string& table) {
+            return "EXISTS (SELECT 1 FROM (SELECT " + column + " AS id FROM " + table +
+                   " WHERE FALSE UNION ALL SELECT 'a') WHERE id IN ('A', 'a '))";
+        };
+        const sql::Statement look{"SELECT " + same(n.id, n.item) + " OR " +
+                                  same(n.vote_item, n.vote) + " OR " + same(n.vote_user, n.vote)};
+        bool apart = true;
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            apart = row.integer(0) == 0;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(look, {}, see));
+        return apart;
+    }
     std::string find_index() const override {
         return "SELECT COUNT(*) FROM pragma_index_list(?2) AS l, pragma_index_info(l.name) AS i "
                "WHERE l.partial = 0 AND i.seqno = 0 AND i.name = ?3 AND ?1 = ''";

@@ -1,10 +1,11 @@
 #include "stream_marks.hpp"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "count_cache.hpp"
-#include "vote_stream.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
@@ -15,6 +16,45 @@ namespace {
 constexpr std::int64_t kAhead = 2'000;
 // A version from the caller's own numbers above this leaves too little room: 2109.
 constexpr std::int64_t kHighest = std::int64_t{1} << 62;
+
+// So many fit into a mark.
+constexpr std::size_t kMostFormerNames = 30;
+
+// In base 36, so that all fit into a mark.
+constexpr int kFenceBase = 36;
+
+StreamMarks::Fence parse_fence(const std::string& text) {
+    StreamMarks::Fence fence{text};
+    const char* at = text.data() + std::min(text.find(' '), text.size() - 1) + 1;
+    const char* const end = text.data() + text.size();
+    for (std::int64_t& version : fence.versions) {
+        at = std::from_chars(at, end, version, kFenceBase).ptr;
+        if (at != end) ++at;
+    }
+    return fence;
+}
+
+std::string format_fence(const std::string& space,
+                         const std::array<std::int64_t, VoteStream::kShards>& versions) {
+    std::string text = space;
+    for (const std::int64_t version : versions) {
+        std::array<char, 16> digits{};
+        const auto done =
+            std::to_chars(digits.data(), digits.data() + digits.size(), version, kFenceBase);
+        text += " " + std::string{digits.data(), done.ptr};
+    }
+    return text;
+}
+
+std::vector<std::string> split(const std::string& text) {
+    std::vector<std::string> words;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find(' ', at), text.size());
+        words.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    return words;
+}
 
 VoteNames names_of(const VotesOptions& options, const Layout& layout) {
     return VoteNames{options, layout.vote_dialect().grammar()};
@@ -39,17 +79,20 @@ StreamMarks::StreamMarks(std::shared_ptr<sql::Database> database,
       layout_(std::move(layout)),
       options_(options),
       read_("SELECT name, value FROM " + names_of(options, *layout_).meta +
-            " WHERE name IN ('stream_id', 'stream_floor', 'stream_life', 'stream_open')"),
+            " WHERE name IN ('stream_id', 'stream_floor', 'stream_life', 'stream_open', "
+            "'stream_fence', 'stream_names')"),
       lock_open_(row_of(names_of(options, *layout_), "stream_open") +
                  layout_->vote_dialect().grammar().for_update()),
       lock_floor_(row_of(names_of(options, *layout_), "stream_floor") +
+                  layout_->vote_dialect().grammar().for_update()),
+      lock_fence_(row_of(names_of(options, *layout_), "stream_fence") +
                   layout_->vote_dialect().grammar().for_update()),
       highest_("SELECT COALESCE(MAX(" + names_of(options, *layout_).version + "), 0) FROM " +
                names_of(options, *layout_).vote),
       insert_(
           "INSERT INTO " + names_of(options, *layout_).meta +
           " (name, value) VALUES ('stream_id', ?1), ('stream_floor', ?2), ('stream_life', '0'), "
-          "('stream_open', '0')" +
+          "('stream_open', '0'), ('stream_fence', ?3)" +
           layout_->vote_dialect().grammar().or_nothing("name")),
       set_("UPDATE " + names_of(options, *layout_).meta + " SET value = ?2 WHERE name = ?1") {}
 
@@ -62,6 +105,10 @@ Result<StreamMarks::Marks> StreamMarks::read(sql::Connection& connection,
             marks.id = value;
         } else if (row.text(0) == "stream_open") {
             marks.open = value == "1";
+        } else if (row.text(0) == "stream_fence") {
+            marks.fence = value;
+        } else if (row.text(0) == "stream_names") {
+            marks.former_names = split(value);
         } else {
             std::int64_t& number = row.text(0) == "stream_life" ? marks.life : marks.floor;
             std::from_chars(value.data(), value.data() + value.size(), number);
@@ -82,14 +129,7 @@ Result<void> StreamMarks::set(sql::Connection& connection, const char* name,
 Result<StreamMarks::Marks> StreamMarks::hold(sql::Connection& connection) {
     // First, as whoever changes the strategy does.
     HOTCOUNT_TRY(connection.query(lock_open_, {}, sql::kIgnoreRows));
-    HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
-    HOTCOUNT_TRY_ASSIGN(const std::string by, read_mark(connection, layout_->read_strategy));
-    if (by != to_string(options_.strategy)) {
-        return make_error(ErrorCode::config, "table " + options_.vote_table +
-                                                 " is counted by strategy '" + by +
-                                                 "'; create_tables() switches over to '" +
-                                                 std::string{to_string(options_.strategy)} + "'");
-    }
+    HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
     return read(connection, read_);
 }
 
@@ -97,7 +137,7 @@ Result<StreamMarks::Marks> StreamMarks::make(sql::Connection& connection) {
     // One at a time, or two would draw names.
     HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
     HOTCOUNT_TRY_ASSIGN(Marks marks, hold(connection));
-    if (!marks.id.empty()) return marks;
+    if (!marks.id.empty() && marks.fence) return marks;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         marks.floor = row.integer(0);
         return {};
@@ -109,24 +149,54 @@ Result<StreamMarks::Marks> StreamMarks::make(sql::Connection& connection) {
             "the votes have versions up to " + std::to_string(marks.floor) +
                 ", and strategy 'write_behind' continues them; it takes at most 2^62");
     }
-    marks.id = random_name();
+    HOTCOUNT_TRY_ASSIGN(const bool tells_apart,
+                        layout_->vote_dialect().tells_ids_apart(connection, options_));
+    const std::string name = random_name() + std::string{tells_apart ? "" : VoteStream::kOneStream};
     const std::string floor = std::to_string(marks.floor);
-    HOTCOUNT_TRY(connection.execute(insert_, {std::string_view{marks.id}, floor}));
-    return marks;
+    const std::string fence = format_fence(marks.id.empty() ? name : marks.id, {});
+    HOTCOUNT_TRY(connection.execute(insert_, {std::string_view{name}, floor, fence}));
+    return read(connection, read_);
 }
 
 Result<StreamMarks::Streams> StreamMarks::streams(Deadline deadline) {
     const auto look = [&](sql::Connection& connection) -> Result<Marks> {
-        HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+        HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::route));
         return read(connection, read_);
     };
     HOTCOUNT_TRY_ASSIGN(Marks marks, sql::read_snapshot(*database_, deadline, look));
-    if (marks.id.empty()) {
+    if (marks.id.empty() || !marks.fence) {
         HOTCOUNT_TRY_ASSIGN(
             marks, sql::transact(*database_, deadline,
                                  [&](sql::Connection& connection) { return make(connection); }));
     }
-    return Streams{std::move(marks.id), marks.life};
+    return Streams{
+        std::move(marks.id),          marks.life, marks.floor, marks.open, fence_of(*marks.fence),
+        std::move(marks.former_names)};
+}
+
+std::shared_ptr<const StreamMarks::Fence> StreamMarks::fence_of(const std::string& text) {
+    Reserved& reserved = reserved_.get();
+    const std::lock_guard lock(reserved.mutex);
+    if (reserved.fence == nullptr || reserved.fence->text != text) {
+        reserved.fence = std::make_shared<const Fence>(parse_fence(text));
+    }
+    return reserved.fence;
+}
+
+Result<void> StreamMarks::raise_fence(std::string_view space,
+                                      const std::array<std::int64_t, VoteStream::kShards>& versions,
+                                      Deadline deadline) {
+    return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
+        // Waits for workers that are writing what they took under this fence.
+        HOTCOUNT_TRY_ASSIGN(const Marks held, read(connection, lock_fence_));
+        HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
+        if (marks.id != space || !held.fence) return streams_are_gone();
+        auto raised = parse_fence(*held.fence).versions;
+        for (std::size_t shard = 0; shard < raised.size(); ++shard) {
+            raised[shard] = std::max(raised[shard], versions[shard]);
+        }
+        return set(connection, "stream_fence", format_fence(marks.id, raised));
+    });
 }
 
 Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, Deadline deadline) {
@@ -134,7 +204,10 @@ Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, 
     {
         // A stream that was made since has begun behind it.
         const std::lock_guard lock(reserved.mutex);
-        if (reserved.life == streams.life && version <= reserved.version) return true;
+        if (reserved.space == streams.space && reserved.life == streams.life &&
+            version <= reserved.version) {
+            return true;
+        }
     }
     const std::int64_t wanted = version_of(milliseconds_of(version) + kAhead, 0);
     const auto raise = [&](sql::Connection& connection) -> Result<std::int64_t> {
@@ -150,6 +223,7 @@ Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, 
     HOTCOUNT_TRY_ASSIGN(const std::int64_t floor, sql::transact(*database_, deadline, raise));
     if (floor < version) return false;
     const std::lock_guard lock(reserved.mutex);
+    reserved.space = streams.space;
     reserved.life = streams.life;
     reserved.version = floor;
     return true;
@@ -171,19 +245,26 @@ Result<void> StreamMarks::open(std::string_view space, Deadline deadline,
         };
         HOTCOUNT_TRY(sql::transact(*database_, deadline, note));
         const auto make_stream = [&](sql::Connection& connection) -> Result<void> {
-            HOTCOUNT_TRY_ASSIGN(const Marks marks, hold(connection));
+            HOTCOUNT_TRY(hold(connection));
+            HOTCOUNT_TRY(connection.query(lock_floor_, {}, sql::kIgnoreRows));
+            HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
             if (marks.id != space) return streams_are_gone();
             opened = marks.open;
-            return opened ? open(marks.floor) : Result<void>{};
+            if (!opened) return {};
+            // Once more: another caller may have made it since, and a worker have begun with that one.
+            HOTCOUNT_TRY(set(connection, "stream_life", std::to_string(marks.life + 1)));
+            return open(marks.floor);
         };
         HOTCOUNT_TRY(sql::transact(*database_, deadline, make_stream));
     }
     return {};
 }
 
-Result<void> StreamMarks::close(Deadline deadline, const std::function<Result<bool>()>& close) {
+Result<void> StreamMarks::close(std::string_view space, Deadline deadline,
+                                const std::function<Result<bool>()>& close) {
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(const Marks marks, hold(connection));
+        if (marks.id != space) return streams_are_gone();
         if (!marks.open) return {};
         HOTCOUNT_TRY_ASSIGN(const bool closed, close());
         return closed ? set(connection, "stream_open", "0") : Result<void>{};
@@ -191,8 +272,8 @@ Result<void> StreamMarks::close(Deadline deadline, const std::function<Result<bo
 }
 
 Result<void> refuse_waiting_votes(sql::Connection& connection, const VoteNames& names,
-                                  const sql::Grammar& grammar) {
-    const sql::Statement look{row_of(names, "stream_open") + grammar.for_update()};
+                                  std::string_view lock) {
+    const sql::Statement look{row_of(names, "stream_open") + std::string{lock}};
     bool open = false;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         open = row.text(1) == "1";
@@ -203,6 +284,35 @@ Result<void> refuse_waiting_votes(sql::Connection& connection, const VoteNames& 
     return make_error(ErrorCode::config,
                       "votes of strategy 'write_behind' may wait in Redis: when nobody votes any "
                       "more, call flush() with that strategy, and then again. Nothing was changed");
+}
+
+Result<void> forget_streams(sql::Connection& connection, const VoteNames& names,
+                            const sql::Grammar& grammar) {
+    const sql::Statement find{"SELECT value FROM " + names.meta +
+                              " WHERE name IN ('stream_id', 'stream_names') ORDER BY name"};
+    std::vector<std::string> former;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        for (std::string& name : split(std::string{row.text(0)})) {
+            former.push_back(std::move(name));
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(find, {}, see));
+    // The latest one is the first.
+    former.resize(std::min(former.size(), kMostFormerNames));
+    std::string list;
+    for (const std::string& name : former) list += (list.empty() ? "" : " ") + name;
+    const sql::Statement forget{
+        "DELETE FROM " + names.meta +
+        " WHERE name IN ('stream_id', 'stream_floor', 'stream_life', 'stream_open', "
+        "'stream_fence')"};
+    const sql::Statement keep{"INSERT INTO " + names.meta +
+                              " (name, value) VALUES ('stream_names', ?1)" +
+                              grammar.or_update("name") + "value = " + grammar.excluded("value")};
+    HOTCOUNT_TRY(connection.execute(forget, {}));
+    if (former.empty()) return {};
+    HOTCOUNT_TRY(connection.execute(keep, {std::string_view{list}}));
+    return {};
 }
 
 }  // namespace hotcount

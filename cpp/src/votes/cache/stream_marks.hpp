@@ -1,4 +1,4 @@
-// What strategy write_behind keeps in SQL beside the votes: four rows of vote_meta.
+// What strategy write_behind keeps in SQL beside the votes: rows of vote_meta.
 //
 //   stream_id     names the streams of these tables, so that two databases over one Redis do not
 //                 write each other's votes
@@ -8,19 +8,30 @@
 //   stream_life   how often a stream was made. A worker that has a page from before does not raise the
 //                 floor: the new stream has begun behind the old one
 //   stream_open   '1' while votes may wait: another strategy does not take the tables over then
+//   stream_fence  the streams' name and, of each stream, the version up to which all of its votes have been dealt with. Calls
+//                 that delete votes raise it, after those that waited were written and before they
+//                 delete. A worker drops votes up to the fence. It writes the others together with a
+//                 lock on this row, and only if the row is as it was when the votes were taken. So
+//                 nothing comes back with an old copy of Redis's data, or with what a worker sent
+//                 before it died
+//   stream_names  those that these tables had before, which may come back with such a copy
 //
 // The row stream_open is also the lock under which streams are made and closed; whoever changes the
 // strategy takes it too. Thread-safe.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "vote_stream.hpp"
 #include "votes/tables/layout.hpp"
 
 namespace hotcount {
@@ -30,9 +41,18 @@ class StreamMarks {
     StreamMarks(std::shared_ptr<sql::Database> database, std::shared_ptr<const Layout> layout,
                 const VotesOptions& options);
 
+    /// stream_fence.
+    struct Fence {
+        std::string text{};
+        std::array<std::int64_t, VoteStream::kShards> versions{};  // By shard.
+    };
     struct Streams {
         std::string space;
         std::int64_t life;
+        std::int64_t floor;
+        bool open;                           // stream_open
+        std::shared_ptr<const Fence> fence;  // The same object while the row stays the same.
+        std::vector<std::string> former_names;
     };
     /// The streams' name, drawn if there is none. A config error if the tables are another
     /// strategy's.
@@ -41,11 +61,18 @@ class StreamMarks {
     /// were taken. False: a stream was made since, and the votes must not be written; what of them
     /// still waits is taken again.
     Result<bool> reserve(const Streams& streams, std::int64_t version, Deadline deadline);
+    /// Raises the fence to these versions, by shard, which were reserve()d; where it is higher it stays.
+    /// Nothing that was taken before is written after this has returned.
+    Result<void> raise_fence(std::string_view space,
+                             const std::array<std::int64_t, VoteStream::kShards>& versions,
+                             Deadline deadline);
     /// Runs open(floor) while nobody closes the streams or changes the strategy. It may be run again.
     Result<void> open(std::string_view space, Deadline deadline,
                       const std::function<Result<void>(std::int64_t floor)>& open);
-    /// Notes that no vote waits, if close() says so; nobody makes a stream meanwhile.
-    Result<void> close(Deadline deadline, const std::function<Result<bool>()>& close);
+    /// Notes that no vote waits, if close() says so; nobody makes a stream meanwhile. A config error
+    /// if the streams have another name by now.
+    Result<void> close(std::string_view space, Deadline deadline,
+                       const std::function<Result<bool>()>& close);
 
   private:
     struct Marks {
@@ -53,7 +80,10 @@ class StreamMarks {
         std::int64_t floor{0};
         std::int64_t life{0};
         bool open{false};
+        std::optional<std::string> fence{};
+        std::vector<std::string> former_names{};
     };
+    std::shared_ptr<const Fence> fence_of(const std::string& text);
     /// In the caller's transaction, as it locks stream_open.
     Result<Marks> hold(sql::Connection& connection);
     Result<Marks> read(sql::Connection& connection, const sql::Statement& statement);
@@ -66,20 +96,28 @@ class StreamMarks {
     const sql::Statement read_;
     const sql::Statement lock_open_;
     const sql::Statement lock_floor_;
+    const sql::Statement lock_fence_;
     const sql::Statement highest_;
     const sql::Statement insert_;
     const sql::Statement set_;
     // The floor was at least so high while that was the streams' life.
     struct Reserved {
         std::mutex mutex;
+        std::string space{};
         std::int64_t life{0};
         std::int64_t version{0};
+        std::shared_ptr<const Fence> fence{};  // As it was last read.
     };
     ForkLocal<Reserved> reserved_{[] { return std::make_unique<Reserved>(); }};
 };
 
 /// For those who change the strategy, in their transaction: a config error if votes may wait in Redis.
+/// `lock`: what the SELECT ends with.
 Result<void> refuse_waiting_votes(sql::Connection& connection, const VoteNames& names,
-                                  const sql::Grammar& grammar);
+                                  std::string_view lock = {});
+/// For strategy write_behind as it takes tables over: streams get another name, and go on behind the
+/// versions that the votes have then.
+Result<void> forget_streams(sql::Connection& connection, const VoteNames& names,
+                            const sql::Grammar& grammar);
 
 }  // namespace hotcount

@@ -85,6 +85,7 @@ class StreamWorker final : public SyncWorker {
     };
     // What the threads of a round share.
     struct Round {
+        // With the fence as it was when the round began. Once that is raised, the rest is for the next.
         const StreamMarks::Streams streams;
         const Deadline deadline;
         std::atomic<std::size_t> next_shard{0};
@@ -96,7 +97,7 @@ class StreamWorker final : public SyncWorker {
 
     Result<SyncRound> whole_round(Deadline deadline) {
         // Before any page is taken: see StreamMarks::reserve().
-        HOTCOUNT_TRY_ASSIGN(auto streams, waiting_->marks.streams(deadline));
+        HOTCOUNT_TRY_ASSIGN(auto streams, waiting_->streams(deadline));
         Round round{std::move(streams), deadline};
         std::vector<std::thread> helpers;
         for (std::size_t i = 1; i < waiting_->options.workers; ++i) {
@@ -115,8 +116,32 @@ class StreamWorker final : public SyncWorker {
         HOTCOUNT_TRY_ASSIGN(const auto states,
                             waiting_->stream.states(round.streams.space, shards, deadline));
         for (const auto& state : states) round.done.at_risk += state.votes;
+        HOTCOUNT_TRY(mend_old_copy(round.streams, states, deadline));
         round.done.unsettled = round.done.at_risk;
         return round.done;
+    }
+
+    // Redis has an older copy of its data than the one that the fence was raised over.
+    Result<void> mend_old_copy(const StreamMarks::Streams& streams,
+                               std::span<const VoteStream::State> states, Deadline deadline) {
+        bool old = false;
+        bool there = false;
+        for (std::size_t shard = 0; shard < states.size(); ++shard) {
+            const std::int64_t fence = streams.fence->versions[shard];
+            there = there || states[shard].last > 0;
+            if (states[shard].last == 0 || states[shard].last >= fence) continue;
+            old = true;
+            HOTCOUNT_TRY(waiting_->stream.raise(streams.space, shard,
+                                                std::max(fence, streams.floor), deadline));
+            HOTCOUNT_TRY(waiting_->stream.drop_refused(streams.space, shard, fence, deadline));
+        }
+        for (const std::string& name : streams.former_names) {
+            if (old) HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
+        }
+        // A stream that came back takes votes, so nobody may take the tables over.
+        if (!there || streams.open) return {};
+        return waiting_->marks.open(streams.space, deadline,
+                                    [](std::int64_t) { return Result<void>{}; });
     }
 
     // What a round has taken and not written is for whoever comes first: this worker may be at its end.
@@ -188,9 +213,16 @@ class StreamWorker final : public SyncWorker {
         std::vector<VoteStream::Refused> refused;
         SyncRound part{};
         part.scanned = static_cast<std::int64_t>(entries.size());
+        const std::shared_ptr<const StreamMarks::Fence>& fence = round.streams.fence;
         for (const WaitingVote& entry : entries) {
+            if (entry.version <= fence->versions[shard]) {
+                settled.push_back(entry.id);
+                continue;
+            }
             if (entry.ballot) {
-                writes.push_back(std::make_shared<QueuedVote>(*entry.ballot));
+                auto vote = std::make_shared<QueuedVote>(*entry.ballot);
+                vote->fence = {fence, &fence->text};
+                writes.push_back(std::move(vote));
                 written.push_back(&entry);
                 continue;
             }
@@ -213,6 +245,8 @@ class StreamWorker final : public SyncWorker {
                 if (results[i]) {
                     settled.push_back(entry.id);
                     ++part.saved;
+                } else if (static_cast<const QueuedVote&>(*writes[i]).outside_fence) {
+                    continue;
                 } else if (is_for_good(results[i].error())) {
                     settled.push_back(entry.id);
                     refused.push_back({&entry, results[i].error().message});
@@ -275,6 +309,27 @@ class StreamWorker final : public SyncWorker {
 
 }  // namespace
 
+Result<StreamMarks::Streams> WaitingVotes::streams(Deadline deadline) {
+    HOTCOUNT_TRY_ASSIGN(StreamMarks::Streams streams, marks.streams(deadline));
+    Known& known = known_.get();
+    const std::lock_guard lock(known.mutex);
+    known.space = streams.space;
+    known.read = options.clock->steady_now();
+    known.until = known.read + options.max_age;
+    return streams;
+}
+
+Result<std::string> WaitingVotes::recent_space(Deadline deadline) {
+    {
+        Known& known = known_.get();
+        const std::lock_guard lock(known.mutex);
+        const SteadyTime now = options.clock->steady_now();
+        if (!known.space.empty() && now < known.read + kAskAgain) return known.space;
+    }
+    HOTCOUNT_TRY_ASSIGN(StreamMarks::Streams now, streams(deadline));
+    return std::move(now.space);
+}
+
 Result<std::string> WaitingVotes::space(Deadline deadline) {
     if (std::string known = known_space(); !known.empty()) return known;
     Known& known = known_.get();
@@ -286,17 +341,13 @@ Result<std::string> WaitingVotes::space(Deadline deadline) {
         known.until = options.clock->steady_now() + kAskAgain;
     }
     const Duration left = deadline.remaining();
-    auto streams = marks.streams(before.empty() ? deadline : Deadline::after(left / 2));
+    auto found = streams(before.empty() ? deadline : Deadline::after(left / 2));
+    if (found) return std::move(found->space);
     const std::lock_guard lock(known.mutex);
-    if (streams) {
-        known.space = streams->space;
-        known.until = options.clock->steady_now() + options.max_age;
-        return known.space;
-    }
     // Nobody can have made the tables anew in a database that is away: votes need only Redis.
-    if (!before.empty() && is_away(streams.error().code)) return before;
+    if (!before.empty() && is_away(found.error().code)) return before;
     known.space.clear();
-    return std::move(streams).error();
+    return std::move(found).error();
 }
 
 std::string WaitingVotes::known_space() {

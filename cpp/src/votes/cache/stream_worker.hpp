@@ -27,8 +27,13 @@ class WaitingVotes {
           marks(std::move(database), std::move(layout), votes_options),
           commit(std::move(make_commit)) {}
 
-    /// The name of the streams, as known for at most max_age, or longer while SQL is away.
+    /// The name of the streams, as known for at most max_age, or longer while SQL is away. For votes:
+    /// a stream of a name that is not the tables' any more is not there, and takes none.
     Result<std::string> space(Deadline deadline);
+    /// What the tables say now.
+    Result<StreamMarks::Streams> streams(Deadline deadline);
+    /// The name as it was within the last second.
+    Result<std::string> recent_space(Deadline deadline);
     /// The same if it needs no look at SQL; else empty.
     std::string known_space();
     /// Makes a stream that was not there at `seen` or later, where SQL's votes end. Nothing, if this
@@ -48,6 +53,7 @@ class WaitingVotes {
         std::mutex mutex;
         std::string space;
         SteadyTime until;
+        SteadyTime read;
         std::array<SteadyTime, VoteStream::kShards> opened{};  // By shard.
         std::set<std::size_t> missing;                         // That somebody waits for.
         bool opening{false};

@@ -1,5 +1,6 @@
 #include "vote_stream.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <hotcount/detail/base/codec.hpp>
 
@@ -65,7 +66,8 @@ std::optional<sql::Id> id_in(const std::string& text, IdType type) {
 
 }  // namespace
 
-std::size_t VoteStream::shard_of(const sql::Id& item) {
+std::size_t VoteStream::shard_of(std::string_view space, const sql::Id& item) {
+    if (has_one_stream(space)) return 0;
     return stable_hash(to_text(item)) % kShards;
 }
 
@@ -101,7 +103,7 @@ void VoteStream::add(std::string_view space, std::span<const Ballot> ballots,
     batch.keys.reserve(ballots.size());
     batch.arguments.reserve(ballots.size() * 4);
     for (const Ballot& ballot : ballots) {
-        batch.keys.push_back(key(space, shard_of(ballot.item)));
+        batch.keys.push_back(key(space, shard_of(space, ballot.item)));
         batch.arguments.push_back(to_text(ballot.item));
         batch.arguments.emplace_back(ballot.by_op_id ? "o" : "u");
         batch.arguments.push_back(to_text(ballot.user));
@@ -202,8 +204,10 @@ Result<void> VoteStream::settle(std::string_view space, std::size_t shard,
     static const redis::Script kScript{lua::votes::kStreamSettleLua, redis::Script::Kind::single,
                                        redis::is_integer};
     if (ids.empty()) return {};
-    std::vector<std::string> arguments{std::string{kGroup}, std::string{kKeptRefused},
-                                       std::to_string(ids.size())};
+    std::vector<std::string> arguments{
+        std::string{kGroup}, std::string{kKeptRefused},
+        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kKeepRefused).count()),
+        std::to_string(ids.size())};
     arguments.insert(arguments.end(), ids.begin(), ids.end());
     for (const auto& [entry, why] : refused) {
         arguments.push_back(entry->id);
@@ -218,13 +222,40 @@ Result<void> VoteStream::settle(std::string_view space, std::size_t shard,
 Result<void> VoteStream::move_on(std::string_view space, std::size_t shard, std::int64_t newest,
                                  Deadline deadline) {
     if (number_of(newest) < kHalfFull) return {};
+    return raise(space, shard, version_of(milliseconds_of(newest) + 1, 0), deadline);
+}
+
+Result<void> VoteStream::raise(std::string_view space, std::size_t shard, std::int64_t version,
+                               Deadline deadline) {
     const std::string stream = key(space, shard);
-    const std::string next = id_of(version_of(milliseconds_of(newest) + 1, 0));
+    const std::string next = id_of(version);
     const std::string_view command[] = {"XSETID", stream, next};
     const auto moved = client_->execute(command, deadline.remaining());
-    // ERR: the stream is beyond it by itself.
+    // ERR: the stream is beyond it by itself, or is not there.
     if (moved || moved.error().server_code == "ERR") return {};
     return moved.error();
+}
+
+Result<void> VoteStream::ask(
+    const redis::Script& script, std::string_view space, std::span<const std::size_t> shards,
+    Deadline deadline, const std::function<bool(std::size_t, const redis::ReplyArray&)>& see) {
+    if (shards.empty()) return {};
+    redis::ScriptBatch batch{script, shards.size(), {}, {}, {}, redis::Repeat::reads};
+    for (const std::size_t shard : shards) batch.keys.push_back(key(space, shard));
+    std::optional<Error> failed;
+    redis::submit_script_batch(
+        client_->waiting(), client_->options().address(), std::move(batch), deadline,
+        [&](std::size_t call, Result<Reply> reply) {
+            if (!reply) {
+                failed = std::move(reply).error();
+                return;
+            }
+            const auto* const parts = std::get_if<ReplyArray>(&reply->value);
+            if (parts == nullptr || !see(call, *parts)) failed = strange_reply();
+        },
+        [] {});
+    if (failed) return *std::move(failed);
+    return {};
 }
 
 Result<std::vector<VoteStream::State>> VoteStream::states(std::string_view space,
@@ -233,27 +264,34 @@ Result<std::vector<VoteStream::State>> VoteStream::states(std::string_view space
     static const redis::Script kScript{lua::votes::kStreamStateLua, redis::Script::Kind::combinable,
                                        redis::is_tuple<3, redis::is_number>};
     std::vector<State> states(shards.size());
-    if (shards.empty()) return states;
-    redis::ScriptBatch batch{kScript, shards.size(), {}, {}, {}, redis::Repeat::reads};
-    for (const std::size_t shard : shards) batch.keys.push_back(key(space, shard));
-    std::optional<Error> failed;
-    redis::submit_script_batch(
-        client_->waiting(), client_->options().address(), std::move(batch), deadline,
-        [&](std::size_t call, Result<Reply> reply) {
-            const auto* const parts = reply ? std::get_if<ReplyArray>(&reply->value) : nullptr;
-            const auto votes = parts ? redis::to_integer((*parts)[0]) : std::nullopt;
-            const auto* const first =
-                parts ? std::get_if<std::string>(&(*parts)[1].value) : nullptr;
-            const auto* const last = parts ? std::get_if<std::string>(&(*parts)[2].value) : nullptr;
-            if (votes && first != nullptr && last != nullptr) {
-                states[call] = {*votes, version_in(*first), version_in(*last)};
-            } else {
-                failed = reply ? strange_reply() : std::move(reply).error();
-            }
-        },
-        [] {});
-    if (failed) return *std::move(failed);
+    HOTCOUNT_TRY(
+        ask(kScript, space, shards, deadline, [&](std::size_t call, const ReplyArray& parts) {
+            const auto votes = redis::to_integer(parts[0]);
+            const auto* const first = std::get_if<std::string>(&parts[1].value);
+            const auto* const last = std::get_if<std::string>(&parts[2].value);
+            if (!votes || first == nullptr || last == nullptr) return false;
+            states[call] = {*votes, version_in(*first), version_in(*last)};
+            return true;
+        }));
     return states;
+}
+
+Result<std::vector<std::int64_t>> VoteStream::advance(std::string_view space,
+                                                      std::span<const std::size_t> shards,
+                                                      std::int64_t behind, Deadline deadline) {
+    static const redis::Script kScript{lua::votes::kStreamAdvanceLua,
+                                       redis::Script::Kind::combinable,
+                                       redis::is_tuple<2, redis::is_number>};
+    std::vector<std::int64_t> versions(shards.size());
+    HOTCOUNT_TRY(
+        ask(kScript, space, shards, deadline, [&](std::size_t call, const ReplyArray& parts) {
+            const auto there = redis::to_integer(parts[0]);
+            const auto* const last = std::get_if<std::string>(&parts[1].value);
+            if (!there || last == nullptr || version_in(*last) == 0) return false;
+            versions[call] = *there == 1 ? version_in(*last) : std::max(behind, version_in(*last));
+            return true;
+        }));
+    return versions;
 }
 
 Result<std::int64_t> VoteStream::refused(std::string_view space, Deadline deadline) {
@@ -276,6 +314,11 @@ Result<void> VoteStream::forget_refused(std::string_view space, const sql::Id& u
                                         Deadline deadline) {
     for (std::size_t shard = 0; shard < kShards; ++shard) {
         const std::string stream = key(space, shard) + ":refused";
+        if (has_one_stream(space)) {
+            const std::string_view remove_all[] = {"DEL", stream};
+            HOTCOUNT_TRY(client_->execute(remove_all, deadline.remaining()));
+            return {};
+        }
         const std::string_view range[] = {"XRANGE", stream, "-", "+"};
         HOTCOUNT_TRY_ASSIGN(const Reply reply, client_->execute(range, deadline.remaining()));
         const auto* const entries = std::get_if<ReplyArray>(&reply.value);
@@ -293,6 +336,27 @@ Result<void> VoteStream::forget_refused(std::string_view space, const sql::Id& u
             HOTCOUNT_TRY(client_->execute(remove, deadline.remaining()));
         }
     }
+    return {};
+}
+
+Result<void> VoteStream::drop(std::string_view space, Deadline deadline) {
+    std::vector<std::string> keys;
+    for (std::size_t shard = 0; shard < kShards; ++shard) keys.push_back(key(space, shard));
+    std::vector<std::vector<std::string_view>> commands;
+    commands.reserve(keys.size());
+    for (const std::string& each : keys) commands.push_back({"DEL", each});
+    for (const auto& reply : client_->execute_many(commands, deadline.remaining())) {
+        if (!reply) return reply.error();
+    }
+    return {};
+}
+
+Result<void> VoteStream::drop_refused(std::string_view space, std::size_t shard, std::int64_t until,
+                                      Deadline deadline) {
+    const std::string stream = key(space, shard) + ":refused";
+    const std::string least = id_of(until);
+    const std::string_view command[] = {"XTRIM", stream, "MINID", least};
+    HOTCOUNT_TRY(client_->execute(command, deadline.remaining()));
     return {};
 }
 

@@ -4,13 +4,17 @@
 //   {store prefix}waiting:{<stream_id>:<shard>}:refused   the same, and e error: the last 1,000
 //
 // The braces are the keys' own: both keys of a shard are in one slot of a Redis Cluster. All of an
-// item's votes are in one stream. An entry's id orders them, and becomes the vote's version in SQL:
+// item's votes are in one stream. Where ids that differ may be one item or user, because the column
+// compares without case say, all votes are in the first stream: the stream_id ends with kOneStream.
+// Refused votes expire kKeepRefused after the last of them.
+// An entry's id orders them, and becomes the vote's version in SQL:
 // the milliseconds of Redis's clock in the upper 43 bits, what follows them in the lower 20. Redis
 // gives no stream an id twice, or a lower one, whatever its clock does.
 // Thread-safe. Failure: as redis::Client.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <hotcount/redis.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
@@ -36,7 +40,11 @@ class VoteStream {
     VoteStream(std::shared_ptr<redis::Client> client, const VotesOptions& options)
         : client_(std::move(client)), options_(options) {}
 
-    static std::size_t shard_of(const sql::Id& item);
+    static constexpr std::string_view kOneStream = ".1";
+    static constexpr Duration kKeepRefused = std::chrono::hours{30 * 24};
+
+    static bool has_one_stream(std::string_view space) { return space.ends_with(kOneStream); }
+    static std::size_t shard_of(std::string_view space, const sql::Id& item);
 
     enum class Added : std::int8_t { added = 1, full = 0, unborn = -1 };
     /// Adds votes in their order, each to the stream of its item. `settle` gets each one's outcome, in
@@ -87,17 +95,34 @@ class VoteStream {
     Result<void> move_on(std::string_view space, std::size_t shard, std::int64_t newest,
                          Deadline deadline);
 
+    /// Votes that are added from here on have higher versions. Nothing if the stream is beyond it.
+    Result<void> raise(std::string_view space, std::size_t shard, std::int64_t version,
+                       Deadline deadline);
+
     struct State {
         std::int64_t votes{0};
         std::int64_t first{0};  ///< The version of the oldest that waits; 0 if none does.
-        std::int64_t last{0};   ///< The last version that was given.
+        std::int64_t last{0};   ///< The last version that was given; 0: there is no such stream.
     };
     Result<std::vector<State>> states(std::string_view space, std::span<const std::size_t> shards,
                                       Deadline deadline);
+    /// Has votes that are added from here on get later versions than what it returns, for each shard: the
+    /// last one that a vote may have by now. A stream that is not there says `behind` if that is later;
+    /// it must be no later than where a stream begins that is made from here on.
+    Result<std::vector<std::int64_t>> advance(std::string_view space,
+                                              std::span<const std::size_t> shards,
+                                              std::int64_t behind, Deadline deadline);
     /// How many refused votes are kept.
     Result<std::int64_t> refused(std::string_view space, Deadline deadline);
-    /// Deletes the refused votes of a user.
+    /// Deletes the refused votes of a user; in one stream all of them, because the user may be there
+    /// under another id.
     Result<void> forget_refused(std::string_view space, const sql::Id& user, Deadline deadline);
+    /// Deletes streams of a name that the tables had before: what is in them came back with an old
+    /// copy of Redis's data.
+    Result<void> drop(std::string_view space, Deadline deadline);
+    /// The same of votes that were refused up to this version.
+    Result<void> drop_refused(std::string_view space, std::size_t shard, std::int64_t until,
+                              Deadline deadline);
 
     Deadline deadline(Timeout timeout) const { return client_->deadline(timeout); }
     redis::Client& client() const { return *client_; }
@@ -106,6 +131,10 @@ class VoteStream {
     std::string key(std::string_view space, std::size_t shard) const;
     Entry to_entry(const redis::Reply& reply) const;
     Error strange_reply() const;
+    /// Calls see() with the parts of each shard's reply; false: they are of another shape.
+    Result<void> ask(const redis::Script& script, std::string_view space,
+                     std::span<const std::size_t> shards, Deadline deadline,
+                     const std::function<bool(std::size_t, const redis::ReplyArray&)>& see);
     Result<redis::Reply> run(const redis::Script& script, std::vector<std::string> keys,
                              const std::vector<std::string>& arguments, Deadline deadline);
 

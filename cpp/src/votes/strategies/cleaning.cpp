@@ -68,7 +68,7 @@ Result<void> SqlVotes::erase_pages(const sql::Id& user, Erased& erased, Timeout 
         std::vector<sql::Id> items;
         std::optional<VoteRemoval::Key> slice_end;
         const auto find = [&](sql::Connection& connection) -> Result<void> {
-            HOTCOUNT_TRY(check_place(connection, *layout_, options_));
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::route));
             if (indexed) {
                 HOTCOUNT_TRY_ASSIGN(items, removal_.items_of(connection, user, after_item));
                 return {};
@@ -100,11 +100,12 @@ Result<void> SqlVotes::erase_pages(const sql::Id& user, Erased& erased, Timeout 
 
 Result<std::int64_t> SqlVotes::erase_page(sql::Connection& connection, const sql::Id& user,
                                           std::span<const sql::Id> items) {
-    HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+    HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
     const bool in_items = place() == CountPlace::item;
     if (in_items && item_first()) HOTCOUNT_TRY(removal_.lock_items(connection, items));
     HOTCOUNT_TRY_ASSIGN(const std::vector<Row> votes,
                         removal_.lock_of_user(connection, user, items));
+    note_deleted(votes);
     const std::vector<sql::Id> held = ids_of(votes);
     HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers, layout_->counted_by_triggers(connection));
     if (!triggers.deletes) HOTCOUNT_TRY(uncount(connection, user, votes, held));
@@ -147,7 +148,7 @@ Result<std::int64_t> SqlVotes::remove_pages(const sql::Id& item, bool delete_row
     // Without any lock but the votes', until few are left.
     do {
         const auto remove = [&](sql::Connection& connection) -> Result<RemovedPage> {
-            HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
             return remove_votes(connection, item, false);
         };
         HOTCOUNT_TRY_ASSIGN(page, sql::transact(*database_, database_->deadline(timeout), remove));
@@ -174,7 +175,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
     if (layout_->vote_dialect().is_server())
         HOTCOUNT_TRY(connection.run_script(layout_->lock_fold));
     HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
-    HOTCOUNT_TRY(check_place(connection, *layout_, options_, true));
+    HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
     const bool vote_first = place() == CountPlace::item && !item_first();
     bool there = false;
     if (!vote_first) {
@@ -225,6 +226,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection
         if (left == 0) break;
         HOTCOUNT_TRY_ASSIGN(const std::vector<Row> votes,
                             removal_.lock_of_item(connection, table, item, left));
+        note_deleted(votes);
         HOTCOUNT_TRY(removal_.delete_of_item(connection, table, item, votes));
         left -= votes.size();
         page.votes += live(votes);
@@ -267,18 +269,21 @@ Result<void> SqlVotes::prune_pages(std::int64_t before, std::int64_t& pruned, Ti
         const Deadline deadline = database_->deadline(timeout);
         HOTCOUNT_TRY_ASSIGN(
             const VoteRemoval::Slice slice,
-            sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {
-                return removal_.retracted(connection, before, after);
-            }));
+            sql::read_snapshot(*database_, deadline,
+                               [&](sql::Connection& connection) -> Result<VoteRemoval::Slice> {
+                                   HOTCOUNT_TRY(check_place(connection, *layout_, options_,
+                                                            PlaceCheck::route));
+                                   return removal_.retracted(connection, before, after);
+                               }));
         for (std::span<const VoteRemoval::Key> left{slice.found}; !left.empty();) {
             const auto page = left.first(std::min(left.size(), VoteRemoval::kPage));
             left = left.subspan(page.size());
+            const auto remove = [&](sql::Connection& connection) -> Result<std::int64_t> {
+                HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
+                return removal_.delete_retracted(connection, before, page);
+            };
             HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
-                                sql::transact(*database_, database_->deadline(timeout),
-                                              [&](sql::Connection& connection) {
-                                                  return removal_.delete_retracted(connection,
-                                                                                   before, page);
-                                              }));
+                                sql::transact(*database_, database_->deadline(timeout), remove));
             pruned += deleted;
         }
         after = slice.last;

@@ -52,7 +52,9 @@ Result<bool> SqlVotes::is_marked(sql::Connection& connection) const {
         HOTCOUNT_TRY_ASSIGN(const std::string folded, read_mark(connection, layout_->read_folded));
         if (folded.empty()) return false;
     }
-    return by == to_string(options_.strategy) && in == to_string(place());
+    HOTCOUNT_TRY_ASSIGN(const std::string route, read_mark(connection, layout_->read_route));
+    return by == to_string(options_.strategy) && in == to_string(place()) &&
+           route == vote_route(options_, layout_->dialect());
 }
 
 Result<void> SqlVotes::refuse_incomplete(const Adoption& adoption) {
@@ -191,15 +193,17 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         if (!apart) HOTCOUNT_TRY(install(connection));
         if (marked) return {};
         HOTCOUNT_TRY(refuse_waiting_votes(connection, VoteNames{options_, dialect.grammar()},
-                                          dialect.grammar()));
+                                          dialect.grammar().for_update()));
         HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
         if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
         // Tables that were never counted here, by a strategy that keeps other counts true, or by a
         // release that kept them elsewhere. Nobody votes or folds meanwhile.
         HOTCOUNT_TRY(connection.run_script(layout_->settle));
+        const std::string route = vote_route(options_, layout_->dialect());
         // Last: a reader of the mark finds the counts in that place.
-        HOTCOUNT_TRY(connection.execute(layout_->write_marks,
-                                        {to_string(place()), to_string(options_.strategy)}));
+        HOTCOUNT_TRY(connection.execute(
+            layout_->write_marks,
+            {to_string(place()), to_string(options_.strategy), std::string_view{route}}));
         return take_over(connection);
     };
     HOTCOUNT_TRY(sql::transact(*database_, deadline, count));

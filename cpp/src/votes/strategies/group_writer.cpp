@@ -6,14 +6,15 @@
 namespace hotcount {
 
 Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
-    return check_place(connection, *layout_, options_, true);
+    return check_place(connection, *layout_, options_, PlaceCheck::hold_route);
 }
 
 Result<void> GroupVoteWriter::write(sql::Connection& connection,
                                     std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
     HOTCOUNT_TRY(begin(connection));
     // By item, so that each is counted once; by user, so that pages are visited in order.
-    const std::vector<QueuedVote*> votes = sorted_votes(batch);
+    std::vector<QueuedVote*> votes = sorted_votes(batch);
+    HOTCOUNT_TRY(keep_within_fence(connection, *layout_, votes));
     const auto for_each_item = [&](const auto& visit) -> Result<void> {
         for (auto first = votes.begin(); first != votes.end();) {
             const sql::Id& item = (*first)->ballot.item;

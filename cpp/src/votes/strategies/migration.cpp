@@ -4,6 +4,7 @@
 
 #include "sql/table_name.hpp"
 #include "sql_votes.hpp"
+#include "votes/cache/stream_marks.hpp"
 #include "votes/tables/adoption.hpp"
 #include "votes/tables/outside_triggers.hpp"
 #include "votes/tables/vote_dialect.hpp"
@@ -31,6 +32,9 @@ std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts 
     if (options_.strategy == VoteStrategy::cached) {
         return "-- Then call create_tables(), which hands the counts to the cache.\n";
     }
+    if (options_.strategy == VoteStrategy::write_behind && counted) {
+        return "-- Then call create_tables(), which gives the streams of votes a new name.\n";
+    }
     if (place() == CountPlace::journal && !counted && empty_cells) {
         return "-- The counts, of one moment; voters go on. What the application writes later "
                "without hotcount\n-- is not counted: call reconcile() when all processes use "
@@ -40,6 +44,8 @@ std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts 
     std::string marks = layout_->write_marks.text();
     // With what stands before: a quoted name may have a question mark.
     replace(marks, "'counted_in', ?1", "'counted_in', " + literal(std::string{to_string(place())}));
+    replace(marks, "'vote_route', ?3",
+            "'vote_route', " + literal(vote_route(options_, layout_->dialect())));
     replace(marks, "'counted_by', ?2",
             "'counted_by', " + literal(std::string{to_string(options_.strategy)}));
     std::string text = "-- Nobody votes meanwhile: for as long as it takes to read both tables.\n" +
@@ -73,6 +79,7 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
         if (!is_missing(names.meta)) {
             HOTCOUNT_TRY_ASSIGN(marked, is_marked(connection));
             HOTCOUNT_TRY_ASSIGN(counted, is_counted(connection, *layout_));
+            if (!marked) HOTCOUNT_TRY(refuse_waiting_votes(connection, names));
         }
         if (!is_missing(names.cell) && !counted) {
             const sql::Statement any{"SELECT COUNT(*) FROM (SELECT 1 FROM " + names.cell +

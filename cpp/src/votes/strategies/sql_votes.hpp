@@ -109,6 +109,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
         (void)items;
         return {};
     }
+    /// In the transaction that deletes these votes, once they are locked.
+    virtual void note_deleted(std::span<const VoteRemoval::Row> votes) { (void)votes; }
     /// After the commit. What fails here is done later by others.
     virtual void after_removal(Deadline deadline) { (void)deadline; }
 

@@ -10,12 +10,11 @@
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/waiting_calls.hpp>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include "group_writer.hpp"
-#include "votes/cache/stream_worker.hpp"
+#include "votes/cache/stream_drain.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
@@ -26,18 +25,6 @@ using StreamState = VoteStream::State;
 
 // A stream that is gone again each time that it was made: Redis loses its data.
 constexpr int kMostAttempts = 3;
-
-// Of a flush's time, for seeing what is left.
-constexpr Duration kLastLook = std::chrono::milliseconds{250};
-
-const std::vector<std::size_t>& all_shards() {
-    static const std::vector<std::size_t> kAll = [] {
-        std::vector<std::size_t> shards(VoteStream::kShards);
-        std::iota(shards.begin(), shards.end(), 0);
-        return shards;
-    }();
-    return kAll;
-}
 
 Cast waiting_cast(const Ballot& ballot) {
     return Cast{ballot.value != 0, false, 0, ballot.value, true};
@@ -50,19 +37,10 @@ Error versions_are_ours() {
         "Redis gives them");
 }
 
-// Votes that wait and were cast no later than `fences`, which has the last version of each shard.
-std::int64_t waiting_until(std::span<const StreamState> now, std::span<const StreamState> fences) {
-    std::int64_t votes = 0;
-    for (std::size_t i = 0; i < now.size(); ++i) {
-        if (now[i].votes > 0 && now[i].first <= fences[i].last) votes += now[i].votes;
-    }
-    return votes;
-}
-
-std::int64_t all_votes(std::span<const StreamState> states) {
-    std::int64_t votes = 0;
-    for (const StreamState& state : states) votes += state.votes;
-    return votes;
+std::vector<std::size_t> shards_of(std::string_view space, std::span<const sql::Id> items) {
+    std::set<std::size_t> shards;
+    for (const sql::Id& item : items) shards.insert(VoteStream::shard_of(space, item));
+    return {shards.begin(), shards.end()};
 }
 
 class WriteBehindVotes final : public SqlVotes {
@@ -72,7 +50,7 @@ class WriteBehindVotes final : public SqlVotes {
         : SqlVotes(std::move(votes_database), std::move(votes_options)),
           waiting_(std::make_shared<WaitingVotes>(shared_database(), layout(), options(),
                                                   std::move(client), commit_maker())),
-          drainer_(make_stream_worker(waiting_)),
+          drain_(waiting_),
           late_([this] {
               return std::make_unique<Late>(database().name(), options().commit.max_queue);
           }) {}
@@ -88,7 +66,7 @@ class WriteBehindVotes final : public SqlVotes {
             const std::string space = prepare(call);
             if (call.open.empty()) break;
             add(call, space, waiting_->stream.client().waiting(), [] {});
-            end_attempt(call);
+            end_attempt(call, space);
         }
         return std::move(call.casts);
     }
@@ -121,18 +99,29 @@ class WriteBehindVotes final : public SqlVotes {
                                           Consistency) override {
         HOTCOUNT_TRY(check_items(items));
         const Deadline deadline = database().deadline(timeout);
-        std::set<std::size_t> distinct;
-        for (const sql::Id& item : items) distinct.insert(VoteStream::shard_of(item));
-        const std::vector<std::size_t> shards{distinct.begin(), distinct.end()};
-        HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(deadline));
+        HOTCOUNT_TRY_ASSIGN(std::string space, waiting_->space(deadline));
+        std::vector<std::size_t> shards = shards_of(space, items);
+        const auto look = [&] {
+            return waiting_->stream.states(space, shards,
+                                           Deadline::after(Duration{deadline.remaining()} / 2));
+        };
         // Before the counts are read: a vote that has left its stream by then is in them.
-        const auto states = waiting_->stream.states(
-            space, shards, Deadline::after(Duration{deadline.remaining()} / 2));
+        auto states = look();
+        const auto is_gone = [](const StreamState& state) { return state.last == 0; };
+        if (states && std::any_of(states->begin(), states->end(), is_gone)) {
+            // Nobody has voted there, or the streams have another name by now.
+            auto recent = waiting_->recent_space(deadline);
+            if (recent && *recent != space) {
+                space = *std::move(recent);
+                shards = shards_of(space, items);
+                states = look();
+            }
+        }
         HOTCOUNT_TRY_ASSIGN(auto counts,
                             SqlVotes::count_many(items, deadline.remaining(), Consistency::exact));
         for (std::size_t i = 0; i < items.size(); ++i) {
-            const auto shard =
-                std::lower_bound(shards.begin(), shards.end(), VoteStream::shard_of(items[i]));
+            const auto shard = std::lower_bound(shards.begin(), shards.end(),
+                                                VoteStream::shard_of(space, items[i]));
             counts[i].exact = false;
             counts[i].pending =
                 states ? (*states)[static_cast<std::size_t>(shard - shards.begin())].votes : -1;
@@ -142,36 +131,63 @@ class WriteBehindVotes final : public SqlVotes {
 
     Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row,
                                      Timeout timeout) override {
-        HOTCOUNT_TRY(write_waiting(item, database().deadline(timeout)));
-        return SqlVotes::remove_item(item, delete_row, timeout);
+        HOTCOUNT_TRY(check_items({&item, 1}));
+        std::int64_t removed = 0;
+        HOTCOUNT_TRY(delete_behind_fence(&item, timeout, [&](std::int64_t) -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
+                                SqlVotes::remove_item(item, delete_row, timeout));
+            removed += votes;
+            return {};
+        }));
+        return removed;
     }
     Result<Erased> erase_user(const sql::Id& user, Timeout timeout) override {
+        Erased erased{0, {}};
+        HOTCOUNT_TRY_ASSIGN(
+            const StreamMarks::Streams streams,
+            delete_behind_fence(nullptr, timeout, [&](std::int64_t) -> Result<void> {
+                HOTCOUNT_TRY_ASSIGN(Erased found, SqlVotes::erase_user(user, timeout));
+                found.votes += erased.votes;
+                erased = std::move(found);
+                return {};
+            }));
         const Deadline deadline = database().deadline(timeout);
-        HOTCOUNT_TRY(write_waiting(all_shards(), deadline));
-        HOTCOUNT_TRY_ASSIGN(Erased erased, SqlVotes::erase_user(user, timeout));
-        HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(database().deadline(timeout)));
-        HOTCOUNT_TRY(waiting_->stream.forget_refused(space, user, database().deadline(timeout)));
+        HOTCOUNT_TRY(waiting_->stream.forget_refused(streams.space, user, deadline));
+        for (const std::string& name : streams.former_names) {
+            HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
+            HOTCOUNT_TRY(waiting_->stream.forget_refused(name, user, deadline));
+        }
         return erased;
     }
     Result<std::int64_t> prune(std::int64_t before, Timeout timeout) override {
-        HOTCOUNT_TRY(write_waiting(all_shards(), database().deadline(timeout)));
-        return SqlVotes::prune(before, timeout);
+        std::int64_t pruned = 0;
+        // What was cast in this very millisecond would be newer than the fence of other streams.
+        sleep_or_interrupt(std::chrono::milliseconds{2});
+        HOTCOUNT_TRY(delete_behind_fence(nullptr, timeout, [&](std::int64_t fence) -> Result<void> {
+            HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
+                                SqlVotes::prune(std::min(before, fence + 1), timeout));
+            pruned += votes;
+            return {};
+        }));
+        return pruned;
     }
 
     Result<FlushReport> flush(Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
-        HOTCOUNT_TRY_ASSIGN(const Drained drained, drain(all_shards(), deadline));
+        HOTCOUNT_TRY_ASSIGN(const StreamMarks::Streams streams, waiting_->streams(deadline));
+        const std::string& space = streams.space;
+        HOTCOUNT_TRY_ASSIGN(const StreamDrain::Drained drained,
+                            drain_.drain(space, all_shards(), deadline));
         if (drained.left > 0) {
             return FlushReport{drained.before - drained.left, drained.left, drained.at_risk};
         }
         HOTCOUNT_TRY(SqlVotes::flush(deadline.remaining()));
-        HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(deadline));
         HOTCOUNT_TRY_ASSIGN(const auto states,
                             waiting_->stream.states(space, all_shards(), deadline));
         const std::int64_t at_risk = all_votes(states);
         // Then another strategy may take the tables over. The next vote makes its stream again.
         if (at_risk == 0) {
-            HOTCOUNT_TRY(waiting_->marks.close(deadline, [&]() -> Result<bool> {
+            HOTCOUNT_TRY(waiting_->marks.close(space, deadline, [&]() -> Result<bool> {
                 bool closed = true;
                 for (const std::size_t shard : all_shards()) {
                     HOTCOUNT_TRY_ASSIGN(const bool gone,
@@ -217,10 +233,11 @@ class WriteBehindVotes final : public SqlVotes {
                 "were not on its disk (appendfsync always: none; everysec: about the last "
                 "second's; "
                 "no persistence: all that wait), a replica without them is promoted, FLUSHALL, an "
-                "eviction. A replica that is promoted and whose clock is behind may also let a "
-                "vote "
-                "lose against the same user's older one. Never one because a voter or a worker "
-                "ends. "
+                "eviction. A replica that is promoted, or a copy that is restored, and whose "
+                "clock is behind may also let a vote lose against the same user's older one, and "
+                "drops votes that are older to it than the last erase_user(), remove_item() or "
+                "prune(), until a worker's round has seen it. Never one because a voter or a "
+                "worker ends. "
                 "A vote that SQL refuses, say for an item that is not there, is set aside after it "
                 "was acknowledged: stats() counts those. count() and get() know what is in SQL; "
                 "Count.pending says how many votes wait in the item's stream; " +
@@ -231,7 +248,9 @@ class WriteBehindVotes final : public SqlVotes {
 
   private:
     Result<Cast> write_toggled(const Ballot& ballot, Deadline deadline) override {
-        HOTCOUNT_TRY(write_waiting(ballot.item, deadline));
+        HOTCOUNT_TRY_ASSIGN(const StreamMarks::Streams streams, waiting_->streams(deadline));
+        const std::array shard{VoteStream::shard_of(streams.space, ballot.item)};
+        HOTCOUNT_TRY(drain_.write(streams.space, shard, deadline));
         return SqlVotes::write_toggled(ballot, deadline);
     }
 
@@ -246,20 +265,15 @@ class WriteBehindVotes final : public SqlVotes {
 
     // Names of the streams, and versions to go on from, are of one time with this strategy.
     Result<void> take_over(sql::Connection& connection) override {
-        const VoteNames names{options(), layout()->vote_dialect().grammar()};
-        const sql::Statement forget{
-            "DELETE FROM " + names.meta +
-            " WHERE name IN ('stream_id', 'stream_floor', 'stream_life', 'stream_open')"};
-        auto forgotten = connection.execute(forget);
-        return forgotten ? Result<void>{} : std::move(forgotten).error();
+        const sql::Grammar& grammar = layout()->vote_dialect().grammar();
+        return forget_streams(connection, VoteNames{options(), grammar}, grammar);
     }
 
     std::function<std::unique_ptr<sql::GroupCommit>()> commit_maker() {
-        VotesOptions as_batched = options();
-        as_batched.strategy = VoteStrategy::batched;
-        return [database = shared_database(), layout = layout(), as_batched, folder = folder()] {
+        return [database = shared_database(), layout = layout(), options = options(),
+                folder = folder()] {
             return std::make_unique<sql::GroupCommit>(
-                database, make_batched_writer(layout, as_batched, folder), as_batched.commit);
+                database, make_batched_writer(layout, options, folder), options.commit);
         };
     }
 
@@ -325,8 +339,13 @@ class WriteBehindVotes final : public SqlVotes {
         for (const std::size_t shard : std::exchange(call.unborn, {})) {
             const auto opened = waiting_->open(*space, shard, call.sent, call.deadline);
             if (opened) continue;
+            if (opened.error().code == ErrorCode::config) {
+                // The tables may have been switched to another strategy and back.
+                auto now = waiting_->streams(call.deadline);
+                if (now && now->space != *space) return std::move(now->space);
+            }
             std::erase_if(call.open, [&](std::size_t i) {
-                const bool refused = VoteStream::shard_of(call.ballots[i].item) == shard;
+                const bool refused = VoteStream::shard_of(*space, call.ballots[i].item) == shard;
                 if (refused) call.casts[i] = not_applied(opened.error());
                 return refused;
             });
@@ -355,15 +374,15 @@ class WriteBehindVotes final : public SqlVotes {
     }
 
     // Leaves open what is to be added again, because there was no stream.
-    static void end_attempt(Call& call) {
+    static void end_attempt(Call& call, std::string_view space) {
         for (std::size_t at = 0; at < call.open.size(); ++at) {
             if (call.added[at] != Added::unborn) continue;
-            call.unborn.insert(VoteStream::shard_of(call.ballots[call.open[at]].item));
+            call.unborn.insert(VoteStream::shard_of(space, call.ballots[call.open[at]].item));
         }
         // All of a stream's votes again, those too that were added because somebody else made it
         // meanwhile: they keep their order.
         std::erase_if(call.open, [&](std::size_t i) {
-            return call.unborn.count(VoteStream::shard_of(call.ballots[i].item)) == 0;
+            return call.unborn.count(VoteStream::shard_of(space, call.ballots[i].item)) == 0;
         });
         if (++call.attempts < kMostAttempts) return;
         call.fail(make_error(ErrorCode::unavailable,
@@ -379,8 +398,8 @@ class WriteBehindVotes final : public SqlVotes {
 
     void add_async(const std::shared_ptr<LateCall>& call, std::string_view space) {
         add(*call, space, waiting_->stream.client().without_waiting(),
-            [self = shared_from_this(), this, call] {
-                end_attempt(*call);
+            [self = shared_from_this(), this, call, space = std::string{space}] {
+                end_attempt(*call, space);
                 if (call->open.empty()) return call->done(std::move(call->casts));
                 add_late(call);
             });
@@ -408,59 +427,36 @@ class WriteBehindVotes final : public SqlVotes {
             });
     }
 
-    struct Drained {
-        std::int64_t before{0};   // Votes that waited when it began.
-        std::int64_t left{0};     // Of them, at the deadline.
-        std::int64_t at_risk{0};  // All that waited at the last look.
-    };
-    // Writes what was cast before, or waits for workers that have taken it. What other streams have
-    // keeps nobody waiting.
-    Result<Drained> drain(std::span<const std::size_t> shards, Deadline deadline) {
-        HOTCOUNT_TRY_ASSIGN(const std::string space, waiting_->space(deadline));
-        HOTCOUNT_TRY_ASSIGN(const auto begun, waiting_->stream.states(space, shards, deadline));
-        Drained drained{all_votes(begun), all_votes(begun), all_votes(begun)};
-        // Rounds end before it: there is time for a last look.
-        const Duration left = deadline.remaining();
-        const Deadline rounds = Deadline::after(left - std::min<Duration>(left / 4, kLastLook));
-        while (drained.left > 0 && !rounds.passed()) {
-            const auto round = drainer_->run_once(rounds.remaining());
-            auto now = waiting_->stream.states(space, shards, deadline);
-            // No answer in time: what the look before saw is what is known.
-            if (!now && now.error().code == ErrorCode::deadline) break;
-            if (!now) return std::move(now).error();
-            drained.left = std::min(waiting_until(*now, begun), drained.before);
-            drained.at_risk = all_votes(*now);
-            // The time of a round is up a little before `rounds`: the next one does the rest.
-            const bool failed = !round && round.error().code != ErrorCode::deadline &&
-                                round.error().code != ErrorCode::outcome_unknown;
-            if (failed && drained.left > 0 && !rounds.passed()) return round.error();
-            if (drained.left > 0) sleep_or_interrupt(std::chrono::milliseconds{2});
+    void note_deleted(std::span<const VoteRemoval::Row> votes) override {
+        for (const VoteRemoval::Row& vote : votes) {
+            newest_deleted_ = std::max(newest_deleted_, vote.version);
         }
-        return drained;
-    }
-    Result<void> write_waiting(const sql::Id& item, Deadline deadline) {
-        const std::array shard{VoteStream::shard_of(item)};
-        return write_waiting(shard, deadline);
-    }
-    Result<void> write_waiting(std::span<const std::size_t> shards, Deadline deadline) {
-        HOTCOUNT_TRY_ASSIGN(const Drained drained, drain(shards, deadline));
-        if (drained.left == 0) return {};
-        return make_error(
-            ErrorCode::deadline,
-            std::to_string(drained.left) +
-                " votes that were cast before are still on their way to SQL: a worker "
-                "has them (one that was killed leaves them to others after 30 s); nothing "
-                "was applied");
     }
 
+    // Calls remove(), which deletes votes of an item or of all, behind a fence. It may delete a vote
+    // that was cast since, and an older one of the same user be still on its way in another worker's
+    // page, which would be written then: so once more, behind a fence that includes them.
+    Result<StreamMarks::Streams> delete_behind_fence(
+        const sql::Id* item, Timeout timeout,
+        const std::function<Result<void>(std::int64_t)>& remove) {
+        while (true) {
+            HOTCOUNT_TRY_ASSIGN(StreamDrain::Fenced fenced,
+                                drain_.settle(item, database().deadline(timeout)));
+            newest_deleted_ = 0;
+            HOTCOUNT_TRY(remove(fenced.version));
+            if (newest_deleted_ <= fenced.version) return std::move(fenced.streams);
+        }
+    }
     struct Late {
         Late(const std::string& name, std::size_t most) : thread(name, 1, most) {}
         std::atomic<std::size_t> calls{0};
         WaitingCalls thread;
     };
 
+    // By this thread's call.
+    inline static thread_local std::int64_t newest_deleted_{0};
     const std::shared_ptr<WaitingVotes> waiting_;
-    const std::shared_ptr<SyncWorker> drainer_;
+    StreamDrain drain_;
     ForkLocal<Late> late_;
 };
 

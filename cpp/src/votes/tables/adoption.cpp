@@ -472,14 +472,15 @@ std::string fill_text(const VoteNames& n, const VoteDialect& d, VoteStrategy str
     const std::string rows = "INSERT INTO " + n.journal + " (item, diff) SELECT hc_i." + n.id +
                              ", COALESCE(hc_s.n, 0) - " + noted + from +
                              " AND (hc_s.n IS NOT NULL OR " + own + " <> 0 OR " + noted + " <> 0)";
-    const std::string marks = "INSERT INTO " + n.meta +
-                              " (name, value) SELECT hc_m.mark, hc_m.is_now FROM (SELECT "
-                              "'counted_in' AS mark, '" +
-                              std::string{to_string(CountPlace::journal)} +
-                              "' AS is_now UNION ALL SELECT 'counted_by', '" +
-                              std::string{to_string(strategy)} + "') AS hc_m WHERE " + uncounted +
-                              d.grammar().or_update("name") +
-                              "value = " + d.grammar().excluded("value");
+    const std::string marks =
+        "INSERT INTO " + n.meta +
+        " (name, value) SELECT hc_m.mark, hc_m.is_now FROM (SELECT "
+        "'counted_in' AS mark, '" +
+        std::string{to_string(CountPlace::journal)} +
+        "' AS is_now UNION ALL SELECT 'counted_by', '" + std::string{to_string(strategy)} +
+        "' UNION ALL SELECT 'vote_route', '" + vote_route(CountPlace::journal, strategy) +
+        "') AS hc_m WHERE " + uncounted + d.grammar().or_update("name") +
+        "value = " + d.grammar().excluded("value");
     return d.adopter().fill_journal(n, keeps && !n.count.empty() ? openings : "", rows, marks);
 }
 

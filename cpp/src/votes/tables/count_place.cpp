@@ -4,6 +4,11 @@
 #include "vote_dialect.hpp"
 
 namespace hotcount {
+namespace {
+
+constexpr std::string_view kThroughStreams = "streams, then ";
+
+}  // namespace
 
 CountPlace count_place(const VotesOptions& options, sql::Dialect dialect) {
     // With one writer at a time a batch that counts in the item's row waits for nobody.
@@ -21,6 +26,15 @@ CountPlace count_place(const VotesOptions& options, sql::Dialect dialect) {
     }
     if (!one_writer) return CountPlace::journal;
     return options.item_count.empty() ? CountPlace::cells : CountPlace::item;
+}
+
+std::string vote_route(CountPlace place, VoteStrategy strategy) {
+    const std::string direct{to_string(place)};
+    return strategy == VoteStrategy::write_behind ? std::string{kThroughStreams} + direct : direct;
+}
+
+std::string vote_route(const VotesOptions& options, sql::Dialect dialect) {
+    return vote_route(count_place(options, dialect), options.strategy);
 }
 
 std::string_view to_string(CountPlace place) {
@@ -53,9 +67,14 @@ Result<bool> is_counted(sql::Connection& connection, const Layout& layout) {
 }
 
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
-                         const VotesOptions& options, bool hold) {
-    const std::string_view wanted = to_string(count_place(options, layout.dialect()));
-    auto mark = read_mark(connection, hold ? layout.hold_place : layout.read_place);
+                         const VotesOptions& options, PlaceCheck check) {
+    const bool counts = check == PlaceCheck::counts;
+    const std::string wanted = counts
+                                   ? std::string{to_string(count_place(options, layout.dialect()))}
+                                   : vote_route(options, layout.dialect());
+    auto mark = read_mark(connection, counts                       ? layout.read_place
+                                      : check == PlaceCheck::route ? layout.read_route
+                                                                   : layout.hold_route);
     if (!mark) return explain_missing_table(std::move(mark).error());
     if (*mark != wanted) return wrong_place(options, *mark, layout.dialect());
     return {};
@@ -67,6 +86,15 @@ Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dial
                           "table " + options.vote_table +
                               " is there, and what its items count is not known yet; "
                               "create_tables() finds out, also where schema() made the tables");
+    }
+    if (found.starts_with(kThroughStreams)) {
+        return make_error(ErrorCode::config,
+                          "votes for table " + options.vote_table +
+                              " go through the streams of strategy 'write_behind', where some may "
+                              "wait; strategy '" +
+                              std::string{to_string(options.strategy)} +
+                              "' cannot write beside them. create_tables() switches over once "
+                              "flush() has left none; nothing was applied");
     }
     return make_error(ErrorCode::config,
                       "table " + options.vote_table + " was last counted in its " +

@@ -3,7 +3,8 @@
 // Each strategy has its place. Two strategies with different places cannot vote over the same
 // tables: a vote counted in the one place is missing in the other. So the tables remember their
 // place in a mark, the row 'counted_in' of vote_meta, and every transaction compares that mark with
-// its own place. create_tables() moves the counts and the mark.
+// its own place; one that writes votes compares 'vote_route'. create_tables() moves the counts and
+// both marks.
 //
 // The functions run inside the caller's transaction, and work on the counts in their places.
 #pragma once
@@ -29,6 +30,12 @@ std::string_view to_string(CountPlace place);
 
 CountPlace count_place(const VotesOptions& options, sql::Dialect dialect);
 
+/// How votes get to the tables: the place of their counts, with strategy write_behind through its
+/// streams. It is the mark 'vote_route', which every statement that writes or deletes votes compares:
+/// while votes may wait in streams, nobody writes beside them.
+std::string vote_route(CountPlace place, VoteStrategy strategy);
+std::string vote_route(const VotesOptions& options, sql::Dialect dialect);
+
 /// What triggers on the vote tables count of our own writes, so that we must not: see
 /// OutsideTriggers::ours().
 struct CountedByTriggers {
@@ -45,13 +52,15 @@ Result<std::string> read_mark(sql::Connection& connection, const sql::Statement&
 /// Whether the tables have a place: create_tables() has finished once, with whatever strategy.
 Result<bool> is_counted(sql::Connection& connection, const Layout& layout);
 
-/// Refuses tables whose counts are in another place. Every transaction asks, because another process
-/// may switch the strategy while this one runs. `hold`: the mark stays as it is until the
-/// transaction ends; voters need that.
+/// Refuses tables whose counts are in another place or, for those that write votes, whose votes come
+/// another way. Every transaction asks, because another process may switch the strategy while this
+/// one runs. `hold_route`: the mark stays as it is until the transaction ends; voters need that,
+/// unless the dialect's lock_all() waits for them by itself.
+enum class PlaceCheck : std::uint8_t { counts, route, hold_route };
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
-                         const VotesOptions& options, bool hold = false);
+                         const VotesOptions& options, PlaceCheck check = PlaceCheck::counts);
 
-/// The error of check_place().
+/// The error of check_place(). `found`: a place or a route.
 Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dialect dialect);
 
 /// Names create_tables() in an error that says that a table is missing.

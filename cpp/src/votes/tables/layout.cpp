@@ -47,7 +47,8 @@ std::string migration(const VoteNames& n, const VoteDialect& d, CountPlace place
     const std::string old_mark =
         "(SELECT value FROM " + n.meta + " WHERE name = 'counted_in') = '" + before + "'";
     const std::string mark = "UPDATE " + n.meta + " SET value = '" + std::string{to_string(place)} +
-                             "' WHERE name = 'counted_in' AND value = '" + before + "';";
+                             "' WHERE name IN ('counted_in', 'vote_route') AND value = '" + before +
+                             "';";
     return d.migration(n, old_mark, mark);
 }
 
@@ -280,14 +281,18 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),
       append("INSERT INTO " + n.journal + " (item, diff) VALUES (?1, ?2)"),
       read_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'"),
-      hold_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'" +
+      read_route("SELECT value FROM " + n.meta + " WHERE name = 'vote_route'"),
+      hold_route(read_route.text() + d.grammar().for_share()),
+      hold_fence("SELECT value FROM " + n.meta + " WHERE name = 'stream_fence'" +
                  d.grammar().for_share()),
       read_strategy("SELECT value FROM " + n.meta + " WHERE name = 'counted_by'"),
       read_folded("SELECT value FROM " + n.meta + " WHERE name = 'folded_at'"),
-      write_marks("INSERT INTO " + n.meta +
-                  " (name, value) VALUES ('counted_in', ?1), ('counted_by', ?2), ('folded_at', " +
-                  now_text(d.grammar()) + ")" + d.grammar().or_update("name") +
-                  "value = " + d.grammar().excluded("value")),
+      write_marks(
+          "INSERT INTO " + n.meta +
+          " (name, value) VALUES ('counted_in', ?1), ('counted_by', ?2), ('vote_route', ?3), "
+          "('folded_at', " +
+          now_text(d.grammar()) + ")" + d.grammar().or_update("name") +
+          "value = " + d.grammar().excluded("value")),
       find_table(d.grammar().find_table("?1", "?2")),
       lock_fold(d.lock_fold(n)),
       lock_all(d.lock_all(n)),

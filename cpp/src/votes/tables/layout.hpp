@@ -128,10 +128,12 @@ class Layout {
     sql::Statement count_in_cells;   ///< item -> sum of its cells
     sql::Statement append;           ///< item, difference: a journal row
     sql::Statement read_place;       ///< -> where the counts of these tables are kept
-    sql::Statement hold_place;       ///< the same, and nobody moves them in this transaction
+    sql::Statement read_route;       ///< -> how votes get to these tables
+    sql::Statement hold_route;       ///< the same, and nobody changes it in this transaction
+    sql::Statement hold_fence;       ///< -> stream_fence, and nobody raises it meanwhile
     sql::Statement read_strategy;    ///< -> the strategy that create_tables was last called with
     sql::Statement read_folded;      ///< -> when the last fold began
-    sql::Statement write_marks;      ///< place, strategy, the database's clock
+    sql::Statement write_marks;      ///< place, strategy, route; and the database's clock
 
     sql::Statement find_table;  ///< schema, name -> how many tables or views are called so, of ours
 

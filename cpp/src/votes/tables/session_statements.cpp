@@ -36,14 +36,13 @@ std::string upsert(const VoteNames& n, const sql::Grammar& g) {
 // The vote and its journal row in one statement. Whoever moves the counts waits for every
 // transaction that has written votes, and a statement that waited for him reads its snapshot after
 // his commit. So the mark needs no lock, except at levels whose snapshot is the transaction's.
-std::string write_and_note(const VoteNames& n, const sql::Grammar& g, const VotesOptions& options,
-                           CountPlace place) {
+std::string write_and_note(const VoteNames& n, const sql::Grammar& g, const VotesOptions& options) {
     const std::string item = g.typed("?1", column_type(options.item_type));
     const std::string source =
         "SELECT " + item + ", " + g.typed("?2", column_type(options.user_type)) + ", " +
         g.typed("?3", sql::ColumnType::integer) + ", 0, " +
         g.typed("?4", sql::ColumnType::integer) + " FROM " + n.meta +
-        " WHERE name = 'counted_in' AND value = '" + std::string{to_string(place)} + "'";
+        " WHERE name = 'vote_route' AND value = '" + vote_route(options, g.dialect()) + "'";
     return "WITH hc_own AS (SELECT 1), w AS (" + insert_vote(n) + source + upsert(n, g) +
            " RETURNING " + n.previous + " AS prev, " + n.value +
            " AS val), noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " + item +
@@ -101,10 +100,10 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
     const bool at_once = options.strategy == VoteStrategy::batched && g.writes_in_queries();
     const bool creates = options.missing_item == MissingItem::create;
     const std::string mode{g.session_mode()};
-    const std::string mark = " FROM " + n.meta + " WHERE name = 'counted_in'";
+    const std::string mark = " FROM " + n.meta + " WHERE name = 'vote_route'";
     const std::string cell_key = " WHERE item = ?2 AND slot = ?3";
 
-    std::map<std::string, std::string> made{{"place", std::string{to_string(place)}}};
+    std::map<std::string, std::string> made{{"route", vote_route(options, dialect)}};
     const auto add = [&](const char* name, const std::string& text,
                          std::initializer_list<std::string_view> parameters) {
         made[name] = sql::session_statement(g, text, parameters);
@@ -115,7 +114,7 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
         add("look", "SELECT value, " + exists + ", current_setting('transaction_isolation')" + mark,
             {"item"});
     }
-    add("hold_place",
+    add("hold_route",
         "SELECT value, " + exists + ", " + (mode.empty() ? "NULL" : mode) + mark + g.for_share(),
         {"item"});
     if (creates) {
@@ -133,7 +132,7 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
     const auto of_vote = {std::string_view{"item"}, std::string_view{"user"},
                           std::string_view{"value"}, std::string_view{"version"}};
     if (at_once) {
-        add("write_vote", write_and_note(n, g, options, place), of_vote);
+        add("write_vote", write_and_note(n, g, options), of_vote);
     } else {
         add("write_vote",
             vote_dialect(dialect).outside_triggers().own_write(

@@ -102,6 +102,12 @@ class VoteDialect {
     /// else empty. Refuses columns that the database cannot compare.
     virtual Result<std::string> item_type(sql::Connection& connection,
                                           const VotesOptions& options) const;
+    /// Whether ids that differ are different items and users to the columns.
+    virtual Result<bool> tells_ids_apart(sql::Connection& connection,
+                                         const VotesOptions& options) const {
+        (void)connection, (void)options;
+        return true;
+    }
     /// Of one vote table: that of users' votes, or names.anonymous() with anonymous_options().
     virtual std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
                                                 const VoteNames& names,

@@ -77,9 +77,9 @@ std::string retracted_before(const std::string& value, const std::string& versio
 }  // namespace
 
 VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g, const std::string& item)
-    : lock("SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
-           " = " + item + " AND " + n.vote_user + " IS NOT NULL ORDER BY " + n.vote_user +
-           " LIMIT ?2" + g.for_update()),
+    : lock("SELECT " + n.vote_user + ", " + n.value + ", " + n.version + " FROM " + n.vote +
+           " WHERE " + n.vote_item + " = " + item + " AND " + n.vote_user +
+           " IS NOT NULL ORDER BY " + n.vote_user + " LIMIT ?2" + g.for_update()),
       remove(of_ids(delete_votes(n, g) + n.vote_item + " = ?1 AND ", n.vote_user)) {}
 
 namespace {
@@ -132,8 +132,8 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
                    user + " ORDER BY " + n.vote_item + " LIMIT ?2"),
       next_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user + " = " +
                   user + " AND " + n.vote_item + " > ?2 ORDER BY " + n.vote_item + " LIMIT ?3"),
-      lock_of_user_(of_ids("SELECT " + n.vote_item + ", " + n.value + " FROM " + n.vote +
-                               " WHERE " + n.vote_user + " = ?1 AND ",
+      lock_of_user_(of_ids("SELECT " + n.vote_item + ", " + n.value + ", " + n.version + " FROM " +
+                               n.vote + " WHERE " + n.vote_user + " = ?1 AND ",
                            n.vote_item, " ORDER BY " + n.vote_item + d.grammar().for_update())),
       delete_of_user_(
           of_ids(delete_votes(n, d.grammar()) + n.vote_user + " = ?1 AND ", n.vote_item)),
@@ -255,7 +255,7 @@ Result<std::vector<VoteRemoval::Row>> VoteRemoval::lock_of_user(sql::Connection&
                                                                 std::span<const sql::Id> items) {
     std::vector<Row> votes;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-        votes.push_back({row.id(0), row.integer(1)});
+        votes.push_back({row.id(0), row.integer(1), row.is_null(2) ? 0 : row.integer(2)});
         return {};
     };
     HOTCOUNT_TRY(run_of_ids(lock_of_user_, connection, sql::to_value(user), items, &see));
@@ -336,7 +336,7 @@ Result<std::vector<VoteRemoval::Row>> VoteRemoval::lock_of_item(sql::Connection&
                                                                 std::size_t limit) const {
     std::vector<Row> votes;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-        votes.push_back({row.id(0), row.integer(1)});
+        votes.push_back({row.id(0), row.integer(1), row.is_null(2) ? 0 : row.integer(2)});
         return {};
     };
     HOTCOUNT_TRY(connection.query(of(table).lock,

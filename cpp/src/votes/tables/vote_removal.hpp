@@ -33,6 +33,7 @@ class VoteRemoval {
     struct Row {
         sql::Id id;
         std::int64_t value;
+        std::int64_t version;  ///< 0: none.
     };
     struct Slice {
         std::vector<Key> found;

@@ -33,6 +33,26 @@ class BothTables final : public VoteRows {
 
 }  // namespace
 
+void QueuedVote::refuse_outside_fence() {
+    outside_fence = true;
+    error = make_error(ErrorCode::unavailable,
+                       "votes were erased after this one was taken from its stream; it was not "
+                       "written",
+                       {}, SqlCondition::transaction_conflict);
+}
+
+Result<void> keep_within_fence(sql::Connection& connection, const Layout& layout,
+                               std::vector<QueuedVote*>& votes) {
+    if (votes.empty() || votes.front()->fence == nullptr) return {};
+    HOTCOUNT_TRY_ASSIGN(const std::string fence, read_mark(connection, layout.hold_fence));
+    std::erase_if(votes, [&](QueuedVote* vote) {
+        const bool outside = *vote->fence != fence;
+        if (outside) vote->refuse_outside_fence();
+        return outside;
+    });
+    return {};
+}
+
 std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
                                          const VotesOptions& options) {
     const VoteDialect& dialect = layout->vote_dialect();

@@ -23,7 +23,14 @@ sql::RowKeys keys_of(const Ballot& ballot);
 
 struct QueuedVote : sql::QueuedWrite {
     explicit QueuedVote(const Ballot& to_cast) : QueuedWrite(keys_of(to_cast)), ballot(to_cast) {}
+    /// write_behind: the vote is not to be written, because stream_fence was raised after it was
+    /// taken from its stream. Its worker takes it again, or drops it.
+    void refuse_outside_fence();
+
     const Ballot ballot;  // A copy: the caller may leave at its deadline, in mid-commit.
+    // write_behind: stream_fence as it was when the vote was taken. The same object for a page.
+    std::shared_ptr<const std::string> fence{};
+    bool outside_fence{false};
     Cast cast{};
     int tries{0};          // The writer's: how often it tried in vain.
     std::size_t place{0};  // Its index in the batch: set by sorted_votes().
@@ -63,6 +70,11 @@ std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
 /// A batch's votes, which are its writes, by item and user; stable, so that several of one user for
 /// one item stay in the order in which they came.
 std::vector<QueuedVote*> sorted_votes(std::span<const std::shared_ptr<sql::QueuedWrite>> batch);
+
+/// write_behind, in the transaction that writes them: holds stream_fence until its end, and takes the
+/// votes out that were taken under another one. `votes` have a fence, or none of them.
+Result<void> keep_within_fence(sql::Connection& connection, const Layout& layout,
+                               std::vector<QueuedVote*>& votes);
 
 /// The users' votes and those without a user, each in the order that they have.
 std::pair<std::vector<QueuedVote*>, std::vector<QueuedVote*>> by_table(

@@ -1,0 +1,103 @@
+#include "stream_drain.hpp"
+
+#include <algorithm>
+#include <array>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace hotcount {
+namespace {
+
+// Of a flush's time, for seeing what is left.
+constexpr Duration kLastLook = std::chrono::milliseconds{250};
+
+// Votes that wait and were cast no later than `fences`, which has the last version of each shard.
+std::int64_t waiting_until(std::span<const VoteStream::State> now,
+                           std::span<const VoteStream::State> fences) {
+    std::int64_t votes = 0;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+        if (now[i].votes > 0 && now[i].first <= fences[i].last) votes += now[i].votes;
+    }
+    return votes;
+}
+
+}  // namespace
+
+const std::vector<std::size_t>& all_shards() {
+    static const std::vector<std::size_t> kAll = [] {
+        std::vector<std::size_t> shards(VoteStream::kShards);
+        std::iota(shards.begin(), shards.end(), 0);
+        return shards;
+    }();
+    return kAll;
+}
+
+std::int64_t all_votes(std::span<const VoteStream::State> states) {
+    std::int64_t votes = 0;
+    for (const VoteStream::State& state : states) votes += state.votes;
+    return votes;
+}
+
+Result<StreamDrain::Drained> StreamDrain::drain(std::string_view space,
+                                                std::span<const std::size_t> shards,
+                                                Deadline deadline) {
+    HOTCOUNT_TRY_ASSIGN(const auto begun, waiting_->stream.states(space, shards, deadline));
+    Drained drained{all_votes(begun), all_votes(begun), all_votes(begun)};
+    // Rounds end before it: there is time for a last look.
+    const Duration left = deadline.remaining();
+    const Deadline rounds = Deadline::after(left - std::min<Duration>(left / 4, kLastLook));
+    while (drained.left > 0 && !rounds.passed()) {
+        const auto round = worker_->run_once(rounds.remaining());
+        auto now = waiting_->stream.states(space, shards, deadline);
+        // No answer in time: what the look before saw is what is known.
+        if (!now && now.error().code == ErrorCode::deadline) break;
+        if (!now) return std::move(now).error();
+        drained.left = std::min(waiting_until(*now, begun), drained.before);
+        drained.at_risk = all_votes(*now);
+        // The time of a round is up a little before `rounds`: the next one does the rest.
+        const bool failed = !round && round.error().code != ErrorCode::deadline &&
+                            round.error().code != ErrorCode::outcome_unknown;
+        if (failed && drained.left > 0 && !rounds.passed()) return round.error();
+        if (drained.left > 0) sleep_or_interrupt(std::chrono::milliseconds{2});
+    }
+    return drained;
+}
+
+Result<void> StreamDrain::write(std::string_view space, std::span<const std::size_t> shards,
+                                Deadline deadline) {
+    HOTCOUNT_TRY_ASSIGN(const Drained drained, drain(space, shards, deadline));
+    if (drained.left == 0) return {};
+    return make_error(
+        ErrorCode::deadline,
+        std::to_string(drained.left) +
+            " votes that were cast before are still on their way to SQL: a worker "
+            "has them (one that was killed leaves them to others after 30 s); nothing "
+            "was applied");
+}
+
+Result<StreamDrain::Fenced> StreamDrain::settle(const sql::Id* item, Deadline deadline) {
+    while (true) {
+        HOTCOUNT_TRY_ASSIGN(StreamMarks::Streams streams, waiting_->streams(deadline));
+        const std::vector<std::size_t> shards =
+            item != nullptr ? std::vector{VoteStream::shard_of(streams.space, *item)}
+                            : all_shards();
+        // A stream that is not there begins behind the floor, which was read before.
+        HOTCOUNT_TRY_ASSIGN(
+            const std::vector<std::int64_t> last,
+            waiting_->stream.advance(streams.space, shards, streams.floor, deadline));
+        // Before it takes time: a stream that is made meanwhile is to begin behind the fence.
+        HOTCOUNT_TRY_ASSIGN(const bool reserved,
+                            waiting_->marks.reserve(
+                                streams, *std::max_element(last.begin(), last.end()), deadline));
+        if (!reserved) continue;
+        HOTCOUNT_TRY(write(streams.space, shards, deadline));
+        std::array<std::int64_t, VoteStream::kShards> fence{};
+        for (std::size_t i = 0; i < shards.size(); ++i) fence[shards[i]] = last[i];
+        HOTCOUNT_TRY(waiting_->marks.raise_fence(streams.space, fence, deadline));
+        return Fenced{std::move(streams), *std::min_element(last.begin(), last.end())};
+    }
+}
+
+}  // namespace hotcount
