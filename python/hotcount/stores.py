@@ -187,8 +187,7 @@ class Redis(Lifetime, RedisBase):
             timeout: Seconds, more than 0. None: the store's.
 
         Raises:
-            UnavailableError: The server cannot be reached, or it is a read-only replica (`code` is
-                READONLY).
+            UnavailableError: It cannot be reached, or is a read-only replica (code READONLY).
             ConfigError: It is a Sentinel, or a node of a Redis Cluster that has not all slots.
             DeadlineError, AuthError: No answer in time; wrong credentials.
             ClosedError: After close().

@@ -77,6 +77,7 @@ TEST_F(WaitingLineTest, TheHeadAloneAsksAndAllAreServedInTheirOrder) {
 
 TEST_F(WaitingLineTest, AFailureOfTheHeadIsEveryonesAtOnce) {
     std::vector<std::thread> threads;
+    threads.reserve(5);
     for (int number = 0; number < 5; ++number) threads.push_back(start(waiting()));
     fails_ = true;
     for (std::thread& thread : threads) thread.join();
