@@ -141,6 +141,21 @@ ERASURES: dict[str, tuple[Callable[[hotcount.Votes], object], Voters]] = {
 }
 
 
+def test_a_flush_sees_the_streams_that_a_snapshot_brought_back(
+    sides: BothSides, past: Snapshot, votes: hotcount.Votes
+) -> None:
+    votes.cast(1, 7)
+    votes.sync_worker().run_once()
+    past.keep()  # Streams without votes.
+    votes.flush(timeout=20)
+    votes = go_back(sides, past)
+    votes.flush(timeout=20)
+    votes.cast(1, 8)
+    batched = hotcount.Votes(hotcount.Database(sides.url, timeout=20), strategy="batched")
+    with pytest.raises(hotcount.ConfigError, match="may wait in Redis"):
+        batched.create_tables()
+
+
 @pytest.mark.parametrize("erasure", ERASURES)
 @pytest.mark.parametrize("past", PASTS, indirect=True)
 def test_what_was_erased_stays_erased_when_redis_goes_back(

@@ -265,9 +265,10 @@ Result<void> StreamMarks::close(std::string_view space, Deadline deadline,
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(const Marks marks, hold(connection));
         if (marks.id != space) return streams_are_gone();
-        if (!marks.open) return {};
+        // Streams of a copy that was restored are there although none is open.
         HOTCOUNT_TRY_ASSIGN(const bool closed, close());
-        return closed ? set(connection, "stream_open", "0") : Result<void>{};
+        if (closed != marks.open) return {};
+        return set(connection, "stream_open", closed ? "0" : "1");
     });
 }
 

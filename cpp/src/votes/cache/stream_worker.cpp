@@ -22,6 +22,9 @@ namespace {
 constexpr Duration kPageTime = std::chrono::seconds{10};
 // Of a round's time, and at the end of run(), for giving back what was not written.
 constexpr Duration kGiveBackTime = std::chrono::milliseconds{250};
+// How often a worker deletes streams of former names, which an old copy of Redis's data may have
+// brought back.
+constexpr Duration kCleanEvery = std::chrono::minutes{1};
 // While SQL is away, how soon it is asked again for the streams' name.
 constexpr Duration kAskAgain = std::chrono::seconds{1};
 
@@ -109,34 +112,41 @@ class StreamWorker final : public SyncWorker {
         }
         drain_shards(round);
         for (std::thread& helper : helpers) helper.join();
-        HOTCOUNT_TRY(settle_suspects(round));
-        if (round.failed) return *round.failed;
         std::array<std::size_t, VoteStream::kShards> shards{};
         std::iota(shards.begin(), shards.end(), 0);
-        HOTCOUNT_TRY_ASSIGN(const auto states,
+        HOTCOUNT_TRY_ASSIGN(auto states,
                             waiting_->stream.states(round.streams.space, shards, deadline));
-        for (const auto& state : states) round.done.at_risk += state.votes;
+        // Before the errors of votes: one that is refused must not keep others from their ids.
         HOTCOUNT_TRY(mend_old_copy(round.streams, states, deadline));
+        HOTCOUNT_TRY(settle_suspects(round));
+        if (round.failed) return *round.failed;
+        if (!round.suspects.empty()) {
+            HOTCOUNT_TRY_ASSIGN(states,
+                                waiting_->stream.states(round.streams.space, shards, deadline));
+        }
+        for (const auto& state : states) round.done.at_risk += state.votes;
         round.done.unsettled = round.done.at_risk;
         return round.done;
     }
 
-    // Redis has an older copy of its data than the one that the fence was raised over.
+    // Redis may have an older copy of its data than the one that the fence was raised over.
     Result<void> mend_old_copy(const StreamMarks::Streams& streams,
                                std::span<const VoteStream::State> states, Deadline deadline) {
-        bool old = false;
         bool there = false;
         for (std::size_t shard = 0; shard < states.size(); ++shard) {
             const std::int64_t fence = streams.fence->versions[shard];
             there = there || states[shard].last > 0;
             if (states[shard].last == 0 || states[shard].last >= fence) continue;
-            old = true;
             HOTCOUNT_TRY(waiting_->stream.raise(streams.space, shard,
                                                 std::max(fence, streams.floor), deadline));
             HOTCOUNT_TRY(waiting_->stream.drop_refused(streams.space, shard, fence, deadline));
         }
-        for (const std::string& name : streams.former_names) {
-            if (old) HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
+        // Whatever the ids say: votes may have come before this round.
+        if (waiting_->now() >= cleaned_ + kCleanEvery) {
+            for (const std::string& name : streams.former_names) {
+                HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
+            }
+            cleaned_ = waiting_->now();
         }
         // A stream that came back takes votes, so nobody may take the tables over.
         if (!there || streams.open) return {};
@@ -302,6 +312,7 @@ class StreamWorker final : public SyncWorker {
         bool some{false};
     };
     std::array<Left, VoteStream::kShards> left_{};
+    SteadyTime cleaned_{};  // Under round_mutex_.
     std::atomic<SteadyTime> unsure_until_{SteadyTime{}};
     mutable std::mutex mutex_;
     Stats stats_{};
