@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -18,8 +19,9 @@ from hotcount.integrations.sqlalchemy import (
     vote_count,
 )
 
+from tests.faults.test_erased_stays import Snapshot, open_votes
 from tests.support.eventually import eventually
-from tests.support.servers import RedisServer
+from tests.support.servers import PostgresDatabase, RedisServer
 from tests.support.sqlalchemy_side import BothSides
 
 pytestmark = pytest.mark.server
@@ -298,3 +300,37 @@ def test_a_worker_that_lives_through_it_raises_the_floor_of_the_new_streams(
     votes.cast(1, 7, 4)
     assert worker.run_once().saved == 1
     assert votes.get(1, 7) == 4
+
+
+def test_a_vote_that_sql_refuses_keeps_no_others_below_the_fence(
+    postgres_database: PostgresDatabase, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    past = Snapshot(tmp_path)
+    request.addfinalizer(past.stop)
+    votes = open_votes(postgres_database.url, past)
+    votes.create_tables()
+    votes.add_items([1, 2])
+    for item in (1, 2):
+        votes.cast(item, 8)
+        votes.sync_worker().run_once()
+    postgres_database.psql(
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.user_id = 66 "
+        "THEN RAISE EXCEPTION 'no'; END IF; RETURN NEW; END $$;"
+        "CREATE TRIGGER no BEFORE INSERT ON vote FOR EACH ROW EXECUTE FUNCTION no()"
+    )
+    votes.cast(2, 66)
+    past.keep()
+    # The clock of the old machine was an hour ahead.
+    (stream,) = (key for key in past.run("KEYS", "waiting:*") if key.endswith(b":12}"))
+    ahead = int(past.run("TIME")[0]) * 1000 + 3_600_000
+    past.run("XSETID", stream, f"{ahead}-5")
+    votes.remove_item(1)
+    past.go_back()
+    eventually(past.answers)
+    votes = open_votes(postgres_database.url, past)
+    worker = votes.sync_worker()
+    with pytest.raises(hotcount.DatabaseError, match="no"):
+        worker.run_once()
+    votes.cast_many([1] * 3, [101, 102, 103])
+    worker.run_once()
+    assert [user for user, _ in votes.voters(1)] == [101, 102, 103]
