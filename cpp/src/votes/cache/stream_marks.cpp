@@ -17,10 +17,10 @@ constexpr std::int64_t kAhead = 2'000;
 // A version from the caller's own numbers above this leaves too little room: 2109.
 constexpr std::int64_t kHighest = std::int64_t{1} << 62;
 
-// So many fit into a mark.
+// The most names that fit into a mark.
 constexpr std::size_t kMostFormerNames = 30;
 
-// In base 36, so that all fit into a mark.
+// Sixteen versions fit into a mark in base 36.
 constexpr int kFenceBase = 36;
 
 StreamMarks::Fence parse_fence(const std::string& text) {
@@ -187,7 +187,7 @@ Result<void> StreamMarks::raise_fence(std::string_view space,
                                       const std::array<std::int64_t, VoteStream::kShards>& versions,
                                       Deadline deadline) {
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
-        // Waits for workers that are writing what they took under this fence.
+        // Waits for the transactions of workers that write under the present fence.
         HOTCOUNT_TRY_ASSIGN(const Marks held, read(connection, lock_fence_));
         HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
         if (marks.id != space || !held.fence) return streams_are_gone();

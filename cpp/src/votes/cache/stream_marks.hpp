@@ -8,13 +8,13 @@
 //   stream_life   how often a stream was made. A worker that has a page from before does not raise the
 //                 floor: the new stream has begun behind the old one
 //   stream_open   '1' while votes may wait: another strategy does not take the tables over then
-//   stream_fence  the streams' name and, of each stream, the version up to which all of its votes have been dealt with. Calls
-//                 that delete votes raise it, after those that waited were written and before they
-//                 delete. A worker drops votes up to the fence. It writes the others together with a
-//                 lock on this row, and only if the row is as it was when the votes were taken. So
-//                 nothing comes back with an old copy of Redis's data, or with what a worker sent
-//                 before it died
-//   stream_names  those that these tables had before, which may come back with such a copy
+//   stream_fence  the streams' name and, for each stream, the version up to which every vote was written
+//                 or refused. A call that deletes votes writes the waiting votes, raises the fence,
+//                 and then deletes. A worker drops votes up to the fence. It writes the others in a
+//                 transaction that locks this row, and only if the row has not changed since the
+//                 votes were taken. An old copy of Redis's data, or a page that a worker sent before
+//                 it died, therefore brings no vote back
+//   stream_names  former names of the streams, which such a copy may bring back
 //
 // The row stream_open is also the lock under which streams are made and closed; whoever changes the
 // strategy takes it too. Thread-safe.

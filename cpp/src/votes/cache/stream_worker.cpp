@@ -116,7 +116,8 @@ class StreamWorker final : public SyncWorker {
         std::iota(shards.begin(), shards.end(), 0);
         HOTCOUNT_TRY_ASSIGN(auto states,
                             waiting_->stream.states(round.streams.space, shards, deadline));
-        // Before the errors of votes: one that is refused must not keep others from their ids.
+        // Before any error of a vote ends the round: a refused vote must not keep the ids below the
+        // fence.
         HOTCOUNT_TRY(mend_old_copy(round.streams, states, deadline));
         HOTCOUNT_TRY(settle_suspects(round));
         if (round.failed) return *round.failed;
@@ -141,7 +142,7 @@ class StreamWorker final : public SyncWorker {
                                                 std::max(fence, streams.floor), deadline));
             HOTCOUNT_TRY(waiting_->stream.drop_refused(streams.space, shard, fence, deadline));
         }
-        // Whatever the ids say: votes may have come before this round.
+        // Not only then: ids do not show an old copy once votes have come to it.
         if (waiting_->now() >= cleaned_ + kCleanEvery) {
             for (const std::string& name : streams.former_names) {
                 HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));

@@ -1,4 +1,4 @@
--- Has votes that are added from here on get ids behind this moment.
+-- Moves the last id of streams to the present, so that later votes get higher ids.
 -- KEYS    streams
 -- RETURNS per stream {whether it is there, the last id that a vote of it may have by now}, or its
 --         error. One that is not there may be made at once: its ids are not before this millisecond
