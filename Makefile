@@ -8,6 +8,7 @@
 #   make test-all   adds the long ones, and brings Chromium and MySQL
 #   make sanitize   C++ tests under ASan + UBSan and TSan, the client's Python tests under ASan + UBSan
 #   make lint       format, static checks, types
+#   make surface    writes the public names and signatures again: tests/codebase/surface
 #   make docs       the reference, as HTML in build/docs/html
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
@@ -27,8 +28,8 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all sanitize lint docs bench bench-hardening peers rates votes
-.PHONY: adoption notebooks compare-builds clean
+.PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers rates
+.PHONY: votes adoption notebooks compare-builds clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -89,6 +90,9 @@ lint: build
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	scripts/docs
+
+surface: build
+	.venv/bin/python -m tests.codebase.surface
 
 docs: build
 	scripts/docs
