@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import ctypes
 import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -268,6 +269,42 @@ def test_the_ends_of_every_integer_type_are_exact(
             column = np.array(ends, dtype=order + width)[::step]
             keys = [f"{width}{step}{number}" for number in range(3)]
             assert counter.add_many(keys, column) == ends[::step]
+
+
+class Exporter:
+    """A buffer that Python code exports (PEP 688, from 3.12 on)."""
+
+    def __init__(self, numbers: list[int], error: Exception | None = None) -> None:
+        self.column, self.error = array.array("q", numbers), error
+        self.exported = self.released = 0
+
+    def __buffer__(self, flags: int) -> memoryview:
+        self.exported += 1
+        if self.error is not None:
+            raise self.error
+        return memoryview(self.column)
+
+    def __release_buffer__(self, exported: memoryview) -> None:
+        self.released += 1
+        exported.release()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python before 3.12 has no __buffer__")
+def test_a_buffer_of_python_code_is_read_once_and_released(counter: hotcount.Counter) -> None:
+    keys, column = ["a", "b", "a"], Exporter([1, 2, 4])
+    amounts: Any = column
+    assert counter.add_many(keys, amounts) == [1, 2, 5]
+    assert (column.exported, column.released) == (1, 1)
+    column.column.append(8)  # No export is left that would keep it from growing.
+    with pytest.raises(hotcount.ConfigError, match="n has 4 elements for a batch of 3"):
+        counter.add_many(keys, amounts)
+    assert column.exported == column.released == 2
+    for error, raised in ((KeyError("mine"), KeyError), (BufferError("no"), TypeError)):
+        amounts = Exporter([1], error)
+        with pytest.raises(raised):
+            counter.add_many(["a"], amounts)
+        assert amounts.released == 0
+    assert counter.get_many(["a", "b"]) == [5, 2]
 
 
 def test_one_integer_is_for_all(counter: hotcount.Counter) -> None:

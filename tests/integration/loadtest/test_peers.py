@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.peers import asyncio_contenders, contenders, keys, native
+from loadtest.peers import asyncio_contenders, contenders, keys, native, waiters
 from loadtest.peers.contenders import Hotcount, percentile
 from loadtest.peers.redis_counters import main
 from loadtest.peers.report import markdown_table, summary, text_table
@@ -414,3 +414,14 @@ def test_go_peers_have_the_versions_of_go_mod() -> None:
     versions = native.go_versions()
     assert set(versions) == {"rueidis", "go-redis"}
     assert all(version[0].isdigit() for version in versions.values())
+
+
+@pytest.mark.server
+def test_waiters_are_measured_beside_aiolimiter(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--tasks", "20", "--rounds", "1", "--seconds", "0.3", "--rate", "200/second"]
+    assert waiters.main(few) == 0
+    row = capsys.readouterr().out.splitlines()[-1]
+    tasks, ours, *_, theirs, _ = row.strip("| ").split(" | ")
+    assert tasks == "20"
+    assert float(ours) > 0
+    assert float(theirs) > 0
