@@ -1,4 +1,4 @@
-"""`hotcount demo`: counts under load without a server, and their check; or a page to vote on."""
+"""`hotcount demo`: counts under load without a server, and their check."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import hotcount
-from hotcount import _demo_page
 
-DESCRIPTION = "count under load on memory and SQLite, and check it; or serve a page to vote on"
+DESCRIPTION = "count under load on memory and SQLite, and check it"
 STRATEGIES = ("naive", "slotted", "batched")
 
 
@@ -31,20 +30,6 @@ def add_arguments(
     add("--threads", type=count, default=8, help="callers at once (default: 8)")
     add("--seconds", type=positive, default=1.0, help="how long each way runs (default: 1)")
     add("--json", action="store_true", help="the result as JSON")
-    add(
-        "--serve",
-        type=_demo_page.address,
-        metavar="HOST:PORT",
-        help="serve a page to vote on, with live counts, 1,000 bots and a running audit, "
-        "until Ctrl-C; port 0 is any free one",
-    )
-
-
-def run(options: argparse.Namespace) -> int:
-    """Exit code: 0 every count is right, 1 one is not."""
-    if options.serve is not None:
-        return _demo_page.serve(options.serve, as_json=options.json)
-    return compare(options)
 
 
 def _say(text: str) -> None:
@@ -148,7 +133,8 @@ def demo_votes(folder: Path, strategy: str, threads: int, seconds: float) -> Out
         )
 
 
-def compare(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Exit code: 0 every count is right, 1 one is not."""
     _say(
         f"hotcount {hotcount.__version__}: {options.threads} threads on one hot key, "
         f"{options.seconds:g} s each; memory and SQLite, no server"

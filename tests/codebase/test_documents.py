@@ -11,7 +11,7 @@ from tests.codebase.tracked import ROOT, tracked
 
 # A path of ours: its first folder, at least one more part, maybe with * or {a,b} in it.
 PATH = re.compile(
-    r"(?<![\w/.{}$-])((?:cpp|python|loadtest|tests|docs|scripts|notebooks)/[\w./*-]*[\w*])"
+    r"(?<![\w/.{}$-])((?:cpp|python|loadtest|tests|docs|scripts|notebooks|examples)/[\w./*-]*[\w*])"
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
 # History names files as they were; the hygiene tests and those of layers name files that are not.

@@ -15,6 +15,10 @@ Answer = list[int]  # allowed, remaining, retry_after or -1, reset_after; in mic
 Hit = tuple[int, int]  # when, and its cost
 
 
+# By how much the clock may go back, in microseconds, and stands still meanwhile.
+SKEW = 100_000
+
+
 class Bucket:
     """At most burst, and what flows back since: gcra, and both buckets."""
 
@@ -23,23 +27,30 @@ class Bucket:
         self.level, self.at = Fraction(0), 0
 
     def turn_to(self, now: int) -> None:
-        paid = Fraction((now - self.at) * self.limit, self.period)
-        self.level, self.at = max(Fraction(0), self.level - paid), now
+        if self.at - now > SKEW:
+            self.at = now
+
+    def owed(self, now: int) -> Fraction:
+        paid = Fraction(max(now - self.at, 0) * self.limit, self.period)
+        return max(Fraction(0), self.level - paid)
 
     def fits(self, now: int, cost: int) -> bool:
-        return self.level + cost <= self.most
+        return self.owed(now) + cost <= self.most
 
     def take(self, now: int, cost: int) -> None:
-        self.level = min(self.level + cost, Fraction(2 * self.most))
+        self.level = min(self.owed(now) + cost, Fraction(2 * self.most))
+        self.at = max(self.at, now)
 
     def remaining(self, now: int) -> int:
-        return max(math.floor(self.most - self.level), 0)
+        return max(math.floor(self.most - self.owed(now)), 0)
 
     def retry_after(self, now: int, cost: int) -> int:
-        return math.ceil((self.level + cost - self.most) * self.period / self.limit)
+        wait = (self.owed(now) + cost - self.most) * self.period / self.limit
+        return math.ceil(wait) + max(self.at - now, 0)
 
     def reset_after(self, now: int) -> int:
-        return math.ceil(self.level * self.period / self.limit)
+        owed = self.owed(now)
+        return math.ceil(owed * self.period / self.limit) + max(self.at - now, 0) if owed else 0
 
 
 class Window:
@@ -49,24 +60,34 @@ class Window:
         self.most, self.period, _ = rate
         self.first, self.start, self.used = first, 0, 0
 
+    def start_at(self, now: int) -> int:
+        return now if self.first else now - now % self.period
+
     def turn_to(self, now: int) -> None:
+        if self.start - now > SKEW:
+            self.start = self.start_at(now)
+
+    def at(self, now: int) -> tuple[int, int]:
         if self.used == 0 or now >= self.start + self.period:
-            self.start, self.used = now if self.first else now - now % self.period, 0
+            return self.start_at(now), 0
+        return self.start, self.used
 
     def fits(self, now: int, cost: int) -> bool:
-        return self.used + cost <= self.most
+        return self.at(now)[1] + cost <= self.most
 
     def take(self, now: int, cost: int) -> None:
-        self.used = min(self.used + cost, 2 * self.most)
+        self.start, used = self.at(now)
+        self.used = min(used + cost, 2 * self.most)
 
     def remaining(self, now: int) -> int:
-        return max(self.most - self.used, 0)
+        return max(self.most - self.at(now)[1], 0)
 
     def retry_after(self, now: int, cost: int) -> int:
-        return self.start + self.period - now
+        return self.at(now)[0] + self.period - now
 
     def reset_after(self, now: int) -> int:
-        return self.start + self.period - now if self.used else 0
+        start, used = self.at(now)
+        return start + self.period - now if used else 0
 
 
 class WeightedWindow:
@@ -78,13 +99,21 @@ class WeightedWindow:
         self.most, self.period, _ = rate
         # As the core does where limit x period is too large for a microsecond's share.
         self.tick = -(-self.period // (2**50 // self.most))
-        self.used: dict[int, int] = {}  # By the window's number.
+        self.last, self.used = 0, dict[int, int]()  # By the window's number.
+
+    def window(self, now: int) -> int:
+        return max(now // self.period, self.last)
 
     def turn_to(self, now: int) -> None:
-        pass
+        if self.last * self.period - now > SKEW:
+            by = self.last - now // self.period
+            kept = (self.last, self.last - 1)
+            self.used = {window - by: self.used.get(window, 0) for window in kept}
+            self.last -= by
 
     def weight(self, now: int) -> int:
-        window, elapsed = divmod(now, self.period)
+        window = self.window(now)
+        elapsed = max(now - window * self.period, 0)
         ticks = -(-self.period // self.tick)
         share = Fraction(ticks - elapsed // self.tick, ticks)
         before = math.floor(self.used.get(window - 1, 0) * share + Fraction(1, 2))
@@ -94,23 +123,22 @@ class WeightedWindow:
         return self.weight(now) + cost <= self.most
 
     def take(self, now: int, cost: int) -> None:
-        window = now // self.period
-        self.used[window] = min(self.used.get(window, 0) + cost, 2 * self.most)
+        self.last = self.window(now)
+        self.used[self.last] = min(self.used.get(self.last, 0) + cost, 2 * self.most)
 
     def remaining(self, now: int) -> int:
         return max(self.most - self.weight(now), 0)
 
     def retry_after(self, now: int, cost: int) -> int:
         # The weight only falls: the first moment that fits is found by halving.
-        window = now // self.period
-        low, high = now, (window + 2) * self.period
+        low, high = now, (self.window(now) + 2) * self.period
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if self.fits(middle, cost) else (middle + 1, high)
         return low - now
 
     def reset_after(self, now: int) -> int:
-        window = now // self.period
+        window = self.window(now)
         for last in (window, window - 1):
             if self.used.get(last):
                 return (last + 2) * self.period - now
@@ -124,27 +152,36 @@ class Log:
         self.most, self.period, _ = rate
         self.hits: list[Hit] = []
 
+    def last(self, now: int) -> int:
+        return max(now, self.hits[-1][0]) if self.hits else now
+
     def turn_to(self, now: int) -> None:
-        self.hits = [(at, cost) for at, cost in self.hits if at > now - self.period]
+        ahead = self.last(now) - now
+        if ahead > SKEW:
+            self.hits = [(at - ahead, cost) for at, cost in self.hits]
+
+    def kept(self, now: int) -> list[Hit]:
+        return [(at, cost) for at, cost in self.hits if at > self.last(now) - self.period]
 
     def held(self, now: int) -> int:
-        return sum(cost for at, cost in self.hits if at > now - self.period)
+        return sum(cost for _, cost in self.kept(now))
 
     def fits(self, now: int, cost: int) -> bool:
         return self.held(now) + cost <= self.most
 
     def take(self, now: int, cost: int) -> None:
-        self.hits.append((now, cost))
+        self.hits = [*self.kept(now), (self.last(now), cost)]
 
     def remaining(self, now: int) -> int:
         return self.most - self.held(now)
 
     def retry_after(self, now: int, cost: int) -> int:
-        ends = (at + self.period for at, _ in self.hits)
+        ends = (at + self.period for at, _ in self.kept(now))
         return next(end - now for end in ends if self.fits(end, cost))
 
     def reset_after(self, now: int) -> int:
-        return self.hits[-1][0] + self.period - now if self.hits else 0
+        kept = self.kept(now)
+        return kept[-1][0] + self.period - now if kept else 0
 
 
 MODELS: dict[str, Callable[[list[int], bool], Any]] = {

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import urllib.request
 import venv
 from pathlib import Path
 
@@ -45,21 +43,6 @@ def test_a_wheel_brings_the_load_generator(tmp_path: Path) -> None:
     load = ("load", "run", "-s", "memory", "--workload", "counters", "-d", "300ms", "--json")
     for command in [(programs / "hotcount", *load), (programs / "hotcount-load", *load[1:])]:
         assert json.loads(ended(*command))
-    serves_the_page(programs / "hotcount")
-
-
-def serves_the_page(program: Path) -> None:
-    served = subprocess.Popen(
-        [program, "demo", "--serve", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert served.stderr is not None
-        url = served.stderr.readline().split(" ")[0]
-        with urllib.request.urlopen(url, timeout=20) as page:
-            assert "Where do your counts live?" in page.read().decode()
-    finally:
-        served.send_signal(signal.SIGINT)
-        assert served.wait(20) == 0
 
 
 def test_without_the_load_generators_libraries_the_package_installs(tmp_path: Path) -> None:

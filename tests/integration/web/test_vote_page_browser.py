@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import chromium
-from tests.support.demo_page import DemoPage
 from tests.support.eventually import eventually
+from tests.support.vote_page import VotePage
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[DemoPage]:
-    page = DemoPage(tmp_path)
+def page(tmp_path: Path) -> Iterator[VotePage]:
+    page = VotePage(tmp_path)
     yield page
     page.kill()
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
 def test_votes_bots_and_audit_show_without_an_error(
-    page: DemoPage, tmp_path: Path, width: int, height: int
+    page: VotePage, tmp_path: Path, width: int, height: int
 ) -> None:
     with chromium(width, height) as window:
         browser = window.driver

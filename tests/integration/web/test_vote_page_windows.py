@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.browser import chromium
-from tests.support.demo_page import DemoPage
 from tests.support.eventually import eventually
+from tests.support.vote_page import VotePage
 
 pytestmark = pytest.mark.long
 
@@ -24,8 +24,8 @@ COUNTS = "return [...document.querySelectorAll('#items .number')].map(each => ea
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[DemoPage]:
-    page = DemoPage(tmp_path)
+def page(tmp_path: Path) -> Iterator[VotePage]:
+    page = VotePage(tmp_path)
     yield page
     page.kill()
 
@@ -54,14 +54,14 @@ def listens(browser: Any) -> bool:
     return bool(browser.execute_script("return events !== null"))
 
 
-def open_window(browser: Any, page: DemoPage) -> str:
+def open_window(browser: Any, page: VotePage) -> str:
     browser.switch_to.new_window("window")
     browser.get(page.url)
     return str(browser.current_window_handle)
 
 
 # One more than a browser has connections to one host.
-def test_seven_windows_vote_and_see_each_other(page: DemoPage) -> None:
+def test_seven_windows_vote_and_see_each_other(page: VotePage) -> None:
     with chromium(800, 600) as window:
         browser = window.driver
         browser.get(page.url)
@@ -82,7 +82,7 @@ def test_seven_windows_vote_and_see_each_other(page: DemoPage) -> None:
         assert listeners == 1
 
 
-def test_the_window_that_listened_is_closed_and_another_one_listens(page: DemoPage) -> None:
+def test_the_window_that_listened_is_closed_and_another_one_listens(page: VotePage) -> None:
     with chromium(800, 600) as window:
         browser = window.driver
         browser.get(page.url)
@@ -96,7 +96,7 @@ def test_the_window_that_listened_is_closed_and_another_one_listens(page: DemoPa
         eventually(lambda: counts(browser)[2] == "1")
 
 
-def test_a_window_that_is_hidden_holds_no_connection(page: DemoPage) -> None:
+def test_a_window_that_is_hidden_holds_no_connection(page: VotePage) -> None:
     with chromium(800, 600) as window:
         browser = window.driver
         browser.get(page.url)
@@ -114,7 +114,7 @@ def test_a_window_that_is_hidden_holds_no_connection(page: DemoPage) -> None:
 
 
 def test_a_server_that_starts_anew_takes_marks_and_trouble_away(tmp_path: Path) -> None:
-    page = DemoPage(tmp_path)
+    page = VotePage(tmp_path)
     try:
         with chromium(800, 600) as window:
             browser = window.driver
@@ -125,7 +125,7 @@ def test_a_server_that_starts_anew_takes_marks_and_trouble_away(tmp_path: Path) 
             eventually(lambda: text(browser, "verdict") == "No connection; trying again.")
             click(browser, 1)
             eventually(lambda: text(browser, "trouble").startswith("The server does not answer."))
-            page = DemoPage(tmp_path, port=page.port or 0)
+            page = VotePage(tmp_path, port=page.port or 0)
             eventually(lambda: text(browser, "trouble") == "")
             eventually(lambda: marks(browser) == [False] * 5)
             eventually(lambda: counts(browser) == ["0"] * 5)
@@ -133,7 +133,7 @@ def test_a_server_that_starts_anew_takes_marks_and_trouble_away(tmp_path: Path) 
         page.kill()
 
 
-def test_a_server_that_stands_still_is_said_to_be_silent(page: DemoPage) -> None:
+def test_a_server_that_stands_still_is_said_to_be_silent(page: VotePage) -> None:
     with chromium(800, 600) as window:
         browser = window.driver
         browser.get(page.url)

@@ -1,4 +1,4 @@
-"""The page of `hotcount demo --serve`: votes, live counts, bots, and an audit that can fail."""
+"""The page of examples/vote_page.py: votes, live counts, bots, and an audit that can fail."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from hotcount._demo_page import MOST_VIEWERS, Told, audit_of
 
-from tests.support.demo_page import DemoPage
+from examples.vote_page import MOST_VIEWERS, Told, audit_of
 from tests.support.eventually import eventually
+from tests.support.vote_page import PROGRAM, VotePage
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[DemoPage]:
-    page = DemoPage(tmp_path)
+def page(tmp_path: Path) -> Iterator[VotePage]:
+    page = VotePage(tmp_path)
     yield page
     page.kill()
 
 
-def test_a_visitor_votes_once_however_often_it_is_sent(page: DemoPage) -> None:
+def test_a_visitor_votes_once_however_often_it_is_sent(page: VotePage) -> None:
     status, headers, html = page.ask("GET", "/")
     assert (status, headers["Cache-Control"]) == (200, "no-store")
     assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -46,7 +46,7 @@ def test_a_visitor_votes_once_however_often_it_is_sent(page: DemoPage) -> None:
     }  # fmt: skip
 
 
-def test_each_window_sees_the_bots_come_and_the_audit_go_on(page: DemoPage) -> None:
+def test_each_window_sees_the_bots_come_and_the_audit_go_on(page: VotePage) -> None:
     with page.states() as first, page.states() as second:
         for window in (first, second):
             assert next(window)["told"] == 0
@@ -61,7 +61,7 @@ def test_each_window_sees_the_bots_come_and_the_audit_go_on(page: DemoPage) -> N
     assert page.stop()[1]["rows"] == 1000
 
 
-def test_a_row_that_vanishes_is_found_and_ends_with_1(page: DemoPage) -> None:
+def test_a_row_that_vanishes_is_found_and_ends_with_1(page: VotePage) -> None:
     assert page.post("/vote", {"item": 1, "on": True})[0] == 200
     with closing(sqlite3.connect(page.database(), timeout=20)) as thief:
         thief.execute("DELETE FROM vote")
@@ -73,7 +73,7 @@ def test_a_row_that_vanishes_is_found_and_ends_with_1(page: DemoPage) -> None:
     assert (code, audit["ok"], audit["wrong"]) == (1, False, found["wrong"])
 
 
-def test_what_is_no_vote_is_refused_and_counts_nothing(page: DemoPage) -> None:
+def test_what_is_no_vote_is_refused_and_counts_nothing(page: VotePage) -> None:
     for body in ({"item": 9, "on": True}, {"item": "1", "on": True}, {"item": 1}, {"item": True}):
         assert page.post("/vote", body)[0] == 400
     for garbage in (b"{", b"[1]", b"\xff", b"7"):
@@ -87,7 +87,7 @@ def test_what_is_no_vote_is_refused_and_counts_nothing(page: DemoPage) -> None:
     assert page.stop()[1]["rows"] == 1
 
 
-def test_more_listeners_than_may_are_refused_until_one_leaves(page: DemoPage) -> None:
+def test_more_listeners_than_may_are_refused_until_one_leaves(page: VotePage) -> None:
     def admitted() -> bool:
         page.post("/vote", {"item": 1, "on": True})
         with page.events() as response:
@@ -101,7 +101,7 @@ def test_more_listeners_than_may_are_refused_until_one_leaves(page: DemoPage) ->
 
 
 def serve_at(where: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hotcount", "demo", "--serve", where]
+    command = [sys.executable, PROGRAM, where]
     return subprocess.run(command, capture_output=True, text=True, timeout=20)
 
 
@@ -112,11 +112,11 @@ def test_an_address_that_is_none_is_named(where: str) -> None:
     assert f"{where!r} is not HOST:PORT" in done.stderr
 
 
-def test_an_address_that_is_taken_is_named(page: DemoPage) -> None:
+def test_an_address_that_is_taken_is_named(page: VotePage) -> None:
     where = f"127.0.0.1:{page.port}"
     done = serve_at(where)
     assert done.returncode == 2
-    assert f"--serve {where}: Address already in use" in done.stderr
+    assert f"{where}: Address already in use" in done.stderr
 
 
 @pytest.mark.parametrize(

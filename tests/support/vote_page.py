@@ -1,4 +1,4 @@
-"""`hotcount demo --serve` as a process, and what a browser without a face asks it."""
+"""examples/vote_page.py as a process, and what a browser without a face asks it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+PROGRAM = str(Path(__file__).parents[2] / "examples/vote_page.py")
 
-class DemoPage:
+
+class VotePage:
     """Serves on that port, 0 for a free one; its database is under `folder`."""
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hotcount", "demo", "--serve", f"127.0.0.1:{port}", "--json"],
+            [sys.executable, PROGRAM, f"127.0.0.1:{port}", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
