@@ -210,6 +210,21 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
         """
 
     @native
+    def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """Sets a count to 0 and returns what it was.
+
+        One transaction brings the adds that get() would count to SQL and takes their sum off the
+        total; of two resets at once one returns 0. Adds that it does not see are counted
+        afterwards: those made meanwhile, and those with ack='local' that other processes have not
+        flushed. Raises as get does. OutcomeUnknownError: the count may be 0; the number is lost.
+
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.reset("page:home")  # doctest: +SKIP
+        1
+        """
+
+    @native
     def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
         """Sends to Redis what only this process has, and again what Redis has lost.
 

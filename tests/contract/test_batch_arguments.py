@@ -290,7 +290,8 @@ class Exporter:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python before 3.12 has no __buffer__")
-def test_a_buffer_of_python_code_is_read_once_and_released(counter: hotcount.Counter) -> None:
+def test_a_buffer_of_python_code_is_read_once_and_released() -> None:
+    counter = hotcount.Counter("memory://")
     keys, column = ["a", "b", "a"], Exporter([1, 2, 4])
     amounts: Any = column
     assert counter.add_many(keys, amounts) == [1, 2, 5]

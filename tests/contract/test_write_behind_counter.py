@@ -146,6 +146,53 @@ def test_an_add_with_ack_sql_is_in_sql_when_it_returns(
     assert keys_in(cache) == set()
 
 
+def test_reset_takes_what_get_counts_wherever_it_is(
+    views: hotcount.WriteBehindCounter, cache: hotcount.Redis, database: hotcount.Database
+) -> None:
+    assert views.reset("k") == 0
+    views.add("k", 3)
+    views.sync_worker().run_once()
+    views.add("k", 4)
+    views.add("k", 5, ack="local")
+    views.add("other", 6)
+    with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as elsewhere:
+        elsewhere.add("k", 7)
+        elsewhere.add("k", 8, ack="local")  # Not sent yet: counted afterwards.
+        assert [views.reset("k"), views.reset("k"), int(views.get("k"))] == [19, 0, 0]
+    assert [int(views.get(key)) for key in ("k", "other")] == [8, 6]
+    views.sync_worker().run_once()
+    assert (views.get("k").value, views.get("k").pending) == (8, 0)
+    views.add("k", -10)
+    assert [views.reset("k"), int(views.get("k"))] == [-2, 0]
+    # Redis may lose what it had: the count was brought to SQL before.
+    views.add("k", 9)
+    assert views.reset("k") == 9
+    cache.execute("FLUSHALL")
+    views.flush()
+    views.sync_worker().run_once()
+    assert views.get("k") == 0
+
+
+def test_resets_and_adds_of_many_threads_sum_exactly(
+    views: hotcount.WriteBehindCounter,
+) -> None:
+    worker = views.sync_worker()
+    acks: tuple[Any, ...] = ("cache", "local", "sql")
+    taken: list[int] = []
+
+    def run(thread: int) -> None:
+        for number in range(30):
+            views.add("k", 1 + number % 3, ack=acks[number % 3])
+            if number % 10 == 5:
+                taken.append(views.reset("k"))
+            if thread == 0:
+                worker.run_once()
+
+    together(run)
+    assert sum(taken) + int(views.get("k")) == THREADS * 60
+    assert min(taken) >= 0
+
+
 @pytest.mark.parametrize("ack", ["cache", "local", "sql"])
 def test_adds_of_many_threads_beside_a_worker_sum_exactly(
     views: hotcount.WriteBehindCounter, ack: str

@@ -132,6 +132,11 @@ class WriteBehindCounter {
     /// Of many, each once from Redis, and then all from one snapshot of SQL; results by index.
     virtual std::vector<Result<Count>> get_many(std::span<const std::string_view> keys,
                                                 Timeout timeout = {}) = 0;
+    /// Sets the count to 0 and returns what it was. It brings the adds that get() would count to SQL,
+    /// and takes their sum off the total in the same transaction: of two resets at once, one returns
+    /// 0. Adds that it does not see, of Ack::local in other processes or made meanwhile, are counted
+    /// afterwards. outcome_unknown: it may be done, and nothing is lost if it is repeated.
+    virtual Result<std::int64_t> reset(std::string_view key, Timeout timeout = {}) = 0;
     /// Sends what only this process has to Redis. acked: cells that Redis or SQL has now; pending:
     /// cells not reached by the deadline; at_risk: acknowledged adds in those.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;

@@ -8,6 +8,7 @@
 #include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <limits>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -230,6 +231,7 @@ ViewTables::ViewTables(const Names& n, const sql::Grammar& g, Duration horizon)
       read_horizon_("SELECT value FROM " + n.meta + " WHERE name = 'horizon'"),
       raise_horizon_("UPDATE " + n.meta + " SET value = ?1 WHERE name = 'horizon' AND value < ?1"),
       now_("SELECT " + g.now_microseconds()),
+      hold_total_("SELECT total FROM " + n.table + " WHERE " + n.key + " = ?1" + g.for_update()),
       old_cells_("SELECT " + n.key + ", writer FROM " + n.cell +
                  " WHERE writer < ?1 ORDER BY writer LIMIT " + std::to_string(kPurgePage)),
       returns_(g.has_returning()),
@@ -351,6 +353,27 @@ Result<void> ViewTables::add_to_totals(sql::Connection& connection,
         return named(std::move(added).error(), sums.front().first, sums.back().first);
     }
     return added;
+}
+
+Error ViewTables::clock_is_behind() {
+    return make_error(ErrorCode::config,
+                      "this machine's clock is behind the database's by more than the horizon: "
+                      "nothing was applied");
+}
+
+Result<std::int64_t> ViewTables::take_total(sql::Connection& connection, ViewCell by) {
+    std::int64_t total = 0;
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        total = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(hold_total_, {std::string_view{by.key}}, read));
+    if (total == 0) return total;
+    if (total == std::numeric_limits<std::int64_t>::min()) return leaves_64_bits(by.key);
+    (total > 0 ? by.sum.down : by.sum.up) = std::abs(total);
+    HOTCOUNT_TRY_ASSIGN(const auto refused, apply(connection, std::span{&by, 1}));
+    if (refused.front()) return clock_is_behind();
+    return total;
 }
 
 Result<std::vector<ViewCell>> ViewTables::applied(sql::Connection& connection,

@@ -42,6 +42,13 @@ class ViewTables {
     /// writer, each once, with a writer.
     Result<std::vector<bool>> apply(sql::Connection& connection, std::span<const ViewCell> cells);
 
+    /// Of a new cell that apply() leaves out. Writers are renewed long before: the clocks of this
+    /// machine and the database disagree.
+    static Error clock_is_behind();
+    /// In the same kind of transaction, after apply(): sets the key's total to 0 by way of this cell,
+    /// whose sum is 0 and whose writer has no other; returns what the total was.
+    Result<std::int64_t> take_total(sql::Connection& connection, ViewCell by);
+
     /// What SQL has of each cell, in any order; nothing of one that it does not know.
     Result<std::vector<ViewCell>> applied(sql::Connection& connection,
                                           std::span<const ViewCell> cells);
@@ -87,6 +94,7 @@ class ViewTables {
     const sql::Statement read_horizon_;      // -> value
     const sql::Statement raise_horizon_;     // value
     const sql::Statement now_;               // -> microseconds
+    const sql::Statement hold_total_;        // key -> total, which stays until the commit
     const sql::Statement old_cells_;         // writer -> key, writer of some that are smaller
     const bool returns_;                     // Whether raise_ has rows: key, writer, difference.
     const bool at_once_;                     // Whether raise_and_add_ is to be had.

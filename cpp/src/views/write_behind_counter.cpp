@@ -42,10 +42,7 @@ class CellWriter final : public sql::BatchWriter {
         sort_and_merge(cells);
         HOTCOUNT_TRY_ASSIGN(const auto old, settings_->tables.apply(connection, cells));
         if (std::find(old.begin(), old.end(), true) == old.end()) return {};
-        // Writers are renewed long before: the clocks of this machine and the database disagree.
-        return make_error(ErrorCode::config,
-                          "this machine's clock is behind the database's by more than the horizon: "
-                          "nothing was applied");
+        return ViewTables::clock_is_behind();
     }
 
   private:
@@ -199,6 +196,21 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
              deadline] {
                 const std::vector<std::string_view> names(kept.begin(), kept.end());
                 return Result{self->get_many(names, deadline.remaining())};
+            });
+    }
+
+    Result<std::int64_t> reset(std::string_view key, Timeout timeout) override {
+        HOTCOUNT_TRY(check_text(key));
+        const Deadline deadline = settings_->database->deadline(timeout);
+        const std::string name{key};
+        HOTCOUNT_TRY_ASSIGN(const auto cells, cells_of(std::span{&name, 1}, timeout));
+        // A writer of its own: no other transaction waits for its cell.
+        const std::string writer = new_writer(*settings_->options.clock);
+        return sql::transact(
+            *settings_->database, deadline,
+            [&](sql::Connection& connection) -> Result<std::int64_t> {
+                if (!cells.empty()) HOTCOUNT_TRY(settings_->tables.apply(connection, cells));
+                return settings_->tables.take_total(connection, {name, writer, {}});
             });
     }
 

@@ -64,5 +64,9 @@ class WriteBehindCounter(AsyncLifetime, WriteBehindCounterBase):
         """As hotcount.WriteBehindCounter.get_many, to be awaited."""
 
     @native
+    async def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
+        """As hotcount.WriteBehindCounter.reset, to be awaited."""
+
+    @native
     async def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
         """As hotcount.WriteBehindCounter.flush, to be awaited."""

@@ -122,6 +122,12 @@ void get_view_async(BoundViews& self, std::string_view key, Completion<CountRow>
         [done](Error error) { done(std::move(error)); });
 }
 
+// As get_named().
+Result<std::int64_t> reset_named(WriteBehindCounter& counter, const std::string& key,
+                                 Timeout timeout) {
+    return counter.reset(key, timeout);
+}
+
 // What a batch of adds answers: the amounts of those that were added.
 using Amounts = std::vector<Result<std::int64_t>>;
 
@@ -206,6 +212,7 @@ void bind_write_behind_counter() {
     method<&get_view, &get_view_async, Key, Timeout>("WriteBehindCounter.get", "key timeout");
     method<&W::get_many, &W::get_many_async, Keys, OnErrors, Timeout>("WriteBehindCounter.get_many",
                                                                       "keys errors timeout");
+    method<&reset_named, InThread{}, KeyText, Timeout>("WriteBehindCounter.reset", "key timeout");
     method<&W::flush, InThread{}, Timeout>("WriteBehindCounter.flush", "timeout");
 }
 
