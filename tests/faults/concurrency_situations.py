@@ -10,33 +10,38 @@ def holders_of(*ids: str) -> list[list[str]]:
     return [["ZADD", "z", *pairs], ["PEXPIRE", "z", SOON]]
 
 
+ME = "me 60000000"
+
 CONCURRENCY = [
     *(
-        Situation(f"limiter_concurrency_acquire/{name}", ["z"], ["2", "60000000", "me"], before)
+        Situation(f"limiter_concurrency_acquire/{name}", ["z"], ["2", "60000000", ME], before)
         for name, before in {
             "fresh": [],
             "there": holders_of("a"),
-            "again": holders_of("a", "me"),
+            "again": holders_of("a", ME),
             "ended": [["ZADD", "z", "1", "a", FAR + "000000", "b"], ["PEXPIRE", "z", SOON]],
             "all held": holders_of("a", "b"),
             "all held, immortal": holders_of("a", "b")[:1],
             "more than all": holders_of("a", "b", "c"),
+            "all held, and the clock was set back": holders_of("a 60000000", "b 60000000"),
         }.items()
     ),
     *(
-        Situation(f"limiter_concurrency_renew/{name}", ["z"], ["60000000", "me"], before)
+        Situation(f"limiter_concurrency_renew/{name}", ["z"], ["60000000", ME], before)
         for name, before in {
-            "there": holders_of("a", "me"),
+            "there": holders_of("a", ME),
+            "by another lease": holders_of("a", "me 9000000"),
             "gone": holders_of("a"),
-            "ended": [["ZADD", "z", "1", "me", FAR + "000000", "b"], ["PEXPIRE", "z", SOON]],
+            "ended": [["ZADD", "z", "1", ME, FAR + "000000", "b"], ["PEXPIRE", "z", SOON]],
         }.items()
     ),
     *(
-        Situation(f"limiter_concurrency_release/{name}", ["z"], ["me"], before)
+        Situation(f"limiter_concurrency_release/{name}", ["z"], [ME], before)
         for name, before in {
-            "there": holders_of("a", "me"),
+            "there": holders_of("a", ME),
+            "by another lease": holders_of("a", "me 9000000"),
             "gone": holders_of("a"),
-            "ended": [["ZADD", "z", "1", "me"], ["PEXPIRE", "z", SOON]],
+            "ended": [["ZADD", "z", "1", ME], ["PEXPIRE", "z", SOON]],
         }.items()
     ),
 ]

@@ -162,7 +162,8 @@ class ConcurrencyOverRedis final : public ConcurrencyBackend {
     void acquire(const std::string& key, std::string_view holder, const AsyncCall& call,
                  Completion<Outcome> done) override {
         const std::string_view keys[] = {key};
-        const std::string_view arguments[] = {limit_text_, lease_, holder};
+        const std::string member = with_lease(holder);
+        const std::string_view arguments[] = {limit_text_, lease_, member};
         submit(
             redis::Request::run(acquire_script(), keys, {}, arguments, redis::Repeat::counted_once),
             call, [key, limit = limit_, done = std::move(done)](const Result<redis::Reply>& reply) {
@@ -181,7 +182,8 @@ class ConcurrencyOverRedis final : public ConcurrencyBackend {
     void renew(const std::string& key, std::string_view holder, const AsyncCall& call,
                Completion<bool> done) override {
         const std::string_view keys[] = {key};
-        const std::string_view arguments[] = {lease_, holder};
+        const std::string member = with_lease(holder);
+        const std::string_view arguments[] = {lease_, member};
         submit(
             redis::Request::run(renew_script(), keys, {}, arguments, redis::Repeat::counted_once),
             call, to_bool(key, std::move(done)));
@@ -191,12 +193,17 @@ class ConcurrencyOverRedis final : public ConcurrencyBackend {
     void release(const std::string& key, std::string_view holder, const AsyncCall& call,
                  Completion<bool> done) override {
         const std::string_view keys[] = {key};
-        const std::string_view arguments[] = {holder};
+        const std::string member = with_lease(holder);
+        const std::string_view arguments[] = {member};
         submit(redis::Request::run(release_script(), keys, {}, arguments), call,
                to_bool(key, std::move(done)));
     }
 
   private:
+    // As the set has it: if the server's clock is set back, it says how long a place may be held.
+    std::string with_lease(std::string_view holder) const {
+        return std::string{holder} + " " + lease_;
+    }
     void submit(redis::Request request, const AsyncCall& call,
                 Completion<redis::Reply> done) const {
         redis::Channel& channel =

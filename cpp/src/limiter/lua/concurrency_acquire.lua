@@ -1,13 +1,15 @@
 -- Takes a place of a key for a holder, or says that all are held. One that holds a place already keeps
 -- it, and its lease begins anew.
--- KEYS[1] the holders: a sorted set of their ids by when their leases end, in microseconds since the
--- epoch
--- ARGV[1] how many may hold a place   ARGV[2] the lease in microseconds   ARGV[3] the holder's id
+-- KEYS[1] the holders: a sorted set of their ids, each with ' ' and its lease in microseconds behind it,
+-- by when their leases end, in microseconds since the epoch
+-- ARGV[1] how many may hold a place   ARGV[2] the lease in microseconds   ARGV[3] the holder's id and lease
 -- RETURNS {1 or, where all are held, 0, how many hold one now, until so many of their leases have ended
 -- that a place is free or, where one was taken, 0, until the last has}; times in microseconds
 -- WHY a script: a count before the place is taken lets two holders both take the last one.
 -- It reads before the first write, so that what a user may not read is refused before it is too late.
 local call, format, ceil, max = redis.call, string.format, math.ceil, math.max
+-- As kMostSkew in limiter/algorithm.hpp.
+local SKEW = 100000
 local key, id = KEYS[1], ARGV[3]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -19,9 +21,24 @@ local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2]
 if not holds and held >= ARGV[1] + 0 then
     -- More than one lease must end where a limit of the same name lets more in.
     local over = format('%d', held - ARGV[1])
-    local live = call('ZRANGEBYSCORE', key, format('(%d', now), '+inf', 'WITHSCORES', 'LIMIT', over, '1')
+    local function first_to_end()
+        return call('ZRANGEBYSCORE', key, format('(%d', now), '+inf', 'WITHSCORES', 'LIMIT', over, '1')
+    end
+    local live = first_to_end()
     if call('PTTL', key) == -1 then
         call('PEXPIRE', key, format('%d', ceil((last - now) / 1000)))
+    end
+    if last - now > ARGV[2] + SKEW then
+        -- Another's lease is longer, or the clock was set back: then all of a lease lies ahead. Who may
+        -- not write waits for the clock.
+        local all = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+        for place = 1, #all, 2 do
+            local lease = string.match(all[place], ' (%d+)$')
+            if lease and all[place + 1] - now > lease + SKEW then
+                redis.pcall('ZADD', key, format('%d', now + lease), all[place])
+            end
+        end
+        live, last = first_to_end(), call('ZREVRANGE', key, '0', '0', 'WITHSCORES')[2]
     end
     return {0, held, live[2] - now, last - now}
 end
