@@ -121,7 +121,7 @@ SITUATIONS = [
     # -- limiters
     Situation("limiter_gcra/fresh", ["k"], [*GCRA, "1"]),
     Situation("limiter_gcra/there", ["k"], [*GCRA, "1"], [["SET", "k", "1 1", "PX", SOON]]),
-    Situation("limiter_gcra/denied", ["k"], [*GCRA, "6"], [["SET", "k", f"{FAR}000000 9"]]),
+    Situation("limiter_gcra/denied", ["k"], [*GCRA, "6"], [["SET", "k", "1 9"]]),
     Situation("limiter_hit_once/fresh", ["k", "o"], [SOON, "", *GCRA, "1"]),
     Situation("limiter_hit_once/dated", ["k", "o"], [SOON, "now", *GCRA, "1"]),
     Situation("limiter_hit_once/old", ["k", "o"], [SOON, "7", *GCRA, "1"]),
@@ -136,7 +136,7 @@ SITUATIONS = [
         "limiter_hit_once/denied there",
         ["k", "o"],
         [SOON, "", *GCRA, "6"],
-        [["SET", "k", f"{FAR}000000 9"]],
+        [["SET", "k", "1 9"]],
     ),
     Situation(
         "limiter_hit_once/known",
@@ -182,9 +182,7 @@ SITUATIONS = [
     Situation(
         "limiter_sliding_window/there", ["k"], [*SLIDING, "1"], [["SET", "k", "0 1 1", "PX", SOON]]
     ),
-    Situation(
-        "limiter_sliding_window/denied", ["k"], [*SLIDING, "6"], [["SET", "k", f"{FAR}000000 5 5"]]
-    ),
+    Situation("limiter_sliding_window/denied", ["k"], [*SLIDING, "6"], [["SET", "k", "1 5 5"]]),
     Situation("limiter_sliding_log/fresh", ["k"], ["", *LOG[1:], "1"]),
     *(
         Situation(f"limiter_sliding_log/{name}", ["k"], [*LOG, cost], before)
@@ -210,6 +208,8 @@ SITUATIONS = [
             ("blocked", "1", "1", [["SET", "k", f"!{FAR}000000|1 1"]]),
             ("given back while blocked", "1", "-1", [["SET", "k", f"!{FAR}000000|{FAR}000000 9"]]),
             ("block passed", "1", "1", [["SET", "k", "!1|1 1", "PX", SOON]]),
+            ("blocked, ahead", "1", "1", [["SET", "k", f"!{FAR}000000 9000000|1 1", "PX", SOON]]),
+            ("looked at, ahead", "0", "1", [["SET", "k", f"{FAR}000000 9", "PX", SOON]]),
         ]
     ),
     *(
@@ -228,6 +228,9 @@ SITUATIONS = [
                 "-1",
                 log_of("k", "999999999999 3 3", f"!{FAR}000000"),
             ),
+            ("ahead", "1", "1", log_of("k", f"{FAR}000000 1 1")),
+            ("ahead, looked at", "0", "1", log_of("k", f"{FAR}000000 1 1")),
+            ("ahead, denied", "1", "1", log_of("k", f"{FAR}000000 5 5", f"!{FAR}000000 60000")),
         ]
     ),
     *(
@@ -237,9 +240,16 @@ SITUATIONS = [
             ("one there", [["SET", "j", "0 1;0 1", "PX", SOON]]),
             ("there", [["SET", "k", "1 1", "PX", SOON], ["SET", "j", "0 1;0 1", "PX", SOON]]),
             ("denied", [["SET", "k", f"{FAR}000000 9"]]),
+            ("denied and blocked, ahead", [["SET", "k", f"!{FAR}000000 9|{FAR}000000 9"]]),
             ("blocked", [["SET", "k", f"!{FAR}000000|1 1"]]),
             ("block passed", [["SET", "k", "!1|1 1", "PX", SOON]]),
         ]
+    ),
+    Situation(
+        "limiter_hit_all/plain, ahead",
+        ["k"],
+        ["", "fixed_window", "0", "1", "1", *PLAIN[3:]],
+        [["SET", "k", "1", "PX", SOON]],
     ),
     Situation("limiter_gcra/what fits", ["k"], [*GCRA[:1], "2", *GCRA[2:], "9"]),
     Situation("limiter_sliding_log/what fits", ["k"], [LOG[0], "2", *LOG[2:], "9"]),

@@ -59,6 +59,14 @@ inline Outcome blocked(Outcome outcome, std::int64_t left) {
     return outcome;
 }
 
+/// By how much a store's clock may be set back, in microseconds, before states notice: up to that the
+/// clock stands still for them. Servers that fail over to each other differ by less, as do the clocks
+/// that two calls read before either has the key's lock.
+inline constexpr std::int64_t kMostSkew = 100'000;
+
+/// Whether the clock was set back since a state was written: it has a time that far ahead.
+constexpr bool lies_ahead(std::int64_t at, std::int64_t now) { return at - now > kMostSkew; }
+
 /// What the outcomes at each of a limiter's rates come to: allowed when all are.
 Outcome merge(std::span<const Outcome> of_rates);
 

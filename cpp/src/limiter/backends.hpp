@@ -10,9 +10,9 @@
 //   step(const State*, now_us, cost, take, outcome&)
 //                                               a hit: fills a new Outcome, returns the change to keep
 //                                               for reset_after_us, if any. Null: the key is absent.
-//                                               A clock that went
-//                                               backwards stands still. A cost below 0 gives hits
-//                                               back, no more than there are
+//                                               A cost below 0 gives hits back, no more than there
+//                                               are. A state that lies_ahead() is moved to now: then
+//                                               there is a change although nothing was taken
 //   apply(State&, change)                       if a change is less than a whole new State
 //   holds(const State&)                         whether hits at this rate can have led to it: what a
 //                                               row says may be anybody's
@@ -83,7 +83,8 @@ class Several {
         }
         Change change(laws_.size());
         outcome = run(state, now, cost, take, &change);
-        if (!take) return std::nullopt;
+        const auto is_change = [](const std::optional<OneChange>& one) { return one.has_value(); };
+        if (!take && std::ranges::none_of(change, is_change)) return std::nullopt;
         return change;
     }
     bool holds(const State& state) const {

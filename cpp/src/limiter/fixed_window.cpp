@@ -40,8 +40,11 @@ class FixedWindow {
                               Outcome& outcome) const {
         std::int64_t start = align_ == Align::clock ? now - now % period_ : now;
         std::int64_t used = 0;
+        bool moved = false;
         if (state && now < state->start + period_) {
-            start = state->start;
+            // What was used counts for the window that the clock shows now.
+            moved = lies_ahead(state->start, now);
+            if (!moved) start = state->start;
             used = state->used;
         }
         const std::int64_t left = start + period_ - now;
@@ -50,6 +53,8 @@ class FixedWindow {
         outcome.allowed = admissible && used + cost <= limit_;
         if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
             used = std::clamp<std::int64_t>(used + cost, 0, 2 * limit_);
+            change = State{start, used};
+        } else if (moved) {
             change = State{start, used};
         }
         outcome.remaining = std::max<std::int64_t>(limit_ - used, 0);

@@ -55,9 +55,12 @@ class Gcra {
                               Outcome& outcome) const {
         std::int64_t at = now;
         std::int64_t debt = 0;
+        bool moved = false;
         if (state) {
-            at = std::max(now, state->at);
-            const std::int64_t elapsed = at - state->at;
+            moved = lies_ahead(state->at, now);
+            const std::int64_t since = moved ? now : state->at;
+            at = std::max(now, since);
+            const std::int64_t elapsed = at - since;
             // elapsed may be years: then the product does not fit, and nothing is owed.
             std::int64_t paid = 0;
             if (!__builtin_mul_overflow(elapsed, refill_, &paid)) {
@@ -70,6 +73,8 @@ class Gcra {
         outcome.allowed = admissible && debt + price <= capacity_;
         if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
             debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity_);
+            change = State{at, debt};
+        } else if (moved) {
             change = State{at, debt};
         }
         outcome.remaining = by_token_.divide(std::max<std::int64_t>(capacity_ - debt, 0));

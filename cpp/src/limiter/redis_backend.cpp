@@ -268,11 +268,30 @@ class ScriptBackend final : public RedisLimiterBackend {
     void hit_in_window(std::span<const std::string_view> keys, const redis::SharedArguments& shared,
                        std::span<const std::string_view> arguments, const AsyncCall& call,
                        Completion<Outcome>& done) {
+        // Where the clock was set back, a look of the script ends the window in time. Nobody waits for it.
+        const auto end_in_time = [&script = script_, look = encoded_.front(), client = client_,
+                                  to = &channel(call),
+                                  by = client_->deadline(call.timeout)](const std::string& of_key) {
+            const std::string_view its_keys[] = {of_key};
+            const std::string_view cost[] = {"1"};
+            to->submit(
+                redis::Request::run(script, its_keys, look, cost, redis::Repeat::reads), by,
+                [](const Result<redis::Reply>&) {}, nullptr);
+        };
         submit(redis::Request::run(script_, keys, shared, arguments).in_window(*window_), call,
-               [server = server(), key = std::string{keys.front()}, window = *window_,
+               [server = server(), key = std::string{keys.front()}, window = *window_, end_in_time,
                 done = std::move(done)](const Result<redis::Reply>& reply) {
+                   if (outlasts(reply, window)) end_in_time(key);
                    done(to_outcome(server, reply, key, window));
                });
+    }
+    // Whether a window that INCREX counts lasts longer than its period.
+    static bool outlasts(const Result<redis::Reply>& reply, const redis::HitWindow& window) {
+        const auto* const parts =
+            reply.ok() ? std::get_if<redis::ReplyArray>(&reply->value) : nullptr;
+        if (parts == nullptr || parts->size() != 3) return false;
+        const auto life = redis::to_integer(parts->back());
+        return life && *life > window.period_ms + kMostSkew / 1000;
     }
 
     // A call of the script that sets a state; `argument` is the key's.

@@ -52,6 +52,7 @@ class SlidingLog {
     struct Change {
         std::size_t first;  // As State has them.
         std::int64_t before;
+        std::int64_t moved;  // How much earlier the entries are.
         std::int64_t at;
         std::int64_t cost;  // Below 0: given back.
     };
@@ -76,30 +77,40 @@ class SlidingLog {
         static const State kEmpty;
         const State& log = state != nullptr ? *state : kEmpty;
         std::int64_t at = now;
-        if (!log.entries.empty()) at = std::max(now, log.entries.back().at);
+        std::int64_t moved = 0;  // By how much the whole log is earlier than it says.
+        if (!log.entries.empty()) {
+            const std::int64_t last_at = log.entries.back().at;
+            if (lies_ahead(last_at, now)) moved = last_at - now;
+            at = std::max(now, last_at - moved);
+        }
+        const auto time_of = [moved](const Entry& entry) { return entry.at - moved; };
         // What a period before `at` does not hold any more.
         const auto from = log.entries.begin() + static_cast<std::ptrdiff_t>(log.first);
-        const auto kept = std::partition_point(
-            from, log.entries.end(), [&](const Entry& entry) { return entry.at + period_ <= at; });
+        const auto kept = std::partition_point(from, log.entries.end(), [&](const Entry& entry) {
+            return time_of(entry) + period_ <= at;
+        });
         const std::int64_t before = kept == from ? log.before : std::prev(kept)->total;
         std::int64_t held = kept == log.entries.end() ? 0 : log.entries.back().total - before;
         cost = std::max(cost, -held);
         const bool admissible = cost <= limit_;
         std::optional<Change> change;
         outcome.allowed = admissible && held + cost <= limit_;
-        std::int64_t last = held > 0 ? log.entries.back().at : at;
+        std::int64_t last = held > 0 ? time_of(log.entries.back()) : at;
         if (outcome.allowed) {
             outcome.retry_after_us = 0;
         } else if (admissible) {
             const std::int64_t enough = before + held + cost - limit_;
             const auto leaving = std::partition_point(
                 kept, log.entries.end(), [&](const Entry& entry) { return entry.total < enough; });
-            outcome.retry_after_us = leaving->at + period_ - now;
+            outcome.retry_after_us = time_of(*leaving) + period_ - now;
         }
+        const auto first = static_cast<std::size_t>(kept - log.entries.begin());
         if (take && outcome.allowed && cost != 0) {
             held += cost;
             if (cost > 0) last = at;
-            change = Change{static_cast<std::size_t>(kept - log.entries.begin()), before, at, cost};
+            change = Change{first, before, moved, at, cost};
+        } else if (moved > 0) {
+            change = Change{first, before, moved, at, 0};
         }
         outcome.remaining = limit_ - held;
         outcome.reset_after_us = held > 0 ? last + period_ - now : 0;
@@ -115,6 +126,10 @@ class SlidingLog {
             entries.erase(entries.begin(),
                           entries.begin() + static_cast<std::ptrdiff_t>(state.first));
             state.first = 0;
+        }
+        if (change.moved > 0) {
+            for (Entry& entry : entries) entry.at -= change.moved;
+            if (change.cost == 0) return;
         }
         if (change.cost < 0) return give_back(state, -change.cost);
         const bool empty = state.first == entries.size();

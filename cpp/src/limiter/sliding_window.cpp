@@ -46,8 +46,11 @@ class SlidingWindow {
                               Outcome& outcome) const {
         State is{now - now % period_, 0, 0};
         cost = std::max(cost, -2 * limit_);
+        bool moved = false;
         if (state != nullptr && now < state->start + period_) {
-            is = *state;
+            // What was used counts for the window that the clock shows now.
+            moved = lies_ahead(state->start, now);
+            is = {moved ? is.start : state->start, state->used, state->before};
         } else if (state != nullptr && now < state->start + 2 * period_) {
             is = {state->start + period_, 0, state->used};
         }
@@ -64,6 +67,8 @@ class SlidingWindow {
                 is.before = std::max<std::int64_t>(is.before + is.used, 0);
                 is.used = 0;
             }
+            change = is;
+        } else if (moved) {
             change = is;
         }
         if (outcome.allowed) {

@@ -33,9 +33,14 @@ struct LimitStore {
         });
     }
 
+    struct Look {
+        Outcome outcome{};
+        bool moved{false};  // The clock was set back: the row is to be written.
+    };
+
     // What a hit would be answered; without a lock, from what is committed.
-    Result<Outcome> look(const StoredLaw& law, const std::string& key, std::int64_t cost,
-                         Deadline deadline) const {
+    Result<Look> look(const StoredLaw& law, const std::string& key, std::int64_t cost,
+                      Deadline deadline) const {
         std::string text;
         std::int64_t now = 0;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -58,7 +63,8 @@ struct LimitStore {
         if (table->one_writer()) now = wall_us();
         const auto state = law.open(text);
         if (!state) return no_limit_state(key);
-        return state->hit(now, cost, Take::nothing);
+        const Outcome outcome = state->hit(now, cost, Take::nothing);
+        return Look{outcome, state->changed()};
     }
 };
 
@@ -104,7 +110,12 @@ class SqlLimiterBackend final : public LimiterBackend {
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
                            Timeout timeout) override {
         cost = price(cost, take);
-        if (only_looks(cost, take)) return store_->look(*law_, key, cost, deadline(timeout));
+        if (only_looks(cost, take)) {
+            HOTCOUNT_TRY_ASSIGN(const auto look, store_->look(*law_, key, cost, deadline(timeout)));
+            // In vain without the right to write, or while others hold the row: the next call tries.
+            if (look.moved) (void)calls_->commit.get().submit(move_of(key), deadline(timeout));
+            return look.outcome;
+        }
         const auto hit = std::make_shared<QueuedHit>(key, law_, cost, take);
         HOTCOUNT_TRY(calls_->commit.get().submit(hit, deadline(timeout)));
         return hit->outcome;
@@ -133,10 +144,18 @@ class SqlLimiterBackend final : public LimiterBackend {
                       const AsyncCall& call, Completion<Outcome> done) override {
         cost = price(cost, take);
         if (only_looks(cost, take)) {
-            return elsewhere(call, std::move(done),
-                             [law = law_, key, cost](const LimitStore& store, Deadline by) {
-                                 return store.look(*law, key, cost, by);
-                             });
+            return elsewhere<LimitStore::Look>(
+                call,
+                [calls = calls_, move = move_of(key), by = deadline(call.timeout),
+                 done = std::move(done)](const Result<LimitStore::Look>& look) {
+                    if (!look) return done(look.error());
+                    if (look->moved)
+                        calls->commit.get().submit_async(move, by, [](Result<void>) {});
+                    done(look->outcome);
+                },
+                [law = law_, key, cost](const LimitStore& store, Deadline by) {
+                    return store.look(*law, key, cost, by);
+                });
         }
         auto hit = std::make_shared<QueuedHit>(key, law_, cost, take);
         calls_->commit.get().submit_async(hit, deadline(call.timeout),
@@ -172,6 +191,10 @@ class SqlLimiterBackend final : public LimiterBackend {
     // What can only be denied must not leave an absent key behind.
     bool only_looks(std::int64_t cost, Take take) const {
         return take == Take::nothing || (take != Take::block && cost > law_->limit());
+    }
+    // Writes a state that a look has found to lie ahead.
+    std::shared_ptr<QueuedHit> move_of(const std::string& key) const {
+        return std::make_shared<QueuedHit>(key, law_, 1, Take::nothing);
     }
     std::shared_ptr<QueuedHit> reset_of(const std::string& key) const {
         return std::make_shared<QueuedHit>(key, law_);

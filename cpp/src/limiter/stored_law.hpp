@@ -33,7 +33,7 @@ class StoredKey {
     /// What the row is to hold; empty if there is to be none.
     virtual std::string text() const = 0;
 
-    /// Whether the row is to be written.
+    /// Whether the row is to be written: after a look, too, where the clock was set back.
     bool changed() const { return changed_; }
     /// From then on it can be removed, in microseconds since the epoch.
     std::int64_t expires_us() const { return expires_us_; }
@@ -110,7 +110,7 @@ bool take_numbers(std::span<const std::int64_t>& numbers, std::vector<State>& st
 // -- a law over such states -----------------------------------------------------------------------
 
 /// The text of a key: until when it is blocked, in microseconds since the epoch, then the law's state
-/// if there is one.
+/// if there is one, and of a blocked one for how long.
 template <class Law>
 class StoredLawOf final : public StoredLaw {
     using State = typename Law::State;
@@ -127,10 +127,15 @@ class StoredLawOf final : public StoredLaw {
         if (numbers.empty()) return nullptr;
         key->blocked_until = numbers.front();
         std::span<const std::int64_t> left = std::span{numbers}.subspan(1);
-        if (left.empty()) return key;
+        const auto take_block = [&] {
+            if (key->blocked_until == 0 || left.size() != 1) return left.empty();
+            key->blocked_for = left.front();
+            return true;
+        };
+        if (take_block()) return key;
         State& state = key->state.emplace();
         if constexpr (requires { state.resize(rates_); }) state.resize(rates_);
-        if (!take_numbers(left, state) || !left.empty() || !law_.holds(state)) return nullptr;
+        if (!take_numbers(left, state) || !take_block() || !law_.holds(state)) return nullptr;
         return key;
     }
 
@@ -142,10 +147,13 @@ class StoredLawOf final : public StoredLaw {
             const State* const known = state ? &*state : nullptr;
             if (take == Take::block) {
                 blocked_until = now + cost;
+                blocked_for = cost;
                 const Outcome outcome = blocked(step_of(law, known, now, 1, false).outcome, cost);
                 keep_until(now + outcome.reset_after_us);
                 return outcome;
             }
+            const bool moved = blocked_for && lies_ahead(blocked_until, now + *blocked_for);
+            if (moved) blocked_until = now + *blocked_for;
             const bool gives_back = cost < 0;
             const std::int64_t left = blocked_until - now;
             bool takes = take != Take::nothing && cost <= law.limit();
@@ -168,8 +176,8 @@ class StoredLawOf final : public StoredLaw {
                 if (!state) state.emplace();
                 apply_change(law, *state, std::move(*next.change));
                 if (left <= 0) blocked_until = 0;
-                keep_until(now + outcome.reset_after_us);
             }
+            if (next.change || moved) keep_until(now + outcome.reset_after_us);
             return outcome;
         }
         void forget() override {
@@ -181,12 +189,14 @@ class StoredLawOf final : public StoredLaw {
             if (!state && blocked_until == 0) return {};
             std::vector<std::int64_t> numbers{blocked_until};
             if (state) append_numbers(*state, numbers);
+            if (blocked_until > 0 && blocked_for) numbers.push_back(*blocked_for);
             return text_of(numbers);
         }
 
         const Law& law;
         std::optional<State> state{};
         std::int64_t blocked_until{0};
+        std::optional<std::int64_t> blocked_for{};
     };
 
     const Law law_;

@@ -2,24 +2,31 @@
 -- rate {limit, period in microseconds, 0 for windows aligned to the epoch, 1 for those that begin with
 -- the first hit, 2 for such that INCREX counts}   kept the state "start used", or nothing
 local format, match, max, min = string.format, string.match, math.max, math.min
+-- As kMostSkew in limiter/algorithm.hpp.
+local SKEW = 100000
 -- The last state that was written: keys of one window that were used as often have equal ones.
 local last_start, last_used, last_state
 
 local function step(rate, kept, now, cost, take, charge_denied)
     local limit, period = rate[1], rate[2]
-    local start, used = rate[3] > 0 and now or now - now % period, 0
+    local start, used, moved = rate[3] > 0 and now or now - now % period, 0, nil
     if kept then
         local kept_start, kept_used = match(kept, '^(%d+) (%d+)$')
         if not kept_start then return end
         kept_start = kept_start + 0
-        if now < kept_start + period then start, used = kept_start, kept_used + 0 end
+        if now < kept_start + period then
+            -- What was used counts for the window that the clock shows now.
+            used, moved = kept_used + 0, kept_start - now > SKEW
+            if not moved then start = kept_start end
+        end
     end
     local left = start + period - now
     local admissible = cost <= limit
     local allowed = admissible and used + cost <= limit
     local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
+    if changed then used = max(min(used + cost, 2 * limit), 0) end
+    changed = changed or moved
     if changed then
-        used = max(min(used + cost, 2 * limit), 0)
         if used ~= last_used or start ~= last_start then
             -- %d: Lua would print a number this large with fewer digits.
             last_start, last_used, last_state = start, used, format('%d %d', start, used)

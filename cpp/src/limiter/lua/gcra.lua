@@ -2,18 +2,23 @@
 -- rate {limit, debt of one hit, debt paid back in a microsecond}   kept the state "at debt", or nothing
 -- Comparisons and x - x % 1 stand in the place of math.max and math.floor, which cost a call each.
 local format, match = string.format, string.match
+-- As kMostSkew in limiter/algorithm.hpp.
+local SKEW = 100000
 -- The last state that was written: keys that owed nothing get equal ones.
 local last_at, last_debt, last_state
 
 local function step(rate, kept, now, cost, take, charge_denied)
     local limit, token, refill = rate[1], rate[2], rate[3]
     local capacity = limit * token
-    local at, debt = now, 0
+    local at, debt, moved = now, 0, nil
     if kept then
         local kept_at, kept_debt = match(kept, '^(%d+) (%d+)$')
         if not kept_at then return end
         kept_at, kept_debt = kept_at + 0, kept_debt + 0
-        if kept_at > now then at = kept_at end
+        if kept_at > now then
+            moved = kept_at - now > SKEW
+            if moved then kept_at = now else at = kept_at end
+        end
         local paid = (at - kept_at) * refill
         if paid < kept_debt then debt = kept_debt - paid end
     end
@@ -27,6 +32,7 @@ local function step(rate, kept, now, cost, take, charge_denied)
         if debt > 2 * capacity then debt = 2 * capacity end
         if debt < 0 then debt = 0 end
     end
+    changed = changed or moved
     if allowed then
         retry_after = 0
     elseif admissible then

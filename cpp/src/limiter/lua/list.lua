@@ -14,6 +14,11 @@ if what_fits then cost = math.max(math.min(cost, limit - length), 1) end
 local admissible = cost <= limit
 local allowed = admissible and length + cost <= limit
 local left = redis.call('PTTL', key)
+if left > ARGV[2] + 100 then
+    -- The clock was set back by more than kMostSkew (limiter/algorithm.hpp): the whole window is ahead.
+    left = ARGV[2] + 0
+    redis.pcall('PEXPIRE', key, ARGV[2])
+end
 if take and allowed then
     local ask = left < 0 and redis.acl_check_cmd
     if ask and not ask('PEXPIRE', key, ARGV[2]) then

@@ -1,7 +1,7 @@
 -- Hits keys by logs of what was admitted: limiter/sliding_log.cpp in doubles. One log serves several
 -- rates: it reaches back as far as the longest period, and all of them take a hit or none.
 -- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one. That of a
--- key that was blocked has '!' and until when, in microseconds, behind them
+-- key that was blocked has '!', until when and ' ' and for how long behind them, in microseconds
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
 -- 2 to take as much of the cost as there is room for, 3 to block for the cost in microseconds
 -- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then the cost
@@ -15,6 +15,8 @@ local call = redis.call
 local ceil, floor, format, max, min = math.ceil, math.floor, string.format, math.max, math.min
 -- Where totals begin again: far above any limit, and exact.
 local WRAP = 1000000000000000
+-- As kMostSkew in limiter/algorithm.hpp.
+local SKEW = 100000
 local now = tonumber(ARGV[1])
 if not now then
     local time = call('TIME')
@@ -29,14 +31,21 @@ end
 
 local function milliseconds(life) return format('%d', max(ceil(life / 1000), 1)) end
 
-local function refuse_what_is_denied(key, life)
+local function refuse_what_is_denied(key, life, ...)
     local ask = redis.acl_check_cmd
     if not ask then return end
-    for _, words in ipairs({{'PEXPIRE', key, life}, {'LTRIM', key, '0', '-1'}}) do
+    for _, words in ipairs({{'PEXPIRE', key, life}, {'LTRIM', key, '0', '-1'}, ...}) do
         if not ask(unpack(words)) then
             error({err = "NOPERM this user may not run '" .. words[1] .. "'; nothing was done"})
         end
     end
+end
+
+-- How much earlier a log is than it says, which could not be written.
+local moved = 0
+
+local function refuse_before_move(key)
+    refuse_what_is_denied(key, '1', {'RPUSH', key, ''}, {'PTTL', key}, {'LSET', key, '0', ''})
 end
 
 local function parse(entry)
@@ -47,25 +56,60 @@ end
 local function read(key, index)
     local at, total, cost = parse(call('LINDEX', key, index))
     if not at then error({err = 'WRONGTYPE the key holds no state of a limiter'}) end
-    return at, total, cost
+    return at - moved, total, cost
 end
 
--- When the block of a key ends, whose last element is no entry.
+-- The clock was set back: the whole log is of earlier. Returns its length and its last cost. Of more than
+-- 1,000 entries neighbours become one, of the last one's time, so that no log keeps the server for long.
+local function move_back(key, length, last_cost, by, mark)
+    refuse_before_move(key)
+    moved = by
+    local log, each = {}, ceil(length / 1000)
+    local _, first_total, first_cost = read(key, 0)
+    local before, cost = (first_total - first_cost) % WRAP, nil
+    for index = (length - 1) % each, length - 1, each do
+        local at, total = read(key, index)
+        cost, before = (total - before) % WRAP, total
+        log[#log + 1] = format('%d %d %d', at, total, cost)
+    end
+    local moved_length = #log
+    log[moved_length + 1] = mark
+    local call = take and call or redis.pcall
+    if type(call('RPUSH', key, unpack(log))) == 'table' then return length, last_cost end
+    call('LTRIM', key, mark and length + 1 or length, -1)
+    moved = 0
+    return moved_length, cost
+end
+
+-- When the block of a key ends, whose last element is no entry, and that element. If the clock was set
+-- back since, the whole block lies ahead.
 local function end_of_block(key)
-    local ends = string.match(call('LINDEX', key, -1), '^!(%d+)$')
+    local mark = call('LINDEX', key, -1)
+    local ends, lasts = string.match(mark, '^!(%d+)( ?%d*)$')
     if not ends then error({err = 'WRONGTYPE the key holds no state of a limiter'}) end
-    return ends + 0
+    local block = tonumber(lasts)
+    if block and ends - now > block + SKEW then
+        ends, mark = now + block, format('!%d %d', now + block, block)
+        refuse_before_move(key)
+        call('LSET', key, -1, mark)
+    end
+    return ends + 0, mark
 end
 
 local function hit(key, cost)
+    moved = 0
     local length = call('LLEN', key)
-    local at, last_at, last_total, last_cost, ends = now, now, 0, 0, nil
+    local at, last_at, last_total, last_cost, ends, mark = now, now, 0, 0, nil, nil
     if length > 0 then
         last_at, last_total, last_cost = parse(call('LINDEX', key, -1))
         if not last_at then
-            ends = end_of_block(key)
+            ends, mark = end_of_block(key)
             length, last_at, last_total, last_cost = length - 1, now, 0, 0
             if length > 0 then last_at, last_total, last_cost = read(key, length - 1) end
+        end
+        if last_at - now > SKEW then
+            length, last_cost = move_back(key, length, last_cost, last_at - now, mark)
+            last_at = now
         end
         at = max(now, last_at)
     end
@@ -136,7 +180,7 @@ local function hit(key, cost)
             last = gone - 1
         end
         if ends then
-            call('LSET', key, last + 1, format('!%d', ends))
+            call('LSET', key, last + 1, mark)
             last = last + 1
         end
         if last < gone then call('LTRIM', key, 1, 0) else call('LTRIM', key, gone, last) end
@@ -155,7 +199,7 @@ local function hit(key, cost)
         elseif blocks then
             local life = milliseconds(max(longest, left))
             refuse_what_is_denied(key, life)
-            local mark = format('!%d', now + left)
+            mark = format('!%d %d', now + left, left)
             if ends then call('LSET', key, -1, mark) else call('RPUSH', key, mark) end
             call('PEXPIRE', key, life)
         elseif take and call('PTTL', key) < 0 then

@@ -3,6 +3,9 @@
 -- rate {limit, period and tick in microseconds}   kept the state "start used before", or nothing
 local floor, format, match, max, min = math.floor, string.format, string.match, math.max, math.min
 
+-- As kMostSkew in limiter/algorithm.hpp.
+local SKEW = 100000
+
 local function next_chance(rate, ticks, slack, start, used, before, cost)
     local limit, period, tick = rate[1], rate[2], rate[3]
     if before > 0 and used + cost <= limit then
@@ -17,13 +20,15 @@ end
 local function step(rate, kept, now, cost, take, charge_denied)
     local limit, period, tick = rate[1], rate[2], rate[3]
     local ticks = floor((period + tick - 1) / tick)
-    local start, used, before = now - now % period, 0, 0
+    local start, used, before, moved = now - now % period, 0, 0, nil
     if kept then
         local kept_start, kept_used, kept_before = match(kept, '^(%d+) (%d+) (%d+)$')
         if not kept_start then return end
         kept_start = kept_start + 0
         if now < kept_start + period then
-            start, used, before = kept_start, kept_used + 0, kept_before + 0
+            -- What was used counts for the window that the clock shows now.
+            used, before, moved = kept_used + 0, kept_before + 0, kept_start - now > SKEW
+            if not moved then start = kept_start end
         elseif now < kept_start + 2 * period then
             start, before = kept_start + period, kept_used + 0
         end
@@ -55,6 +60,6 @@ local function step(rate, kept, now, cost, take, charge_denied)
         reset_after = start + period - now
     end
     -- %d: Lua would print a number this large with fewer digits.
-    local state = changed and format('%d %d %d', start, used, before)
+    local state = (changed or moved) and format('%d %d %d', start, used, before)
     return allowed, remaining, retry_after, reset_after, state
 end

@@ -7,8 +7,11 @@
 -- each rate in a row; times in microseconds. When nothing was done because of one key, its error in its
 -- place, and nothing in the others'
 -- WHY a script: hits one after another let another caller see what is given back again.
--- Denied hits are not charged. What it writes with is asked for before the first write.
+-- Denied hits are not charged. What it writes with is asked for before the first write. Where the clock
+-- was set back a state is written although its hit was refused.
 local call, format, ceil, max, min = redis.call, string.format, math.ceil, math.max, math.min
+-- As kMostSkew in limiter/algorithm.hpp.
+local SKEW = 100000
 local now = tonumber(ARGV[1])
 if not now then
     local time = call('TIME')
@@ -25,7 +28,7 @@ end
 -- The answers at all rates of a key, whether all of them allow it, the new state and its life; nothing
 -- when `text` is no state.
 local function decide(hit, text, taking)
-    local kept, states, answer, life, all = {}, {}, {}, 0, true
+    local kept, states, answer, life, all, changed = {}, {}, {}, 0, true, nil
     for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
     if text and #kept ~= #hit.rates then return nil end
     for index, rate in ipairs(hit.rates) do
@@ -36,21 +39,29 @@ local function decide(hit, text, taking)
         answer[place - 3], answer[place - 2] = allowed and 1 or 0, remaining
         answer[place - 1], answer[place] = retry_after, reset_after
         life = max(life, reset_after)
-        states[index], all = state or '', all and allowed
+        states[index] = state or kept[index] or ''
+        all, changed = all and allowed, changed or state
     end
-    return answer, all, table.concat(states, ';'), life
+    return answer, all, changed and table.concat(states, ';'), life
 end
 
 -- What the mark of a key says (frame/hit_keys.lua), and the state behind it; nothing if there is none.
 local function read_mark(hit)
-    local ends, list, rest = string.match(hit.text or '', '^!(%d+)([^|]*)|(.*)$')
+    local function end_of(ends, lasts)
+        ends, lasts = ends + 0, tonumber(lasts)
+        if not lasts or ends - now <= lasts + SKEW then return ends end
+        hit.moved = true
+        return now + lasts
+    end
+    local ends, block, list, rest = string.match(hit.text or '', '^!(%d+)( ?%d*)([^|]*)|(.*)$')
     if not ends then return false end
-    hit.text = rest ~= '' and rest or nil
-    hit.blocked_for = max(ends - now, 0)
-    for n, lease_ends, id in string.gmatch(list, ',(%d+) (%d+) ([^,]+)') do
-        if lease_ends + 0 > now then
-            hit.live[#hit.live + 1] = {n = n + 0, ends = lease_ends + 0, id = id}
-            hit.held, hit.lasts = hit.held + n, max(hit.lasts, lease_ends + 0)
+    hit.text, hit.block = rest ~= '' and rest or nil, block
+    hit.blocked_for = max(end_of(ends, block) - now, 0)
+    for n, lease_ends, id, lease in string.gmatch(list, ',(%d+) (%d+) ([^, ]+)( ?%d*)') do
+        local one = {n = n + 0, ends = end_of(lease_ends, lease), id = id, lease = lease}
+        if one.ends > now then
+            hit.live[#hit.live + 1] = one
+            hit.held, hit.lasts = hit.held + one.n, max(hit.lasts, one.ends)
         end
     end
     return true
@@ -109,8 +120,9 @@ local ask = redis.acl_check_cmd
 local answers = {}
 for index, hit in ipairs(hits) do
     if refused or not hit.allowed then
-        hit.answer = decide(hit, hit.text, false)
-        hit.state = nil
+        local answer, _, state, life = decide(hit, hit.text, false)
+        hit.answer, hit.life, hit.may_fail = answer, life, true
+        hit.state = state or (hit.moved and (hit.text or ''))
     elseif ask and not ask('SET', hit.key, hit.state, 'PX', '1') then
         return nothing_done(index, "NOPERM this user may not run 'SET' on it; nothing was done")
     end
@@ -130,14 +142,16 @@ for index, hit in ipairs(hits) do
 end
 for _, hit in ipairs(hits) do
     if hit.state then
-        if hit.held > 0 then
-            local parts = {'!0'}
+        if hit.held > 0 or hit.blocked_for > 0 then
+            local blocked = hit.blocked_for > 0
+            local parts = {blocked and format('!%d%s', now + hit.blocked_for, hit.block) or '!0'}
             for _, one in ipairs(hit.live) do
-                parts[#parts + 1] = format(',%d %d %s', one.n, one.ends, one.id)
+                parts[#parts + 1] = format(',%d %d %s%s', one.n, one.ends, one.id, one.lease)
             end
             hit.state = table.concat(parts) .. '|' .. hit.state
-            hit.life = max(hit.life, hit.lasts - now)
+            hit.life = max(hit.life, hit.lasts - now, hit.blocked_for)
         end
+        local call = hit.may_fail and redis.pcall or call
         call('SET', hit.key, hit.state, 'PX', format('%d', max(ceil(hit.life / 1000), 1)))
     end
 end

@@ -1,9 +1,11 @@
--- Hits keys by the function step() of an algorithm, which stands before this text in one script:
--- step(rate, kept, now, cost, take, charge_denied) returns allowed, remaining, retry_after or -1,
--- reset_after and the new state, or nothing when `kept` is no state of it.
+-- Hits keys by the function step() of an algorithm, which stands before this text in one script, with
+-- its SKEW: step(rate, kept, now, cost, take, charge_denied) returns allowed, remaining, retry_after or -1,
+-- reset_after and the new state, or nothing when `kept` is no state of it. There is a new state although
+-- nothing was taken where the clock was set back: then a look writes, too, if it may.
 -- KEYS states: a string, with ';' between the states of several rates. That of a key that was blocked
--- or has reservations begins with a mark: '!', until when it is blocked in microseconds or 0, for each
--- reservation ',', how much it holds, ' ', when its lease ends, ' ' and its id, and then '|'
+-- or has reservations begins with a mark: '!', until when it is blocked in microseconds or 0, if it is
+-- ' ' and for how long, for each reservation ',', how much it holds, ' ', when its lease ends, ' ', its
+-- id, ' ' and its lease, and then '|'
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
 -- 2 to take as much of the cost as there is room for, 3 to block for the cost in microseconds, 4 to
 -- reserve, 5 to end a reservation and take what was used
@@ -91,7 +93,7 @@ local function keep(key, text, state, life)
             wrote = call('PEXPIRE', key, format('%d', max(ceil(life / 1000), 1)))
         end
     end
-    return type(wrote) == 'table' and wrote.err and wrote
+    return take and type(wrote) == 'table' and wrote.err and wrote
 end
 
 -- Each returns the answer, the new state and for how long it counts; nothing when `text` is no state.
@@ -125,7 +127,7 @@ if #rates > 1 then
     end
 
     decide = function(text, cost, taking)
-        local kept, states, answer, longest, chosen = {}, {}, {}, 0, nil
+        local kept, states, answer, longest, chosen, changed = {}, {}, {}, 0, nil, nil
         for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
         if text and #kept ~= #rates then return nil end
         chosen, cost = look_at_all(kept, cost)
@@ -136,10 +138,10 @@ if #rates > 1 then
             local place = 4 * index
             answer[place - 3] = allowed and (what_fits and cost or 1) or 0
             answer[place - 2], answer[place - 1], answer[place] = remaining, retry_after, reset_after
-            longest = max(longest, reset_after)
-            if state then states[index] = state end
+            longest, changed = max(longest, reset_after), changed or state
+            states[index] = state or kept[index]
         end
-        return answer, states[1] and table.concat(states, ';'), longest
+        return answer, changed and table.concat(states, ';'), longest
     end
 end
 
@@ -148,14 +150,22 @@ local function make_hit_marked()
     -- The most reservations of a key: each hit of it reads all of them.
     local MOST = 1000
 
+    -- When something ends that was to last so long: if the clock was set back since, all of it is ahead.
+    local function end_of(mark, ends, lasts)
+        ends, lasts = ends + 0, tonumber(lasts)
+        if not lasts or ends - now <= lasts + SKEW then return ends end
+        mark.moved = true
+        return now + lasts
+    end
+
     -- The mark of a key and the state behind it, without reservations whose lease has ended.
     local function read_mark(text)
-        local mark = {ends = 0, held = 0, lasts = 0, live = {}}
-        local ends, list, rest = string.match(text or '', '^!(%d+)([^|]*)|(.*)$')
+        local mark = {ends = 0, block = '', held = 0, lasts = 0, live = {}}
+        local ends, block, list, rest = string.match(text or '', '^!(%d+)( ?%d*)([^|]*)|(.*)$')
         if not ends then return mark, text end
-        mark.ends = ends + 0
-        for n, lease_ends, id in string.gmatch(list, ',(%d+) (%d+) ([^,]+)') do
-            local one = {n = n + 0, ends = lease_ends + 0, id = id}
+        mark.ends, mark.block = end_of(mark, ends, block), block
+        for n, lease_ends, id, lease in string.gmatch(list, ',(%d+) (%d+) ([^, ]+)( ?%d*)') do
+            local one = {n = n + 0, ends = end_of(mark, lease_ends, lease), id = id, lease = lease}
             if one.ends > now then
                 mark.live[#mark.live + 1] = one
                 mark.held, mark.lasts = mark.held + one.n, max(mark.lasts, one.ends)
@@ -170,9 +180,9 @@ local function make_hit_marked()
             -- A key without a state is to go: this is none, for as short a time as there is.
             return state or '!0|', life
         end
-        local parts = {'!', format('%d', mark.ends)}
+        local parts = {'!', format('%d%s', mark.ends, mark.block)}
         for _, one in ipairs(mark.live) do
-            parts[#parts + 1] = format(',%d %d %s', one.n, one.ends, one.id)
+            parts[#parts + 1] = format(',%d %d %s%s', one.n, one.ends, one.id, one.lease)
         end
         parts[#parts + 1] = '|' .. (state or '')
         return table.concat(parts), max(life, mark.ends - now, mark.lasts - now)
@@ -260,26 +270,26 @@ local function make_hit_marked()
                 return answer, nil, life
             end
         end
-        local answer, _, life = decide_beside(mark, text, n, false)
+        local answer, moved, life = decide_beside(mark, text, n, false)
         if not answer then return nil end
-        if mark.ends > now then return answer, nil, life end
+        if mark.ends > now then return answer, moved, life end
         for place = 1, #answer, 4 do
-            if answer[place] ~= 1 then return answer, nil, life end
+            if answer[place] ~= 1 then return answer, moved, life end
         end
         if #mark.live == MOST then
             local first = math.huge
             for _, one in ipairs(mark.live) do first = min(first, one.ends - now) end
             answer[1], answer[3] = 0, first
-            return answer, nil, life
+            return answer, moved, life
         end
         local ends = now + lease
-        mark.live[#mark.live + 1] = {n = n, ends = ends, id = id}
+        mark.live[#mark.live + 1] = {n = n, ends = ends, id = id, lease = ' ' .. lease}
         mark.held, mark.lasts = mark.held + n, max(mark.lasts, ends)
         for place = 2, #answer, 4 do
             answer[place] = answer[place] - n
             answer[place + 2] = max(answer[place + 2], mark.lasts - now)
         end
-        return answer, text or '', life
+        return answer, moved or text or '', life
     end
 
     -- Ends a reservation and takes what was used, as denied hits are charged: up to twice the limit.
@@ -326,8 +336,9 @@ local function make_hit_marked()
         if rest and rest == text and ARGV[2] < '3' then return NO_STATE end
         local answer, state, life
         if ARGV[2] == '3' then
-            local looked, _, lasts = decide_beside(mark, rest, 1, false)
-            mark.ends, answer, state, life = now + cost, looked, rest or '', lasts
+            local looked, moved, lasts = decide_beside(mark, rest, 1, false)
+            mark.ends, mark.block = now + cost, format(' %d', cost)
+            answer, state, life = looked, moved or rest or '', lasts
         elseif ARGV[2] == '4' then
             answer, state, life = reserve(mark, rest, cost)
         elseif ARGV[2] == '5' then
@@ -345,7 +356,8 @@ local function make_hit_marked()
                 if ARGV[2] > '2' or cost > 0 then answer[place + 1] = 0 end
             end
         end
-        if state then
+        if state or mark.moved then
+            state = state or rest or ''
             state, life = write_mark(mark, state ~= '' and state or nil, life)
         else
             life = max(life, mark.ends - now, mark.lasts - now)

@@ -18,10 +18,18 @@ local function plain_windows(given, rates)
         if type(text) ~= 'string' or #text > 15 or not match(text, '^%d+$') then return text end
         local left = call('PTTL', key)
         if type(left) ~= 'number' then return left end
+        local whole = ceil(rate[2] / 1000)
+        if left > whole + 100 then
+            -- The clock was set back by more than kMostSkew (limiter/algorithm.hpp): the whole window is
+            -- ahead.
+            left = whole
+            local done = call('PEXPIRE', key, format('%d', whole))
+            if type(done) ~= 'number' then return done end
+        end
         -- A key lives through the millisecond in which it expires.
         local lasts = left >= 0 and min((left + 1) * 1000, rate[2]) or rate[2]
         local start = format('%d', now + lasts - rate[2])
-        found[key] = {start = start, life = left >= 0 and max(left, 1) or ceil(rate[2] / 1000)}
+        found[key] = {start = start, life = left >= 0 and max(left, 1) or whole}
         return format('%s %d', start, text + 0)
     end
 
