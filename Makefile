@@ -17,6 +17,7 @@
 #                   workers, a held item; BEFORE=../other for that build beside this one
 #   make notebooks  runs the notebooks in full and keeps their outputs; needs Chromium
 #   make compare-builds BEFORE=../other   this build beside that of another work tree, as ratios
+#   make mutants    which of 40 faults the tests find: hours; in a work tree of its own
 
 # PYTHON chooses the interpreter that .venv is made of.
 PYTHON ?= python3
@@ -29,7 +30,7 @@ export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers rates
-.PHONY: votes adoption notebooks compare-builds clean
+.PHONY: votes adoption notebooks compare-builds mutants clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -139,6 +140,12 @@ notebooks: build
 	.venv/bin/python scripts/pins pictures >.venv/pictures.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/pictures.txt
 	.venv/bin/python -m loadtest.peers.notebooks $(NOTEBOOKS)
+
+# Each fault of tests/mutants costs a build and the tests of its room. It changes the work tree that it
+# runs in, and takes the fault out again. MUTANTS_ARGS="--only 3,38 --results mutants.json"
+MUTANTS_ARGS ?=
+mutants: build
+	.venv/bin/python -m tests.mutants.run $(MUTANTS_ARGS)
 
 # Where another commit was checked out and built. BUILDS_ARGS="--only sync --rounds 5"
 BEFORE ?=

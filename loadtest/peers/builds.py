@@ -205,7 +205,12 @@ def on_databases(chosen: argparse.Namespace) -> list[Case]:
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
     parser = options.parser_for(
-        "builds", "This build beside another one.", GROUPS, rounds=10, seconds=0.5
+        "builds",
+        "This build beside another one.",
+        GROUPS,
+        rounds=10,
+        seconds=0.5,
+        short=["--rounds", "5", "--seconds", "0.4"],
     )
     parser.add_argument("before", type=native.tree_of, help="the other work tree, built")
     return options.parse(parser, words)

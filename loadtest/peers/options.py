@@ -1,16 +1,24 @@
-"""The options that all comparisons have: --rounds, --seconds, --only, --json."""
+"""The options that all comparisons have: --rounds, --seconds, --only, --short, --json."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
 def parser_for(
-    module: str, description: str, groups: Sequence[str], *, rounds: int, seconds: float
+    module: str,
+    description: str,
+    groups: Sequence[str],
+    *,
+    rounds: int,
+    seconds: float,
+    short: Sequence[str],
 ) -> argparse.ArgumentParser:
-    """A parser of these options; rounds and seconds are their defaults."""
+    """A parser of these options; rounds and seconds are defaults, short the words of --short."""
     parser = argparse.ArgumentParser(
         prog=f"python -m loadtest.peers.{module}", description=description
     )
@@ -26,6 +34,12 @@ def parser_for(
         default=list(groups),
         metavar="GROUPS",
         help=f"some of {','.join(groups)} [all]",
+    )
+    parser.add_argument(
+        "--short",
+        action="store_const",
+        const=short,
+        help=f"a few minutes, to hold a change against a build kept elsewhere: {shlex.join(short)}",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     return parser
@@ -45,6 +59,8 @@ def groups_of(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 def parse(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
     chosen = parser.parse_args(words)
+    if chosen.short:  # Before the others, so that they may say something else.
+        chosen = parser.parse_args([*chosen.short, *(sys.argv[1:] if words is None else words)])
     if chosen.rounds < 1 or chosen.seconds <= 0:
         parser.error("--rounds takes 1 or more, --seconds more than 0")
     return chosen

@@ -54,6 +54,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         list(GROUPS),
         rounds=5,
         seconds=0.5,
+        short=["--only", "sync,batch,cpp", "--rounds", "3", "--seconds", "0.3"],
     )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table there too")
     parser.add_argument(

@@ -363,6 +363,10 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         GROUPS,
         rounds=5,
         seconds=2,
+        short=[
+            *("--only", "postgres,mariadb", "--cases", "C++ 4 x 1 hot,C++ 4 x 16 Zipf"),
+            *("--contenders", "slotted,before", "--rounds", "3", "--seconds", "1"),
+        ],
     )
     parser.add_argument(
         "--cases",
