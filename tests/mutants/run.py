@@ -12,7 +12,8 @@ of a room its tests pass once without any, or the run ends. With --results a run
 earlier one has stopped.
 
 A fault in C++ or Lua costs a build of its parts and the tests of a room: 3 to 15 minutes.
-Exit code: 0 all found, 1 some survived, are gone or did not build, 2 bad usage or tests that fail anyway.
+Exit code: 0 all found, 1 some survived, are gone or did not build, 2 bad usage or tests that fail
+anyway.
 """
 
 from __future__ import annotations
