@@ -19,7 +19,7 @@ constexpr Duration kAuditTimeout = std::chrono::minutes{10};
 
 bool is_write(const LedgerRecord& record) { return record.kind != OperationKind::read; }
 
-/// Nobody knows whether: the caller died before it had an answer, or its agent vanished.
+/// Nobody knows whether: the caller died before it had an answer, or the record is of a part that is missing.
 bool may_be_sent(Status status) { return status == Status::sent || status == Status::empty; }
 
 struct ItemRange {

@@ -24,8 +24,7 @@ class CallsByItem {
     /// Items 1 .. items; what a damaged ledger has of others is left out.
     CallsByItem(const Ledger& ledger, std::uint64_t items, bool with_reads = false);
 
-    /// Indices into the ledger of the writes that were sent, or may have been by an agent that vanished,
-    /// and of the reads if they were asked for, in the order of the plan.
+    /// Indices into the ledger of the writes that were sent or may have been, and of the reads if they were asked for, in the order of the plan.
     std::span<const std::uint64_t> of(std::uint64_t item) const {
         return std::span{indices_}.subspan(first_[item - 1], first_[item] - first_[item - 1]);
     }

@@ -13,7 +13,6 @@
 #include <optional>
 #include <utility>
 
-#include "agent_options.hpp"
 #include "cli_checks.hpp"
 #include "cli_options.hpp"
 #include "cli_read.hpp"
@@ -99,9 +98,7 @@ Result<void> read_load(const Given& given, Command command, TrialSettings& trial
     }
     if (command != Command::scale) {  // It takes a list of them.
         HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
-        const auto agents = static_cast<std::uint32_t>(trial.agents.size());
-        HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, std::max(agents, 1U),
-                                                kMostWorkers));
+        HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
     }
     HOTCOUNT_TRY(read(given, "in-flight", parse_count, trial.in_flight));
     HOTCOUNT_TRY(check_range<std::uint32_t>("in-flight", trial.in_flight, 1, kMostInFlight));
@@ -201,13 +198,6 @@ Result<void> read_baseline(const Given& given, Settings& settings) {
                                   found->second, fmt::join(all, ", ")));
 }
 
-Result<void> read_agents(const Given& given, TrialSettings& trial) {
-    HOTCOUNT_TRY(read(given, "agents", parse_agents, trial.agents));
-    HOTCOUNT_TRY(read(given, "token-file", read_token_file, trial.agents_token));
-    if (!given.contains("token-file") || !trial.agents.empty()) return {};
-    return make_error(ErrorCode::config, "--token-file is for --agents: name some");
-}
-
 Result<void> read_stores(const Given& given, Settings& settings) {
     TrialSettings& trial = settings.trial;
     HOTCOUNT_TRY(read_servers(given, settings));
@@ -228,7 +218,6 @@ Result<void> read_stores(const Given& given, Settings& settings) {
     HOTCOUNT_TRY(read(given, "slots", parse_count, trial.slots));
     HOTCOUNT_TRY(check_range<std::int64_t>("slots", trial.slots, 1, 10'000));
     HOTCOUNT_TRY(read_faults(given, trial));
-    HOTCOUNT_TRY(read_agents(given, trial));
     return read(given, "limit", Rate::parse, trial.limit);
 }
 
@@ -272,12 +261,6 @@ Result<Settings> interpret(Command command, const Given& given) {
         settings.audit_folder = folder->second;
         HOTCOUNT_TRY(read(given, "redis", parse_redis_url, settings.trial.redis_url));
         HOTCOUNT_TRY(read(given, "db", absolute_database_urls, settings.database_urls));
-        return settings;
-    }
-    if (command == Command::agent) {
-        settings.listen = "127.0.0.1:7420";
-        HOTCOUNT_TRY(read(given, "listen", parse_listen, settings.listen));
-        HOTCOUNT_TRY(read(given, "token-file", read_token_file, settings.trial.agents_token));
         return settings;
     }
     if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
@@ -421,9 +404,7 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
         {Command::audit,
          app.add_subcommand("audit", "Audit a run folder again, also one whose run was killed")},
         {Command::diff,
-         app.add_subcommand("diff", "What differs between two folders, and what is noise")},
-        {Command::agent,
-         app.add_subcommand("agent", "Drive parts of the loads of `run --agents`, from here")}};
+         app.add_subcommand("diff", "What differs between two folders, and what is noise")}};
     for (const auto& [command, subcommand] : commands) {
         add_options(*subcommand, command, given);
         const bool drives =

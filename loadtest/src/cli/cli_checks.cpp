@@ -147,26 +147,6 @@ Result<void> check_options(const Given& given, const Settings& settings) {
                           "--processes share no memory: leave out strategies in memory, "
                           "redis/retry and those that end in /async");
     }
-    if (!given.contains("agents")) return {};
-    if (exec || given.contains("trace")) {
-        return make_error(
-            ErrorCode::config,
-            "--agents start no program and have no file: leave out exec: and --trace");
-    }
-    if (in_memory) {
-        return make_error(
-            ErrorCode::config,
-            "--agents share no memory: leave out strategies in memory and redis/retry");
-    }
-    if (on_sql && !manages_database(settings) && !on_database_server(settings.trial.database_url)) {
-        return make_error(ErrorCode::config,
-                          "--agents share no file: name a database server with --db or --managed");
-    }
-    if (settings.groups.front().strategies.front() == "redis/per_second_key") {
-        return make_error(ErrorCode::config,
-                          "redis/per_second_key counts by the caller's clock, and --agents have "
-                          "several: leave it out");
-    }
     return {};
 }
 

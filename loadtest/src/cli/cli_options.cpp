@@ -99,19 +99,6 @@ constexpr std::array kOptions = {
     Option{"kill-every", "--kill-every", "TIME",
            "kill -9 one of the --processes so often, and fork another: 200ms [never]", false, true,
            true},
-    Option{
-        "agents", "--agents", "ADDRESSES",
-        "host:port of each `hotcount-load agent` that drives a part of the load: one schedule, one "
-        "start, one ledger; the workers are shared out; needs a server that all of them reach "
-        "[this program drives]",
-        false, false, true},
-    Option{"token-file", "--token-file", "FILE",
-           "Its first line is the secret that agents want to be told; run: with --agents [none]",
-           false, false, true},
-    Option{"listen", "--listen", "ADDRESS",
-           "host:port; other machines reach no loopback address, and any other one needs a "
-           "--token-file; port 0: any [127.0.0.1:7420]",
-           false, false, false},
     Option{"stall", "--stall", "TIME",
            "Stop one of the --processes for so long, again and again: 100ms [never]", false, true,
            true},
@@ -234,8 +221,6 @@ bool knows(Command command, const Option& option) {
                    !is_one_of(option, {"rate", "rounds", "baseline", "no-control", "no-best",
                                        "control-slower", "trace", "kill-every", "stall", "outage",
                                        "fault", "bystander", "batch"});
-        case Command::agent:
-            return is_one_of(option, {"listen", "token-file"});
     }
     return false;
 }
@@ -260,6 +245,14 @@ std::string valid_options(Command command) {
         if (option.command == command) flags.emplace_back(option.flags);
     }
     return fmt::format("{}", fmt::join(flags, " "));
+}
+
+/// What took the place of a command or an option that is gone; empty: it never was one.
+std::string_view successor_of(std::string_view extra) {
+    const bool agents = extra == "agent" || extra.substr(0, extra.find('=')) == "--agents";
+    return agents ? "a fleet is driven by Locust (hotcount.integrations.locust.VoteUser), and "
+                    "`python -m hotcount.load merge FOLDER` makes one ledger of its parts"
+                  : "";
 }
 
 }  // namespace
@@ -329,6 +322,9 @@ void add_options(CLI::App& app, Command command, Given& given) {
 }
 
 std::string explain_extra(Command command, const std::string& extra) {
+    if (const auto successor = successor_of(extra); !successor.empty()) {
+        return fmt::format("'{}' is gone: {}", extra.substr(0, extra.find('=')), successor);
+    }
     const std::string where = command == Command::canonical
                                   ? std::string{"hotcount-load"}
                                   : fmt::format("hotcount-load {}", to_string(command));
@@ -339,7 +335,7 @@ std::string explain_extra(Command command, const std::string& extra) {
     if (command == Command::canonical) {
         return fmt::format(
             "unknown command '{}'; the commands are: run, compare, search, sweep, scale, "
-            "calibrate, audit, diff, agent, or none for the canonical comparison",
+            "calibrate, audit, diff, or none for the canonical comparison",
             extra);
     }
     return fmt::format("unexpected argument '{}'; {} takes: {} -h,--help", extra, where,

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "agents/agent.hpp"
 #include "load/run_folder.hpp"
 #include "load/say.hpp"
 #include "report/audits.hpp"
@@ -49,9 +48,7 @@ bool is_run_under_way(const std::filesystem::path& folder) {
     return true;
 }
 
-bool measures(Command command) {
-    return command != Command::audit && command != Command::diff && command != Command::agent;
-}
+bool measures(Command command) { return command != Command::audit && command != Command::diff; }
 
 class Program {
   public:
@@ -62,7 +59,6 @@ class Program {
     int go() {
         if (settings_.command == Command::audit) return audit();
         if (settings_.command == Command::diff) return diff();
-        if (settings_.command == Command::agent) return agent();
         if (const auto why = why_not_measurable(); why && !settings_.allow_debug) {
             say(log_,
                 "hotcount-load: no figures from this build, because {}; build with "
@@ -358,12 +354,6 @@ class Program {
             say(log_, "The calibration is in {}\n", file.string());
         }
         return code;
-    }
-
-    int agent() {
-        auto served =
-            run_agent({settings_.listen, settings_.trial.agents_token}, interrupt_, out_, log_);
-        return served ? 0 : fail(served.error());
     }
 
     /// Of the databases that the user named, the one that the run was on: without its password and

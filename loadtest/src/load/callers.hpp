@@ -12,7 +12,7 @@
 
 namespace hotcount::loadtest {
 
-/// The load that a trial's settings ask for, of the whole plan.
+/// The load that a trial's settings ask for.
 LoadSettings load_settings(const TrialSettings& settings, UnvoteValue unvote);
 
 class Callers {

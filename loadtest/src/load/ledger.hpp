@@ -30,7 +30,7 @@
 namespace hotcount::loadtest {
 
 enum class Status : std::uint32_t {
-    empty = 0,    ///< Never planned; or planned, of an agent that vanished: sent or not.
+    empty = 0,    ///< Never planned; or of a part of a fleet that is missing: sent or not.
     planned = 1,  ///< Not sent. In the open loop this is a slot that nobody served.
     sent = 2,     ///< Sent; the process died before it knew the answer.
     ok = 3,       ///< Acknowledged.
@@ -119,7 +119,6 @@ class Ledger {
     void set_started_ns(std::int64_t started_ns) { header_->started_ns = started_ns; }
     /// 0: one clock gave all of them.
     std::int64_t clock_error_ns() const { return header_->clock_error_ns; }
-    void set_clock_error_ns(std::int64_t error_ns) { header_->clock_error_ns = error_ns; }
     /// The earliest time at which the record's call can have been sent, and the latest at which it can
     /// have been answered: what an audit must hold against other records and clocks.
     std::int64_t earliest_ns(const LedgerRecord& record) const {

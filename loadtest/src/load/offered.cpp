@@ -52,8 +52,7 @@ LoadBound find_bound(const LoadSettings& settings, const OfferedLoad& offered,
 }
 
 std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations) {
-    const PlanPart& part = settings.part;
-    if (settings.arrival == Arrival::closed) return part.share_of(max_operations);
+    if (settings.arrival == Arrival::closed) return max_operations;
     // One more, so that the trace ends the run and not the ledger.
     if (settings.traffic.trace) return settings.traffic.trace->lines().size() + 1;
     const double mean =
@@ -62,7 +61,7 @@ std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_op
                                   .count();
     // A Poisson count exceeds its mean by six deviations once in 10^9 runs.
     const double most = mean + 6 * std::sqrt(mean) + 64;
-    return part.share_of(std::min(max_operations, static_cast<std::uint64_t>(most)));
+    return std::min(max_operations, static_cast<std::uint64_t>(most));
 }
 
 OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int64_t until_ns,
@@ -81,8 +80,7 @@ OfferedLoad measure_offered(const Ledger& ledger, std::int64_t from_ns, std::int
     const std::uint64_t planned = ledger.planned();
     for (std::uint64_t index = 0; index < planned; ++index) {
         const LedgerRecord& record = ledger[index];
-        if (record.intended_ns >= until_ns) break;            // The schedule is in order.
-        if (record.load_status() == Status::empty) continue;  // Of a part that did not come back.
+        if (record.intended_ns >= until_ns) break;  // The schedule is in order.
         const bool was_sent = record.load_status() >= Status::sent && record.sent_ns < until_ns;
         change[tenth_of(record.intended_ns)] += 1;
         if (was_sent) change[tenth_of(record.sent_ns)] -= 1;

@@ -7,13 +7,12 @@
 namespace hotcount::loadtest {
 
 Planner::Planner(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule,
-                 std::int64_t horizon_ns, UnvoteValue unvote, PlanPart part)
+                 std::int64_t horizon_ns, UnvoteValue unvote)
     : ledger_(ledger),
       workload_(traffic),
       schedule_(std::move(schedule)),
       horizon_ns_(horizon_ns),
-      unvote_(unvote),
-      part_(part) {}
+      unvote_(unvote) {}
 
 bool Planner::reach(std::uint64_t index) {
     const std::uint64_t planned = planned_.load(std::memory_order_acquire);
@@ -44,16 +43,6 @@ bool Planner::plan_to(std::uint64_t index) {
     return index < planned_.load(std::memory_order_relaxed);
 }
 
-/// None if the schedule ends before it.
-std::optional<Operation> Planner::next_of_part(std::int64_t& intended_ns) {
-    for (;;) {
-        intended_ns = schedule_.next_ns();
-        if (intended_ns >= horizon_ns_) return std::nullopt;
-        const Operation operation = workload_.next();
-        if (drawn_++ % part_.of == part_.index) return operation;
-    }
-}
-
 void Planner::extend() {
     if (ended_.load(std::memory_order_relaxed)) return;
     const std::uint64_t from = planned_.load(std::memory_order_relaxed);
@@ -66,21 +55,20 @@ void Planner::extend() {
         ended = true;
     }
     for (std::uint64_t index = from; index < until; ++index) {
-        std::int64_t intended_ns = 0;
-        const std::optional<Operation> next = next_of_part(intended_ns);
-        if (!next) {
+        const std::int64_t intended_ns = schedule_.next_ns();
+        if (intended_ns >= horizon_ns_) {
             until = index;
             ended = true;
             full_ = false;
             break;
         }
-        const Operation& operation = *next;
+        const Operation operation = workload_.next();
         LedgerRecord& record = ledger_[index];
         record.item = operation.item;
         record.user = operation.user;
         const bool numbered = unvote_ == UnvoteValue::numbered;
         if (operation.kind == OperationKind::vote) {
-            record.value = numbered ? static_cast<std::int32_t>(drawn_) : 1;
+            record.value = numbered ? static_cast<std::int32_t>(index + 1) : 1;
         } else if (operation.kind == OperationKind::unvote) {
             record.value = numbered ? 0 : static_cast<std::int32_t>(unvote_);
         } else {

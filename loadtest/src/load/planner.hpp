@@ -24,24 +24,11 @@ namespace hotcount::loadtest {
 /// and each vote writes the number of its operation, from 1, so that no two write the same.
 enum class UnvoteValue : std::int32_t { set_zero = 0, add_minus_one = -1, numbered = 1 };
 
-/// Of one plan that several generators carry out, the operations that one of them does: those whose
-/// number, divided by `of`, leaves `index`.
-struct PlanPart {
-    std::uint32_t index{0};
-    std::uint32_t of{1};
-
-    /// How many of so many operations, or workers, are this part's.
-    std::uint64_t share_of(std::uint64_t whole) const {
-        return whole > index ? (whole - index - 1) / of + 1 : 0;
-    }
-};
-
 class Planner {
   public:
-    /// The plan ends before `horizon_ns` in the open loop, and with the ledger in any case. The ledger
-    /// gets the operations of the part alone: its record i is operation i * of + index of the plan.
+    /// The plan ends before `horizon_ns` in the open loop, and with the ledger in any case.
     Planner(Ledger& ledger, const TrafficSettings& traffic, Schedule schedule,
-            std::int64_t horizon_ns, UnvoteValue unvote, PlanPart part = {});
+            std::int64_t horizon_ns, UnvoteValue unvote);
 
     /// Makes sure that operation `index` is in the ledger; false if the plan ends before it.
     bool reach(std::uint64_t index);
@@ -60,15 +47,12 @@ class Planner {
 
     bool plan_to(std::uint64_t index);
     void extend();
-    std::optional<Operation> next_of_part(std::int64_t& intended_ns);
 
     Ledger& ledger_;
     Workload workload_;
     Schedule schedule_;
     std::int64_t horizon_ns_;
     UnvoteValue unvote_;
-    PlanPart part_;
-    std::uint64_t drawn_{0};  // Operations of the whole plan so far.
     std::atomic<std::uint64_t> planned_{0};
     std::atomic<bool> ended_{false};
     mutable std::mutex mutex_;

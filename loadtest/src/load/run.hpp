@@ -67,13 +67,11 @@ class Run {
                    settings.traffic.trace ? Schedule(settings.traffic.trace)
                                           : Schedule(settings.arrival, settings.rate_per_s,
                                                      settings.traffic.seed, settings.profile),
-                   open() ? until_ns_ : INT64_MAX, settings.unvote, settings.part),
+                   open() ? until_ns_ : INT64_MAX, settings.unvote),
           measured_(settings.in_flight > 0 ? kStripes : settings.workers),
           places_(settings.in_flight) {}
 
     LoadResult go(const LoadObserver& observe);
-    LoadResult merge(const std::vector<LoadResult>& parts, bool interrupted,
-                     std::optional<SteadyTime> stopped_at);
 
   private:
     bool open() const { return settings_.arrival != Arrival::closed; }

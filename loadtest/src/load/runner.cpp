@@ -53,8 +53,8 @@ LoadSample Run::sample(std::int64_t at_ns) {
     sample.p99_ns = merged.value_at(0.99);
     sample.errors = errors;
     if (open()) {
-        const double due = settings_.rate_per_s / settings_.part.of *
-                           seconds(settings_.profile.equivalent(Duration{at_ns}));
+        const double due =
+            settings_.rate_per_s * seconds(settings_.profile.equivalent(Duration{at_ns}));
         const auto answered = static_cast<double>(answers);
         sample.backlog = std::max<std::int64_t>(
             0, static_cast<std::int64_t>(due - answered) - settings_.workers);
@@ -134,7 +134,6 @@ void Run::gather(LoadResult& result, std::int64_t ended_ns, bool stopped) {
         if (record.intended_ns < from_ns_ || record.intended_ns >= until_ns_) continue;
         if (stopped && record.intended_ns >= gave_up_ns) break;
         const Status status = record.load_status();
-        if (status == Status::empty) continue;  // Of a part that did not come back.
         ++result.scheduled;
         if (status != Status::planned) continue;
         ++result.censored;
@@ -159,9 +158,8 @@ void Run::gather(LoadResult& result, std::int64_t ended_ns, bool stopped) {
 LoadResult Run::go(const LoadObserver& observe) {
     LoadResult result;
     // All workers are asleep, waiting for the start, when it comes.
-    start_ =
-        settings_.start.value_or(std::chrono::steady_clock::now() + std::chrono::milliseconds{5} +
-                                 std::chrono::microseconds{50} * settings_.workers);
+    start_ = std::chrono::steady_clock::now() + std::chrono::milliseconds{5} +
+             std::chrono::microseconds{50} * settings_.workers;
     ledger_.set_started_ns(
         std::chrono::duration_cast<std::chrono::nanoseconds>(start_.time_since_epoch()).count());
     planner_.reach(0);
@@ -197,38 +195,6 @@ LoadResult Run::go(const LoadObserver& observe) {
     return result;
 }
 
-LoadResult Run::merge(const std::vector<LoadResult>& parts, bool interrupted,
-                      std::optional<SteadyTime> stopped_at) {
-    LoadResult result;
-    start_ = SteadyTime{std::chrono::nanoseconds{ledger_.started_ns()}};
-    const std::uint64_t planned = ledger_.planned();
-    for (std::uint64_t index = 0; index < planned; ++index) {
-        const LedgerRecord& record = ledger_[index];
-        const Status status = record.load_status();
-        if (status < Status::ok) continue;
-        Answer answer;
-        answer.outcome = status == Status::ok       ? Outcome::ok
-                         : status == Status::failed ? Outcome::failed
-                                                    : Outcome::unknown;
-        if (record.error > 0) answer.error = static_cast<ErrorCode>(record.error - 1);
-        account(measured_.front(), record, answer, record.sent_ns);
-    }
-    result.interrupted = interrupted;
-    for (const LoadResult& part : parts) {
-        result.tally.refused += part.tally.refused;
-        result.time.own_ns += part.time.own_ns;
-        result.time.planning_ns += part.time.planning_ns;
-        result.cpu_s += part.cpu_s;
-        // Each of them draws the whole plan.
-        result.repeated = std::max(result.repeated, part.repeated);
-        result.ledger_full = result.ledger_full || part.ledger_full;
-        if (!result.error) result.error = part.error;
-    }
-    const auto ended = stopped_at.value_or(std::chrono::steady_clock::now()) - start_;
-    gather(result, std::chrono::nanoseconds{ended}.count(), stopped_at.has_value());
-    return result;
-}
-
 void Run::start_workers(std::vector<std::thread>& threads, LoadResult& result) {
     working_.store(settings_.workers);
     threads.reserve(settings_.workers);
@@ -249,18 +215,6 @@ void Run::start_workers(std::vector<std::thread>& threads, LoadResult& result) {
 LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger,
                     const std::atomic<bool>& interrupt, const LoadObserver& observe) {
     return Run(settings, driver, ledger, interrupt).go(observe);
-}
-
-LoadResult merge_parts(const LoadSettings& settings, Ledger& ledger,
-                       const std::vector<LoadResult>& parts, bool interrupted,
-                       std::optional<SteadyTime> stopped_at) {
-    // Nothing is driven any more.
-    class Nobody final : public Driver {
-      public:
-        Answer apply(const Operation& /*operation*/) override { return {}; }
-    } nobody;
-    const std::atomic<bool> interrupt{interrupted};
-    return Run(settings, nobody, ledger, interrupt).merge(parts, interrupted, stopped_at);
 }
 
 }  // namespace hotcount::loadtest

@@ -47,10 +47,6 @@ struct LoadSettings {
     Duration timeout{0};
     TrafficSettings traffic{};
     UnvoteValue unvote{UnvoteValue::set_zero};
-    /// What this generator does of the plan. `rate_per_s` is the whole plan's, and `workers` are its own.
-    PlanPart part{};
-    /// When the schedule begins; none: as soon as the workers wait for it.
-    std::optional<SteadyTime> start{};
 };
 
 inline constexpr std::size_t kErrorCodes = static_cast<std::size_t>(ErrorCode::closed) + 1;
@@ -155,15 +151,7 @@ using LoadObserver = std::function<void(const LoadSample&)>;
 LoadResult run_load(const LoadSettings& settings, Driver& driver, Ledger& ledger,
                     const std::atomic<bool>& interrupt, const LoadObserver& observe = {});
 
-/// The result of one plan whose parts ran elsewhere, from the ledger, planned by now, that they were
-/// brought together in. Of `parts` it takes what no ledger says: refusals, the workers' and the processor's time, why
-/// one ended early. `stopped_at`: when they were told to end before their time.
-LoadResult merge_parts(const LoadSettings& settings, Ledger& ledger,
-                       const std::vector<LoadResult>& parts, bool interrupted,
-                       std::optional<SteadyTime> stopped_at);
-
-/// Records that the ledger of such a run must hold at most; closed loop: `max_operations`. Of a part:
-/// its share of them.
+/// Records that the ledger of such a run must hold at most; closed loop: `max_operations`.
 std::uint64_t ledger_capacity(const LoadSettings& settings, std::uint64_t max_operations);
 
 /// `service_ns`: of acknowledged calls.

@@ -115,8 +115,6 @@ std::string_view to_string(Command command) {
             return "sweep";
         case Command::scale:
             return "scale";
-        case Command::agent:
-            return "agent";
     }
     return "?";
 }

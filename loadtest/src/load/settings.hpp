@@ -31,8 +31,7 @@ enum class Command : std::uint8_t {
     calibrate,
     search,
     sweep,
-    scale,
-    agent
+    scale
 };
 std::string_view to_string(Command command);
 
@@ -112,9 +111,6 @@ struct TrialSettings {
     Duration stall{0};
     /// What is done to the managed servers, in order of time, one after another.
     std::vector<Fault> faults{};
-    /// Where agents listen that drive a part of the plan each, as host:port. None: this program drives.
-    std::vector<std::string> agents{};
-    std::string agents_token{};  ///< What they want to be told first; it is written nowhere.
     /// Between two builds of sets that outlive the load, beside their upserts. 0: none is built.
     Duration rebuild_every{0};
     /// Another client asks the Redis for a small thing every millisecond, and is timed.
@@ -167,7 +163,6 @@ struct Settings {
     std::optional<std::filesystem::path> html{};  ///< The page to write.
     std::filesystem::path audit_folder{};
     std::array<std::filesystem::path, 2> diff_folders{};  ///< A and B.
-    std::string listen{};                                 ///< Of an agent: host:port.
     bool json{false};
     ProgressMode progress{ProgressMode::line};
     bool allow_debug{false};
@@ -183,7 +178,6 @@ inline constexpr std::uint32_t kMostWorkers = 1024;
 inline constexpr std::uint32_t kMostInFlight = 100'000;
 inline constexpr std::uint32_t kMostBatch = 1000;
 inline constexpr std::uint32_t kMostProcesses = 64;
-inline constexpr std::size_t kMostAgents = 64;
 inline constexpr std::uint32_t kMostRounds = 1000;
 inline constexpr double kMostSlower = 0.9;
 inline constexpr std::uint64_t kMostItems = 50'000'000;

@@ -53,7 +53,6 @@ json describe_settings(const TrialSettings& settings) {
         {"kill_every_s", in_s(settings.kill_every)},
         {"stall_s", in_s(settings.stall)},
         {"faults", format_faults(settings.faults)},
-        {"agents", settings.agents},
         {"rebuild_every_s", in_s(settings.rebuild_every)},
         {"bystander", settings.bystander},
         {"slower", settings.slower},
@@ -114,7 +113,6 @@ Result<TrialSettings> settings_of(const json& from) {
         if (const auto faults = from.value("faults", ""); !faults.empty()) {
             HOTCOUNT_TRY_ASSIGN(settings.faults, parse_faults(faults));
         }
-        settings.agents = from.value("agents", settings.agents);
         if (from.contains("rebuild_every_s")) settings.rebuild_every = duration("rebuild_every_s");
         settings.bystander = from.value("bystander", false);
         settings.slower = from.value("slower", 0.0);

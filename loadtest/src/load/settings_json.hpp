@@ -1,4 +1,4 @@
-// The settings of a trial as JSON: in run.json, and on the way to an agent.
+// The settings of a trial as JSON, in run.json.
 #pragma once
 
 #include <hotcount/result.hpp>

@@ -21,10 +21,6 @@ std::string broken_reason(const AuditResult& audit);
 /// What is there, and what callers were told.
 Result<AuditResult> audit_all(Target& target, const Ledger& ledger);
 
-/// Why no audit is possible where agents vanished with their parts of the load; success: all that the
-/// others did can be audited, as a plan that has an end says all that the missing ones may have sent.
-Result<void> can_audit_without_parts(const TrialSettings& settings);
-
 /// Why nobody can audit the run of a user's own program again, by what the program said of itself, as
 /// run.json has it; none if one can.
 std::optional<std::string> why_driver_not_again(const nlohmann::json& run);

@@ -24,18 +24,6 @@ json describe(const Contract& contract, const std::string& strategy) {
             {"reads", known ? reads_of(*known, contract.exact).str() : ""}};
 }
 
-json describe(const std::vector<AgentReport>& agents) {
-    json list = json::array();
-    for (const AgentReport& agent : agents) {
-        list.push_back({{"address", agent.address},
-                        {"clock_offset_us", static_cast<double>(agent.offset_ns) * 1e-3},
-                        {"clock_error_us", static_cast<double>(agent.clock_error_ns) * 1e-3},
-                        {"operations", agent.operations},
-                        {"problem", agent.problem.empty() ? json(nullptr) : json(agent.problem)}});
-    }
-    return list;
-}
-
 /// Null: nothing was audited.
 json audit_of(const TrialResult& trial) {
     return trial.audited ? audit_figures(trial.audit) : json(nullptr);
@@ -117,8 +105,6 @@ json run_document(const TrialResult& trial, const json& provenance) {
     document["contract"] = describe(trial.contract, trial.settings.strategy);
     if (trial.state == RunState::running) return document;
     document["result"] = trial_figures(trial);
-    document["clock_error_us"] = static_cast<double>(trial.clock_error_ns) * 1e-3;
-    if (!trial.agents.empty()) document["agents"] = describe(trial.agents);
     document["audit"] = audit_of(trial);
     document["reasons"] = trial.reasons;
     add_conclusion(document, trial.conclusion);

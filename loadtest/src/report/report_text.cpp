@@ -44,12 +44,6 @@ bool is_async(const std::string& name) {
 }
 
 std::string load_line(const TrialSettings& settings, bool async) {
-    if (!settings.agents.empty()) {
-        TrialSettings whole = settings;
-        whole.agents.clear();
-        return fmt::format("{}, in parts by {} agents", load_line(whole, async),
-                           settings.agents.size());
-    }
     if (is_open(settings)) {
         return fmt::format(
             "open loop, {} arrivals at {}/s, {} workers{}, latency from the intended "
@@ -200,16 +194,6 @@ std::string call_itself(const TrialResult& trial) {
     return text;
 }
 
-/// Of an agent that vanished nobody knows what it sent.
-std::string schedule_words(const std::vector<AgentReport>& agents) {
-    const auto missing = std::count_if(agents.begin(), agents.end(), [](const AgentReport& agent) {
-        return !agent.problem.empty();
-    });
-    if (missing == 0) return "the schedule";
-    return fmt::format("what {} of {} agents had to send (of the other part nothing is known)",
-                       static_cast<std::ptrdiff_t>(agents.size()) - missing, agents.size());
-}
-
 /// Of the least of several; 0: not known.
 std::string headroom_words(double headroom) {
     if (headroom == 0) return "the generator's ceiling is not known (hotcount-load calibrate)";
@@ -327,7 +311,7 @@ std::string run_text(const TrialResult& trial) {
     text += run_table(trial).str();
     const bool open = is_open(settings);
     if (open) {
-        text += fmt::format("  of {} {:.2f} % was sent in time{}\n", schedule_words(trial.agents),
+        text += fmt::format("  of the schedule {:.2f} % was sent in time{}\n",
                             100 * load.offered.share, call_itself(trial));
     }
     if (tally.failed + tally.unknown > 0) {

@@ -181,30 +181,6 @@ TargetStats spent(const TargetStats& before, const TargetStats& after) {
             more(before.statements, after.statements), more(before.busy_waits, after.busy_waits)};
 }
 
-/// An agent that vanished may live and send what it had begun, until docs/load-generator.md says that its
-/// process has ended.
-void wait_for_the_end(const TrialResult& trial) {
-    Duration longest{0};
-    for (const AgentReport& agent : trial.agents) {
-        if (agent.problem.empty()) continue;
-        const bool hung_up = agent.problem.find("it hung up") != std::string::npos;
-        const Duration ends = std::chrono::seconds{hung_up ? 1 : 6};
-        longest = std::max<Duration>(longest, trial.settings.timeout + ends);
-    }
-    std::this_thread::sleep_for(longest);
-}
-
-Result<AuditResult> audit_what_came_back(Target& target, const Ledger& ledger,
-                                         const TrialResult& trial) {
-    const bool whole = std::all_of(trial.agents.begin(), trial.agents.end(),
-                                   [](const AgentReport& agent) { return agent.problem.empty(); });
-    if (!whole) {
-        HOTCOUNT_TRY(can_audit_without_parts(trial.settings));
-        wait_for_the_end(trial);
-    }
-    return audit_all(target, ledger);
-}
-
 void replace_all(std::string& text, const std::string& what, std::string_view by) {
     for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
         text.replace(at, what.size(), by);
@@ -229,12 +205,6 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     trial.contract = without_prefix(target.contract(), settings.key_prefix);
     trial.place = target.place();
     const LoadSettings load = load_settings(settings, target.unvote());
-    // Before the clocks of the target run.
-    std::unique_ptr<AgentGroup> agents;
-    if (!settings.agents.empty()) {
-        HOTCOUNT_TRY_ASSIGN(agents,
-                            AgentGroup::connect(settings, target.unvote(), hooks.interrupt));
-    }
     HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance)));
     HOTCOUNT_TRY(reserve_json(folder / kRunFile));
     HOTCOUNT_TRY_ASSIGN(
@@ -254,10 +224,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     Driver* driver = wrapped ? wrapped.get() : &target.driver();
     std::optional<SlowedDriver> slowed;
     if (settings.slower > 0) driver = &slowed.emplace(*driver, settings.slower);
-    std::optional<Callers> callers;
-    if (!agents) {
-        HOTCOUNT_TRY_ASSIGN(callers, Callers::start(settings, *driver));
-    }
+    HOTCOUNT_TRY_ASSIGN(Callers callers, Callers::start(settings, *driver));
     if (hooks.on_load) hooks.on_load();
     const TargetStats before = target.stats();
     const ServerMeter meter(settings, redis, database);
@@ -269,19 +236,12 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     if (settings.rebuild_every > Duration{0}) {
         HOTCOUNT_TRY_ASSIGN(rebuilder, Rebuilder::start(settings));
     }
-    const SteadyTime start =
-        agents ? agents->begin(load, *ledger) : std::chrono::steady_clock::now();
     std::optional<ServerFaults> faults;
-    if (!settings.faults.empty()) faults.emplace(settings, redis, database, start);
-    GroupResult group;
-    if (agents) {
-        group = agents->watch(hooks.observe);
-        trial.load = std::move(group.load);
-    } else {
-        trial.load = run_load(load, callers->driver(), *ledger, hooks.interrupt, hooks.observe);
+    if (!settings.faults.empty()) {
+        faults.emplace(settings, redis, database, std::chrono::steady_clock::now());
     }
-    // The ceiling is that of one generator.
-    if (hooks.ceiling && !agents) trial.ceiling_per_s = hooks.ceiling->per_s(settings.arrival);
+    trial.load = run_load(load, callers.driver(), *ledger, hooks.interrupt, hooks.observe);
+    if (hooks.ceiling) trial.ceiling_per_s = hooks.ceiling->per_s(settings.arrival);
     if (trial.near_ceiling()) trial.load.bound = LoadBound::generator;
     // From here on there is a measurement, which nothing may throw away.
     if (faults) {
@@ -290,19 +250,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
         if (done) trial.recoveries = recoveries(*ledger, *done, settings);
     }
     if (rebuilder) trial.builds = rebuilder->stop();
-    const Processes::Faults disturbed = callers ? callers->stop() : group.faults;
-    agents.reset();
-    trial.agents = group.agents;
-    trial.clock_error_ns = group.clock_error_ns;
-    for (const AgentReport& agent : group.agents) {
-        if (agent.problem.empty()) continue;
-        trial.problems.push_back("its part of the load is missing: " + agent.problem);
-        if (!can_audit_without_parts(settings)) continue;
-        trial.problems.back() +=
-            "; no audit of that part is possible, and the rest was audited with its calls taken "
-            "for "
-            "calls without an answer";
-    }
+    const Processes::Faults disturbed = callers.stop();
     trial.kills = disturbed.kills;
     trial.stalls = disturbed.stalls;
     if (bystander) trial.load.bystander_ns = bystander->stop();
@@ -324,7 +272,7 @@ Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopW
     const StopWatch audit;
     const auto settled = target.settle();
     trial.server = meter.work(spent(before, target.stats()));
-    auto audited = settled ? audit_what_came_back(target, *ledger, trial) : settled.error();
+    auto audited = settled ? audit_all(target, *ledger) : settled.error();
     trial.audit_s = audit.seconds();
     note(trial, "audit impossible", audited);
     if (audited) {

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "agents/agent_group.hpp"
 #include "calibration.hpp"
 #include "checkers/checker.hpp"
 #include "load/runner.hpp"
@@ -53,11 +52,9 @@ struct TrialResult {
     bool audited{false};
     /// What went wrong after the load: why nothing was audited, what could not be kept or removed.
     std::vector<std::string> problems{};
-    TargetStats stats{};                ///< Of the load, its warm-up included.
-    std::uint64_t kills{0};             ///< Processes of callers that were killed in the load, ...
-    std::uint64_t stalls{0};            ///< ... and how often one was stopped.
-    std::vector<AgentReport> agents{};  ///< Of a load that agents drove.
-    std::int64_t clock_error_ns{0};     ///< How far the times of their calls may be off.
+    TargetStats stats{};      ///< Of the load, its warm-up included.
+    std::uint64_t kills{0};   ///< Processes of callers that were killed in the load, ...
+    std::uint64_t stalls{0};  ///< ... and how often one was stopped.
     Builds builds{};
     MachineWatch machine{};              ///< Before and after the load.
     std::vector<Recovery> recoveries{};  ///< Of what --fault or --outage did to private servers.

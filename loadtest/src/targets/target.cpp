@@ -250,17 +250,6 @@ Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
     return std::unique_ptr<Target>(std::move(votes));
 }
 
-Result<std::unique_ptr<Target>> join_target(const TrialSettings& settings) {
-    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    // Whoever may send settings may not start programs here.
-    if (is_exec(strategy)) {
-        return make_error(ErrorCode::config, "an agent starts no program: leave out exec:");
-    }
-    // Of a store, what an audit reads in a folder is for the audit alone.
-    if (!is_on_sql(strategy)) return make_store_target(settings, strategy);
-    return reopen_target(settings, {});
-}
-
 Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));

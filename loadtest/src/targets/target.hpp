@@ -41,8 +41,6 @@ class Target {
     virtual TargetStats stats() const = 0;
     /// The last thing before the load, whose times the audit holds against the target's own.
     virtual Result<void> begin() { return {}; }
-    /// After a load that another process audits: what waits in this one goes to the store.
-    virtual Result<void> hand_over() { return {}; }
     /// After the load: what was put off until later is done.
     virtual Result<void> settle() { return {}; }
     /// Brings all counts up to date, then compares everything with the ledger. Nobody may write.
@@ -68,9 +66,5 @@ Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
 /// The target of an earlier run, for auditing it. Creates and repairs nothing.
 Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder);
-
-/// The target that another process made for a run under way, for driving it from here as well. It makes
-/// nothing, and only driver(), unvote() and hand_over() may be used.
-Result<std::unique_ptr<Target>> join_target(const TrialSettings& settings);
 
 }  // namespace hotcount::loadtest

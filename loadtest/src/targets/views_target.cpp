@@ -84,10 +84,6 @@ class ViewsTarget final : public Target {
         return {};
     }
 
-    Result<void> hand_over() override {
-        HOTCOUNT_TRY(views_->flush(kSetUpTimeout));
-        return {};
-    }
     /// Until SQL has all that it takes. What is left behind is missing in the totals.
     Result<void> settle() override {
         worker_ = {};

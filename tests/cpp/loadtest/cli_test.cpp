@@ -31,25 +31,13 @@ TEST(CommandLine, NothingMeansTheCanonicalComparison) {
     EXPECT_TRUE(accept({"--json"}).json);
 }
 
-TEST(CommandLine, AnAgentListensOnThisMachineUnlessToldOtherwise) {
-    EXPECT_EQ(accept({"agent"}).listen, "127.0.0.1:7420");
-    EXPECT_EQ(accept({"agent", "--listen", "[::1]:0"}).listen, "[::1]:0");
-    EXPECT_THAT(refuse({"agent", "--listen", "7420"}), HasSubstr("host:port"));
-    EXPECT_THAT(refuse({"agent", "--token-file", "/nowhere"}), HasSubstr("cannot be read"));
-    EXPECT_THAT(refuse({"agent", "-s", "naive"}), HasSubstr("unknown option"));
-}
-
-TEST(CommandLine, RunTakesAgentsEachOnce) {
-    const std::vector<std::string> run = {"run", "-s", "redis", "--redis", "redis://h", "--agents"};
-    const auto with = [&](const std::string& agents) {
-        std::vector<std::string> arguments = run;
-        arguments.push_back(agents);
-        return arguments;
-    };
-    EXPECT_THAT(accept(with("a:1,b:2")).trial.agents, ElementsAre("a:1", "b:2"));
-    EXPECT_THAT(refuse(with("a:1,a:1")), HasSubstr("there twice"));
-    EXPECT_THAT(refuse(with("a:1,,b:2")), HasSubstr("host:port"));
-    EXPECT_THAT(refuse({"run", "--token-file", "/dev/null"}), HasSubstr("cannot be read"));
+TEST(CommandLine, WhatIsGoneNamesItsSuccessor) {
+    const std::vector<std::vector<std::string>> gone = {
+        {"agent", "--listen", "[::1]:0"}, {"run", "--agents", "a:1"}, {"run", "--agents=a:1,b:2"}};
+    for (const std::vector<std::string>& arguments : gone) {
+        EXPECT_THAT(refuse(arguments), AllOf(HasSubstr("is gone"), HasSubstr("Locust"),
+                                             HasSubstr("python -m hotcount.load merge")));
+    }
 }
 
 TEST(CommandLine, RunTakesOneStrategyAndARate) {
