@@ -233,6 +233,16 @@ class PostgresServer(ServerProcess):
         self._was_killed = False
         return self
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """SIGSTOP and SIGCONT are for its sessions too."""
+        super().send_signal(number)
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            assert self._process is not None
+            pid = self._process.pid
+            for session in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(session), number)
+
     def has_ended(self) -> bool:
         if super().has_ended() and self._was_killed:
             # The sessions of the one that was killed hold its memory until they notice.

@@ -88,9 +88,14 @@ def strategy(request: pytest.FixtureRequest) -> Iterator[str]:
             _caches.popitem()[1].close()
 
 
+def cache_of(strategy: str) -> Any:
+    """The one of the test's fixture."""
+    return _caches.get(strategy)
+
+
 def make(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:
     kind = WrittenVotes if strategy == "write_behind" else hotcount.Votes
-    return kind(database, _caches.get(strategy), strategy, **options)  # type: ignore[arg-type]
+    return kind(database, cache_of(strategy), strategy, **options)  # type: ignore[arg-type]
 
 
 def make_votes(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:

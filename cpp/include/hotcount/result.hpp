@@ -2,7 +2,8 @@
 //
 // g++ 12 has no std::expected; Result is the part of it that the library uses. The Error is on the heap,
 // so that a Result costs its value and a pointer: nearly all calls succeed, and a Result is moved
-// several times on its way up. To read value() of a failed result, or error() of a good one, is a
+// several times on its way up. Copies share the Error, so that a batch of a million elements whose
+// deadline has passed holds one. To read value() of a failed result, or error() of a good one, is a
 // programming error and asserts.
 #pragma once
 
@@ -18,34 +19,47 @@ namespace hotcount {
 
 namespace detail {
 
-/// An Error, or none, in the room of a pointer. A copy has an Error of its own.
+/// An Error, or none, in the room of a pointer. Copies share it.
 class MaybeError {
   public:
     MaybeError() = default;
     // Out of line: what fails is rare, and its code is not in the way of what succeeds.
     explicit MaybeError(Error&& error);
-    MaybeError(const MaybeError& other) : error_(other ? copy(*other) : nullptr) {}
-    MaybeError(MaybeError&& other) noexcept : error_(std::exchange(other.error_, nullptr)) {}
+    MaybeError(const MaybeError& other) : shared_(other.shared_) {
+        if (shared_ != nullptr) [[unlikely]]
+            keep(*shared_);
+    }
+    MaybeError(MaybeError&& other) noexcept : shared_(std::exchange(other.shared_, nullptr)) {}
     MaybeError& operator=(MaybeError other) noexcept {
-        std::swap(error_, other.error_);
+        std::swap(shared_, other.shared_);
         return *this;
     }
     ~MaybeError() {
-        if (error_ != nullptr) [[unlikely]]
-            drop(error_);
+        if (shared_ != nullptr) [[unlikely]]
+            drop(shared_);
     }
 
-    explicit operator bool() const { return error_ != nullptr; }
-    Error& operator*() const { return *error_; }
+    explicit operator bool() const { return shared_ != nullptr; }
+    const Error& operator*() const;
+    /// The Error itself if no copy shares it, else a copy of it.
+    Error take() &&;
 
   private:
-    static Error* copy(const Error& error);
-    static void drop(Error* error) noexcept;
+    struct Shared;
+    static void keep(Shared& shared) noexcept;
+    static void drop(Shared* shared) noexcept;
 
-    Error* error_{nullptr};
+    Shared* shared_{nullptr};
 };
 
 }  // namespace detail
+
+template <class T>
+class [[nodiscard]] Result;
+
+/// The failed Result as one of another value; the two share the Error.
+template <class T, class U>
+Result<T> failed_as(const Result<U>& failed);
 
 template <class T>
 class [[nodiscard]] Result {
@@ -72,12 +86,19 @@ class [[nodiscard]] Result {
         assert(!ok());
         return **std::get_if<1>(&state_);
     }
-    Error&& error() && {
+    Error error() && {
         assert(!ok());
-        return std::move(**std::get_if<1>(&state_));
+        return std::move(*std::get_if<1>(&state_)).take();
     }
 
   private:
+    template <class U, class V>
+    friend Result<U> failed_as(const Result<V>& failed);
+    explicit Result(const detail::MaybeError& error) : state_(std::in_place_index<1>, error) {}
+    const detail::MaybeError& shared() const {
+        assert(!ok());
+        return *std::get_if<1>(&state_);
+    }
     T* checked() {
         assert(ok());
         return std::get_if<0>(&state_);
@@ -100,14 +121,23 @@ class [[nodiscard]] Result<void> {
         assert(!ok());
         return *error_;
     }
-    Error&& error() && {
+    Error error() && {
         assert(!ok());
-        return std::move(*error_);
+        return std::move(error_).take();
     }
 
   private:
+    template <class U, class V>
+    friend Result<U> failed_as(const Result<V>& failed);
+    const detail::MaybeError& shared() const { return error_; }
+
     detail::MaybeError error_;
 };
+
+template <class T, class U>
+Result<T> failed_as(const Result<U>& failed) {
+    return Result<T>{failed.shared()};
+}
 
 /// What a batch call returns.
 template <class T>

@@ -123,7 +123,7 @@ struct VotesOptions {
     /// Cells per item for the slotted strategy, 1 to 10,000.
     std::int64_t slots{100};
     /// For batched and cached. The other strategies use only max_queue and workers, for their calls
-    /// that do not wait.
+    /// that do not wait; a call of many votes needs no room there.
     sql::GroupCommitOptions commit{};
     /// The vote tables that create_tables() makes reference the item table. False: a vote for an
     /// item that has no row is refused by the strategies all the same, and an item's votes stay
@@ -351,7 +351,8 @@ class Votes {
     virtual Result<Cast> cast(const Ballot& ballot, Timeout timeout = {}) = 0;
     /// Results by index: a ballot that is refused fails alone. batched: as few transactions as
     /// max_batch allows, and about 2 x log2(max_batch) more for one that the database refuses; else
-    /// one per ballot.
+    /// one per ballot. The timeout is the whole call's, which returns 100 ms after it at the
+    /// latest: what was not sent by then was not applied.
     virtual std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots,
                                                 Timeout timeout = {}) = 0;
     virtual Result<Count> count(const sql::Id& item, Timeout timeout = {},
@@ -459,7 +460,8 @@ class Votes {
     // Of two votes of one user for one item the one handed in later is applied later.
 
     virtual void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout = {}) = 0;
-    /// batched, cached: see GroupCommit::submit_all_async for calls larger than max_queue / 2.
+    /// A call of many votes goes in portions: what is handed in after it may come before its later
+    /// ones.
     virtual void cast_many_async(std::span<const Ballot> ballots,
                                  std::function<void(std::vector<Result<Cast>>)> done,
                                  Timeout timeout = {}) = 0;

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <hotcount/error.hpp>
 #include <hotcount/result.hpp>
 
@@ -39,9 +40,28 @@ std::string_view to_string(ErrorCode code) {
 
 namespace detail {
 
-MaybeError::MaybeError(Error&& error) : error_(new Error(std::move(error))) {}
-Error* MaybeError::copy(const Error& error) { return new Error(error); }
-void MaybeError::drop(Error* error) noexcept { delete error; }
+struct MaybeError::Shared {
+    Error error;
+    std::atomic<std::size_t> owners{1};
+};
+
+MaybeError::MaybeError(Error&& error) : shared_(new Shared{std::move(error)}) {}
+
+const Error& MaybeError::operator*() const { return shared_->error; }
+
+// With no other owner nobody can become one meanwhile: whoever copies has a copy.
+Error MaybeError::take() && {
+    if (shared_->owners.load(std::memory_order_acquire) == 1) return std::move(shared_->error);
+    return shared_->error;
+}
+
+void MaybeError::keep(Shared& shared) noexcept {
+    shared.owners.fetch_add(1, std::memory_order_relaxed);
+}
+
+void MaybeError::drop(Shared* shared) noexcept {
+    if (shared->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) delete shared;
+}
 
 }  // namespace detail
 

@@ -202,18 +202,39 @@ class RowBatch final : public BoundBatch {
     std::size_t size_;
 };
 
+/// Exceptions of elements by their index; those in a row that share an Error share one.
+class ExceptionsByIndex {
+  public:
+    explicit ExceptionsByIndex(py::dict& errors) : errors_(errors) {}
+    void add(std::size_t index, const Error& error) {
+        if (&error != error_) {
+            error_ = &error;
+            exception_ = to_exception(error);
+        }
+        if (PyDict_SetItem(errors_.ptr(), py::int_(index).ptr(), exception_.ptr()) != 0) {
+            throw py::error_already_set();
+        }
+    }
+
+  private:
+    py::dict& errors_;
+    const Error* error_{nullptr};
+    py::object exception_{};
+};
+
 /// Puts the core's results (of the elements that were not refused) back at their index; a failed
 /// element gets a `T{}` in the column and its error in `errors`.
 template <class T>
 std::vector<T> gather(std::vector<Result<T>> results, const Refusals& refusals, py::dict& errors) {
     std::vector<T> values(results.size() + refusals.by_index.size());
+    ExceptionsByIndex failed{errors};
     // Nothing was refused: no look-up for each element.
     if (refusals.by_index.empty()) {
         for (std::size_t i = 0; i < values.size(); ++i) {
             if (results[i].ok()) [[likely]] {
                 values[i] = std::move(*results[i]);
             } else {
-                errors[py::int_(i)] = to_exception(results[i].error());
+                failed.add(i, results[i].error());
             }
         }
         return values;
@@ -221,13 +242,13 @@ std::vector<T> gather(std::vector<Result<T>> results, const Refusals& refusals, 
     auto result = results.begin();
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (const auto refused = refusals.by_index.find(i); refused != refusals.by_index.end()) {
-            errors[py::int_(i)] = to_exception(refused->second);
+            failed.add(i, refused->second);
             continue;
         }
         if (result->ok()) {
             values[i] = std::move(*result).value();
         } else {
-            errors[py::int_(i)] = to_exception(result->error());
+            failed.add(i, result->error());
         }
         ++result;
     }

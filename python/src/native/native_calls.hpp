@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -228,15 +229,22 @@ auto run_now(Concept& core, const typename Each::Held& held) {
                       Each::pass(held));
 }
 
-/// Calls `tell` with the error of each element of a batch that failed.
+/// Calls `tell` with the error of each element of a batch that failed; once for those in a row that
+/// share it.
 template <class T, class Tell>
 void tell_each(std::vector<Result<T>>& results, const Tell& tell) {
+    std::optional<Result<T>> shared;
+    std::optional<Result<T>> told;
     for (auto& result : results) {
         if (result.ok()) [[likely]]
             continue;
-        Error error = std::move(result).error();
-        tell(error);
-        result = std::move(error);
+        if (!shared || &shared->error() != &result.error()) {
+            shared = result;
+            Error error = result.error();
+            tell(error);
+            told = std::move(error);
+        }
+        result = *told;
     }
 }
 template <class T, class Tell>
@@ -315,18 +323,39 @@ struct Method {
         }
     }
 
+    /// The time that a batch was given runs from the call on: a million elements take a fifth of a
+    /// second to read.
+    class ReadingTime {
+      public:
+        void take_from([[maybe_unused]] Held& held) const {
+            if constexpr (kCounts) {
+                Timeout& left = std::get<sizeof...(P) - 1>(held);
+                if (left) left = std::max(Duration{0}, *left - (now() - begun_));
+            }
+        }
+
+      private:
+        static constexpr bool kCounts = Each::kIsBatch && is_timed();
+        static SteadyTime now() {
+            return kCounts ? std::chrono::steady_clock::now() : SteadyTime{};
+        }
+        const SteadyTime begun_{now()};
+    };
+
     static PyObject* blocking(PyObject* callable, PyObject* const* values, std::size_t flagged,
                               PyObject* keyword_names) {
         return guarded([&]() -> py::object {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
             Self& named = function.self<Self>(values, given);
+            const ReadingTime reading;
             Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, named);
             named.check_open();
             const auto instead = find_instead(held);
             Self& self = instead ? static_cast<Self&>(*instead) : named;
             const auto& core = self.held();
             const auto convert = converter(self, held);
+            reading.take_from(held);
             if (!Each::kReleasesGil && self.in_memory) return answer(run(*core, held), convert);
             return answer(without_gil([&] { return run(*core, held); }), convert);
         });
@@ -338,12 +367,14 @@ struct Method {
             const NativeFunction& function = NativeFunction::of(callable);
             const Py_ssize_t given = PyVectorcall_NARGS(flagged);
             Self& named = function.self<Self>(values, given);
+            const ReadingTime reading;
             Held held = read_arguments<Each>(function, values + 1, given - 1, keyword_names, named);
             named.check_open();
             const auto instead = find_instead(held);
             Self& self = instead ? static_cast<Self&>(*instead) : named;
             const auto& core = self.held();
             const auto convert = converter(self, held);
+            reading.take_from(held);
             // Memory answers at once, in less time than a turn of the loop takes.
             if (self.in_memory) {
                 const py::object loop = running_loop();

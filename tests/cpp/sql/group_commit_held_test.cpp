@@ -233,6 +233,31 @@ TEST_F(GroupCommitHeld, WhatIsHeldKeepsNobodyWaitingAndLandsAfterwards) {
     EXPECT_EQ(group_->stats().writes, 5U);
 }
 
+TEST_F(GroupCommitHeld, WhatIsHeldKeepsNoPortionOfItsOwnCallWaiting) {
+    GroupCommitOptions options;
+    options.max_batch = 4;
+    group_ = std::make_unique<GroupCommit>(database_, writer_, options);
+    writer_->hold(1);
+    const ManyWrites many{100,
+                          [](std::size_t i) {
+                              return std::make_shared<Write>(i < 8 ? 1 : 2, i, static_cast<int>(i));
+                          },
+                          [](std::size_t, const QueuedWrite*, const Result<void>& result) {
+                              EXPECT_TRUE(succeeded(result));
+                          }};
+    auto waits =
+        std::async(std::launch::async, [&] { group_->submit_all(many, Deadline::after(30s)); });
+    while (writer_->applied().size() < 92) std::this_thread::sleep_for(1ms);
+    std::promise<void> ended;
+    group_->submit_all_async(many, Deadline::after(30s), [&] { ended.set_value(); });
+    while (writer_->applied().size() < 184) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(group_->stats().held, 16U);
+    writer_->release();
+    waits.get();
+    ended.get_future().get();
+    EXPECT_EQ(writer_->applied().size(), 200U);
+}
+
 TEST_F(GroupCommitHeld, LaterWritesToAHeldItemQueueBehindItInOrder) {
     writer_->hold(1);
     std::vector<Answer> answers;

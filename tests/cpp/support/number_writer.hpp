@@ -37,7 +37,7 @@ class NumberWriter final : public sql::BatchWriter {
         while (hold) std::this_thread::sleep_for(std::chrono::milliseconds{1});
         return {};
     }
-    void before_answers(std::span<const sql::WriteAnswer> answers) override {
+    void before_answers(std::span<const sql::WriteAnswer> answers, Deadline) override {
         announced += answers.size();
     }
     bool has_before_wake() const override { return true; }

@@ -1,6 +1,4 @@
 // Calls that do not wait: how they are handed in, when they end, and who calls their completions.
-#include <algorithm>
-
 #include "queue.hpp"
 
 namespace hotcount::sql {
@@ -11,66 +9,16 @@ constexpr Duration kBetweenExpiries = std::chrono::milliseconds{2};
 
 }  // namespace
 
-// A call of submit_all_async: handed in portion by portion.
-struct GroupQueue::Portions {
-    Portions(std::vector<std::shared_ptr<QueuedWrite>> to_write, Deadline until,
-             std::function<void(std::vector<Result<void>>)> when_done)
-        : writes(std::move(to_write)),
-          deadline(until),
-          done(std::move(when_done)),
-          results(writes.size()) {}
-    const std::vector<std::shared_ptr<QueuedWrite>> writes;
-    const Deadline deadline;
-    std::function<void(std::vector<Result<void>>)> done;
-    std::vector<Result<void>> results;
-    std::size_t begun{0};              // Writes that were handed in.
-    std::atomic<std::size_t> open{0};  // Those not answered yet, and one while they are handed in.
-};
-
 void GroupQueue::submit_async(std::shared_ptr<QueuedWrite> write, Deadline deadline,
                               Completion<void> done) {
     write->done_ = std::move(done);
-    if (auto queued = enqueue_async(std::span{&write, 1}, deadline); !queued) {
-        std::exchange(write->done_, nullptr)(std::move(queued).error());
-    }
+    const auto queued = enqueue_async(std::span{&write, 1}, deadline, false);
+    if (queued && *queued) return;
+    std::exchange(write->done_, nullptr)(queued ? full() : queued.error());
 }
 
-void GroupQueue::submit_all_async(std::vector<std::shared_ptr<QueuedWrite>> writes,
-                                  Deadline deadline,
-                                  std::function<void(std::vector<Result<void>>)> done) {
-    const auto call = std::make_shared<Portions>(std::move(writes), deadline, std::move(done));
-    hand_in(call);
-}
-
-// The next portion, and those after it if it is answered at once.
-void GroupQueue::hand_in(const std::shared_ptr<Portions>& call) {
-    const std::size_t most = std::max<std::size_t>(1, options_.max_queue / 2);
-    while (call->begun < call->writes.size()) {
-        const std::size_t first = call->begun;
-        const std::size_t size = std::min(most, call->writes.size() - first);
-        call->begun += size;
-        call->open.store(size + 1, std::memory_order_relaxed);
-        const auto writes = Writes{call->writes}.subspan(first, size);
-        for (std::size_t i = 0; i < size; ++i) {
-            // Called by this queue, so it is there then.
-            writes[i]->done_ = [this, call, index = first + i](Result<void> result) {
-                call->results[index] = std::move(result);
-                if (call->open.fetch_sub(1, std::memory_order_acq_rel) == 1) hand_in(call);
-            };
-        }
-        if (auto queued = enqueue_async(writes, call->deadline); !queued) {
-            for (std::size_t i = 0; i < size; ++i) {
-                writes[i]->done_ = nullptr;
-                call->results[first + i] = queued;
-            }
-            continue;
-        }
-        if (call->open.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-    }
-    std::exchange(call->done, nullptr)(std::move(call->results));
-}
-
-Result<void> GroupQueue::enqueue_async(Writes writes, Deadline deadline) {
+// False if there is no room.
+Result<bool> GroupQueue::enqueue_async(Writes writes, Deadline deadline, bool large) {
     HOTCOUNT_TRY(pool_.start());
     const std::lock_guard lock(mutex_);
     if (closed_) {
@@ -78,13 +26,14 @@ Result<void> GroupQueue::enqueue_async(Writes writes, Deadline deadline) {
                                                  ": writes end here; nothing was "
                                                  "applied");
     }
+    if (!has_room(writes.size())) return false;
     for (const auto& write : writes) write->waited_for_ = false;
     std::shared_ptr<QueuedWrite> leads;
-    HOTCOUNT_TRY(enqueue(writes, deadline, leads));
+    enqueue(writes, deadline, large, leads);
     in_flight_ += writes.size();
     expire_at(deadline.time());
     if (leads != nullptr) ask_pool_to_lead();
-    return {};
+    return true;
 }
 
 // Under the mutex.
@@ -124,20 +73,34 @@ std::vector<WriteAnswer> GroupQueue::take_expired(SteadyTime now) {
     };
     if (current_ != nullptr) expire_written(*current_);
     for (const auto& group : held_being_written_) expire_written(*group);
-    take_out_held([&](const auto& write) {
-        if (!is_late(*write)) return false;
-        write->gone_ = true;
-        expired.push_back({write, late_while_held()});
-        return true;
-    });
-    // A copy: groups go with their last writes.
-    for (const auto& group : std::deque(groups_)) {
-        take_out(group, [&](const auto& write) {
-            if (!is_late(*write)) return false;
+    // Of most groups no call is late: a queue may be long.
+    const auto expire_waiting = [&](Group& group, const auto& take, const Error& why) {
+        if (group.expiry > now) {
+            next = std::min(next, group.expiry);
+            return;
+        }
+        group.expiry = SteadyTime::max();
+        take([&](const auto& write) {
+            if (!is_late(*write)) {
+                note_expiry(group, *write);
+                return false;
+            }
             write->gone_ = true;
-            expired.push_back({write, late_in_queue()});
+            expired.push_back({write, why});
             return true;
         });
+    };
+    for (auto& [key, held] : held_) {
+        expire_waiting(
+            *held.group,
+            [&](const auto& leaves) { waits_held_ -= std::erase_if(held.group->writes, leaves); },
+            late_while_held());
+    }
+    forget_empty();
+    // A copy: groups go with their last writes.
+    for (const auto& group : std::deque(groups_)) {
+        expire_waiting(
+            *group, [&](const auto& leaves) { take_out(group, leaves); }, late_in_queue());
     }
     expiry_ = SteadyTime::max();
     if (next != SteadyTime::max()) expire_at(std::max(next, now + kBetweenExpiries));
@@ -147,7 +110,11 @@ std::vector<WriteAnswer> GroupQueue::take_expired(SteadyTime now) {
 void GroupQueue::answer(std::vector<WriteAnswer> answers) {
     if (answers.empty()) return;
     const CompletionBatch batch;
-    writer_->before_answers(answers);
+    Deadline latest = Deadline::at(SteadyTime::min());
+    for (const WriteAnswer& each : answers) {
+        if (each.write->deadline_.time() > latest.time()) latest = each.write->deadline_;
+    }
+    writer_->before_answers(answers, latest);
     for (WriteAnswer& each : answers) {
         const Completion<void> done = std::exchange(each.write->done_, nullptr);
         done(each.error ? Result<void>{std::move(*each.error)} : Result<void>{});

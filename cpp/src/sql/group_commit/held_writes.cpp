@@ -48,9 +48,9 @@ GroupQueue::HeldByKey::iterator GroupQueue::find_held(const QueuedWrite& write) 
 }
 
 void GroupQueue::hold(HeldByKey::iterator where, const std::shared_ptr<QueuedWrite>& write) {
-    write->group_ = where->second.group;
-    write->group_->writes.push_back(write);
+    join(where->second.group, write);
     ++waits_held_;
+    stop_waiting_for(*write);
 }
 
 void GroupQueue::leave_held(QueuedWrite& write) {
@@ -170,8 +170,7 @@ void GroupQueue::hold_queued() {
         group->writes.clear();
         if (!stay.empty()) {
             groups_.push_back(std::make_shared<Group>());
-            for (const auto& write : stay) write->group_ = groups_.back();
-            groups_.back()->writes = std::move(stay);
+            for (const auto& write : stay) join(groups_.back(), write);
         }
         called |= group->turn.is_set();
         group->answered.set();
@@ -203,6 +202,7 @@ void GroupQueue::take_held(HeldByKey::iterator where, HeldBatch& batch) {
     if (writes.size() > room) {
         const auto rest = writes.begin() + static_cast<std::ptrdiff_t>(room);
         held.group->writes.assign(rest, writes.end());
+        held.group->expiry = group->expiry;
         writes.erase(rest, writes.end());
         for (const auto& later : held.group->writes) later->group_ = held.group;
     }

@@ -11,6 +11,7 @@ GroupQueue::GroupQueue(std::shared_ptr<Database> database, std::shared_ptr<Batch
     : database_(std::move(database)),
       writer_(std::move(writer)),
       options_(options),
+      portion_(std::min(options.max_batch, options.max_queue / 2)),
       pool_(options.workers) {}
 
 GroupCommit::Stats GroupQueue::stats() const {
@@ -33,54 +34,34 @@ Result<void> GroupQueue::submit(const std::shared_ptr<QueuedWrite>& write, Deadl
     std::shared_ptr<QueuedWrite> leads;
     {
         const std::lock_guard lock(mutex_);
-        HOTCOUNT_TRY(enqueue(std::span{&write, 1}, deadline, leads));
+        if (!has_room(1)) return full();
+        enqueue(std::span{&write, 1}, deadline, false, leads);
     }
     if (leads != nullptr) {
         if (auto answer = lead_once(write.get(), deadline)) return *std::move(answer);
     }
-    return await(write, deadline);
+    return *await(write, deadline, false);
 }
 
-std::vector<Result<void>> GroupQueue::submit_all(Writes writes, Deadline deadline) {
-    std::vector<Result<void>> results;
-    results.reserve(writes.size());
-    // In portions that fit the queue, so that a large call is not refused for its size alone.
-    const std::size_t portion = std::max<std::size_t>(1, options_.max_queue / 2);
-    while (!writes.empty()) {
-        const auto now = writes.first(std::min(portion, writes.size()));
-        writes = writes.subspan(now.size());
-        std::shared_ptr<QueuedWrite> leads;
-        const auto queued = [&] {
-            const std::lock_guard lock(mutex_);
-            return enqueue(now, deadline, leads);
-        }();
-        if (!queued) {
-            results.insert(results.end(), now.size(), queued);
-            continue;
-        }
-        std::optional<Result<void>> led;
-        if (leads != nullptr) led = lead_once(leads.get(), deadline);
-        // In order: a write whose turn it is to lead is always the first of ours not yet written.
-        for (const auto& write : now) {
-            results.push_back(led && write == leads ? *led : await(write, deadline));
-        }
-    }
-    return results;
+// Under the mutex.
+bool GroupQueue::has_room(std::size_t writes) const {
+    return queued_ + waits_held_ + writes <= options_.max_queue;
 }
 
-// Under the mutex. `leads`: the one of them whose caller is to lead.
-Result<void> GroupQueue::enqueue(Writes writes, Deadline deadline,
-                                 std::shared_ptr<QueuedWrite>& leads) {
-    const std::size_t waiting = queued_ + waits_held_;
-    if (waiting + writes.size() > options_.max_queue) {
-        return make_error(ErrorCode::capacity, database_->name() + ": " + std::to_string(waiting) +
-                                                   " writes are waiting (max_queue=" +
-                                                   std::to_string(options_.max_queue) +
-                                                   "); nothing was applied");
-    }
+Error GroupQueue::full() const {
+    return make_error(ErrorCode::capacity,
+                      database_->name() + ": as many writes are waiting as may " + "(max_queue=" +
+                          std::to_string(options_.max_queue) + "); nothing was applied");
+}
+
+// Under the mutex. `large`: a portion of a call that has others. `leads`: the one of them whose
+// caller is to lead.
+void GroupQueue::enqueue(Writes writes, Deadline deadline, bool large,
+                         std::shared_ptr<QueuedWrite>& leads) {
+    if (!large) portion_.note_other();
     for (const auto& write : writes) {
         write->deadline_ = deadline;
-        write->one_of_many_ = writes.size() > 1;
+        write->one_of_many_ = large || writes.size() > 1;
         if (const auto held = find_held(*write); held != held_.end()) {
             hold(held, write);
             continue;
@@ -88,8 +69,7 @@ Result<void> GroupQueue::enqueue(Writes writes, Deadline deadline,
         if (groups_.empty() || groups_.back()->writes.size() >= options_.max_batch) {
             groups_.push_back(std::make_shared<Group>());
         }
-        write->group_ = groups_.back();
-        groups_.back()->writes.push_back(write);
+        join(groups_.back(), write);
         ++queued_;
         if (leading_) continue;
         leading_ = true;
@@ -99,10 +79,19 @@ Result<void> GroupQueue::enqueue(Writes writes, Deadline deadline,
         wanted_ = 0;
         gathered_.notify_one();
     }
-    return {};
 }
 
-Result<void> GroupQueue::await(const std::shared_ptr<QueuedWrite>& write, Deadline deadline) {
+// Under the mutex.
+void GroupQueue::join(const std::shared_ptr<Group>& group,
+                      const std::shared_ptr<QueuedWrite>& write) {
+    write->group_ = group;
+    group->writes.push_back(write);
+    note_expiry(*group, *write);
+}
+
+// None if the write is left to the held thread, where the caller does not wait for that.
+std::optional<Result<void>> GroupQueue::await(const std::shared_ptr<QueuedWrite>& write,
+                                              Deadline deadline, bool unless_held) {
     bool late = false;
     while (true) {
         std::shared_ptr<Group> group;
@@ -110,6 +99,7 @@ Result<void> GroupQueue::await(const std::shared_ptr<QueuedWrite>& write, Deadli
         {
             const std::lock_guard lock(mutex_);
             group = write->group_;
+            if (unless_held && waits_for_rows(*group)) return std::nullopt;
             first = group->queued && group->writes.front() == write;
         }
         const bool woken = (first ? group->turn : group->answered)
@@ -199,8 +189,7 @@ void GroupQueue::put_back(const std::vector<std::shared_ptr<QueuedWrite>>& write
         if (groups.empty() || groups.back()->writes.size() >= options_.max_batch) {
             groups.push_back(std::make_shared<Group>());
         }
-        write->group_ = groups.back();
-        groups.back()->writes.push_back(write);
+        join(groups.back(), write);
     }
     queued_ += writes.size();
     groups_.insert(groups_.begin(), groups.begin(), groups.end());
@@ -377,16 +366,17 @@ std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline de
         own_is_settled = true;
         return nullptr;
     }
-    if (late && deadline.passed()) {
-        std::vector<WriteAnswer> expired;
-        {
-            const std::lock_guard lock(mutex_);
-            expired = take_expired(std::chrono::steady_clock::now());
-        }
-        answer(std::move(expired));
-        return nullptr;
-    }
     std::shared_ptr<Group> group = take_group(own, own_is_settled);
+    if (group != nullptr && late && deadline.passed()) {
+        // They all had the leader's deadline or an earlier one, but for who came since.
+        const std::lock_guard lock(mutex_);
+        const Error expired = late_in_queue();
+        for (const auto& write : group->writes) {
+            write->again_ = write->deadline_.time() > deadline.time();
+            if (!write->again_) write->error = expired;
+        }
+        return group;
+    }
     if (group != nullptr) {
         for (const auto& write : group->writes) write->error = error;
     }

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <map>
@@ -19,6 +20,7 @@ struct WriteGroup {
     // Under the queue's mutex while the group is queued; then they change no more.
     std::vector<std::shared_ptr<QueuedWrite>> writes{};
     // Under the mutex.
+    SteadyTime expiry{SteadyTime::max()};  // No call in it that does not wait ends earlier.
     bool queued{true};
     bool may_withdraw{false};  // Being written, and a member may still leave with nothing applied.
     bool withdrawn{false};     // One has.
@@ -30,17 +32,25 @@ struct WriteGroup {
     Event answered{};  // Every write's error is final, or the write is in another group by now.
 };
 
+/// A part of a call of many writes, and where they stand in it.
+struct Portion {
+    std::vector<std::size_t> places{};
+    std::vector<std::shared_ptr<QueuedWrite>> writes{};
+    void add(std::size_t place, std::shared_ptr<QueuedWrite> write) {
+        places.push_back(place);
+        writes.push_back(std::move(write));
+    }
+};
+
 class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
   public:
     GroupQueue(std::shared_ptr<Database> database, std::shared_ptr<BatchWriter> writer,
                GroupCommitOptions options);
 
     Result<void> submit(const std::shared_ptr<QueuedWrite>& write, Deadline deadline);
-    std::vector<Result<void>> submit_all(std::span<const std::shared_ptr<QueuedWrite>> writes,
-                                         Deadline deadline);
+    void submit_all(const ManyWrites& writes, Deadline deadline);
     void submit_async(std::shared_ptr<QueuedWrite> write, Deadline deadline, Completion<void> done);
-    void submit_all_async(std::vector<std::shared_ptr<QueuedWrite>> writes, Deadline deadline,
-                          std::function<void(std::vector<Result<void>>)> done);
+    void submit_all_async(ManyWrites writes, Deadline deadline, std::function<void()> done);
     void close();
     GroupCommit::Stats stats() const;
 
@@ -48,7 +58,6 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     friend class LeaderTurn;
     using Group = WriteGroup;
     using Writes = std::span<const std::shared_ptr<QueuedWrite>>;
-    struct Portions;
     // Something that another transaction holds, and who waits for it.
     struct Held {
         // In order. Empty only while the held thread writes those before.
@@ -65,9 +74,21 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     };
     using HeldByKey = std::unordered_map<std::uint64_t, Held>;
 
-    Result<void> enqueue(Writes writes, Deadline deadline, std::shared_ptr<QueuedWrite>& leads);
-    Result<void> enqueue_async(Writes writes, Deadline deadline);
-    void hand_in(const std::shared_ptr<Portions>& call);
+    bool has_room(std::size_t writes) const;
+    Error full() const;
+    void enqueue(Writes writes, Deadline deadline, bool large, std::shared_ptr<QueuedWrite>& leads);
+    Result<bool> enqueue_async(Writes writes, Deadline deadline, bool large);
+
+    // bulk_calls.cpp
+    Portion next_portion(const ManyWrites& writes, std::size_t begun) const;
+    bool enqueue_in_time(Writes writes, Deadline until, bool large,
+                         std::shared_ptr<QueuedWrite>& leads);
+    void await_all(const Portion& portion, const ManyWrites& call, Deadline until,
+                   const QueuedWrite* led, std::optional<Result<void>> answer, Portion* behind);
+    std::vector<std::optional<Result<void>>> leave(Writes writes);
+    void hand_in(const std::shared_ptr<BulkCall>& call);
+    void stop_waiting_for(QueuedWrite& write);
+    void end_one(const std::shared_ptr<BulkCall>& call);
 
     // How long a write waits after its deadline while its statement runs. A statement that meets a
     // held row gives way within that time, and then it is known that nothing was applied.
@@ -77,12 +98,22 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     bool is_in_statement(const Group& group) const {
         return !group.queued && !group.held && !group.may_withdraw && writer_->commits_by_itself();
     }
+    // Whether its writes are the held thread's.
+    bool waits_for_rows(const Group& group) const {
+        return group.held || (!group.queued && !group.settled && &group != current_.get());
+    }
 
-    Result<void> await(const std::shared_ptr<QueuedWrite>& write, Deadline deadline);
+    std::optional<Result<void>> await(const std::shared_ptr<QueuedWrite>& write, Deadline deadline,
+                                      bool unless_held);
     Error give_up(QueuedWrite& write);
     Error late_in_queue() const;
     Error late_while_held() const;
     Error closed_early() const;
+    static void join(const std::shared_ptr<Group>& group,
+                     const std::shared_ptr<QueuedWrite>& write);
+    static void note_expiry(Group& group, const QueuedWrite& write) {
+        if (!write.waited_for_) group.expiry = std::min(group.expiry, write.deadline_.time());
+    }
     template <class Leaves>
     void take_out(const std::shared_ptr<Group>& group, Leaves&& leaves);
     void put_back(const std::vector<std::shared_ptr<QueuedWrite>>& writes);
@@ -134,6 +165,7 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     const std::shared_ptr<Database> database_;
     const std::shared_ptr<BatchWriter> writer_;
     const GroupCommitOptions options_;
+    PortionSize portion_;  // Of calls of many writes.
 
     mutable std::mutex mutex_;
     std::condition_variable gathered_;
@@ -177,6 +209,7 @@ void GroupQueue::take_out(const std::shared_ptr<Group>& group, Leaves&& leaves) 
         groups_.erase(where);
     } else {
         *where = std::make_shared<Group>();
+        (*where)->expiry = group->expiry;
         (*where)->writes.swap(writes);
         for (const auto& left : (*where)->writes) left->group_ = *where;
     }

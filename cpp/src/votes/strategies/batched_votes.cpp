@@ -52,8 +52,10 @@ class BatchedVotes final : public SqlVotes {
 
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
-        const auto writes = make_queued<QueuedVote>(ballots);
-        return to_casts(writes, commit_.get().submit_all(writes, database().deadline(timeout)));
+        std::vector<Result<Cast>> casts;
+        commit_.get().submit_all(to_writes<QueuedVote>(ballots, casts),
+                                 database().deadline(timeout));
+        return casts;
     }
 
     void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
@@ -69,10 +71,10 @@ class BatchedVotes final : public SqlVotes {
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        auto writes = make_queued<QueuedVote>(ballots);
-        commit_.get().submit_all_async(writes, database().deadline(timeout),
-                                       [self = shared_from_this(), writes, done = std::move(done)](
-                                           auto results) { done(to_casts(writes, results)); });
+        submit_votes<QueuedVote>(commit_.get(), ballots, database().deadline(timeout),
+                                 [self = shared_from_this(), done = std::move(done)](auto casts) {
+                                     done(std::move(casts));
+                                 });
     }
 
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,

@@ -42,19 +42,22 @@ class CachedVotes final : public SqlVotes {
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
-        const auto writes = make_queued<QueuedCachedVote>(ballots);
-        const auto results = commit_.get().submit_all(writes, deadline);
+        std::vector<Result<Cast>> casts;
+        auto writes = to_writes<QueuedCachedVote>(ballots, casts);
         // What was committed, the writer has counted.
         Increments increments{*cached_};
         bool failed = false;
-        for (std::size_t i = 0; i < writes.size(); ++i) {
-            if (results[i]) continue;
-            increments.add_failed(static_cast<const QueuedCachedVote&>(*writes[i]),
-                                  results[i].error());
+        writes.settle = [&, settle = std::move(writes.settle)](std::size_t i,
+                                                               const sql::QueuedWrite* write,
+                                                               const Result<void>& result) {
+            settle(i, write, result);
+            if (result || write == nullptr) return;
+            increments.add_failed(static_cast<const QueuedCachedVote&>(*write), result.error());
             failed = true;
-        }
+        };
+        commit_.get().submit_all(writes, deadline);
         if (failed) increments.count_and_finish(deadline);
-        return to_casts(writes, results);
+        return casts;
     }
 
     void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
@@ -70,10 +73,9 @@ class CachedVotes final : public SqlVotes {
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        auto writes = make_queued<QueuedCachedVote>(ballots);
-        commit_.get().submit_all_async(writes, database().deadline(timeout),
-                                       [self = shared_from_this(), writes, done = std::move(done)](
-                                           auto results) { done(to_casts(writes, results)); });
+        submit_votes<QueuedCachedVote>(commit_.get(), ballots, database().deadline(timeout),
+                                       [self = shared_from_this(), done = std::move(done)](
+                                           auto casts) { done(std::move(casts)); });
     }
 
     Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override {

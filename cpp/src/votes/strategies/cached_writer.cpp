@@ -114,7 +114,7 @@ std::function<void()> CachedWriter::before_wake(
 }
 
 // As before_wake() and CachedVotes::write_many() do for callers that wait.
-void CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers) {
+void CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers, Deadline deadline) {
     Increments increments{*cached_};
     for (const auto& [each, error] : answers) {
         const auto& write = static_cast<const QueuedCachedVote&>(*each);
@@ -124,7 +124,7 @@ void CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers) {
             increments.add(write);
         }
     }
-    increments.count_and_finish(cached_->database().deadline({}));
+    increments.count_and_finish(deadline);
 }
 
 }  // namespace hotcount

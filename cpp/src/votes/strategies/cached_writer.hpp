@@ -95,7 +95,7 @@ class CachedWriter final : public sql::BatchWriter {
     bool has_before_wake() const override { return true; }
     std::function<void()> before_wake(std::span<const std::shared_ptr<sql::QueuedWrite>> written,
                                       Deadline deadline) override;
-    void before_answers(std::span<const sql::WriteAnswer> answers) override;
+    void before_answers(std::span<const sql::WriteAnswer> answers, Deadline deadline) override;
 
   private:
     std::shared_ptr<CachedCounts> cached_;

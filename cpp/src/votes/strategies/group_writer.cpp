@@ -54,18 +54,4 @@ Result<void> GroupVoteWriter::count_item(sql::Connection& connection, const sql:
     return count(connection, item, difference, counted, votes);
 }
 
-std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::QueuedWrite>> writes,
-                                   const std::vector<Result<void>>& results) {
-    std::vector<Result<Cast>> casts;
-    casts.reserve(writes.size());
-    for (std::size_t i = 0; i < writes.size(); ++i) {
-        if (results[i]) {
-            casts.emplace_back(static_cast<const QueuedVote&>(*writes[i]).cast);
-        } else {
-            casts.emplace_back(results[i].error());
-        }
-    }
-    return casts;
-}
-
 }  // namespace hotcount

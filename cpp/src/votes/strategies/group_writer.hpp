@@ -47,16 +47,29 @@ std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<cons
                                                       const VotesOptions& options,
                                                       const std::shared_ptr<Folder>& folder);
 
-/// What a group commit's results come to; `writes` are QueuedVotes.
-std::vector<Result<Cast>> to_casts(std::span<const std::shared_ptr<sql::QueuedWrite>> writes,
-                                   const std::vector<Result<void>>& results);
-/// Ballots as a group commit takes them.
-template <class QueuedWrite>
-std::vector<std::shared_ptr<sql::QueuedWrite>> make_queued(std::span<const Ballot> ballots) {
-    std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
-    writes.reserve(ballots.size());
-    for (const Ballot& ballot : ballots) writes.push_back(std::make_shared<QueuedWrite>(ballot));
-    return writes;
+/// A call's votes as a group commit takes them. It settles `casts`, which lives until then, as the
+/// ballots do.
+template <class Vote>
+sql::ManyWrites to_writes(std::span<const Ballot> ballots, std::vector<Result<Cast>>& casts) {
+    casts.assign(ballots.size(), Cast{});
+    return {ballots.size(), [ballots](std::size_t i) { return std::make_shared<Vote>(ballots[i]); },
+            [&casts](std::size_t i, const sql::QueuedWrite* write, const Result<void>& result) {
+                casts[i] =
+                    result ? static_cast<const QueuedVote&>(*write).cast : failed_as<Cast>(result);
+            }};
+}
+
+/// The same for a call that does not wait, which ends with done().
+template <class Vote>
+void submit_votes(sql::GroupCommit& commit, std::span<const Ballot> ballots, Deadline deadline,
+                  std::function<void(std::vector<Result<Cast>>)> done) {
+    struct Call {
+        std::vector<Ballot> ballots;
+        std::vector<Result<Cast>> casts{};
+    };
+    const auto call = std::make_shared<Call>(std::vector<Ballot>{ballots.begin(), ballots.end()});
+    commit.submit_all_async(to_writes<Vote>(call->ballots, call->casts), deadline,
+                            [call, done = std::move(done)] { done(std::move(call->casts)); });
 }
 
 }  // namespace hotcount

@@ -1,6 +1,7 @@
 // naive and slotted: one transaction per vote.
 #include <functional>
 #include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/base/waiting_calls.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <hotcount/slotted_counter.hpp>
@@ -30,10 +31,14 @@ class SingleVotes final : public SqlVotes {
 
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
-        const Deadline deadline = database().deadline(timeout);
+        const Deadline until = time_to_send(database().deadline(timeout), ballots.size());
         std::vector<Result<Cast>> casts;
         casts.reserve(ballots.size());
-        for (const Ballot& ballot : ballots) casts.push_back(cast_within(ballot, deadline));
+        // A transaction that meets nobody would be written however late.
+        while (casts.size() < ballots.size() && !until.passed()) {
+            casts.push_back(cast_within(ballots[casts.size()], until));
+        }
+        if (casts.size() < ballots.size()) casts.resize(ballots.size(), Result<Cast>{late()});
         return casts;
     }
 
@@ -46,34 +51,17 @@ class SingleVotes final : public SqlVotes {
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        // One more than there are ballots: all are begun before the last may answer.
-        struct Call {
-            std::vector<Result<Cast>> casts;
-            std::function<void(std::vector<Result<Cast>>)> done;
-            std::atomic<std::size_t> open;
-            void end_one() {
-                if (open.fetch_sub(1, std::memory_order_acq_rel) == 1) done(std::move(casts));
-            }
-        };
-        const Deadline deadline = database().deadline(timeout);
-        const auto call = std::make_shared<Call>();
-        call->casts.resize(ballots.size(), Cast{});
-        call->done = std::move(done);
-        call->open = ballots.size() + 1;
+        const auto call = std::make_shared<LateCall>(
+            ballots, time_to_send(database().deadline(timeout), ballots.size()), std::move(done));
         VoterThreads& threads = threads_.get();
-        const auto room = check_room(threads);
+        call->places.resize(threads.each.size());
         for (std::size_t i = 0; i < ballots.size(); ++i) {
-            auto settle = [call, i](Result<Cast> cast) {
-                call->casts[i] = std::move(cast);
-                call->end_one();
-            };
-            if (room) {
-                begin(threads, ballots[i], deadline, settle);
-            } else {
-                settle(room.error());
-            }
+            call->places[threads.place_of(ballots[i])].push_back(i);
         }
-        call->end_one();
+        call->open = threads.each.size();
+        for (std::size_t place = 0; place < threads.each.size(); ++place) {
+            go_on(threads, call, place, 0);
+        }
     }
 
     Contract contract() const override {
@@ -102,13 +90,56 @@ class SingleVotes final : public SqlVotes {
                 each.push_back(std::make_unique<WaitingCalls>(name, 1, kUnbounded));
             }
         }
-        WaitingCalls& of(const Ballot& ballot) {
+        std::size_t place_of(const Ballot& ballot) const {
             const std::hash<sql::Id> hash;
-            return *each[(hash(ballot.item) * 31 + hash(ballot.user)) % each.size()];
+            return (hash(ballot.item) * 31 + hash(ballot.user)) % each.size();
         }
         std::atomic<std::size_t> waiting{0};  // For any of them.
         std::vector<std::unique_ptr<WaitingCalls>> each{};
     };
+
+    // A call of many votes that nobody waits for.
+    struct LateCall {
+        LateCall(std::span<const Ballot> votes, Deadline to_send,
+                 std::function<void(std::vector<Result<Cast>>)> told)
+            : ballots(votes.begin(), votes.end()),
+              until(to_send),
+              done(std::move(told)),
+              casts(votes.size(), Cast{}) {}
+        const std::vector<Ballot> ballots;
+        const Deadline until;
+        const std::function<void(std::vector<Result<Cast>>)> done;
+        std::vector<Result<Cast>> casts;
+        std::vector<std::vector<std::size_t>> places{};  // Of the votes of each thread.
+        std::atomic<std::size_t> open{0};                // Threads that have votes left.
+    };
+
+    // One vote of the call's, in this thread, and then the next behind whatever else waits there.
+    void go_on(VoterThreads& threads, const std::shared_ptr<LateCall>& call, std::size_t thread,
+               std::size_t begun) {
+        const auto end = [call, thread](std::size_t from, const Result<Cast>& why) {
+            const auto& places = call->places[thread];
+            for (std::size_t i = from; i < places.size(); ++i) call->casts[places[i]] = why;
+            if (call->open.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+            call->done(std::move(call->casts));
+        };
+        if (begun == call->places[thread].size()) return end(begun, Cast{});
+        threads.each[thread]->run(
+            call->until,
+            [this, self = shared_from_this(), &threads, call, thread, begun, end] {
+                if (call->until.passed()) return end(begun, late());
+                const std::size_t place = call->places[thread][begun];
+                call->casts[place] = cast_within(call->ballots[place], call->until);
+                go_on(threads, call, thread, begun + 1);
+            },
+            [self = shared_from_this(), begun, end](Error error) { end(begun, std::move(error)); });
+    }
+
+    Error late() const {
+        return make_error(
+            ErrorCode::deadline,
+            database().name() + ": the deadline passed before it was written; nothing was applied");
+    }
 
     Result<void> check_room(const VoterThreads& threads) const {
         if (threads.waiting.load(std::memory_order_relaxed) < options().commit.max_queue) return {};
@@ -120,7 +151,7 @@ class SingleVotes final : public SqlVotes {
     void begin(VoterThreads& threads, const Ballot& ballot, Deadline deadline,
                const Completion<Cast>& done) {
         threads.waiting.fetch_add(1, std::memory_order_relaxed);
-        threads.of(ballot).run(
+        threads.each[threads.place_of(ballot)]->run(
             deadline,
             [this, self = shared_from_this(), &threads, ballot, deadline, done] {
                 threads.waiting.fetch_sub(1, std::memory_order_relaxed);

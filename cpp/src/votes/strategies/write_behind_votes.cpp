@@ -7,35 +7,19 @@
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/base/check.hpp>
-#include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
-#include <hotcount/detail/base/waiting_calls.hpp>
 #include <set>
 #include <utility>
 
 #include "group_writer.hpp"
+#include "stream_adds.hpp"
 #include "votes/cache/stream_drain.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
 
-using Added = VoteStream::Added;
 using StreamState = VoteStream::State;
-
-// A stream that is gone again each time that it was made: Redis loses its data.
-constexpr int kMostAttempts = 3;
-
-Cast waiting_cast(const Ballot& ballot) {
-    return Cast{ballot.value != 0, false, 0, ballot.value, true};
-}
-
-Error versions_are_ours() {
-    return bad_option(
-        "version",
-        "must be None for strategy 'write_behind', which orders votes by the ids that "
-        "Redis gives them");
-}
 
 std::vector<std::size_t> shards_of(std::string_view space, std::span<const sql::Id> items) {
     std::set<std::size_t> shards;
@@ -51,9 +35,7 @@ class WriteBehindVotes final : public SqlVotes {
           waiting_(std::make_shared<WaitingVotes>(shared_database(), layout(), options(),
                                                   std::move(client), commit_maker())),
           drain_(waiting_),
-          late_([this] {
-              return std::make_unique<Late>(database().name(), options().commit.max_queue);
-          }) {}
+          adds_(std::make_shared<StreamAdds>(waiting_, database().name())) {}
 
     Result<Cast> write(const Ballot& ballot, Timeout timeout) override {
         return std::move(write_many({&ballot, 1}, timeout).front());
@@ -61,14 +43,7 @@ class WriteBehindVotes final : public SqlVotes {
 
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
-        Call call{ballots, waiting_->stream.deadline(timeout)};
-        while (!call.open.empty()) {
-            const std::string space = prepare(call);
-            if (call.open.empty()) break;
-            add(call, space, waiting_->stream.client().waiting(), [] {});
-            end_attempt(call, space);
-        }
-        return std::move(call.casts);
+        return adds_->add(ballots, waiting_->stream.deadline(timeout));
     }
 
     void write_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) override {
@@ -83,16 +58,10 @@ class WriteBehindVotes final : public SqlVotes {
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        const auto call =
-            std::make_shared<LateCall>(std::vector<Ballot>{ballots.begin(), ballots.end()},
-                                       waiting_->stream.deadline(timeout), std::move(done));
-        const std::string space = waiting_->known_space();
-        // What needs SQL first goes one after the other; what comes meanwhile queues behind it.
-        if (space.empty() || late_.get().calls.load() > 0 || call->open.size() != ballots.size() ||
-            ballots.empty()) {
-            return add_late(call);
-        }
-        add_async(call, space);
+        adds_->add_async(ballots, waiting_->stream.deadline(timeout),
+                         [self = shared_from_this(), done = std::move(done)](auto casts) {
+                             done(std::move(casts));
+                         });
     }
 
     Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
@@ -277,156 +246,6 @@ class WriteBehindVotes final : public SqlVotes {
         };
     }
 
-    void note(const Ballot& ballot, Result<Added> added, Result<Cast>& cast) const {
-        if (!added) {
-            cast = std::move(added).error();
-        } else if (*added == Added::full) {
-            cast =
-                make_error(ErrorCode::capacity,
-                           std::to_string(options().max_pending) +
-                               " votes wait in the stream of item " + sql::to_string(ballot.item) +
-                               " (max_pending): do workers run? Nothing was applied");
-        } else {
-            cast = waiting_cast(ballot);
-        }
-    }
-
-    // Votes on their way to Redis.
-    struct Call {
-        Call(std::span<const Ballot> votes, Deadline until) : ballots(votes), deadline(until) {
-            casts.reserve(ballots.size());
-            for (std::size_t i = 0; i < ballots.size(); ++i) {
-                if (ballots[i].version && !ballots[i].by_op_id) {
-                    casts.emplace_back(versions_are_ours());
-                } else {
-                    casts.emplace_back(waiting_cast(ballots[i]));
-                    open.push_back(i);
-                }
-            }
-        }
-        void fail(const Error& error) {
-            for (const std::size_t i : open) casts[i] = error;
-            open.clear();
-        }
-
-        const std::span<const Ballot> ballots;
-        const Deadline deadline;
-        std::vector<Result<Cast>> casts{};
-        std::vector<std::size_t> open{};            // Without an outcome.
-        std::vector<std::optional<Added>> added{};  // Of those in `open`, in this attempt.
-        std::set<std::size_t> unborn{};  // Shards of all in `open` that were tried before, ...
-        SteadyTime sent{};               // ... then.
-        int attempts{0};
-    };
-    struct KeptVotes {
-        std::vector<Ballot> kept;
-    };
-    // A call that nobody waits for.
-    struct LateCall : KeptVotes, Call {
-        LateCall(std::vector<Ballot> votes, Deadline until,
-                 std::function<void(std::vector<Result<Cast>>)> told)
-            : KeptVotes{std::move(votes)}, Call(kept, until), done(std::move(told)) {}
-        std::function<void(std::vector<Result<Cast>>)> done;
-    };
-
-    // Makes the streams that were missing. Returns the streams' name; what cannot be added is told so.
-    std::string prepare(Call& call) {
-        auto space = waiting_->space(call.deadline);
-        if (!space) {
-            call.fail(not_applied(std::move(space).error()));
-            return {};
-        }
-        for (const std::size_t shard : std::exchange(call.unborn, {})) {
-            const auto opened = waiting_->open(*space, shard, call.sent, call.deadline);
-            if (opened) continue;
-            if (opened.error().code == ErrorCode::config) {
-                // The tables may have been switched to another strategy and back.
-                auto now = waiting_->streams(call.deadline);
-                if (now && now->space != *space) return std::move(now->space);
-            }
-            std::erase_if(call.open, [&](std::size_t i) {
-                const bool refused = VoteStream::shard_of(*space, call.ballots[i].item) == shard;
-                if (refused) call.casts[i] = not_applied(opened.error());
-                return refused;
-            });
-        }
-        return *std::move(space);
-    }
-
-    // `call` must live until `done`.
-    void add(Call& call, std::string_view space, redis::Channel& channel,
-             std::function<void()> done) {
-        std::vector<Ballot> some;
-        if (call.open.size() != call.ballots.size()) {
-            for (const std::size_t i : call.open) some.push_back(call.ballots[i]);
-        }
-        call.added.assign(call.open.size(), std::nullopt);
-        call.sent = waiting_->now();
-        waiting_->stream.add(
-            space, some.empty() ? call.ballots : std::span<const Ballot>{some}, channel,
-            call.deadline,
-            [this, &call](std::size_t at, Result<Added> added) {
-                const std::size_t i = call.open[at];
-                if (added) call.added[at] = *added;
-                note(call.ballots[i], std::move(added), call.casts[i]);
-            },
-            std::move(done));
-    }
-
-    // Leaves open what is to be added again, because there was no stream.
-    static void end_attempt(Call& call, std::string_view space) {
-        for (std::size_t at = 0; at < call.open.size(); ++at) {
-            if (call.added[at] != Added::unborn) continue;
-            call.unborn.insert(VoteStream::shard_of(space, call.ballots[call.open[at]].item));
-        }
-        // All of a stream's votes again, those too that were added because somebody else made it
-        // meanwhile: they keep their order.
-        std::erase_if(call.open, [&](std::size_t i) {
-            return call.unborn.count(VoteStream::shard_of(space, call.ballots[i].item)) == 0;
-        });
-        if (++call.attempts < kMostAttempts) return;
-        call.fail(make_error(ErrorCode::unavailable,
-                             "Redis has lost the stream of the item again and again; nothing "
-                             "was applied"));
-    }
-
-    // Of a stream. Of the vote it is certain that it is not.
-    static Error not_applied(Error error) {
-        if (error.code == ErrorCode::outcome_unknown) error.code = ErrorCode::deadline;
-        return error;
-    }
-
-    void add_async(const std::shared_ptr<LateCall>& call, std::string_view space) {
-        add(*call, space, waiting_->stream.client().without_waiting(),
-            [self = shared_from_this(), this, call, space = std::string{space}] {
-                end_attempt(*call, space);
-                if (call->open.empty()) return call->done(std::move(call->casts));
-                add_late(call);
-            });
-    }
-
-    // In the thread for what needs SQL. It only asks SQL, and does not wait for Redis: a call each
-    // round trip would be less than one loop makes, so the queue would never end again.
-    void add_late(const std::shared_ptr<LateCall>& call) {
-        Late& late = late_.get();
-        late.calls.fetch_add(1);
-        late.thread.run(
-            call->deadline,
-            [self = shared_from_this(), this, &late, call] {
-                const std::string space = prepare(*call);
-                const bool open = !call->open.empty();
-                // Before the next one, and before it is counted out: votes keep their order.
-                if (open) add_async(call, space);
-                late.calls.fetch_sub(1);
-                if (!open) call->done(std::move(call->casts));
-            },
-            [self = shared_from_this(), &late, call](const Error& error) {
-                late.calls.fetch_sub(1);
-                call->fail(error);
-                call->done(std::move(call->casts));
-            });
-    }
-
     void note_deleted(std::span<const VoteRemoval::Row> votes) override {
         for (const VoteRemoval::Row& vote : votes) {
             newest_deleted_ = std::max(newest_deleted_, vote.version);
@@ -447,17 +266,12 @@ class WriteBehindVotes final : public SqlVotes {
             if (newest_deleted_ <= fenced.version) return std::move(fenced.streams);
         }
     }
-    struct Late {
-        Late(const std::string& name, std::size_t most) : thread(name, 1, most) {}
-        std::atomic<std::size_t> calls{0};
-        WaitingCalls thread;
-    };
 
     // By this thread's call.
     inline static thread_local std::int64_t newest_deleted_{0};
     const std::shared_ptr<WaitingVotes> waiting_;
     StreamDrain drain_;
-    ForkLocal<Late> late_;
+    const std::shared_ptr<StreamAdds> adds_;
 };
 
 }  // namespace

@@ -13,7 +13,11 @@
 // first write in the queue. Both kinds share groups.
 //
 // Order of submission is order of application: one group is written at a time, and what has to be
-// written again goes to the front.
+// written again goes to the front. A call of many writes hands them in a portion at a time:
+// max_batch, or an eighth of it while other calls come (PortionSize). The next portion follows once
+// none of the last one waits to be written, so other callers' writes stand behind one portion of
+// each such call. Writes whose row is held stay behind. When there is no room for a portion, the
+// call waits for room.
 //
 // What a caller is told, and when:
 //   - The leader has a transaction (on SQLite: the write lock) before it takes the group, so that a
@@ -74,7 +78,9 @@ struct GroupCommitOptions {
     /// most half of the time that transaction took. More: fewer commits and more latency, if callers
     /// are few and come at odd times.
     Duration max_delay{0};
-    /// Most writes waiting. One beyond it is refused at once with a capacity error.
+    /// Most writes waiting, those for held rows among them. A single one beyond it is refused at
+    /// once with a capacity error; a call of many waits for room within its deadline. More: more
+    /// memory, about 0.5 KB for each that waits, and the last of them waits longer.
     std::size_t max_queue{100'000};
     /// Threads for calls that do not wait, 1 to 64; started by the first such call. With 2 one
     /// answers a group while the other writes the next, and one is free to end calls whose
@@ -86,6 +92,7 @@ struct GroupCommitOptions {
 /// Refuses options that could not work, by name.
 Result<void> check_options(const GroupCommitOptions& options);
 
+struct BulkCall;
 struct WriteGroup;
 class GroupQueue;
 class LeaderTurn;
@@ -127,10 +134,20 @@ class QueuedWrite {
     Completion<void> done_{};
     bool waited_for_{true};
     bool one_of_many_{false};  // That its caller waits for.
+    BulkCall* bulk_{nullptr};  // Hands in more once this one waits for the leader no more.
     // Under the mutex of the queue.
     std::shared_ptr<WriteGroup> group_{};
     bool gone_{false};       // Its caller was answered already.
     bool withdrawn_{false};  // With "nothing was applied": it must not be written any more.
+};
+
+/// The writes of one call, which are made as their turn comes.
+struct ManyWrites {
+    std::size_t count{0};
+    /// The write at an index. Called again for one that found no room.
+    std::function<std::shared_ptr<QueuedWrite>(std::size_t)> make{};
+    /// Called once for each index, in any order. `write` is null if the time to make it never came.
+    std::function<void(std::size_t, const QueuedWrite* write, const Result<void>& result)> settle{};
 };
 
 /// What a call that does not wait is about to be told.
@@ -210,8 +227,11 @@ class BatchWriter {
         return {};
     }
     /// Called by a thread of the pool before completions are, for all that it is going to call;
-    /// other threads may be in write(). For what is to be done once for many. May block.
-    virtual void before_answers(std::span<const WriteAnswer> answers) { (void)answers; }
+    /// other threads may be in write(). For what is to be done once for many. May block until the
+    /// deadline, which is the latest of theirs.
+    virtual void before_answers(std::span<const WriteAnswer> answers, Deadline deadline) {
+        (void)answers, (void)deadline;
+    }
 };
 
 class GroupCommit {
@@ -226,7 +246,9 @@ class GroupCommit {
 
     /// Returns when the write is committed, refused, or its outcome unknown.
     Result<void> submit(const std::shared_ptr<QueuedWrite>& write, Deadline deadline);
-    /// The same for several; results by index. They share transactions as far as max_batch allows.
+    /// The same for several; returns by 100 ms after the deadline (time_to_send). They share
+    /// transactions as far as max_batch allows.
+    void submit_all(const ManyWrites& writes, Deadline deadline);
     std::vector<Result<void>> submit_all(std::span<const std::shared_ptr<QueuedWrite>> writes,
                                          Deadline deadline);
 
@@ -235,8 +257,10 @@ class GroupCommit {
     /// after the deadline at the latest if a thread of the pool is free; 200 ms later if a statement of
     /// a writer that commits by itself is under way.
     void submit_async(std::shared_ptr<QueuedWrite> write, Deadline deadline, Completion<void> done);
-    /// Several, handed in together as far as half of max_queue; what is beyond follows when those
-    /// before it have been answered, so calls made meanwhile come first.
+    /// Several. Threads of the pool call `settle`, for two indexes at a time perhaps, and then
+    /// `done`. Of a call of more than an eighth of max_batch a part is handed in later, so calls
+    /// made meanwhile may come first.
+    void submit_all_async(ManyWrites writes, Deadline deadline, std::function<void()> done);
     void submit_all_async(std::vector<std::shared_ptr<QueuedWrite>> writes, Deadline deadline,
                           std::function<void(std::vector<Result<void>>)> done);
 

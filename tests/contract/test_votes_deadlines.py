@@ -1,0 +1,126 @@
+"""A batch of votes whose deadline passes: when it returns, and what its votes are told."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount import aio
+
+from tests.support.servers import ServerProcess
+from tests.support.votes_strategies import cache_of, make_votes
+
+ITEMS = 10
+VOTES = 50_000
+TIMEOUT_S = 0.6
+STOPS_AFTER_S = 0.2
+# The promise is 0.1 s; other tests run beside this one.
+LATE_S = 0.4
+# Votes whose COMMIT was sent: max_batch, or a portion of write_behind.
+MOST_IN_DOUBT = 2000
+
+on_databases = pytest.mark.parametrize(
+    "database",
+    [
+        pytest.param("sqlite-file"),
+        pytest.param("postgresql", marks=pytest.mark.server),
+        pytest.param("mariadb", marks=pytest.mark.server),
+    ],
+    indirect=True,
+)
+Disturb = Callable[[ExitStack], None]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another session keeps the write lock."""
+    with sqlite3.connect(path, isolation_level=None, timeout=10, check_same_thread=False) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@contextmanager
+def stopped(server: ServerProcess) -> Iterator[None]:
+    server.send_signal(signal.SIGSTOP)
+    yield
+    server.send_signal(signal.SIGCONT)
+
+
+@pytest.fixture(params=["healthy", "stopped"])
+def disturb(request: pytest.FixtureRequest, strategy: str) -> Disturb:
+    """Stops the server that the votes go to, until the end of the stack."""
+    kind = request.node.callspec.params["database"]
+    if request.param == "healthy":
+        return lambda _: None
+    if kind == "sqlite-file" and strategy != "write_behind":
+        path = request.getfixturevalue("database_path")
+        return lambda stack: stack.enter_context(locked(path))
+    name = {"postgresql": "postgres_server"}.get(kind, "mariadb_server")
+    server = request.getfixturevalue("redis_server" if strategy == "write_behind" else name)
+    return lambda stack: stack.enter_context(stopped(server))
+
+
+def check(votes: hotcount.Votes, strategy: str, disturb: Disturb, cast: Callable[[], Any]) -> None:
+    """cast() casts one vote by each user, and returns the errors."""
+    with ExitStack() as stack:
+        timer = threading.Timer(STOPS_AFTER_S, disturb, [stack])
+        timer.start()
+        begun = time.monotonic()
+        errors = cast()
+        took = time.monotonic() - begun
+        timer.join()
+    assert took <= TIMEOUT_S + LATE_S
+    assert {type(error) for error in errors.values()} <= {
+        hotcount.DeadlineError,
+        hotcount.OutcomeUnknownError,
+    }
+    unknown = [k for k, each in errors.items() if isinstance(each, hotcount.OutcomeUnknownError)]
+    assert len(unknown) <= MOST_IN_DOUBT
+    if strategy != "write_behind":
+        assert sorted(errors) == list(range(VOTES - len(errors), VOTES)), "none of them at random"
+    there = sum(votes.count_many(range(ITEMS), consistency="exact", timeout=20).value)
+    assert VOTES - len(errors) <= there <= VOTES - len(errors) + len(unknown)
+
+
+@on_databases
+def test_a_batch_ends_at_its_deadline(
+    database: hotcount.Database, strategy: str, disturb: Disturb
+) -> None:
+    votes = make_votes(database, strategy)
+    votes.add_items(range(ITEMS))
+
+    def cast() -> Any:
+        users = range(VOTES)
+        items = [user % ITEMS for user in users]
+        return votes.cast_many(items, users, errors="return", timeout=TIMEOUT_S).errors
+
+    check(votes, strategy, disturb, cast)
+
+
+@pytest.mark.parametrize("database", ["sqlite-file", "postgresql"], indirect=True)
+@pytest.mark.parametrize("disturb", ["stopped"], indirect=True)
+@pytest.mark.server
+def test_a_batch_of_an_event_loop_ends_at_its_deadline(
+    database: hotcount.Database, strategy: str, disturb: Disturb
+) -> None:
+    votes = make_votes(database, strategy)
+    votes.add_items(range(ITEMS))
+
+    async def cast() -> Any:
+        users = range(VOTES)
+        items = [user % ITEMS for user in users]
+        awaited = aio.Votes(database, cache_of(strategy), strategy)  # type: ignore[arg-type]
+        return (await awaited.cast_many(items, users, errors="return", timeout=TIMEOUT_S)).errors
+
+    check(votes, strategy, disturb, lambda: asyncio.run(cast()))
+
