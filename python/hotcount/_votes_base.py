@@ -54,6 +54,7 @@ class VotesBase(Handle):
     read_url: ReadOnly[str | None]
     read_max_lag: ReadOnly[float]
     max_pending: ReadOnly[int]
+    max_queue: ReadOnly[int]
 
     @native
     def __init__(
@@ -87,6 +88,7 @@ class VotesBase(Handle):
         read_url: str | None = None,
         read_max_lag: Seconds = 10.0,
         max_pending: int = 100_000,
+        max_queue: int = 100_000,
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
@@ -117,7 +119,9 @@ class VotesBase(Handle):
         contract() says what Redis may lose.
 
         max_batch: most votes in one transaction of 'batched', 'cached' and of a worker of
-        'write_behind'; max_delay: seconds a transaction waits for company. missing_items: a vote
+        'write_behind'; max_delay: seconds a transaction waits for company. max_queue: most votes
+        that wait to be written, 1 or more, about 0.5 KB each; one more is a CapacityError, and a
+        cast_many waits for room within its timeout. missing_items: a vote
         for an item that has no row is an IntegrityError ('refuse'; with 'write_behind' it is set
         aside later, and stats() counts it) or makes the row ('create'). commit_workers: threads of
         this object that write and answer votes of hotcount.aio, 1 to 64; more than 2 gain nothing

@@ -27,6 +27,7 @@ class SlottedCounterBase(Handle):
     op_keep: ReadOnly[float]
     max_batch: ReadOnly[int]
     max_delay: ReadOnly[float]
+    max_queue: ReadOnly[int]
     dialect: ReadOnly[str]
 
     @native
@@ -43,6 +44,7 @@ class SlottedCounterBase(Handle):
         op_keep: Seconds = 86400.0,
         max_batch: int = 1000,
         max_delay: Seconds = 0.0,
+        max_queue: int = 100_000,
     ) -> None:
         """Makes a counter; nothing is sent.
 
@@ -50,7 +52,9 @@ class SlottedCounterBase(Handle):
         'adaptive' starts with 1 and doubles them, up to 100, whenever a writer finds its row
         locked. slot_choice: 'sticky' keeps each connection on its slot, 'random' takes one per add.
         op_keep: seconds that an op_id is remembered, 1 or more. max_batch: most adds in one
-        transaction. max_delay: seconds that a transaction waits for company.
+        transaction. max_delay: seconds that a transaction waits for company. max_queue: most adds
+        that wait to be written, 1 or more; one more is a CapacityError, and an add_many waits for
+        room within its timeout.
 
         The attribute slots is their number now, and dialect 'mysql' is MariaDB too. ConfigError
         names an option with a bad value; TypeError one of a wrong type.

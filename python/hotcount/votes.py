@@ -161,11 +161,20 @@ class Votes(Lifetime, VotesBase):
     ) -> Casts:
         """Casts many votes, in order: the k-th user votes for the k-th item.
 
-        'batched' takes as few transactions as max_batch allows, the others one per vote. A failed
-        element does not stop the others. errors='raise': BatchError with .result and .errors once
-        all are settled; 'return': they are in the batch's .errors. A wrong type is a TypeError
-        naming the index, before anything is cast; columns of unequal length are a ConfigError.
-        users=None with op_ids: votes without a user.
+        A failed element does not stop the others. users=None with op_ids: votes without a user.
+        Single casts of other threads or tasks go on beside it, a portion of the call at a time.
+
+        Args:
+            timeout: seconds for the whole call, however many votes; by default the database's. The
+                call returns by then, or 0.1 s later. Votes that were not sent by then have a
+                DeadlineError (nothing was applied), those whose COMMIT was sent and not answered an
+                OutcomeUnknownError. 100,000 votes take 1 to 10 s: pass as much, or cast in parts.
+            errors: 'raise': BatchError with .result and .errors once all are settled; 'return':
+                they are in the batch's .errors. Elements that fail alike share an exception.
+
+        Raises:
+            TypeError: a wrong type, with its index, before anything is cast.
+            ConfigError: columns of unequal length.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")

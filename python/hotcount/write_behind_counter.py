@@ -31,6 +31,7 @@ class WriteBehindCounterBase(Handle):
     horizon: ReadOnly[float]
     max_batch: ReadOnly[int]
     max_delay: ReadOnly[float]
+    max_queue: ReadOnly[int]
 
     @native
     def __init__(
@@ -47,6 +48,7 @@ class WriteBehindCounterBase(Handle):
         horizon: Seconds = 604800.0,
         max_batch: int = 1000,
         max_delay: Seconds = 0.0,
+        max_queue: int = 100_000,
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
@@ -62,7 +64,7 @@ class WriteBehindCounterBase(Handle):
         horizon: how long the row of a cell stays in SQL, 3600 seconds to 365 days, and longer if
         another process has a longer one; a cell that reaches SQL later is refused, because nobody
         knows any more what of it was counted.
-        max_batch and max_delay: of transactions with ack='sql', as with SlottedCounter.
+        max_batch, max_delay and max_queue: of transactions with ack='sql', as with SlottedCounter.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """

@@ -335,6 +335,7 @@ def test_names_with_quotes_and_reserved_words_are_names(database: hotcount.Datab
         ("slot_choice", "lucky"),
         ("slots", "many"),
         ("max_batch", 0),
+        ("max_queue", 0),
         ("max_delay", -1),
         ("op_keep", 0),
     ],

@@ -89,6 +89,7 @@ def test_a_value_beyond_64_bits_is_an_overflow(votes: hotcount.Votes) -> None:
         ("vote_user", "x" * 64, "vote_user"),
         ("max_batch", 0, "max_batch"),
         ("max_batch", -1, "max_batch"),
+        ("max_queue", 0, "max_queue"),
         ("max_delay", float("inf"), "max_delay"),
         ("missing_items", "ignore", "missing_items.*'refuse', 'create'"),
     ],

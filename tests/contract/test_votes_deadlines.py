@@ -124,3 +124,24 @@ def test_a_batch_of_an_event_loop_ends_at_its_deadline(
 
     check(votes, strategy, disturb, lambda: asyncio.run(cast()))
 
+
+def test_imports_at_once_all_pass(database_path: Path) -> None:
+    with hotcount.Votes(f"sqlite:///{database_path}", max_queue=500, max_batch=100) as votes:
+        votes.create_tables()
+        votes.add_items(range(ITEMS))
+        failed: list[Exception] = []
+
+        def load(number: int) -> None:
+            users = range(number * 10_000, (number + 1) * 10_000)
+            try:
+                votes.cast_many([user % ITEMS for user in users], users, timeout=60)
+            except hotcount.BatchError as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=load, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert sum(votes.count_many(range(ITEMS)).value) == 80_000

@@ -371,6 +371,7 @@ def test_a_redis_that_evicts_keys_is_refused(
         ("interval", 3601),
         ("horizon", 60),
         ("max_batch", 0),
+        ("max_queue", 0),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_name(

@@ -90,6 +90,7 @@ constexpr std::array kOptions{
     option<&O::op_keep>("op_keep"),
     option_in<&O::commit, &sql::GroupCommitOptions::max_batch>("max_batch"),
     option_in<&O::commit, &sql::GroupCommitOptions::max_delay, Delay>("max_delay"),
+    option_in<&O::commit, &sql::GroupCommitOptions::max_queue>("max_queue"),
 };
 
 class BoundSlottedCounter : public Bound<SlottedCounter> {

@@ -40,6 +40,7 @@ constexpr std::array kOptions{
     option<&VotesOptions::read_url, UrlOrNone>("read_url"),
     option<&VotesOptions::read_max_lag>("read_max_lag"),
     option<&VotesOptions::max_pending>("max_pending"),
+    option_in<&VotesOptions::commit, &Commit::max_queue>("max_queue"),
 };
 
 }  // namespace

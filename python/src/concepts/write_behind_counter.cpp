@@ -31,6 +31,7 @@ constexpr std::array kViewOptions{
     option<&O::horizon>("horizon"),
     option_in<&O::commit, &Commit::max_batch>("max_batch"),
     option_in<&O::commit, &Commit::max_delay, Delay>("max_delay"),
+    option_in<&O::commit, &Commit::max_queue>("max_queue"),
 };
 
 }  // namespace
