@@ -42,8 +42,8 @@ std::string limit_schema(const sql::TableName& table, const sql::Grammar& g) {
                   : "");
 }
 
-std::vector<SizedStatement> in_sizes(const auto& text_for) {
-    std::vector<SizedStatement> sizes;
+std::vector<LimitStatement> in_sizes(const auto& text_for) {
+    std::vector<LimitStatement> sizes;
     for (const std::size_t rows : {64U, 16U, 4U, 1U}) {
         sizes.push_back({rows, sql::Statement{text_for(rows)}});
     }

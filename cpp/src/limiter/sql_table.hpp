@@ -19,7 +19,7 @@
 namespace hotcount {
 
 /// Statements of several sizes, the largest first.
-struct SizedStatement {
+struct LimitStatement {
     std::size_t rows;
     sql::Statement statement;
 };
@@ -36,9 +36,9 @@ class LimitTable {
     std::string schema;  ///< Creates the table; idempotent.
 
     // Parameters in order, then the columns returned.
-    std::vector<SizedStatement> lock;    ///< keys -> key, state, now: rows that are there, in order
-    std::vector<SizedStatement> insert;  ///< keys: rows without a state, if they are not there
-    std::vector<SizedStatement> write;   ///< key, state, expires of each; makes the row if need be
+    std::vector<LimitStatement> lock;    ///< keys -> key, state, now: rows that are there, in order
+    std::vector<LimitStatement> insert;  ///< keys: rows without a state, if they are not there
+    std::vector<LimitStatement> write;   ///< key, state, expires of each; makes the row if need be
     sql::Statement update;               ///< key, state, expires: one that is there
     sql::Statement look;                 ///< key -> state, now
     sql::Statement remove;               ///< key

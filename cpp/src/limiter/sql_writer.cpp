@@ -6,13 +6,13 @@ namespace hotcount {
 namespace {
 
 // Runs a statement over all keys, in the sizes there are; the last key fills a statement up.
-Result<void> run_for(sql::Connection& connection, std::span<const SizedStatement> sizes,
+Result<void> run_for(sql::Connection& connection, std::span<const LimitStatement> sizes,
                      std::span<const std::string_view> keys, const sql::RowVisitor* visit) {
     while (!keys.empty()) {
         const auto fits = std::find_if(sizes.rbegin(), sizes.rend(), [&](const auto& sized) {
             return sized.rows >= keys.size();
         });
-        const SizedStatement& sized = fits == sizes.rend() ? sizes.front() : *fits;
+        const LimitStatement& sized = fits == sizes.rend() ? sizes.front() : *fits;
         const std::size_t taken = std::min(sized.rows, keys.size());
         std::vector<sql::Value> parameters(keys.begin(),
                                            keys.begin() + static_cast<std::ptrdiff_t>(taken));
