@@ -429,11 +429,13 @@ SITUATIONS = [
     Situation("votes_stream_add/there", ["s"], ["3", "1", "u", "7", "1"], STREAM),
     Situation("votes_stream_add/full", ["s"], ["1", "1", "u", "7", "1"], TAKEN),
     Situation("votes_stream_add/unborn", ["s"], ["3", "1", "u", "7", "1"]),
-    Situation("votes_stream_open/fresh", ["s"], ["workers", "9-3"]),
-    Situation("votes_stream_open/there", ["s"], ["workers", "9-3"], STREAM),
-    Situation("votes_stream_open/without its group", ["s"], ["other", "9-3"], STREAM),
-    Situation("votes_stream_close/empty", ["s"], [], STREAM),
-    Situation("votes_stream_close/with a vote", ["s"], [], TAKEN),
+    Situation("votes_stream_open/fresh", ["s", "c"], ["workers", "9-3", "1"]),
+    Situation("votes_stream_open/closed", ["s", "c"], ["workers", "9-3", "1"], [["SET", "c", "1"]]),
+    Situation("votes_stream_open/there", ["s", "c"], ["workers", "9-3", "1"], STREAM),
+    Situation("votes_stream_open/without its group", ["s", "c"], ["other", "9-3", "1"], STREAM),
+    Situation("votes_stream_close/empty", ["s", "c"], ["1", "60"], STREAM),
+    Situation("votes_stream_close/gone", ["s", "c"], ["1", "60"]),
+    Situation("votes_stream_close/with a vote", ["s", "c"], ["1", "60"], TAKEN),
     Situation("votes_stream_state/there", ["s"], [], TAKEN),
     *(
         Situation(f"votes_stream_take/{name}", ["s"], TAKE, [*TAKEN, *taken])
@@ -442,6 +444,12 @@ SITUATIONS = [
             ("own", [["XREADGROUP", "GROUP", "workers", "me", "STREAMS", "s", ">"]]),
             ("another's", [["XREADGROUP", "GROUP", "workers", "dead", "STREAMS", "s", ">"]]),
         ]
+    ),
+    Situation(
+        "votes_stream_take/another's, under way",
+        ["s"],
+        ["workers", "me", "10", "30000", "0", "600000"],
+        [*TAKEN, ["XREADGROUP", "GROUP", "workers", "dead", "STREAMS", "s", ">"]],
     ),
     Situation(
         "votes_stream_take/nothing, idle consumer",
@@ -455,7 +463,7 @@ SITUATIONS = [
         ["workers", "me", "30000"],
         [*TAKEN, ["XREADGROUP", "GROUP", "workers", "me", "STREAMS", "s", ">"]],
     ),
-    Situation("votes_stream_advance/there", ["s"], [], TAKEN),
+    Situation("votes_stream_advance/there", ["s"], ["0-0"], TAKEN),
     Situation("votes_stream_settle/written", ["s", "r"], ["workers", "9", "60", "1", "5-1"], TAKEN),
     Situation(
         "votes_stream_settle/refused",

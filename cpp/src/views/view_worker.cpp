@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "votes/cache/rounds.hpp"
+
 namespace hotcount {
 namespace {
 
@@ -221,7 +223,7 @@ class ViewWorker final : public SyncWorker {
 }  // namespace
 
 std::shared_ptr<SyncWorker> make_view_worker(std::shared_ptr<ViewSettings> settings) {
-    return std::make_shared<ViewWorker>(std::move(settings));
+    return std::make_shared<WorkerOfProcess<ViewWorker>>(std::move(settings));
 }
 
 }  // namespace hotcount

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/votes/sync_worker.hpp>
+#include <memory>
+#include <utility>
 
 namespace hotcount {
 
@@ -25,5 +28,23 @@ inline Result<void> run_rounds(SyncWorker& worker, Duration interval,
 
 /// How long a round may take if its caller does not say.
 inline constexpr Duration kRoundTimeout{std::chrono::seconds{60}};
+
+/// A worker that is two after a fork. The child's begins anew: the parent's may have been in a round.
+template <class Worker>
+class WorkerOfProcess final : public SyncWorker {
+  public:
+    template <class Subject>
+    explicit WorkerOfProcess(std::shared_ptr<Subject> subject)
+        : worker_([subject = std::move(subject)] { return std::make_unique<Worker>(subject); }) {}
+
+    Result<SyncRound> run_once(Timeout timeout) override { return worker_.get().run_once(timeout); }
+    Result<void> run(const std::function<bool(Duration)>& stop) override {
+        return worker_.get().run(stop);
+    }
+    Stats stats() const override { return worker_.get().stats(); }
+
+  private:
+    mutable ForkLocal<Worker> worker_;
+};
 
 }  // namespace hotcount

@@ -83,10 +83,12 @@ Result<StreamDrain::Fenced> StreamDrain::settle(const sql::Id* item, Deadline de
         const std::vector<std::size_t> shards =
             item != nullptr ? std::vector{VoteStream::shard_of(streams.space, *item)}
                             : all_shards();
-        // A stream that is not there begins behind the floor, which was read before.
-        HOTCOUNT_TRY_ASSIGN(
-            const std::vector<std::int64_t> last,
-            waiting_->stream.advance(streams.space, shards, streams.floor, deadline));
+        // Redis may have an old copy of its data, or a clock that is behind: whatever ids it gives, the
+        // fence is above all that were ever written, and above the fence before.
+        auto beyond = streams.fence->versions;
+        for (std::int64_t& version : beyond) version = std::max(version, streams.floor);
+        HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> last,
+                            waiting_->stream.advance(streams.space, shards, beyond, deadline));
         // Before it takes time: a stream that is made meanwhile is to begin behind the fence.
         HOTCOUNT_TRY_ASSIGN(const bool reserved,
                             waiting_->marks.reserve(
@@ -96,7 +98,7 @@ Result<StreamDrain::Fenced> StreamDrain::settle(const sql::Id* item, Deadline de
         std::array<std::int64_t, VoteStream::kShards> fence{};
         for (std::size_t i = 0; i < shards.size(); ++i) fence[shards[i]] = last[i];
         HOTCOUNT_TRY(waiting_->marks.raise_fence(streams.space, fence, deadline));
-        return Fenced{std::move(streams), *std::min_element(last.begin(), last.end())};
+        return Fenced{std::move(streams), fence, *std::min_element(last.begin(), last.end())};
     }
 }
 

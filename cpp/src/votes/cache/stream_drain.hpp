@@ -2,6 +2,7 @@
 // votes. Thread-safe; waits in the caller's thread.
 #pragma once
 
+#include <array>
 #include <hotcount/detail/votes/sync_worker.hpp>
 #include <memory>
 #include <span>
@@ -36,7 +37,12 @@ class StreamDrain {
 
     struct Fenced {
         StreamMarks::Streams streams;
-        std::int64_t version{0};  ///< Every vote up to it has been dealt with.
+        /// Every vote up to it has been dealt with, by shard; of the item's alone if one was named.
+        std::array<std::int64_t, VoteStream::kShards> versions{};
+        std::int64_t lowest{0};  ///< Of the shards that are meant.
+        std::int64_t of(const sql::Id& item) const {
+            return versions[VoteStream::shard_of(streams.space, item)];
+        }
     };
     /// Before votes are deleted, of an item or of all: writes what waits, and sees to it that none of
     /// it is written ever again.

@@ -209,7 +209,11 @@ Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, 
             return true;
         }
     }
-    const std::int64_t wanted = version_of(milliseconds_of(version) + kAhead, 0);
+    // Not further ahead of the clock than that: ids may be ahead of it already.
+    const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
+        options_.clock->wall_now().time_since_epoch());
+    const std::int64_t from = std::min<std::int64_t>(milliseconds_of(version), now.count());
+    const std::int64_t wanted = std::max(version, version_of(from + kAhead, 0));
     const auto raise = [&](sql::Connection& connection) -> Result<std::int64_t> {
         HOTCOUNT_TRY_ASSIGN(const Marks floor, read(connection, lock_floor_));
         HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
@@ -229,8 +233,9 @@ Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, 
     return true;
 }
 
-Result<void> StreamMarks::open(std::string_view space, Deadline deadline,
-                               const std::function<Result<void>(std::int64_t)>& open) {
+Result<void> StreamMarks::open(
+    std::string_view space, Deadline deadline,
+    const std::function<Result<void>(std::int64_t, std::int64_t)>& open) {
     // In two transactions: whoever dies between the stream and the commit has noted before that it may
     // be there.
     bool opened = false;
@@ -253,7 +258,9 @@ Result<void> StreamMarks::open(std::string_view space, Deadline deadline,
             if (!opened) return {};
             // Once more: another caller may have made it since, and a worker have begun with that one.
             HOTCOUNT_TRY(set(connection, "stream_life", std::to_string(marks.life + 1)));
-            return open(marks.floor);
+            // Of this life, whose number is committed: a call that is on its way for longer than its
+            // caller lives has the number under which the streams are closed.
+            return open(marks.floor, marks.life);
         };
         HOTCOUNT_TRY(sql::transact(*database_, deadline, make_stream));
     }
@@ -261,12 +268,12 @@ Result<void> StreamMarks::open(std::string_view space, Deadline deadline,
 }
 
 Result<void> StreamMarks::close(std::string_view space, Deadline deadline,
-                                const std::function<Result<bool>()>& close) {
+                                const std::function<Result<bool>(std::int64_t)>& close) {
     return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY_ASSIGN(const Marks marks, hold(connection));
         if (marks.id != space) return streams_are_gone();
         // Streams of a copy that was restored are there although none is open.
-        HOTCOUNT_TRY_ASSIGN(const bool closed, close());
+        HOTCOUNT_TRY_ASSIGN(const bool closed, close(marks.life));
         if (closed != marks.open) return {};
         return set(connection, "stream_open", closed ? "0" : "1");
     });

@@ -66,13 +66,15 @@ class StreamMarks {
     Result<void> raise_fence(std::string_view space,
                              const std::array<std::int64_t, VoteStream::kShards>& versions,
                              Deadline deadline);
-    /// Runs open(floor) while nobody closes the streams or changes the strategy. It may be run again.
-    Result<void> open(std::string_view space, Deadline deadline,
-                      const std::function<Result<void>(std::int64_t floor)>& open);
+    /// Runs open(floor, life) while nobody closes the streams or changes the strategy. It may be run
+    /// again.
+    Result<void> open(
+        std::string_view space, Deadline deadline,
+        const std::function<Result<void>(std::int64_t floor, std::int64_t life)>& open);
     /// Notes that no vote waits, if close() says so; nobody makes a stream meanwhile. A config error
     /// if the streams have another name by now.
     Result<void> close(std::string_view space, Deadline deadline,
-                       const std::function<Result<bool>()>& close);
+                       const std::function<Result<bool>(std::int64_t life)>& close);
 
   private:
     struct Marks {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <deque>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <map>
 #include <numeric>
 #include <system_error>
 #include <thread>
@@ -20,6 +22,11 @@ namespace {
 // A page is written by then, or not at all. Much less than VoteStream::kTakeOver, after which another
 // worker writes it: one that was stopped for long does not bring back what was removed meanwhile.
 constexpr Duration kPageTime = std::chrono::seconds{10};
+// How long a thread stays with a stream while others wait for it: a stream that gets votes faster than
+// they are written never ends.
+constexpr Duration kVisit = std::chrono::milliseconds{500};
+// How often the fence may be raised in a round.
+constexpr int kMostFences = 10;
 // Of a round's time, and at the end of run(), for giving back what was not written.
 constexpr Duration kGiveBackTime = std::chrono::milliseconds{250};
 // How often a worker deletes streams of former names, which an old copy of Redis's data may have
@@ -86,22 +93,50 @@ class StreamWorker final : public SyncWorker {
         WaitingVote entry;
         Error error;
     };
+    // A stream that a thread of a round is to look at.
+    struct Visit {
+        std::size_t shard;
+        std::string after{"0"};  // What cannot be written now is not taken again in this round.
+        bool all_written{true};
+    };
     // What the threads of a round share.
     struct Round {
-        // With the fence as it was when the round began. Once that is raised, the rest is for the next.
+        // With the fence as it was when the round began.
         const StreamMarks::Streams streams;
         const Deadline deadline;
-        std::atomic<std::size_t> next_shard{0};
+        // The fence was raised, or a stream was made, since: what is left is for the next round.
+        std::atomic<bool> outdated{false};
         std::mutex mutex{};  // Of all below.
+        std::deque<Visit> to_visit{};
         SyncRound done{};
         std::vector<Suspect> suspects{};
         std::optional<Error> failed{};
     };
 
+    // Once more with the fence as it is by then, if it was raised meanwhile.
     Result<SyncRound> whole_round(Deadline deadline) {
+        SyncRound done{};
+        bool outdated = true;
+        for (int fences = 0; fences < kMostFences && outdated; ++fences) {
+            if (fences > 0 && deadline.passed()) break;
+            HOTCOUNT_TRY_ASSIGN(const SyncRound part, round_of_one_fence(deadline, outdated));
+            done.scanned += part.scanned;
+            done.saved += part.saved;
+            done.refused += part.refused;
+            done.unsettled = part.unsettled;
+            done.at_risk = part.at_risk;
+        }
+        return done;
+    }
+
+    Result<SyncRound> round_of_one_fence(Deadline deadline, bool& outdated) {
         // Before any page is taken: see StreamMarks::reserve().
         HOTCOUNT_TRY_ASSIGN(auto streams, waiting_->streams(deadline));
         Round round{std::move(streams), deadline};
+        for (std::size_t i = 0; i < VoteStream::kShards; ++i) {
+            round.to_visit.push_back(Visit{(first_shard_ + i) % VoteStream::kShards});
+        }
+        ++first_shard_;
         std::vector<std::thread> helpers;
         for (std::size_t i = 1; i < waiting_->options.workers; ++i) {
             try {
@@ -112,6 +147,7 @@ class StreamWorker final : public SyncWorker {
         }
         drain_shards(round);
         for (std::thread& helper : helpers) helper.join();
+        outdated = round.outdated;
         std::array<std::size_t, VoteStream::kShards> shards{};
         std::iota(shards.begin(), shards.end(), 0);
         HOTCOUNT_TRY_ASSIGN(auto states,
@@ -144,6 +180,11 @@ class StreamWorker final : public SyncWorker {
         }
         // Not only then: ids do not show an old copy once votes have come to it.
         if (waiting_->now() >= cleaned_ + kCleanEvery) {
+            for (std::size_t shard = 0; shard < states.size(); ++shard) {
+                const std::int64_t fence = streams.fence->versions[shard];
+                if (fence == 0) continue;
+                HOTCOUNT_TRY(waiting_->stream.drop_refused(streams.space, shard, fence, deadline));
+            }
             for (const std::string& name : streams.former_names) {
                 HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
             }
@@ -152,7 +193,7 @@ class StreamWorker final : public SyncWorker {
         // A stream that came back takes votes, so nobody may take the tables over.
         if (!there || streams.open) return {};
         return waiting_->marks.open(streams.space, deadline,
-                                    [](std::int64_t) { return Result<void>{}; });
+                                    [](std::int64_t, std::int64_t) { return Result<void>{}; });
     }
 
     // What a round has taken and not written is for whoever comes first: this worker may be at its end.
@@ -163,56 +204,62 @@ class StreamWorker final : public SyncWorker {
         for (std::size_t shard = 0; shard < VoteStream::kShards; ++shard) {
             Left& left = left_[shard];
             if (!left.some || deadline.passed()) continue;
-            left.some =
-                !waiting_->stream.give_back(left.space, shard, consumer_.get(), deadline).ok();
+            left.some = !waiting_->stream.give_back(left.space, shard, consumer_, deadline).ok();
         }
     }
 
     // A thread has a shard for itself: votes of this worker that it finds are of an earlier round.
     void drain_shards(Round& round) {
-        while (true) {
-            const std::size_t shard = round.next_shard.fetch_add(1);
-            if (shard >= VoteStream::kShards) return;
+        std::unique_lock lock(round.mutex);
+        while (!round.to_visit.empty() && !round.outdated && !round.deadline.passed()) {
+            Visit visit = std::move(round.to_visit.front());
+            round.to_visit.pop_front();
+            lock.unlock();
             // As long as it is not known better: what is taken may be without a reply.
-            left_[shard] = Left{round.streams.space, true};
-            auto drained = drain(round, shard);
-            if (drained) continue;
-            const std::lock_guard lock(round.mutex);
-            if (!round.failed) round.failed = drained.error();
+            left_[visit.shard] = Left{round.streams.space, true};
+            auto all_seen = drain(round, visit);
+            if (all_seen) left_[visit.shard].some = !*all_seen || !visit.all_written;
+            lock.lock();
+            if (all_seen && !*all_seen) {
+                round.to_visit.push_back(std::move(visit));
+            } else if (!all_seen && !round.failed) {
+                round.failed = all_seen.error();
+            }
         }
     }
 
-    Result<void> drain(Round& round, std::size_t shard) {
-        std::string after = "0";
+    // Whether the stream has no more votes for this round. It ends before, too, for others' sake.
+    Result<bool> drain(Round& round, Visit& visit) {
+        const std::size_t shard = visit.shard;
+        const Deadline visit_end = Deadline::after(kVisit);
         bool all_seen = false;
-        bool all_written = true;
-        while (!all_seen && !round.deadline.passed()) {
+        while (!all_seen && !round.outdated && !round.deadline.passed()) {
             const SteadyTime seen = waiting_->now();
             // From before it is taken: the reply may come long after others have taken the page over.
             const Deadline written_by =
                 Deadline::after(std::min<Duration>(kPageTime, round.deadline.remaining()));
-            auto taken = waiting_->stream.take(round.streams.space, shard, consumer_.get(), after,
+            auto taken = waiting_->stream.take(round.streams.space, shard, consumer_, visit.after,
                                                round.deadline);
             if (!taken && taken.error().server_code == "NOGROUP") {
                 HOTCOUNT_TRY(waiting_->open(round.streams.space, shard, seen, round.deadline));
                 continue;
             }
             if (!taken) return std::move(taken).error();
-            if (taken->entries.empty()) {
-                all_seen = true;
-                break;
-            }
-            // What cannot be written now is not taken again in this round.
-            if (taken->source != TakenFrom::fresh) after = taken->entries.back().id;
+            if (taken->entries.empty()) return true;
+            if (taken->source != TakenFrom::fresh) visit.after = taken->entries.back().id;
             HOTCOUNT_TRY_ASSIGN(const bool written,
                                 write(round, shard, taken->entries, written_by));
-            all_written = all_written && written;
+            visit.all_written = visit.all_written && written;
             const bool full =
                 taken->entries.size() >= std::min(waiting_->options.page, VoteStream::kMostTaken);
             all_seen = taken->source == TakenFrom::fresh && !full;
+            if (visit_end.passed() && others_wait(round)) break;
         }
-        left_[shard].some = !all_seen || !all_written;
-        return {};
+        return all_seen;
+    }
+    static bool others_wait(Round& round) {
+        const std::lock_guard lock(round.mutex);
+        return !round.to_visit.empty();
     }
 
     // Whether all of them are out of the stream.
@@ -220,6 +267,10 @@ class StreamWorker final : public SyncWorker {
                        Deadline deadline) {
         std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
         std::vector<const WaitingVote*> written;
+        // Of a user's votes for an item the last one is written. The others are out with it: each takes
+        // a transaction, and one user may send hundreds a second.
+        std::map<std::pair<sql::Id, sql::Id>, std::size_t> last_of_user;
+        std::vector<std::vector<std::string>> older;
         std::vector<std::string> settled;
         std::vector<VoteStream::Refused> refused;
         SyncRound part{};
@@ -233,8 +284,20 @@ class StreamWorker final : public SyncWorker {
             if (entry.ballot) {
                 auto vote = std::make_shared<QueuedVote>(*entry.ballot);
                 vote->fence = {fence, &fence->text};
+                std::size_t at = writes.size();
+                if (!entry.ballot->by_op_id) {
+                    at = last_of_user.try_emplace({entry.ballot->item, entry.ballot->user}, at)
+                             .first->second;
+                }
+                if (at < writes.size()) {
+                    older[at].push_back(written[at]->id);
+                    writes[at] = std::move(vote);
+                    written[at] = &entry;
+                    continue;
+                }
                 writes.push_back(std::move(vote));
                 written.push_back(&entry);
+                older.emplace_back();
                 continue;
             }
             settled.push_back(entry.id);
@@ -248,6 +311,7 @@ class StreamWorker final : public SyncWorker {
             HOTCOUNT_TRY(waiting_->stream.move_on(round.streams.space, shard, newest, deadline));
             HOTCOUNT_TRY_ASSIGN(const bool reserved,
                                 waiting_->marks.reserve(round.streams, newest, deadline));
+            if (!reserved) round.outdated = true;
             // A group writes what it is given, however late.
             if (!reserved || deadline.passed()) return false;
             const auto results = waiting_->commit.get().submit_all(writes, deadline);
@@ -255,8 +319,10 @@ class StreamWorker final : public SyncWorker {
                 const WaitingVote& entry = *written[i];
                 if (results[i]) {
                     settled.push_back(entry.id);
-                    ++part.saved;
+                    settled.insert(settled.end(), older[i].begin(), older[i].end());
+                    part.saved += 1 + static_cast<std::int64_t>(older[i].size());
                 } else if (static_cast<const QueuedVote&>(*writes[i]).outside_fence) {
+                    round.outdated = true;
                     continue;
                 } else if (is_for_good(results[i].error())) {
                     settled.push_back(entry.id);
@@ -304,8 +370,7 @@ class StreamWorker final : public SyncWorker {
     }
 
     const std::shared_ptr<WaitingVotes> waiting_;
-    // Of this process: what another one has is not ours, whatever was made before the fork.
-    ForkLocal<std::string> consumer_{[] { return std::make_unique<std::string>(random_name()); }};
+    const std::string consumer_{random_name()};
     std::timed_mutex round_mutex_;
     // What this worker may have of each stream, by shard. A round's threads have a shard each.
     struct Left {
@@ -313,7 +378,8 @@ class StreamWorker final : public SyncWorker {
         bool some{false};
     };
     std::array<Left, VoteStream::kShards> left_{};
-    SteadyTime cleaned_{};  // Under round_mutex_.
+    std::size_t first_shard_{0};  // Of the next round; under round_mutex_, as the next.
+    SteadyTime cleaned_{};
     std::atomic<SteadyTime> unsure_until_{SteadyTime{}};
     mutable std::mutex mutex_;
     Stats stats_{};
@@ -390,12 +456,13 @@ Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Stead
     shards.insert(shard);
     known.opening = true;
     lock.unlock();
-    auto opened = marks.open(space, deadline, [&](std::int64_t floor) -> Result<void> {
+    const auto open_all = [&](std::int64_t floor, std::int64_t life) -> Result<void> {
         for (const std::size_t each : shards) {
-            HOTCOUNT_TRY(stream.open(space, each, floor, deadline));
+            HOTCOUNT_TRY(stream.open(space, each, floor, life, deadline));
         }
         return {};
-    });
+    };
+    auto opened = marks.open(space, deadline, open_all);
     lock.lock();
     known.opening = false;
     if (opened) {
@@ -409,7 +476,7 @@ Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Stead
 }
 
 std::shared_ptr<SyncWorker> make_stream_worker(std::shared_ptr<WaitingVotes> waiting) {
-    return std::make_shared<StreamWorker>(std::move(waiting));
+    return std::make_shared<WorkerOfProcess<StreamWorker>>(std::move(waiting));
 }
 
 }  // namespace hotcount

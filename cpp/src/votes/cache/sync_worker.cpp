@@ -427,7 +427,7 @@ class Worker final : public SyncWorker {
 }  // namespace
 
 std::shared_ptr<SyncWorker> make_sync_worker(std::shared_ptr<CachedCounts> cached) {
-    return std::make_shared<Worker>(std::move(cached));
+    return std::make_shared<WorkerOfProcess<Worker>>(std::move(cached));
 }
 
 }  // namespace hotcount

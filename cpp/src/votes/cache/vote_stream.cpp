@@ -19,6 +19,8 @@ constexpr std::int64_t kHalfFull = std::int64_t{1} << 19;
 constexpr std::string_view kKeptRefused = "1000";
 // A worker that is this idle, and has no votes, is forgotten.
 constexpr std::string_view kForgetConsumer = "600000";
+// Of the life in which a stream was closed, in seconds: longer than a call can be on its way.
+constexpr std::string_view kKeepClosed = "86400";
 
 // FNV-1a: the same in every process and release, or two would put one item's votes in two streams.
 std::uint64_t stable_hash(std::string_view text) {
@@ -119,19 +121,26 @@ void VoteStream::add(std::string_view space, std::span<const Ballot> ballots,
 }
 
 Result<void> VoteStream::open(std::string_view space, std::size_t shard, std::int64_t floor,
-                              Deadline deadline) {
+                              std::int64_t life, Deadline deadline) {
     static const redis::Script kScript{lua::votes::kStreamOpenLua, redis::Script::Kind::single,
                                        redis::is_integer};
     // An empty stream has had no vote, so its last id is 0-0: what has it is not begun.
-    HOTCOUNT_TRY(run(kScript, {key(space, shard)},
-                     {std::string{kGroup}, id_of(std::max<std::int64_t>(floor, 1))}, deadline));
+    const std::string stream = key(space, shard);
+    HOTCOUNT_TRY(
+        run(kScript, {stream, stream + ":closed"},
+            {std::string{kGroup}, id_of(std::max<std::int64_t>(floor, 1)), std::to_string(life)},
+            deadline));
     return {};
 }
 
-Result<bool> VoteStream::close(std::string_view space, std::size_t shard, Deadline deadline) {
+Result<bool> VoteStream::close(std::string_view space, std::size_t shard, std::int64_t life,
+                               Deadline deadline) {
     static const redis::Script kScript{lua::votes::kStreamCloseLua, redis::Script::Kind::single,
                                        redis::is_integer};
-    HOTCOUNT_TRY_ASSIGN(const Reply reply, run(kScript, {key(space, shard)}, {}, deadline));
+    const std::string stream = key(space, shard);
+    HOTCOUNT_TRY_ASSIGN(const Reply reply,
+                        run(kScript, {stream, stream + ":closed"},
+                            {std::to_string(life), std::string{kKeepClosed}}, deadline));
     return redis::to_integer(reply) == 1;
 }
 
@@ -236,11 +245,13 @@ Result<void> VoteStream::raise(std::string_view space, std::size_t shard, std::i
     return moved.error();
 }
 
-Result<void> VoteStream::ask(
-    const redis::Script& script, std::string_view space, std::span<const std::size_t> shards,
-    Deadline deadline, const std::function<bool(std::size_t, const redis::ReplyArray&)>& see) {
+Result<void> VoteStream::ask(const redis::Script& script, std::string_view space,
+                             std::span<const std::size_t> shards,
+                             std::vector<std::string> arguments, Deadline deadline,
+                             const std::function<bool(std::size_t, const Reply&)>& see) {
     if (shards.empty()) return {};
-    redis::ScriptBatch batch{script, shards.size(), {}, {}, {}, redis::Repeat::reads};
+    redis::ScriptBatch batch{script, shards.size(),        {},
+                             {},     std::move(arguments), redis::Repeat::reads};
     for (const std::size_t shard : shards) batch.keys.push_back(key(space, shard));
     std::optional<Error> failed;
     redis::submit_script_batch(
@@ -250,8 +261,7 @@ Result<void> VoteStream::ask(
                 failed = std::move(reply).error();
                 return;
             }
-            const auto* const parts = std::get_if<ReplyArray>(&reply->value);
-            if (parts == nullptr || !see(call, *parts)) failed = strange_reply();
+            if (!see(call, *reply)) failed = strange_reply();
         },
         [] {});
     if (failed) return *std::move(failed);
@@ -265,7 +275,8 @@ Result<std::vector<VoteStream::State>> VoteStream::states(std::string_view space
                                        redis::is_tuple<3, redis::is_number>};
     std::vector<State> states(shards.size());
     HOTCOUNT_TRY(
-        ask(kScript, space, shards, deadline, [&](std::size_t call, const ReplyArray& parts) {
+        ask(kScript, space, shards, {}, deadline, [&](std::size_t call, const Reply& reply) {
+            const auto& parts = std::get<ReplyArray>(reply.value);
             const auto votes = redis::to_integer(parts[0]);
             const auto* const first = std::get_if<std::string>(&parts[1].value);
             const auto* const last = std::get_if<std::string>(&parts[2].value);
@@ -276,21 +287,21 @@ Result<std::vector<VoteStream::State>> VoteStream::states(std::string_view space
     return states;
 }
 
-Result<std::vector<std::int64_t>> VoteStream::advance(std::string_view space,
-                                                      std::span<const std::size_t> shards,
-                                                      std::int64_t behind, Deadline deadline) {
+Result<std::vector<std::int64_t>> VoteStream::advance(
+    std::string_view space, std::span<const std::size_t> shards,
+    const std::array<std::int64_t, kShards>& beyond, Deadline deadline) {
     static const redis::Script kScript{lua::votes::kStreamAdvanceLua,
-                                       redis::Script::Kind::combinable,
-                                       redis::is_tuple<2, redis::is_number>};
+                                       redis::Script::Kind::combinable, redis::is_number};
     std::vector<std::int64_t> versions(shards.size());
-    HOTCOUNT_TRY(
-        ask(kScript, space, shards, deadline, [&](std::size_t call, const ReplyArray& parts) {
-            const auto there = redis::to_integer(parts[0]);
-            const auto* const last = std::get_if<std::string>(&parts[1].value);
-            if (!there || last == nullptr || version_in(*last) == 0) return false;
-            versions[call] = *there == 1 ? version_in(*last) : std::max(behind, version_in(*last));
-            return true;
-        }));
+    std::vector<std::string> least;
+    least.reserve(shards.size());
+    for (const std::size_t shard : shards) least.push_back(id_of(beyond[shard]));
+    HOTCOUNT_TRY(ask(kScript, space, shards, std::move(least), deadline,
+                     [&](std::size_t call, const Reply& reply) {
+                         const auto* const last = std::get_if<std::string>(&reply.value);
+                         if (last != nullptr) versions[call] = version_in(*last);
+                         return versions[call] != 0;
+                     }));
     return versions;
 }
 
@@ -341,7 +352,10 @@ Result<void> VoteStream::forget_refused(std::string_view space, const sql::Id& u
 
 Result<void> VoteStream::drop(std::string_view space, Deadline deadline) {
     std::vector<std::string> keys;
-    for (std::size_t shard = 0; shard < kShards; ++shard) keys.push_back(key(space, shard));
+    for (std::size_t shard = 0; shard < kShards; ++shard) {
+        keys.push_back(key(space, shard));
+        keys.push_back(keys.back() + ":refused");
+    }
     std::vector<std::vector<std::string_view>> commands;
     commands.reserve(keys.size());
     for (const std::string& each : keys) commands.push_back({"DEL", each});

@@ -52,11 +52,13 @@ class VoteStream {
     void add(std::string_view space, std::span<const Ballot> ballots, redis::Channel& channel,
              Deadline deadline, std::function<void(std::size_t, Result<Added>)> settle,
              std::function<void()> done);
-    /// Makes a stream, or its group; the first vote comes after `floor`.
+    /// Makes a stream, or its group; the first vote comes after `floor`. `life`: of the streams, as
+    /// stream_life had it. Nothing if the stream was closed in this life or a later one.
     Result<void> open(std::string_view space, std::size_t shard, std::int64_t floor,
-                      Deadline deadline);
+                      std::int64_t life, Deadline deadline);
     /// Deletes it. False, and it stays, if votes wait in it.
-    Result<bool> close(std::string_view space, std::size_t shard, Deadline deadline);
+    Result<bool> close(std::string_view space, std::size_t shard, std::int64_t life,
+                       Deadline deadline);
 
     struct Entry {
         std::string id;
@@ -107,18 +109,18 @@ class VoteStream {
     Result<std::vector<State>> states(std::string_view space, std::span<const std::size_t> shards,
                                       Deadline deadline);
     /// Has votes that are added from here on get later versions than what it returns, for each shard: the
-    /// last one that a vote may have by now. A stream that is not there says `behind` if that is later;
-    /// it must be no later than where a stream begins that is made from here on.
+    /// last one that a vote may have by now. That is later than `beyond`, which is by shard.
     Result<std::vector<std::int64_t>> advance(std::string_view space,
                                               std::span<const std::size_t> shards,
-                                              std::int64_t behind, Deadline deadline);
+                                              const std::array<std::int64_t, kShards>& beyond,
+                                              Deadline deadline);
     /// How many refused votes are kept.
     Result<std::int64_t> refused(std::string_view space, Deadline deadline);
     /// Deletes the refused votes of a user; in one stream all of them, because the user may be there
     /// under another id.
     Result<void> forget_refused(std::string_view space, const sql::Id& user, Deadline deadline);
-    /// Deletes streams of a name that the tables had before: what is in them came back with an old
-    /// copy of Redis's data.
+    /// Deletes streams of a name that the tables had before, and votes that were refused there: what is
+    /// in them came back with an old copy of Redis's data.
     Result<void> drop(std::string_view space, Deadline deadline);
     /// The same of votes that were refused up to this version.
     Result<void> drop_refused(std::string_view space, std::size_t shard, std::int64_t until,
@@ -132,9 +134,11 @@ class VoteStream {
     Entry to_entry(const redis::Reply& reply) const;
     Error strange_reply() const;
     /// Calls see() with the parts of each shard's reply; false: they are of another shape.
+    /// `arguments`: one for each, or none.
     Result<void> ask(const redis::Script& script, std::string_view space,
-                     std::span<const std::size_t> shards, Deadline deadline,
-                     const std::function<bool(std::size_t, const redis::ReplyArray&)>& see);
+                     std::span<const std::size_t> shards, std::vector<std::string> arguments,
+                     Deadline deadline,
+                     const std::function<bool(std::size_t, const redis::Reply&)>& see);
     Result<redis::Reply> run(const redis::Script& script, std::vector<std::string> keys,
                              const std::vector<std::string>& arguments, Deadline deadline);
 

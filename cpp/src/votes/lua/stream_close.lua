@@ -1,7 +1,14 @@
 -- Deletes a stream in which no vote waits.
--- KEYS[1] the stream
+-- KEYS[1] the stream   KEYS[2] the life in which it was closed
+-- ARGV[1] this life   ARGV[2] for how many seconds it is kept
 -- RETURNS 1 if it is gone, 0 if votes wait in it
 -- WHY a script: a vote may come between a look and the deletion.
-if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
-if redis.call('XLEN', KEYS[1]) > 0 then return 0 end
-return redis.call('DEL', KEYS[1])
+local there = redis.call('EXISTS', KEYS[1]) == 1
+if there and redis.call('XLEN', KEYS[1]) > 0 then return 0 end
+local ask = redis.acl_check_cmd
+if there and ask and not ask('DEL', KEYS[1]) then
+    return {err = "NOPERM this user may not run 'DEL' on the stream; nothing was done"}
+end
+redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[2])
+if there then redis.call('DEL', KEYS[1]) end
+return 1

@@ -1,11 +1,13 @@
 -- Makes a stream with its group, or only the group if that is missing.
--- KEYS[1] the stream
--- ARGV[1] group   ARGV[2] the id that its first vote comes after
--- RETURNS 1
+-- KEYS[1] the stream   KEYS[2] the life in which it was closed
+-- ARGV[1] group   ARGV[2] the id that its first vote comes after   ARGV[3] the life that it is made in
+-- RETURNS 1, or 0 where it was closed in this life or a later one: the call was on its way for long
 -- WHY a script: a vote that came before the stream knows where to begin could get an older id.
 local key = KEYS[1]
 local there = redis.call('EXISTS', key) == 1
 if not there then
+    local closed = redis.call('GET', KEYS[2])
+    if closed and closed + 0 >= ARGV[3] + 0 then return 0 end
     -- Refused here for another reason, it would be refused below, with the stream made.
     local tried = redis.pcall('XSETID', key, ARGV[2])
     if not string.find(tried.err, 'no such key', 1, true) then return tried end

@@ -18,16 +18,42 @@ end
 local own = read(ARGV[5])
 if #own > 0 then return {OWN, own} end
 local claimed = {}
-for _, vote in ipairs(redis.call('XAUTOCLAIM', key, group, me, ARGV[4], '0-0', 'COUNT', most)[2]) do
-    -- Redis 6.2 has a nil for one that was deleted.
-    if vote then claimed[#claimed + 1] = vote end
+local function claim(idle)
+    local reply = redis.call('XAUTOCLAIM', key, group, me, idle, '0-0', 'COUNT', most)
+    for _, vote in ipairs(reply[2]) do
+        -- Redis 6.2 has a nil for one that was deleted.
+        if vote then claimed[#claimed + 1] = vote end
+    end
 end
+claim(ARGV[4])
 if #claimed > 0 then return {CLAIMED, claimed} end
 local new = read('>')
 if #new > 0 then return {NEW, new} end
-for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+
+local function fields(list)
     local about = {}
-    for i = 1, #consumer, 2 do about[consumer[i]] = consumer[i + 1] end
+    for i = 1, #list, 2 do about[list[i]] = list[i + 1] end
+    return about
+end
+
+-- Votes that were given out at a time that is still to come: the clock was set back, or this server's
+-- is behind. Until it has caught up they look as if it were just now, so all that others have is taken
+-- over: votes that are written twice change nothing.
+if redis.call('XPENDING', key, group)[1] > 0 then
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    local ahead = false
+    for _, each in ipairs(fields(redis.call('XINFO', 'STREAM', key, 'FULL', 'COUNT', '1')).groups) do
+        local about = fields(each)
+        local oldest = about.name == group and about.pending[1]
+        ahead = ahead or oldest and oldest[3] > now + 1000
+    end
+    if ahead then claim('0') end
+    if #claimed > 0 then return {CLAIMED, claimed} end
+end
+
+for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+    local about = fields(consumer)
     if about.name ~= me and about.pending == 0 and about.idle > tonumber(ARGV[6]) then
         redis.call('XGROUP', 'DELCONSUMER', key, group, about.name)
     end

@@ -27,8 +27,10 @@ std::int64_t live(std::span<const Row> votes) {
     return count;
 }
 
+}  // namespace
+
 // What is known after a page failed: those before it are committed.
-Error after_pages(Error error, std::int64_t votes, const char* what) {
+Error SqlVotes::after_pages(Error error, std::int64_t votes, const char* what) {
     if (votes == 0) return error;
     static constexpr std::string_view kKnown = "nothing was applied";
     if (const auto known = error.message.rfind(kKnown); known != std::string::npos) {
@@ -39,23 +41,27 @@ Error after_pages(Error error, std::int64_t votes, const char* what) {
     return error;
 }
 
-}  // namespace
-
 // In which order voters of this database lock.
 bool SqlVotes::item_first() const { return layout_->vote_dialect().grammar().shares_parents(); }
 
 // -- a user ---------------------------------------------------------------------------------------
 
 Result<Erased> SqlVotes::erase_user(const sql::Id& user, Timeout timeout) {
+    return erase_until(user, {}, timeout);
+}
+
+Result<Erased> SqlVotes::erase_until(const sql::Id& user, const VersionOfItem& until,
+                                     Timeout timeout) {
     HOTCOUNT_TRY(check_id(user, options_.user_type, "user"));
     Erased erased{0, {}};
-    auto done = erase_pages(user, erased, timeout);
+    auto done = erase_pages(user, until, erased, timeout);
     if (!done) return after_pages(std::move(done).error(), erased.votes, "erased");
     after_removal(database_->deadline(timeout));
     return erased;
 }
 
-Result<void> SqlVotes::erase_pages(const sql::Id& user, Erased& erased, Timeout timeout) {
+Result<void> SqlVotes::erase_pages(const sql::Id& user, const VersionOfItem& until, Erased& erased,
+                                   Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const bool indexed,
                         sql::read_snapshot(*database_, database_->deadline(timeout),
                                            [&](sql::Connection& connection) {
@@ -87,7 +93,7 @@ Result<void> SqlVotes::erase_pages(const sql::Id& user, Erased& erased, Timeout 
             HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
                                 sql::transact(*database_, database_->deadline(timeout),
                                               [&](sql::Connection& connection) {
-                                                  return erase_page(connection, user, page);
+                                                  return erase_page(connection, user, until, page);
                                               }));
             erased.votes += votes;
             note_appended(page.size());
@@ -99,13 +105,13 @@ Result<void> SqlVotes::erase_pages(const sql::Id& user, Erased& erased, Timeout 
 }
 
 Result<std::int64_t> SqlVotes::erase_page(sql::Connection& connection, const sql::Id& user,
+                                          const VersionOfItem& until,
                                           std::span<const sql::Id> items) {
     HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
     const bool in_items = place() == CountPlace::item;
     if (in_items && item_first()) HOTCOUNT_TRY(removal_.lock_items(connection, items));
-    HOTCOUNT_TRY_ASSIGN(const std::vector<Row> votes,
-                        removal_.lock_of_user(connection, user, items));
-    note_deleted(votes);
+    HOTCOUNT_TRY_ASSIGN(std::vector<Row> votes, removal_.lock_of_user(connection, user, items));
+    if (until) std::erase_if(votes, [&](const Row& vote) { return vote.version > until(vote.id); });
     const std::vector<sql::Id> held = ids_of(votes);
     HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers, layout_->counted_by_triggers(connection));
     if (!triggers.deletes) HOTCOUNT_TRY(uncount(connection, user, votes, held));
@@ -132,9 +138,14 @@ Result<void> SqlVotes::uncount(sql::Connection& connection, const sql::Id& user,
 // -- an item --------------------------------------------------------------------------------------
 
 Result<std::int64_t> SqlVotes::remove_item(const sql::Id& item, bool delete_row, Timeout timeout) {
+    return remove_until(item, delete_row, VoteRemoval::kAll, timeout);
+}
+
+Result<std::int64_t> SqlVotes::remove_until(const sql::Id& item, bool delete_row,
+                                            std::int64_t until, Timeout timeout) {
     HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
     std::int64_t removed = 0;
-    auto ver = remove_pages(item, delete_row, removed, timeout);
+    auto ver = remove_pages(item, delete_row, until, removed, timeout);
     if (!ver) return after_pages(std::move(ver).error(), removed, "removed");
     // A copy of no votes, newer than all that folds have published or are about to.
     if (publish_) publish_(std::array{FoldedCount{item, 0, *ver}});
@@ -143,13 +154,14 @@ Result<std::int64_t> SqlVotes::remove_item(const sql::Id& item, bool delete_row,
 }
 
 Result<std::int64_t> SqlVotes::remove_pages(const sql::Id& item, bool delete_row,
-                                            std::int64_t& removed, Timeout timeout) {
+                                            std::int64_t until, std::int64_t& removed,
+                                            Timeout timeout) {
     RemovedPage page;
     // Without any lock but the votes', until few are left.
     do {
         const auto remove = [&](sql::Connection& connection) -> Result<RemovedPage> {
             HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
-            return remove_votes(connection, item, false);
+            return remove_votes(connection, item, false, until);
         };
         HOTCOUNT_TRY_ASSIGN(page, sql::transact(*database_, database_->deadline(timeout), remove));
         removed += page.votes;
@@ -159,7 +171,7 @@ Result<std::int64_t> SqlVotes::remove_pages(const sql::Id& item, bool delete_row
     std::int64_t ver = 0;
     do {
         const auto finish = [&](sql::Connection& connection) {
-            return remove_rest(connection, item, delete_row, ver);
+            return remove_rest(connection, item, delete_row, until, ver);
         };
         HOTCOUNT_TRY_ASSIGN(page, sql::transact(*database_, database_->deadline(timeout), finish));
         removed += page.votes;
@@ -169,7 +181,7 @@ Result<std::int64_t> SqlVotes::remove_pages(const sql::Id& item, bool delete_row
 
 Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
                                                     const sql::Id& item, bool delete_row,
-                                                    std::int64_t& ver) {
+                                                    std::int64_t until, std::int64_t& ver) {
     // Nobody folds or reconciles what is going to be gone: a difference that was read before would
     // be added to an item made again.
     if (layout_->vote_dialect().is_server())
@@ -181,7 +193,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
     if (!vote_first) {
         HOTCOUNT_TRY_ASSIGN(there, removal_.take_item(connection, item));
     }
-    HOTCOUNT_TRY_ASSIGN(RemovedPage last, remove_votes(connection, item, delete_row));
+    HOTCOUNT_TRY_ASSIGN(RemovedPage last, remove_votes(connection, item, delete_row, until));
     if (last.full) return last;
     using Alone = VoteRemoval::Alone;
     Alone alone = Alone::taken;
@@ -197,6 +209,11 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
         }
     }
     HOTCOUNT_TRY_ASSIGN(ver, removal_.delete_counts(connection, item, there, alone));
+    if (until != VoteRemoval::kAll && alone == Alone::taken) {
+        // Later votes stay, and nobody adds to them now.
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t left, removal_.sum_of(connection, item));
+        if (left != 0) HOTCOUNT_TRY(move_count(connection, item, left));
+    }
     if (there) {
         if (delete_row) HOTCOUNT_TRY(removal_.delete_item(connection, item));
         return last;
@@ -212,7 +229,8 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_rest(sql::Connection& connection,
 // The locks of voters, in the order in which voters of this database take them. The item as a last
 // one is taken if its row is to go.
 Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection,
-                                                     const sql::Id& item, bool delete_row) {
+                                                     const sql::Id& item, bool delete_row,
+                                                     std::int64_t until) {
     const bool in_item = place() == CountPlace::item;
     RemovedPage page;
     if (in_item && item_first()) {
@@ -225,7 +243,7 @@ Result<SqlVotes::RemovedPage> SqlVotes::remove_votes(sql::Connection& connection
     for (const Table table : {Table::of_users, Table::anonymous}) {
         if (left == 0) break;
         HOTCOUNT_TRY_ASSIGN(const std::vector<Row> votes,
-                            removal_.lock_of_item(connection, table, item, left));
+                            removal_.lock_of_item(connection, table, item, until, left));
         note_deleted(votes);
         HOTCOUNT_TRY(removal_.delete_of_item(connection, table, item, votes));
         left -= votes.size();

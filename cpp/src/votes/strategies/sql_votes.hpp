@@ -109,8 +109,17 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
         (void)items;
         return {};
     }
-    /// In the transaction that deletes these votes, once they are locked.
+    /// In the transaction that deletes these votes of an item, once they are locked.
     virtual void note_deleted(std::span<const VoteRemoval::Row> votes) { (void)votes; }
+    /// The highest version that an item's votes may have to be deleted; empty: any.
+    using VersionOfItem = std::function<std::int64_t(const sql::Id& item)>;
+    /// erase_user() and remove_item() of votes up to a version, or VoteRemoval::kAll. Later votes stay
+    /// and count.
+    Result<Erased> erase_until(const sql::Id& user, const VersionOfItem& until, Timeout timeout);
+    Result<std::int64_t> remove_until(const sql::Id& item, bool delete_row, std::int64_t until,
+                                      Timeout timeout);
+    /// What is known after a page failed that followed others.
+    static Error after_pages(Error error, std::int64_t votes, const char* what);
     /// After the commit. What fails here is done later by others.
     virtual void after_removal(Deadline deadline) { (void)deadline; }
 
@@ -217,16 +226,17 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
         bool there{false};  // The item's row, if its count is there.
     };
     bool item_first() const;
-    Result<void> erase_pages(const sql::Id& user, Erased& erased, Timeout timeout);
-    Result<std::int64_t> remove_pages(const sql::Id& item, bool delete_row, std::int64_t& removed,
-                                      Timeout timeout);
+    Result<void> erase_pages(const sql::Id& user, const VersionOfItem& until, Erased& erased,
+                             Timeout timeout);
+    Result<std::int64_t> remove_pages(const sql::Id& item, bool delete_row, std::int64_t until,
+                                      std::int64_t& removed, Timeout timeout);
     Result<RemovedPage> remove_rest(sql::Connection& connection, const sql::Id& item,
-                                    bool delete_row, std::int64_t& ver);
+                                    bool delete_row, std::int64_t until, std::int64_t& ver);
     Result<RemovedPage> remove_votes(sql::Connection& connection, const sql::Id& item,
-                                     bool delete_row);
+                                     bool delete_row, std::int64_t until);
     Result<void> prune_pages(std::int64_t before, std::int64_t& pruned, Timeout timeout);
     Result<std::int64_t> erase_page(sql::Connection& connection, const sql::Id& user,
-                                    std::span<const sql::Id> items);
+                                    const VersionOfItem& until, std::span<const sql::Id> items);
     Result<void> uncount(sql::Connection& connection, const sql::Id& user,
                          std::span<const VoteRemoval::Row> votes, std::span<const sql::Id> held);
 

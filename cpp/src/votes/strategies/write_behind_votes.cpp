@@ -101,44 +101,43 @@ class WriteBehindVotes final : public SqlVotes {
     Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row,
                                      Timeout timeout) override {
         HOTCOUNT_TRY(check_items({&item, 1}));
+        const Deadline deadline = database().deadline(timeout);
         std::int64_t removed = 0;
-        HOTCOUNT_TRY(delete_behind_fence(&item, timeout, [&](std::int64_t) -> Result<void> {
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
-                                SqlVotes::remove_item(item, delete_row, timeout));
-            removed += votes;
-            return {};
-        }));
-        return removed;
+        while (true) {
+            auto fenced = drain_.settle(&item, deadline);
+            if (!fenced) return after_pages(std::move(fenced).error(), removed, "removed");
+            const std::int64_t fence = fenced->lowest;
+            newest_deleted_ = 0;
+            auto votes =
+                remove_until(item, delete_row, delete_row ? VoteRemoval::kAll : fence, timeout);
+            if (!votes) return after_pages(std::move(votes).error(), removed, "removed");
+            removed += *votes;
+            // With the item's row went a vote that was cast since. An older one of its user may still
+            // be on its way in another worker's page, and be written where items are created.
+            if (newest_deleted_ <= fence) return removed;
+        }
     }
     Result<Erased> erase_user(const sql::Id& user, Timeout timeout) override {
-        Erased erased{0, {}};
+        HOTCOUNT_TRY_ASSIGN(const StreamDrain::Fenced fenced,
+                            drain_.settle(nullptr, database().deadline(timeout)));
+        const StreamMarks::Streams& streams = fenced.streams;
         HOTCOUNT_TRY_ASSIGN(
-            const StreamMarks::Streams streams,
-            delete_behind_fence(nullptr, timeout, [&](std::int64_t) -> Result<void> {
-                HOTCOUNT_TRY_ASSIGN(Erased found, SqlVotes::erase_user(user, timeout));
-                found.votes += erased.votes;
-                erased = std::move(found);
-                return {};
-            }));
+            Erased erased,
+            erase_until(
+                user, [&](const sql::Id& item) { return fenced.of(item); }, timeout));
         const Deadline deadline = database().deadline(timeout);
         HOTCOUNT_TRY(waiting_->stream.forget_refused(streams.space, user, deadline));
         for (const std::string& name : streams.former_names) {
             HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
-            HOTCOUNT_TRY(waiting_->stream.forget_refused(name, user, deadline));
         }
         return erased;
     }
     Result<std::int64_t> prune(std::int64_t before, Timeout timeout) override {
-        std::int64_t pruned = 0;
         // What was cast in this very millisecond would be newer than the fence of other streams.
         sleep_or_interrupt(std::chrono::milliseconds{2});
-        HOTCOUNT_TRY(delete_behind_fence(nullptr, timeout, [&](std::int64_t fence) -> Result<void> {
-            HOTCOUNT_TRY_ASSIGN(const std::int64_t votes,
-                                SqlVotes::prune(std::min(before, fence + 1), timeout));
-            pruned += votes;
-            return {};
-        }));
-        return pruned;
+        HOTCOUNT_TRY_ASSIGN(const StreamDrain::Fenced fenced,
+                            drain_.settle(nullptr, database().deadline(timeout)));
+        return SqlVotes::prune(std::min(before, fenced.lowest + 1), timeout);
     }
 
     Result<FlushReport> flush(Timeout timeout) override {
@@ -156,15 +155,16 @@ class WriteBehindVotes final : public SqlVotes {
         const std::int64_t at_risk = all_votes(states);
         // Then another strategy may take the tables over. The next vote makes its stream again.
         if (at_risk == 0) {
-            HOTCOUNT_TRY(waiting_->marks.close(space, deadline, [&]() -> Result<bool> {
-                bool closed = true;
-                for (const std::size_t shard : all_shards()) {
-                    HOTCOUNT_TRY_ASSIGN(const bool gone,
-                                        waiting_->stream.close(space, shard, deadline));
-                    closed = closed && gone;
-                }
-                return closed;
-            }));
+            HOTCOUNT_TRY(
+                waiting_->marks.close(space, deadline, [&](std::int64_t life) -> Result<bool> {
+                    bool closed = true;
+                    for (const std::size_t shard : all_shards()) {
+                        HOTCOUNT_TRY_ASSIGN(const bool gone,
+                                            waiting_->stream.close(space, shard, life, deadline));
+                        closed = closed && gone;
+                    }
+                    return closed;
+                }));
         }
         return FlushReport{drained.before - drained.left, drained.left, at_risk};
     }
@@ -249,21 +249,6 @@ class WriteBehindVotes final : public SqlVotes {
     void note_deleted(std::span<const VoteRemoval::Row> votes) override {
         for (const VoteRemoval::Row& vote : votes) {
             newest_deleted_ = std::max(newest_deleted_, vote.version);
-        }
-    }
-
-    // Calls remove(), which deletes votes of an item or of all, behind a fence. It may delete a vote
-    // that was cast since, and an older one of the same user be still on its way in another worker's
-    // page, which would be written then: so once more, behind a fence that includes them.
-    Result<StreamMarks::Streams> delete_behind_fence(
-        const sql::Id* item, Timeout timeout,
-        const std::function<Result<void>(std::int64_t)>& remove) {
-        while (true) {
-            HOTCOUNT_TRY_ASSIGN(StreamDrain::Fenced fenced,
-                                drain_.settle(item, database().deadline(timeout)));
-            newest_deleted_ = 0;
-            HOTCOUNT_TRY(remove(fenced.version));
-            if (newest_deleted_ <= fenced.version) return std::move(fenced.streams);
         }
     }
 

@@ -78,8 +78,9 @@ std::string retracted_before(const std::string& value, const std::string& versio
 
 VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g, const std::string& item)
     : lock("SELECT " + n.vote_user + ", " + n.value + ", " + n.version + " FROM " + n.vote +
-           " WHERE " + n.vote_item + " = " + item + " AND " + n.vote_user +
-           " IS NOT NULL ORDER BY " + n.vote_user + " LIMIT ?2" + g.for_update()),
+           " WHERE " + n.vote_item + " = " + item + " AND " + n.vote_user + " IS NOT NULL AND (" +
+           n.version + " IS NULL OR " + n.version + " <= ?2) ORDER BY " + n.vote_user +
+           " LIMIT ?3" + g.for_update()),
       remove(of_ids(delete_votes(n, g) + n.vote_item + " = ?1 AND ", n.vote_user)) {}
 
 namespace {
@@ -167,6 +168,7 @@ VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const 
       has_votes_("SELECT 1 FROM " + n.vote + " WHERE " + n.vote_item + " = " + item +
                  " UNION ALL SELECT 1 FROM " + n.anonymous_vote + " WHERE " + n.vote_item + " = " +
                  item + " LIMIT 1"),
+      sum_("SELECT " + counted_sum(n, item)),
       hold_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = " + item +
                  d.grammar().for_no_key_update()),
       take_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = " + item +
@@ -333,14 +335,15 @@ Result<bool> any_row(sql::Connection& connection, const sql::Statement& statemen
 
 Result<std::vector<VoteRemoval::Row>> VoteRemoval::lock_of_item(sql::Connection& connection,
                                                                 Table table, const sql::Id& item,
+                                                                std::int64_t until,
                                                                 std::size_t limit) const {
     std::vector<Row> votes;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         votes.push_back({row.id(0), row.integer(1), row.is_null(2) ? 0 : row.integer(2)});
         return {};
     };
-    HOTCOUNT_TRY(connection.query(of(table).lock,
-                                  {sql::to_value(item), static_cast<std::int64_t>(limit)}, see));
+    HOTCOUNT_TRY(connection.query(
+        of(table).lock, {sql::to_value(item), until, static_cast<std::int64_t>(limit)}, see));
     return votes;
 }
 
@@ -374,6 +377,16 @@ Result<std::vector<VoteRemoval::Nobodys>> VoteRemoval::delete_nobodys(sql::Conne
 
 Result<bool> VoteRemoval::has_votes(sql::Connection& connection, const sql::Id& item) const {
     return any_row(connection, has_votes_, item);
+}
+
+Result<std::int64_t> VoteRemoval::sum_of(sql::Connection& connection, const sql::Id& item) const {
+    std::int64_t sum = 0;
+    const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+        sum = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(connection.query(sum_, {sql::to_value(item)}, see));
+    return sum;
 }
 
 Result<bool> VoteRemoval::hold_item(sql::Connection& connection, const sql::Id& item) const {

@@ -8,6 +8,7 @@
 
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -69,9 +70,12 @@ class VoteRemoval {
 
     // -- of an item -------------------------------------------------------------------------------
     enum class Table : std::uint8_t { of_users, anonymous };
-    /// Locks the first `limit` votes for the item in that table.
+    /// A version that no vote is above.
+    static constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+    /// Locks the first `limit` votes for the item in that table, of versions up to `until`.
     Result<std::vector<Row>> lock_of_item(sql::Connection& connection, Table table,
-                                          const sql::Id& item, std::size_t limit) const;
+                                          const sql::Id& item, std::int64_t until,
+                                          std::size_t limit) const;
     Result<void> delete_of_item(sql::Connection& connection, Table table, const sql::Id& item,
                                 std::span<const Row> votes);
     /// Deletes up to `limit` votes for the item that have no user, in a table of the application's
@@ -84,6 +88,8 @@ class VoteRemoval {
                                                 std::size_t limit) const;
     /// Whether the item has votes, those aside that are not committed.
     Result<bool> has_votes(sql::Connection& connection, const sql::Id& item) const;
+    /// What its votes come to.
+    Result<std::int64_t> sum_of(sql::Connection& connection, const sql::Id& item) const;
     /// Keeps everybody from changing the item's row, until the transaction ends. Whether it has one.
     Result<bool> hold_item(sql::Connection& connection, const sql::Id& item) const;
     /// The same, and from voting for it.
@@ -145,6 +151,7 @@ class VoteRemoval {
     const sql::Statement find_nobodys_;
     const sql::Statement delete_nobodys_;
     const sql::Statement has_votes_;
+    const sql::Statement sum_;
     const sql::Statement hold_item_;
     const sql::Statement take_item_;
     const sql::Statement next_ver_;

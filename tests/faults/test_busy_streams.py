@@ -1,0 +1,221 @@
+"""Streams of write_behind that do not become empty: deletions end, and no stream starves."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import hotcount
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
+from tests.support.sqlalchemy_side import BothSides
+
+pytestmark = pytest.mark.server
+
+Make = Callable[..., hotcount.Votes]
+_numbers = itertools.count()
+# In streams 0, 1 and 6.
+HOT, COLD = (5, 17), 700
+
+
+@pytest.fixture
+def make(sides: BothSides, redis_server: RedisServer) -> Iterator[Make]:
+    prefix = f"busy{next(_numbers)}:"
+    with (
+        hotcount.Redis(redis_server.url, prefix=prefix, timeout=20) as redis,
+        hotcount.Database(sides.url, timeout=20) as database,
+    ):
+
+        def make(**options: Any) -> hotcount.Votes:
+            votes = hotcount.Votes(database, redis, "write_behind", **options)
+            votes.create_tables()
+            votes.add_items([*range(1, 21), COLD])
+            return votes
+
+        yield make
+
+
+@contextmanager
+def running(work: Callable[[], object]) -> Iterator[None]:
+    """work() again and again, in a thread; its first error is raised at the end."""
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            while not stop.is_set():
+                work()
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def worker_of(votes: hotcount.Votes) -> Iterator[None]:
+    stop = threading.Event()
+    thread = threading.Thread(target=votes.sync_worker().run, args=[stop])
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+DELETES: dict[str, Callable[[hotcount.Votes], int]] = {
+    "erase_user": lambda votes: votes.erase_user(7, timeout=40),
+    "remove_item": lambda votes: votes.remove_item(1, timeout=40),
+}
+
+
+@pytest.mark.parametrize("deletes", DELETES)
+def test_what_deletes_ends_while_the_same_votes_are_cast(make: Make, deletes: str) -> None:
+    """Votes that are cast after it has begun stay, and count."""
+    votes = make(interval=0.001)
+    votes.cast(1, 99)
+    told: list[int] = []
+    rounds = itertools.count(1)
+
+    def cast() -> None:
+        value = next(rounds)
+        users = [7] if deletes == "erase_user" else range(7, 17)
+        for user in users:
+            votes.cast_many([1, 2, 3], [user] * 3, [value] * 3)
+        told.append(value)
+        time.sleep(0.01)  # Or the streams become full.
+
+    def comes(more: int) -> None:
+        least = len(told) + more
+        eventually(lambda: len(told) >= least)
+
+    with worker_of(votes):
+        with running(cast):
+            for _ in range(3):
+                comes(20)
+                began = time.monotonic()
+                DELETES[deletes](votes)
+                # It does not go on for as long as votes come.
+                assert time.monotonic() - began < 40
+            comes(2)
+        last = told[-1]
+        users = [7] if deletes == "erase_user" else [*range(7, 17)]
+        assert votes.flush(timeout=20).at_risk == 0
+        for item in (1, 2, 3):
+            assert [votes.get(item, user) for user in users] == [last] * len(users)
+        gone = deletes == "remove_item"
+        assert votes.get(1, 99) == (0 if gone else 1)
+        assert votes.reconcile() == []
+        assert int(votes.count(1)) == last * len(users) + (0 if gone else 1)
+
+
+def test_streams_that_are_full_keep_no_other_from_its_turn(make: Make) -> None:
+    votes = make(interval=0.001, workers=2, max_pending=100_000)
+    waiting = 30_000
+    for hot in HOT:
+        votes.cast_many([hot] * waiting, range(waiting))
+    votes.cast(COLD, 1)
+    with worker_of(votes):
+        eventually(lambda: votes.get(COLD, 1) == 1, 60)
+        assert votes.stats()["pending_votes"] > 0
+        assert votes.toggle(COLD, 1, timeout=10).value == 0
+    assert votes.flush(timeout=60).at_risk == 0
+    assert votes.reconcile() == []
+
+
+def test_a_round_goes_on_behind_a_fence_that_was_raised_meanwhile(
+    make: Make, sides: BothSides
+) -> None:
+    """The fence of another stream: it is read again, and the votes of this one are written."""
+    votes = make()
+    waiting = 20_000
+    votes.cast_many([1] * waiting, range(waiting))
+    table = sa.table("vote_meta", sa.column("name"), sa.column("value"))
+    where = table.c.name == "stream_fence"
+
+    def raise_fence() -> None:
+        with sides.engine.begin() as connection:
+            found = connection.scalar(sa.select(table.c.value).where(where))
+            text = found.decode() if isinstance(found, bytes) else str(found)
+            name, *versions = text.split(" ")
+            # That of the last stream, which no item here is in.
+            versions[-1] = np.base_repr(int(versions[-1], 36) + 1, 36).lower()
+            raised = " ".join([name, *versions])
+            connection.execute(sa.update(table).where(where).values(value=raised))
+
+    raised = threading.Timer(0.1, raise_fence)
+    raised.start()
+    done = votes.sync_worker().run_once(timeout=60)
+    raised.join()
+    assert (done.saved, done.at_risk) == (waiting, 0)
+    assert int(votes.count(1)) == waiting
+
+
+def worker_of_each_kind(
+    kind: str, sides: BothSides, redis: hotcount.Redis
+) -> tuple[Any, Callable[[], object]]:
+    """A worker, and what it is to bring to SQL."""
+    if kind == "views":
+        views = hotcount.WriteBehindCounter(sides.url, redis, flush_interval=60)
+        views.create_tables()
+        return views.sync_worker(), lambda: views.add("k")
+    votes = hotcount.Votes(sides.url, redis, kind)  # type: ignore[arg-type]
+    votes.create_tables()
+    votes.add_items([1])
+    users = itertools.count()
+    return votes.sync_worker(), lambda: votes.cast(1, next(users))
+
+
+@pytest.mark.parametrize("kind", ["write_behind", "cached", "views"])
+def test_a_child_that_was_forked_in_a_round_has_rounds_of_its_own(
+    kind: str, sides: BothSides, own_redis: RedisServer
+) -> None:
+    with own_redis.redis(timeout=20) as redis:
+        worker, add = worker_of_each_kind(kind, sides, redis)
+        add()
+        with own_redis.redis(prefix="none:") as other:
+            other.execute("CLIENT", "PAUSE", 1500)
+        thread = threading.Thread(target=worker.run_once, kwargs={"timeout": 20})
+        thread.start()
+        time.sleep(0.3)  # In its round: it waits for Redis.
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                worker.run_once(timeout=15)
+                code = 0
+            finally:
+                os._exit(code)
+        thread.join()
+        ended, status = 0, 0
+
+        def has_ended() -> bool:
+            nonlocal ended, status
+            ended, status = os.waitpid(child, os.WNOHANG)
+            return ended == child
+
+        try:
+            eventually(has_ended, 30)
+        finally:
+            if ended != child:
+                os.kill(child, 9)
+                os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
