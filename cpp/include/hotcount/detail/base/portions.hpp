@@ -13,11 +13,11 @@ namespace hotcount {
 
 /// Until when such a call begins to send some. Those that were sent are answered at most 200 ms
 /// later, as a single call may be; then each of them is told its outcome. So that the call returns
-/// by 100 ms after its deadline, it stops 150 ms and 0.3 us for each element earlier, and a third
+/// by 100 ms after its deadline, it stops 150 ms and 0.5 us for each element earlier, and a third
 /// of its time at most. A call of one element has all of its time.
 inline Deadline time_to_send(Deadline deadline, std::size_t elements) {
     constexpr Duration kLateAnswer = std::chrono::milliseconds{150};
-    constexpr Duration kToTell = std::chrono::nanoseconds{300};
+    constexpr Duration kToTell = std::chrono::nanoseconds{500};
     constexpr int kMostOfTime = 3;
     if (elements < 2) return deadline;
     const Duration needed = kLateAnswer + static_cast<Duration::rep>(elements) * kToTell;
