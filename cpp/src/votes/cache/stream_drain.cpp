@@ -89,15 +89,12 @@ Result<StreamDrain::Fenced> StreamDrain::settle(const sql::Id* item, Deadline de
         for (std::int64_t& version : beyond) version = std::max(version, streams.floor);
         HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> last,
                             waiting_->stream.advance(streams.space, shards, beyond, deadline));
-        // Before it takes time: a stream that is made meanwhile is to begin behind the fence.
-        HOTCOUNT_TRY_ASSIGN(const bool reserved,
-                            waiting_->marks.reserve(
-                                streams, *std::max_element(last.begin(), last.end()), deadline));
-        if (!reserved) continue;
         HOTCOUNT_TRY(write(streams.space, shards, deadline));
         std::array<std::int64_t, VoteStream::kShards> fence{};
         for (std::size_t i = 0; i < shards.size(); ++i) fence[shards[i]] = last[i];
-        HOTCOUNT_TRY(waiting_->marks.raise_fence(streams.space, fence, deadline));
+        HOTCOUNT_TRY_ASSIGN(const bool raised,
+                            waiting_->marks.raise_fence(streams, fence, deadline));
+        if (!raised) continue;
         return Fenced{std::move(streams), fence, *std::min_element(last.begin(), last.end())};
     }
 }

@@ -183,19 +183,26 @@ std::shared_ptr<const StreamMarks::Fence> StreamMarks::fence_of(const std::strin
     return reserved.fence;
 }
 
-Result<void> StreamMarks::raise_fence(std::string_view space,
+Result<bool> StreamMarks::raise_fence(const Streams& streams,
                                       const std::array<std::int64_t, VoteStream::kShards>& versions,
                                       Deadline deadline) {
-    return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<void> {
+    const std::int64_t highest = *std::max_element(versions.begin(), versions.end());
+    return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<bool> {
+        HOTCOUNT_TRY_ASSIGN(const Marks floor, read(connection, lock_floor_));
         // Waits for the transactions of workers that write under the present fence.
         HOTCOUNT_TRY_ASSIGN(const Marks held, read(connection, lock_fence_));
         HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
-        if (marks.id != space || !held.fence) return streams_are_gone();
+        if (marks.id != streams.space || !held.fence) return streams_are_gone();
+        if (marks.life != streams.life) return false;
         auto raised = parse_fence(*held.fence).versions;
         for (std::size_t shard = 0; shard < raised.size(); ++shard) {
             raised[shard] = std::max(raised[shard], versions[shard]);
         }
-        return set(connection, "stream_fence", format_fence(marks.id, raised));
+        if (floor.floor < highest) {
+            HOTCOUNT_TRY(set(connection, "stream_floor", std::to_string(highest)));
+        }
+        HOTCOUNT_TRY(set(connection, "stream_fence", format_fence(marks.id, raised)));
+        return true;
     });
 }
 

@@ -61,9 +61,10 @@ class StreamMarks {
     /// were taken. False: a stream was made since, and the votes must not be written; what of them
     /// still waits is taken again.
     Result<bool> reserve(const Streams& streams, std::int64_t version, Deadline deadline);
-    /// Raises the fence to these versions, by shard, which were reserve()d; where it is higher it stays.
-    /// Nothing that was taken before is written after this has returned.
-    Result<void> raise_fence(std::string_view space,
+    /// Raises the fence to these versions, by shard, and the floor behind them; where it is higher it
+    /// stays. Nothing that was taken before is written after this has returned. False: a stream was made
+    /// since `streams`, and its votes may have such versions.
+    Result<bool> raise_fence(const Streams& streams,
                              const std::array<std::int64_t, VoteStream::kShards>& versions,
                              Deadline deadline);
     /// Runs open(floor, life) while nobody closes the streams or changes the strategy. It may be run
