@@ -33,14 +33,14 @@ struct LimitStore {
         });
     }
 
-    struct Look {
+    struct Looked {
         Outcome outcome{};
         bool moved{false};  // The clock was set back: the row is to be written.
     };
 
     // What a hit would be answered; without a lock, from what is committed.
-    Result<Look> look(const StoredLaw& law, const std::string& key, std::int64_t cost,
-                      Deadline deadline) const {
+    Result<Looked> look(const StoredLaw& law, const std::string& key, std::int64_t cost,
+                        Deadline deadline) const {
         std::string text;
         std::int64_t now = 0;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -64,7 +64,7 @@ struct LimitStore {
         const auto state = law.open(text);
         if (!state) return no_limit_state(key);
         const Outcome outcome = state->hit(now, cost, Take::nothing);
-        return Look{outcome, state->changed()};
+        return Looked{outcome, state->changed()};
     }
 };
 
@@ -144,10 +144,10 @@ class SqlLimiterBackend final : public LimiterBackend {
                       const AsyncCall& call, Completion<Outcome> done) override {
         cost = price(cost, take);
         if (only_looks(cost, take)) {
-            return elsewhere<LimitStore::Look>(
+            return elsewhere<LimitStore::Looked>(
                 call,
                 [calls = calls_, move = move_of(key), by = deadline(call.timeout),
-                 done = std::move(done)](const Result<LimitStore::Look>& look) {
+                 done = std::move(done)](const Result<LimitStore::Looked>& look) {
                     if (!look) return done(look.error());
                     if (look->moved)
                         calls->commit.get().submit_async(move, by, [](Result<void>) {});

@@ -79,11 +79,9 @@ struct StreamAdds::Call {
     int attempts{0};
 };
 
-namespace {
-struct KeptVotes {
+struct StreamAdds::KeptVotes {
     std::vector<Ballot> kept;
 };
-}  // namespace
 
 // One that nobody waits for.
 struct StreamAdds::LateCall : KeptVotes, Call {

@@ -27,6 +27,7 @@ class StreamAdds : public std::enable_shared_from_this<StreamAdds> {
 
   private:
     struct Call;
+    struct KeptVotes;
     struct LateCall;
     struct LargeCall;
     struct Late {
