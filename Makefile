@@ -119,7 +119,7 @@ peers: build
 # most. RATES_ARGS="-d 5s --max-time 3m" for longer trials.
 RATES_ARGS ?=
 rates: build
-	scripts/rates $(BUILD)/loadtest/hotcount-load $(RATES_ARGS)
+	scripts/rates .venv/bin/hotcount $(RATES_ARGS)
 
 # With BEFORE=../other its strategies run beside this build's. VOTES_ARGS="--cases C++ --rounds 3"
 VOTES_ARGS ?=

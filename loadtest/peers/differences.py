@@ -1,4 +1,4 @@
-"""How often hotcount-load calls a difference: of a strategy beside itself, and beside one that is
+"""How often hotcount load calls a difference: of a strategy beside itself, and beside one that is
 slower by a known share.
 
     python -m loadtest.peers.differences --comparisons 50 --rounds 80 --seconds 0.02
@@ -16,7 +16,6 @@ import argparse
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 LEAST_ROUNDS = 6
@@ -24,10 +23,10 @@ LEAST_ROUNDS = 6
 
 def comparison(seed: int, slower: float, chosen: argparse.Namespace) -> dict[str, Any]:
     """The ratio of the control to the strategy, as compare.json has it."""
-    program = Path(sys.executable).parent / "hotcount-load"
     done = subprocess.run(
         [
-            *[str(program), "compare", "--workload", "counters", "-s", "memory"],
+            *[sys.executable, "-m", "hotcount", "load", "compare"],
+            *["--workload", "counters", "-s", "memory"],
             *["--rounds", str(chosen.rounds), "-d", f"{chosen.seconds:g}s", "--warmup", "5ms"],
             *["-w", "1", "--items", "1000", "--seed", str(seed), "--progress", "none", "--json"],
             *["--control-slower", f"{slower:g}"],

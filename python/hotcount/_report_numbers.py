@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hotcount.report import Row
 
@@ -60,6 +60,25 @@ OWN_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 def can_tell(calls: int, share: float) -> bool:
     """Whether one of so many calls can be above this percentile; else it is only the largest."""
     return calls * (1 - share) > 1 - 1e-7
+
+
+def least_values(share: float) -> int:
+    """How many values a percentile needs so that one of them can be above it."""
+    # 1 - 0.9999 is a little less than 0.0001.
+    return math.ceil((1 - 1e-7) / (1 - share))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """For a terminal: names on the left, numbers on the right."""
+    lines = [head, *rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths))
+        ).rstrip()
+        for line in lines
+    )
 
 
 def is_known(row: Row, name: str = "p99") -> bool:

@@ -166,7 +166,7 @@ def _interval(spread: dict[str, Any], has_intervals: bool) -> tuple[float, float
     """The median between its ends, as Row has them."""
     median = spread["median"]
     none = (median, median) if has_intervals else (spread["min"], spread["max"])
-    least, most = spread["interval"] or none
+    least, most = spread.get("interval") or none
     return least, median, most
 
 
@@ -185,8 +185,12 @@ def _limit(settings: dict[str, Any], without_an_answer: int) -> float | None:
 
 
 def _p99_interval(latency: dict[str, Any]) -> tuple[float, float] | None:
-    ends = latency.get("p99_interval")
-    return (ends[0] / 1000, ends[1] / 1000) if ends else None
+    """Of the median of the rounds' p99, widened to hold the p99 of all their calls; of results
+    before `hotcount load`, of that one."""
+    ends = latency.get("p99_by_round", {}).get("interval") or latency.get("p99_interval")
+    if not ends:
+        return None
+    return min(ends[0], latency["p99"]) / 1000, max(ends[1], latency["p99"]) / 1000
 
 
 def _inverse(number: float | None) -> float | None:
@@ -352,8 +356,10 @@ def _compared(folder: Path, part: dict[str, Any], found: dict[str, Any]) -> Row:
 
 
 def of_comparison(folder: Path, document: dict[str, Any]) -> tuple[Part, ...]:
+    from hotcount._load_compare import with_statistics
+
     parts = []
-    for part in document["parts"]:
+    for part in with_statistics(document)["parts"]:
         settings, database = part["settings"], part.get("database") or ""
         # The baseline's second run shows what noise is here.
         all_of_it = [*part["strategies"], *part.get("references", [])]

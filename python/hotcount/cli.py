@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -141,25 +141,27 @@ def draw(options: argparse.Namespace) -> int:
 # -- load -------------------------------------------------------------------
 
 
-def load_program() -> str | None:
-    """hotcount-load beside this command, or beside the interpreter; else on PATH."""
-    for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent):
-        program = folder / "hotcount-load"
-        if os.access(program, os.X_OK):
-            return str(program)
-    return shutil.which("hotcount-load")
+# What counts; hotcount-load alone drives and audits.
+STUDIES = ("search", "sweep", "scale", "calibrate", "compare", "diff")
 
 
 def load(arguments: Sequence[str]) -> int:
-    program = load_program()
-    if program is None:
-        say(
-            "hotcount load: hotcount-load is not installed: the build did not find its libraries "
-            "(CLI11, fmt, nlohmann-json, zlib; `scripts/setup demo` installs them)"
-        )
+    from hotcount._load_trials import NoProgram, program
+
+    try:
+        if arguments[:1] and arguments[0] in STUDIES:
+            from hotcount import _load_cli
+
+            return _load_cli.main(arguments[0], arguments[1:])
+        found = program()
+    except NoProgram as error:
+        say(f"hotcount load: {error}")
         return INCONCLUSIVE
+    except hotcount.ConfigError as error:
+        say(f"hotcount load: {error}")
+        return BAD_USAGE
     sys.stdout.flush()
-    os.execv(program, [program, *arguments])
+    os.execv(found, [found, *arguments])
 
 
 # -- the command ------------------------------------------------------------
@@ -198,6 +200,16 @@ URLS = (
 )
 
 
+def without_urls(message: str, given: Sequence[str]) -> str:
+    """Without the arguments that may be a URL, with its password, in the wrong place."""
+    for argument in given:
+        if "@" in argument or "://" in argument:
+            for text in (argument, *re.split("[=<>,]", argument)):
+                if "@" in text or "://" in text:
+                    message = message.replace(repr(text), "***").replace(text, "***")
+    return message
+
+
 class Parser(argparse.ArgumentParser):
     """Quotes no argument that may be a URL, with its password, in the wrong place."""
 
@@ -206,11 +218,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        for argument in self.given:
-            if "@" in argument or "://" in argument:
-                for text in (argument, argument.partition("=")[2] or argument):
-                    message = message.replace(repr(text), "***").replace(text, "***")
-        super().error(message)
+        super().error(without_urls(message, self.given))
 
 
 def positive(text: str) -> float:
@@ -349,7 +357,10 @@ def parser() -> argparse.ArgumentParser:
 
     # Listed for --help; main() hands everything after it on unread.
     commands.add_parser(
-        "load", help="start hotcount-load with the arguments that follow", add_help=False
+        "load",
+        help="hotcount-load with the arguments that follow; search, sweep, scale, calibrate, "
+        "compare and diff say what several runs mean",
+        add_help=False,
     )
     return top
 

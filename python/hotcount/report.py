@@ -205,7 +205,7 @@ class Measured:
 
 def check() -> None:
     """ConfigError names what this needs and does not find; `read` asks it too."""
-    for needed in ("plotly", "hdrh"):
+    for needed in ("plotly", "hdrh", "scipy"):
         if importlib.util.find_spec(needed) is None:
             raise hotcount.ConfigError(f"a report needs {needed}: pip install 'hotcount[report]'")
 

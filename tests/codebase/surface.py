@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from hotcount.cli import parser
+from hotcount import _load_cli
+from hotcount.cli import STUDIES, parser
 
 from tests.support.load_generator import program
 
@@ -380,8 +381,14 @@ def of_help(command: list[str], name: str) -> Iterator[str]:
 def of_commands() -> list[str]:
     ours = of_parser(parser(), "hotcount")
     load = of_help([program()], "hotcount-load")
+    studies = {
+        line
+        for each in STUDIES
+        for name in [f"hotcount load {each}"]
+        for line in [name, *of_parser(_load_cli.parser(each), name)]
+    }
     merge = [sys.executable, "-m", "hotcount.load", "merge"]
-    return sorted({*ours, *load, *of_help(merge, "python -m hotcount.load merge")})
+    return sorted({*ours, *load, *studies, *of_help(merge, "python -m hotcount.load merge")})
 
 
 # -----------------------------------------------------------------------------

@@ -29,8 +29,21 @@ def run(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str
     )
 
 
+def study(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """`hotcount load`: search, sweep, scale, calibrate, compare and diff."""
+    command = [sys.executable, "-m", "hotcount", "load", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def study_json(*arguments: str, timeout: float = 60) -> tuple[int, dict[str, Any]]:
+    return _read(study(*arguments, "--json", timeout=timeout))
+
+
 def run_json(*arguments: str, timeout: float = 60) -> tuple[int, dict[str, Any]]:
-    done = run(*arguments, "--json", timeout=timeout)
+    return _read(run(*arguments, "--json", timeout=timeout))
+
+
+def _read(done: subprocess.CompletedProcess[str]) -> tuple[int, dict[str, Any]]:
     assert done.stdout, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return done.returncode, document

@@ -78,7 +78,6 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
 Result<void> read_load(const Given& given, Command command, TrialSettings& trial) {
     const bool canonical = command == Command::canonical;
     HOTCOUNT_TRY(read(given, "rate", parse_rate, trial.rate_per_s));
-    if (sets_rates(command)) trial.arrival = Arrival::poisson;
     // The canonical comparison has a closed and an open part; a rate is the open one's.
     if (given.contains("rate") && !canonical) trial.arrival = Arrival::poisson;
     HOTCOUNT_TRY(read_arrival(given, trial));
@@ -87,19 +86,12 @@ Result<void> read_load(const Given& given, Command command, TrialSettings& trial
                           "--arrival closed has no rate: leave out --rate, or take poisson or "
                           "uniform");
     }
-    if (sets_rates(command) && trial.arrival == Arrival::closed) {
-        return make_error(
-            ErrorCode::config,
-            fmt::format("--arrival closed has no rate, and {} varies it", to_string(command)));
-    }
-    if (trial.arrival != Arrival::closed && !given.contains("rate") && !sets_rates(command)) {
+    if (trial.arrival != Arrival::closed && !given.contains("rate")) {
         return make_error(ErrorCode::config,
                           fmt::format("--arrival {} needs a --rate", given.at("arrival")));
     }
-    if (command != Command::scale) {  // It takes a list of them.
-        HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
-        HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
-    }
+    HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
+    HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
     HOTCOUNT_TRY(read(given, "in-flight", parse_count, trial.in_flight));
     HOTCOUNT_TRY(check_range<std::uint32_t>("in-flight", trial.in_flight, 1, kMostInFlight));
     HOTCOUNT_TRY(read(given, "duration", parse_duration, trial.duration));
@@ -138,7 +130,7 @@ Result<void> read_load(const Given& given, Command command, TrialSettings& trial
 
 /// The strategies, one group for each workload.
 Result<void> read_groups(const Given& given, Settings& settings) {
-    const bool run = settings.command == Command::run;
+    const bool run = settings.command == Command::run && !settings.each;
     const bool with_redis = given.contains("redis") || manages(settings, ServerKind::redis);
     std::optional<WorkloadKind> workload;
     HOTCOUNT_TRY(read(given, "workload", parse_workload, workload));
@@ -242,16 +234,8 @@ Result<Settings> interpret(Command command, const Given& given) {
         return make_error(ErrorCode::config, fmt::format("--{}: '' is no path", option));
     }
     settings.json = given.contains("json");
+    settings.each = given.contains("each");
     settings.allow_debug = given.contains("allow-debug");
-    if (command == Command::diff) {
-        if (!given.contains("a") || !given.contains("b")) {
-            return make_error(ErrorCode::config,
-                              "diff needs two folders of runs or comparisons: hotcount-load diff A "
-                              "B");
-        }
-        settings.diff_folders = {given.at("a"), given.at("b")};
-        return settings;
-    }
     if (command == Command::audit) {
         const auto folder = given.find("folder");
         if (folder == given.end()) {
@@ -264,7 +248,6 @@ Result<Settings> interpret(Command command, const Given& given) {
         return settings;
     }
     if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
-    if (command == Command::calibrate) return settings;
     HOTCOUNT_TRY(read(given, "progress", parse_progress, settings.progress));
     const bool canonical = command == Command::canonical;
     HOTCOUNT_TRY(read(given, "rounds", parse_count, settings.rounds));
@@ -302,7 +285,6 @@ Result<Settings> interpret(Command command, const Given& given) {
     }
     spread_over_databases(settings);
     settings.trial = settings.groups.front().trial;
-    HOTCOUNT_TRY(read_study(given, settings));
     return settings;
 }
 
@@ -383,33 +365,11 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
         {Command::run, app.add_subcommand("run", "One strategy under one load")},
         {Command::compare,
          app.add_subcommand("compare", "Strategies side by side, in alternating rounds")},
-        {Command::search,
-         app.add_subcommand("search",
-                            "The highest rate that meets an SLO, for each strategy: x1.5, then "
-                            "bisection to 3 %, then three confirmations, all audited; at most "
-                            "--max-time for each strategy")},
-        {Command::sweep,
-         app.add_subcommand("sweep", "Each strategy at each of several rates, open loop")},
-        {Command::scale,
-         app.add_subcommand(
-             "scale",
-             "Throughput of a closed loop against the number of callers, and the law "
-             "that it follows (USL)")},
-        {Command::calibrate,
-         app.add_subcommand(
-             "calibrate",
-             "What this machine and the generator can do by themselves: how late "
-             "sleeps end, operations per second without work, flushes; 5 to 15 s. Other "
-             "commands say how near they came (kept in ~/.cache/hotcount)")},
         {Command::audit,
-         app.add_subcommand("audit", "Audit a run folder again, also one whose run was killed")},
-        {Command::diff,
-         app.add_subcommand("diff", "What differs between two folders, and what is noise")}};
+         app.add_subcommand("audit", "Audit a run folder again, also one whose run was killed")}};
     for (const auto& [command, subcommand] : commands) {
         add_options(*subcommand, command, given);
-        const bool drives =
-            command != Command::audit && command != Command::diff && command != Command::calibrate;
-        if (drives) subcommand->footer(strategy_lines());
+        if (command != Command::audit) subcommand->footer(strategy_lines());
     }
     app.require_subcommand(0, 1);
 
@@ -437,6 +397,7 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
     }
     auto settings = interpret(command, given);
     if (!settings) return usage_error(settings.error().message, arguments, may_be_secret);
+    if (settings->each) settings->arguments = arguments;
     settings->command_line = {"hotcount-load"};
     for (const std::string& argument : arguments) {
         settings->command_line.push_back(without_secret(argument));

@@ -30,8 +30,9 @@ constexpr std::array kOptions = {
            "compare also takes all: of --workload, else of every workload",
            false, true, true},
     Option{"rounds", "--rounds", "N",
-           "Rounds per strategy, in drawn order; 6 or more can show a difference [{rounds}]", true,
-           true, false},
+           "Rounds per strategy, in drawn order; of 6 or more `hotcount load compare` can say what "
+           "differs [{rounds}]",
+           true, true, false},
     Option{"baseline", "--baseline", "NAME",
            "Strategy that the others are compared with [the first]", false, true, false},
     Option{"no-control", "--no-control", "",
@@ -156,39 +157,14 @@ constexpr std::array kOptions = {
            true},
     Option{"json", "--json", "", "Print JSON (schema hotcount-load/1), not tables", true, true,
            true},
+    Option{
+        "each", "--each", "",
+        "Run once for each line on stdin, {{\"name\": NAME, \"options\": [...]}}, with these "
+        "options besides; a document a line on stdout. The private servers and --out are those of "
+        "all runs. `hotcount load` drives its studies so",
+        false, false, true},
     Option{"allow-debug", "--allow-debug", "",
            "Report even from a debug build: the figures mislead", true, true, true},
-};
-
-constexpr const char* kCalibrationOut =
-    "Folder to keep calibration.json in, besides the cache; new or empty [none]";
-
-/// Of the commands that vary the load themselves.
-struct StudyOption {
-    Command command;
-    const char* name;
-    const char* flags;
-    const char* value;
-    const char* help;
-};
-
-constexpr std::array kStudyOptions = {
-    StudyOption{Command::search, "slo", "--slo", "TERMS",
-                "What a rate must meet: p50, p99, p99.9 ... and max with a time, stale.p99 ... "
-                "too, err with a share, "
-                "lost, double and ghost with a count [p99<10ms,err<0.1%,lost=0]"},
-    StudyOption{Command::search, "from", "--from", "RATE",
-                "The first rate [a quarter of what a short closed loop reaches]"},
-    StudyOption{Command::search, "max-time", "--max-time", "TIME",
-                "The search for one strategy ends after this, confirmed or not [3m]"},
-    StudyOption{Command::search, "markdown", "--markdown", "",
-                "Print the rows of a Markdown table"},
-    StudyOption{Command::sweep, "rates", "--rates", "RATES",
-                "500:20000:x1.5, 500:2000:+250 or 500,1k,5k"},
-    StudyOption{Command::scale, "workers", "-w,--workers", "LIST",
-                "Numbers of callers, rising; /async: calls under way [1,2,4,8,16,32]"},
-    StudyOption{Command::scale, "rounds", "--rounds", "N",
-                "Rounds for each number; fewer than 6 have no intervals [{rounds}]"},
 };
 
 bool is_one_of(const Option& option, std::initializer_list<std::string_view> names) {
@@ -203,24 +179,8 @@ bool knows(Command command, const Option& option) {
             return option.compare;
         case Command::run:
             return option.run;
-        case Command::diff:
-            return std::string_view{option.name} == "json";
         case Command::audit:
             return is_one_of(option, {"json", "redis", "db"});
-        case Command::calibrate:
-            return is_one_of(option, {"json", "out", "allow-debug"});
-        case Command::scale:
-            return option.compare &&
-                   !is_one_of(option,
-                              {"rate", "rounds", "workers", "arrival", "in-flight", "baseline",
-                               "no-control", "no-best", "control-slower", "trace", "kill-every",
-                               "stall", "outage", "fault", "bystander", "batch"});
-        case Command::search:
-        case Command::sweep:
-            return option.compare &&
-                   !is_one_of(option, {"rate", "rounds", "baseline", "no-control", "no-best",
-                                       "control-slower", "trace", "kill-every", "stall", "outage",
-                                       "fault", "bystander", "batch"});
     }
     return false;
 }
@@ -241,18 +201,19 @@ std::string valid_options(Command command) {
     for (const Option& option : kOptions) {
         if (knows(command, option)) flags.emplace_back(option.flags);
     }
-    for (const StudyOption& option : kStudyOptions) {
-        if (option.command == command) flags.emplace_back(option.flags);
-    }
     return fmt::format("{}", fmt::join(flags, " "));
 }
 
 /// What took the place of a command or an option that is gone; empty: it never was one.
-std::string_view successor_of(std::string_view extra) {
-    const bool agents = extra == "agent" || extra.substr(0, extra.find('=')) == "--agents";
-    return agents ? "a fleet is driven by Locust (hotcount.integrations.locust.VoteUser), and "
-                    "`python -m hotcount.load merge FOLDER` makes one ledger of its parts"
-                  : "";
+std::string successor_of(std::string_view name) {
+    if (name == "agent" || name == "--agents") {
+        return "a fleet is driven by Locust (hotcount.integrations.locust.VoteUser), and "
+               "`python -m hotcount.load merge FOLDER` makes one ledger of its parts";
+    }
+    constexpr std::array<std::string_view, 5> kStudies = {"search", "sweep", "scale", "calibrate",
+                                                          "diff"};
+    if (std::find(kStudies.begin(), kStudies.end(), name) == kStudies.end()) return {};
+    return fmt::format("it is `hotcount load {}`, of the Python package (extra `report`)", name);
 }
 
 }  // namespace
@@ -267,14 +228,6 @@ Settings default_settings(Command command) {
     trial.workers = 64;
     trial.warmup = milliseconds{250};
     trial.duration = milliseconds{command == Command::compare ? 1000 : 1200};
-    if (sets_rates(command)) {
-        trial.timeout = std::chrono::seconds{1};
-        trial.duration = std::chrono::seconds{2};
-    }
-    if (command == Command::scale) {
-        trial.duration = std::chrono::seconds{1};
-        settings.rounds = 6;
-    }
     // Rented disks allow bursts of cheap flushes: the median of these rounds is beyond that.
     if (command == Command::canonical) settings.rounds = 7;
     return settings;
@@ -285,8 +238,7 @@ void add_options(CLI::App& app, Command command, Given& given) {
     app.set_help_flag("-h,--help", "Print this and exit");
     const auto add = [&](const auto& option) {
         const std::string name = option.name;
-        const bool for_calibration = command == Command::calibrate && name == "out";
-        const std::string help = help_of(for_calibration ? kCalibrationOut : option.help, command);
+        const std::string help = help_of(option.help, command);
         if (*option.value != '\0') {
             app.add_option_function<std::string>(
                    option.flags, [&given, name](const std::string& text) { given[name] = text; },
@@ -299,19 +251,8 @@ void add_options(CLI::App& app, Command command, Given& given) {
                 option.flags, [&given, name] { given[name] = ""; }, help);
         }
     };
-    for (const StudyOption& option : kStudyOptions) {
-        if (option.command == command) add(option);
-    }
     for (const Option& option : kOptions) {
         if (knows(command, option)) add(option);
-    }
-    if (command == Command::diff) {
-        for (const char* side : {"a", "b"}) {
-            app.add_option_function<std::string>(
-                   side, [&given, side](const std::string& text) { given[side] = text; },
-                   "A folder of run or compare")
-                ->type_name("DIR");
-        }
     }
     if (command == Command::audit) {
         app.add_option_function<std::string>(
@@ -322,8 +263,9 @@ void add_options(CLI::App& app, Command command, Given& given) {
 }
 
 std::string explain_extra(Command command, const std::string& extra) {
-    if (const auto successor = successor_of(extra); !successor.empty()) {
-        return fmt::format("'{}' is gone: {}", extra.substr(0, extra.find('=')), successor);
+    const std::string name = extra.substr(0, extra.find('='));
+    if (const auto successor = successor_of(name); !successor.empty()) {
+        return fmt::format("'{}' is gone: {}", name, successor);
     }
     const std::string where = command == Command::canonical
                                   ? std::string{"hotcount-load"}
@@ -334,8 +276,9 @@ std::string explain_extra(Command command, const std::string& extra) {
     }
     if (command == Command::canonical) {
         return fmt::format(
-            "unknown command '{}'; the commands are: run, compare, search, sweep, scale, "
-            "calibrate, audit, diff, or none for the canonical comparison",
+            "unknown command '{}'; the commands are: run, compare, audit, or none for the "
+            "canonical "
+            "comparison",
             extra);
     }
     return fmt::format("unexpected argument '{}'; {} takes: {} -h,--help", extra, where,

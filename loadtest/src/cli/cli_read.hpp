@@ -34,11 +34,6 @@ Result<void> check_range(const char* name, T value, T least, T most) {
                       fmt::format("--{} is {}; it takes {} to {}", name, value, least, most));
 }
 
-/// Commands that try rates of their own, all in an open loop.
-inline bool sets_rates(Command command) {
-    return command == Command::search || command == Command::sweep;
-}
-
 /// --managed, --redis and --db: the servers that there are, and the databases that a comparison has.
 Result<void> read_servers(const Given& given, Settings& settings);
 /// Once the groups are read: those on SQL once for each of several databases.
@@ -51,7 +46,5 @@ Result<void> read_trace(const Given& given, TrialSettings& trial);
 Result<void> read_faults(const Given& given, TrialSettings& trial);
 /// The faults in the load, whose length is known by now.
 Result<void> place_faults(const Given& given, TrialSettings& trial);
-/// What `search` and `sweep` vary.
-Result<void> read_study(const Given& given, Settings& settings);
 
 }  // namespace hotcount::loadtest

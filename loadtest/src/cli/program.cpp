@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <fstream>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,21 +15,20 @@
 #include <utility>
 #include <vector>
 
+#include "cli.hpp"
 #include "load/run_folder.hpp"
 #include "load/say.hpp"
+#include "load/settings_json.hpp"
 #include "report/audits.hpp"
 #include "report/calibration.hpp"
 #include "report/compare.hpp"
-#include "report/diff.hpp"
+#include "report/fresh_trials.hpp"
 #include "report/html_report.hpp"
 #include "report/machine.hpp"
 #include "report/progress.hpp"
 #include "report/report_json.hpp"
 #include "report/report_text.hpp"
 #include "report/trial.hpp"
-#include "studies/scale.hpp"
-#include "studies/search.hpp"
-#include "studies/sweep.hpp"
 #include "targets/managed_server.hpp"
 
 namespace hotcount::loadtest {
@@ -48,7 +47,7 @@ bool is_run_under_way(const std::filesystem::path& folder) {
     return true;
 }
 
-bool measures(Command command) { return command != Command::audit && command != Command::diff; }
+bool measures(Command command) { return command != Command::audit; }
 
 class Program {
   public:
@@ -58,7 +57,6 @@ class Program {
 
     int go() {
         if (settings_.command == Command::audit) return audit();
-        if (settings_.command == Command::diff) return diff();
         if (const auto why = why_not_measurable(); why && !settings_.allow_debug) {
             say(log_,
                 "hotcount-load: no figures from this build, because {}; build with "
@@ -67,19 +65,18 @@ class Program {
             return kInconclusive;
         }
         std::filesystem::path drawer;
-        if (settings_.html) {
+        if (settings_.html && !settings_.each) {
             auto found = find_drawer(*settings_.html);
             if (!found) return fail(found.error());
             drawer = std::move(*found);
         }
         auto folder = RunFolder::make(settings_.out);
         if (!folder) return fail(folder.error());
-        if (settings_.command == Command::calibrate) return calibrate_here(*folder);
         if (auto started = start_servers(*folder); !started) return fail(started.error());
         const nlohmann::json provenance = describe_provenance(settings_.command_line);
         if (const auto cache = calibration_cache()) ceiling_ = find_ceiling(*cache, provenance);
         int code = measure(*folder, provenance);
-        if (measured_ && settings_.html) {
+        if (measured_ && settings_.html && !settings_.each) {
             // What was measured stays as it is: the page is one more way to look at it.
             const auto drawn = write_html(drawer, folder->path(), *settings_.html);
             if (!drawn) {
@@ -134,6 +131,13 @@ class Program {
         for (StrategyGroup& group : settings_.groups) {
             if (all || (group.database && group.database->managed == kind)) use_in(group.trial);
         }
+    }
+
+    /// A run of --each uses the servers of all.
+    void use_servers_in(TrialSettings& trial) const {
+        if (redis_ != nullptr) trial.redis_url = redis_->url();
+        if (!databases_.empty()) trial.database_url = databases_.front()->url();
+        trial.keep = settings_.out.has_value();
     }
 
     /// A run that is kept keeps what its Redis holds; one that kills it must find it again.
@@ -196,6 +200,10 @@ class Program {
 
     int fail(const Error& error) {
         say(log_, "hotcount-load: {}\n", error.message);
+        return exit_code_of(error);
+    }
+
+    static int exit_code_of(const Error& error) {
         const bool usage =
             error.code == ErrorCode::config || error.code == ErrorCode::permission_denied;
         return usage ? kBadUsage : kInconclusive;
@@ -256,13 +264,7 @@ class Program {
     int measure(const RunFolder& folder, const nlohmann::json& provenance) {
         switch (settings_.command) {
             case Command::run:
-                return run(folder, provenance);
-            case Command::search:
-                return search(folder, provenance);
-            case Command::sweep:
-                return sweep(folder, provenance);
-            case Command::scale:
-                return scale(folder, provenance);
+                return settings_.each ? run_each(folder, provenance) : run(folder, provenance);
             default:
                 return compare(folder, provenance);
         }
@@ -270,11 +272,8 @@ class Program {
 
     TrialContext context(const RunFolder& folder, const nlohmann::json& provenance,
                          Progress& progress) const {
-        return {folder.path(), !folder.temporary(),
-                provenance,    interrupt_,
-                redis_,        ceiling_,
-                progress,      {},
-                databases_};
+        return {folder.path(), !folder.temporary(), provenance, interrupt_, redis_, ceiling_,
+                progress,      databases_};
     }
 
     /// The result of several trials: printed, and kept beside their folders.
@@ -289,71 +288,65 @@ class Program {
         return code;
     }
 
-    int diff() {
-        const auto& [a, b] = settings_.diff_folders;
-        const auto found = diff_folders(a, b);
-        if (!found) return fail(found.error());
-        return finish(
-            diff_document(diff_figures(*found), describe_provenance(settings_.command_line)),
-            diff_text(*found), Conclusion::passed);
-    }
-
-    int search(const RunFolder& folder, const nlohmann::json& provenance) {
-        Progress progress(settings_.progress, log_);
-        const auto found =
-            run_search(settings_.groups, settings_.study, context(folder, provenance, progress));
-        if (!found) return fail(found.error());
-        return finish_study(
-            folder, kSearchFile, search_document(*found, provenance),
-            settings_.study.markdown ? search_markdown(*found) : search_text(*found),
-            found->conclusion);
-    }
-
-    int sweep(const RunFolder& folder, const nlohmann::json& provenance) {
-        Progress progress(settings_.progress, log_);
-        const auto swept =
-            run_sweep(settings_.groups, settings_.study, context(folder, provenance, progress));
-        if (!swept) return fail(swept.error());
-        const int code = finish_study(folder, kSweepFile, sweep_document(*swept, provenance),
-                                      sweep_text(*swept), swept->conclusion);
-        std::ofstream series(folder.path() / kSweepSeries);
-        series << sweep_csv(*swept);
-        series.close();
-        if (series) return code;
-        return fail(
-            make_error(ErrorCode::unavailable, fmt::format("{} cannot be written", kSweepSeries)));
-    }
-
-    int scale(const RunFolder& folder, const nlohmann::json& provenance) {
-        Progress progress(settings_.progress, log_);
-        const auto scaled =
-            run_scale(settings_.groups, settings_.study, context(folder, provenance, progress));
-        if (!scaled) return fail(scaled.error());
-        return finish_study(folder, kScaleFile, scale_document(*scaled, provenance),
-                            scale_text(*scaled), scaled->conclusion);
-    }
-
-    int calibrate_here(const RunFolder& folder) {
-        const auto found = calibrate(folder.path(), interrupt_);
-        if (!found) return fail(found.error());
-        const nlohmann::json document =
-            calibration_document(*found, describe_provenance(settings_.command_line));
-        const int code = finish(document, calibration_text(*found), Conclusion::passed);
-        std::vector<std::filesystem::path> files;
-        if (!folder.temporary()) files.push_back(folder.path() / kCalibrationFile);
-        if (const auto cache = calibration_cache()) {
-            std::error_code failed;  // Of it, writing says more.
-            std::filesystem::create_directories(cache->parent_path(), failed);
-            files.push_back(*cache);
-        }
-        for (const std::filesystem::path& file : files) {
-            if (auto written = write_json(file, document); !written) {
-                (void)fail(written.error());
-                return kInconclusive;
+    /// For a program that chooses the next run by what the last one did.
+    int run_each(const RunFolder& folder, const nlohmann::json& provenance) {
+        nlohmann::json ready = begin_document("ready", provenance);
+        for (const StrategyGroup& group : settings_.groups) {
+            for (const std::string& name : group.strategies) {
+                const auto strategy = find_strategy(name);
+                if (!strategy) return fail(strategy.error());
+                TrialSettings trial = group.trial;
+                trial.strategy = name;
+                nlohmann::json settings = describe_settings(trial);
+                settings["reads"] = reads_of(*strategy, false).str();
+                ready["settings"].push_back(std::move(settings));
             }
-            say(log_, "The calibration is in {}\n", file.string());
         }
-        return code;
+        if (!write_line(ready)) return kInconclusive;
+        Progress progress(settings_.progress, log_);
+        const ProgressScope scope(progress);
+        FreshTrials trials(context(folder, provenance, progress));
+        std::string line;
+        while (!interrupt_ && std::getline(std::cin, line)) {
+            if (!write_line(run_line(line, trials))) return kInconclusive;
+        }
+        measured_ = true;
+        return static_cast<int>(Conclusion::passed);
+    }
+
+    /// One run of --each, or why there is none.
+    nlohmann::json run_line(const std::string& line, FreshTrials& trials) const {
+        const auto refuse = [](const std::string& why, int code) {
+            return nlohmann::json{{"error", why}, {"exit_code", code}};
+        };
+        std::vector<std::string> arguments = settings_.arguments;
+        std::string name;
+        try {
+            const nlohmann::json wanted = nlohmann::json::parse(line);
+            name = wanted.at("name").get<std::string>();
+            for (const auto& option : wanted.at("options")) {
+                arguments.push_back(option.get<std::string>());
+            }
+        } catch (const nlohmann::json::exception& wrong) {
+            return refuse(wrong.what(), kBadUsage);
+        }
+        auto parsed = parse_command_line(arguments);
+        if (const auto* message = std::get_if<ExitMessage>(&parsed)) {
+            return refuse(message->text, kBadUsage);
+        }
+        TrialSettings trial = std::get<Settings>(parsed).trial;
+        use_servers_in(trial);
+        const auto done = trials.run(std::move(trial), name, name);
+        if (!done) return refuse(done.error().message, exit_code_of(done.error()));
+        nlohmann::json document = trial_document(*done);
+        document["cells"] = {{"response_us", cells_of(done->load.response_ns, 1e3)},
+                             {"staleness_ms", cells_of(done->audit.staleness_ns, 1e6)}};
+        return document;
+    }
+
+    bool write_line(const nlohmann::json& document) {
+        const bool told = say(out_, "{}\n", json_text(document));
+        return std::fflush(out_) == 0 && told;
     }
 
     /// Of the databases that the user named, the one that the run was on: without its password and

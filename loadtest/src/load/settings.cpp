@@ -105,16 +105,6 @@ std::string_view to_string(Command command) {
             return "run";
         case Command::audit:
             return "audit";
-        case Command::diff:
-            return "diff";
-        case Command::calibrate:
-            return "calibrate";
-        case Command::search:
-            return "search";
-        case Command::sweep:
-            return "sweep";
-        case Command::scale:
-            return "scale";
     }
     return "?";
 }

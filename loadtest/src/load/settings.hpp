@@ -17,7 +17,6 @@
 
 #include "pacer.hpp"
 #include "strategy.hpp"
-#include "study_settings.hpp"
 #include "workload.hpp"
 
 namespace hotcount::loadtest {
@@ -27,11 +26,6 @@ enum class Command : std::uint8_t {
     compare,
     run,
     audit,
-    diff,
-    calibrate,
-    search,
-    sweep,
-    scale
 };
 std::string_view to_string(Command command);
 
@@ -154,16 +148,16 @@ struct Settings {
     bool control{true};        ///< compare: the baseline runs a second time.
     double control_slower{0};  ///< ... slower on purpose, by this share.
     bool find_best{true};      ///< compare: the baseline with its best number of callers as well.
-    StudySettings study{};
-    TrialSettings trial{};              ///< Of the first group; the canonical comparison's own.
+    TrialSettings trial{};     ///< Of the first group; the canonical comparison's own.
     std::vector<ServerKind> managed{};  ///< Private servers to start.
     std::vector<Database> databases{};  ///< compare: those that there are, if they are several.
     std::vector<std::string> database_urls{};     ///< audit: one of these may be a run's.
     std::optional<std::filesystem::path> out{};   ///< None: a temporary folder.
     std::optional<std::filesystem::path> html{};  ///< The page to write.
     std::filesystem::path audit_folder{};
-    std::array<std::filesystem::path, 2> diff_folders{};  ///< A and B.
     bool json{false};
+    bool each{false};  ///< run: once for each line on stdin, with these options and the line's.
+    std::vector<std::string> arguments{};  ///< each: as they were given, secrets included.
     ProgressMode progress{ProgressMode::line};
     bool allow_debug{false};
     std::vector<std::string> command_line{};

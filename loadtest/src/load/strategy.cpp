@@ -94,8 +94,11 @@ Strategy exec_strategy(std::string_view name) {
             std::string{name}};
 }
 
+Strategy nothing() { return {WorkloadKind::counters, StoreKind::memory, kNothing, kNothing}; }
+
 std::optional<Strategy> find(std::string_view name, std::optional<WorkloadKind> workload,
                              bool with_redis) {
+    if (name == kNothing) return nothing();
     if (name.starts_with(kExec) && workload.value_or(WorkloadKind::votes) == WorkloadKind::votes) {
         return exec_strategy(name);
     }
@@ -187,6 +190,7 @@ const std::vector<Strategy>& all_strategies() {
 
 Result<Strategy> find_strategy(std::string_view name) {
     if (name.starts_with(kExec)) return exec_strategy(name);
+    if (name == kNothing) return nothing();
     for (const Strategy& strategy : all_strategies()) {
         if (strategy.name == name) return strategy;
     }

@@ -56,6 +56,8 @@ struct Strategy {
     bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
 };
 
+/// Counters that nobody keeps: it measures the generator, and stands in no list.
+inline constexpr const char* kNothing = "nothing";
 /// Whether it is a program of the user's own.
 bool is_exec(const Strategy& strategy);
 /// Whether it is a WriteBehindCounter, on Redis and SQL.

@@ -18,11 +18,10 @@ std::string whole(std::uint64_t count) { return grouped(static_cast<double>(coun
 bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
 
 /// 11.2 times naive, 10.1 to 12.3 in 8 rounds.
-std::string times_text(const Ratio& ratio, const std::string& of, std::size_t rounds) {
-    const auto low = ratio.interval ? ratio.interval->low : ratio.spread.min;
-    const auto high = ratio.interval ? ratio.interval->high : ratio.spread.max;
-    return fmt::format("{} times {}, {} to {} in {} round{}", three_digits(ratio.spread.median), of,
-                       three_digits(low), three_digits(high), rounds, rounds == 1 ? "" : "s");
+std::string times_text(const Spread& ratio, const std::string& of, std::size_t rounds) {
+    return fmt::format("{} times {}, {} to {} in {} round{}", three_digits(ratio.median), of,
+                       three_digits(ratio.min), three_digits(ratio.max), rounds,
+                       rounds == 1 ? "" : "s");
 }
 
 std::string by_how_much(const PartResult& result, const Summary& fastest) {
@@ -32,15 +31,10 @@ std::string by_how_much(const PartResult& result, const Summary& fastest) {
         return baseline + " is the baseline, and no other strategy made more writes";
     }
     const std::string times = times_text(fastest.ratio, baseline, rounds);
-    const std::size_t needed = least_rounds(result.tests());
-    if (rounds < needed) {
-        return fmt::format("{}; {} or more could show a difference", times, needed);
-    }
-    if (!fastest.ratio.called) return "no difference could be shown: " + times;
+    if (fastest.ratio.min <= 1) return "not in every round: " + times;
     const Summary* const best = result.with_role(Role::best);
     if (best == nullptr || !result.best_is_faster()) return times;
-    return fmt::format("{}; {}{}", times, times_text(fastest.ratio_to_best, best->strategy, rounds),
-                       fastest.ratio_to_best.called ? "" : ", which may be noise");
+    return fmt::format("{}; {}", times, times_text(fastest.ratio_to_best, best->strategy, rounds));
 }
 
 /// Ways of others that race or leave keys behind: a comparison has them to show how often.

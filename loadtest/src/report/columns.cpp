@@ -15,43 +15,32 @@ using nlohmann::json;
 
 bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
 double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
-
-/// Null for none; `unit` is what one of the interval's is in the document's.
-json pair_of(const std::optional<Interval>& interval, double unit = 1) {
-    if (!interval) return nullptr;
-    return {interval->low * unit, interval->high * unit};
-}
-
-json describe(const Spread& spread, const std::optional<Interval>& interval) {
-    return {{"median", spread.median},
-            {"min", spread.min},
-            {"max", spread.max},
-            {"interval", pair_of(interval)}};
-}
-
-auto spread(Spread Summary::*member, std::optional<Interval> Summary::*interval) {
-    return [=](const Summary& summary) { return describe(summary.*member, summary.*interval); };
+const Histogram& response_or_service(const TrialResult& trial) {
+    return is_open(trial.settings) ? trial.load.response_ns : trial.load.service_ns;
 }
 
 /// All 0 where there is nothing to compare with.
-auto ratio(Ratio Summary::*member) {
-    return [member](const Summary& summary) -> json {
-        const Ratio& ratio = summary.*member;
-        json result = describe(ratio.spread, ratio.interval);
-        result["p"] = ratio.p;
-        result["p_adjusted"] = ratio.p_adjusted;
-        result["difference"] = ratio.tested ? json(ratio.called) : json(nullptr);
-        return result;
+auto spread(Spread Summary::*member) {
+    return [=](const Summary& summary) -> json {
+        const Spread& spread = summary.*member;
+        return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
     };
 }
 
-/// Of an open loop the response has an interval, of a closed one the service.
-auto interval_us(std::optional<Interval> Summary::*member, bool of_response) {
+/// A percentile of each round: of the response in an open loop, else of the service. Null where a
+/// round has too few calls for it.
+auto range_of_rounds(double quantile, bool of_response) {
     return [=](const Summary& summary) -> json {
-        if (summary.trials.empty() || is_open(summary.trials[0].settings) != of_response) {
-            return nullptr;
+        std::vector<double> values;
+        for (const TrialResult& trial : summary.trials) {
+            const Histogram& times = response_or_service(trial);
+            if (is_open(trial.settings) != of_response) return nullptr;
+            if (!can_tell(times.count(), quantile)) return nullptr;
+            values.push_back(in_us(times.value_at(quantile)));
         }
-        return pair_of(summary.*member, 1e-3);
+        if (values.empty()) return nullptr;
+        const Spread spread = spread_of(values);
+        return {{"median", spread.median}, {"min", spread.min}, {"max", spread.max}};
     };
 }
 
@@ -236,7 +225,6 @@ bool has_several(const PartResult& result) { return result.summaries.size() > 1;
 /// A ratio to what is no faster than the baseline would flatter.
 bool has_best(const PartResult& result) { return result.best_is_faster(); }
 bool has_rounds(const PartResult& result) { return has_several(result) && result.part.rounds > 1; }
-bool has_intervals(const PartResult& result) { return result.part.rounds >= kLeastRounds; }
 bool has_bystander(const PartResult& result) { return result.part.settings.bystander; }
 bool builds(const TrialSettings& settings) { return settings.rebuild_every > Duration{0}; }
 bool has_builds(const PartResult& result) { return builds(result.part.settings); }
@@ -294,20 +282,18 @@ void add_latency(std::vector<ReportColumn>& columns, const std::string& path,
     add_percentile("p50", bystander ? "other's p50_{unit}" : "p50_{unit}", tables);
     add_percentile("p90", "", 0);
     add_percentile("p99", bystander ? "other's p99_{unit}" : "p99_{unit}", tables);
-    const auto add_interval = [&](const char* name, std::optional<Interval> Summary::*of_figure,
-                                  unsigned in) {
+    const auto add_by_round = [&](const char* name, double quantile, unsigned in) {
         ReportColumn column;
-        column.summary = {path + "/" + name,
-                          interval_us(of_figure, of == &LoadResult::response_ns)};
-        column.header = "95 %";
-        column.format = Format::interval;
+        column.summary = {path + "/" + name, range_of_rounds(quantile, open)};
+        column.header = "min .. max";
+        column.format = Format::range;
         column.tables = in;
-        column.shown = has_intervals;
+        column.shown = has_rounds;
         columns.push_back(std::move(column));
     };
     if (of_rounds != nullptr && !bystander) {
-        add_interval("p50_interval", &Summary::p50_interval_ns, 0);
-        add_interval("p99_interval", &Summary::p99_interval_ns, tables & kCompare);
+        add_by_round("p50_by_round", 0.5, 0);
+        add_by_round("p99_by_round", 0.99, tables & kCompare);
     }
     add_percentile("p999", "p999_{unit}", tail);
     add("max", "max_{unit}", tail, [](const Histogram& times) { return in_us(times.max()); });
@@ -320,31 +306,31 @@ std::vector<ReportColumn> make_columns() {
     // In the order of the tables.
     std::vector<ReportColumn> all = {
         {{"writes_per_s", per_second(&Tally::writes_ok)},
-         {"writes_per_s", spread(&Summary::writes_per_s, &Summary::writes_interval)},
+         {"writes_per_s", spread(&Summary::writes_per_s)},
          "{writes}/s",
          Format::whole,
          kRun | kCompareClosed,
          writes_something},
         {{"reads_per_s", per_second(&Tally::reads_ok)},
-         {"reads_per_s", spread(&Summary::reads_per_s, &Summary::reads_interval)},
+         {"reads_per_s", spread(&Summary::reads_per_s)},
          "reads/s",
          Format::whole,
          kRun | kCompareClosed,
          writes_nothing},
         {{},
-         {"ratio_to_baseline", ratio(&Summary::ratio)},
+         {"ratio_to_baseline", spread(&Summary::ratio)},
          "x {baseline}",
          Format::ratio,
          kCompareClosed,
          has_several},
         {{},
-         {"ratio_to_best", ratio(&Summary::ratio_to_best)},
+         {"ratio_to_best", spread(&Summary::ratio_to_best)},
          "x {best}",
          Format::ratio,
          kCompareClosed,
          has_best},
         {{},
-         {"p99_ratio_to_baseline", ratio(&Summary::p99_ratio)},
+         {"p99_ratio_to_baseline", spread(&Summary::p99_ratio)},
          "p99 x {baseline}",
          Format::ratio,
          kCompareOpen,

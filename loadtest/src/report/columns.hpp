@@ -32,12 +32,12 @@ inline constexpr unsigned kCompare = kCompareClosed | kCompareOpen;
 
 /// How a value looks in a table. In JSON the end of its name is its unit: _s, _us, _per_s.
 enum class Format : std::uint8_t {
-    whole,     ///< 1,234
-    decimal,   ///< 0.0123, 1.23, 12,300; for 0: -
-    ratio,     ///< 0.0123, 1.23
-    interval,  ///< 1.2 .. 3.4, of times.
-    percent,   ///< 99.9 %, of a share from 0 to 1
-    time,      ///< Microseconds, shown in the table's own unit.
+    whole,    ///< 1,234
+    decimal,  ///< 0.0123, 1.23, 12,300; for 0: -
+    ratio,    ///< 0.0123, 1.23
+    range,    ///< Their least and their most: 1.2 .. 3.4.
+    percent,  ///< 99.9 %, of a share from 0 to 1
+    time,     ///< Microseconds, shown in the table's own unit.
     yes_no,
     words,
 };

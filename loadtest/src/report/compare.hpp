@@ -16,7 +16,7 @@
 #include "fresh_trials.hpp"
 #include "load/histogram.hpp"
 #include "load/settings.hpp"
-#include "statistics/statistics.hpp"
+#include "spread.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {
@@ -61,14 +61,9 @@ struct Summary {
 
     Spread writes_per_s{};  ///< Acknowledged votes and un-votes.
     Spread reads_per_s{};
-    std::optional<Interval> writes_interval{};  ///< Of the median.
-    std::optional<Interval> reads_interval{};
-    Ratio ratio{};  ///< writes_per_s against the baseline's; of reads if nothing is written.
-    Ratio ratio_to_best{};  ///< The same against the baseline with its best number of callers.
-    Ratio p99_ratio{};      ///< Open loop: p99 of the response against the baseline's.
-    /// Of p50 and p99 over all rounds: of the response in an open loop, else of the service.
-    std::optional<Interval> p50_interval_ns{};
-    std::optional<Interval> p99_interval_ns{};
+    Spread ratio{};  ///< writes_per_s against the baseline's; of reads if nothing is written.
+    Spread ratio_to_best{};    ///< The same against the baseline with its best number of callers.
+    Spread p99_ratio{};        ///< Open loop: p99 of the response against the baseline's.
     std::int64_t floor_ns{0};  ///< Of the timers: timer_floor_ns().
     Histogram response_ns{};
     Histogram service_ns{};

@@ -54,9 +54,9 @@ std::string cell(const json& value, Format format, const TrialSettings& settings
             return value.get<double>() > 0 ? three_digits(value.get<double>()) : "-";
         case Format::ratio:
             return three_digits(value.get<double>());
-        case Format::interval:
-            return fmt::format("{} .. {}", cell(value[0], Format::time, settings),
-                               cell(value[1], Format::time, settings));
+        case Format::range:
+            return fmt::format("{} .. {}", cell(value["min"], Format::time, settings),
+                               cell(value["max"], Format::time, settings));
         case Format::percent:
             return fmt::format("{:.1f} %", 100 * value.get<double>());
         case Format::time:
@@ -74,7 +74,6 @@ struct TableContext {
     const TrialSettings& settings;
     std::string baseline{};
     std::string best{};
-    bool intervals{false};     ///< There are enough rounds for them.
     std::int64_t floor_ns{0};  ///< Of the timers.
 };
 
@@ -87,8 +86,7 @@ struct Line {
         header.push_back(std::move(name));
         cells.push_back(std::move(text));
     }
-    /// A value over several rounds takes two cells: its median and its interval, or its range if the
-    /// rounds are too few. ~ stands where no difference could be shown.
+    /// A value over several rounds takes two cells: its median and its range.
     void add(const ReportColumn& column, const json& value, const TableContext& context) {
         const TrialSettings& settings = context.settings;
         const auto text = [&](const json& one) { return cell(one, column.format, settings); };
@@ -96,7 +94,7 @@ struct Line {
             fmt::format(fmt::runtime(column.header), fmt::arg("writes", writes(settings.workload)),
                         fmt::arg("unit", time_unit(settings).name),
                         fmt::arg("baseline", context.baseline), fmt::arg("best", context.best));
-        if (!value.is_object()) {
+        if (!value.is_object() || column.format == Format::range) {
             const double floor_us = 2 * in_us(context.floor_ns);
             const bool hidden = column.begins_with_sleep && value.is_number() &&
                                 value.get<double>() > 0 && value.get<double>() <= floor_us;
@@ -106,19 +104,10 @@ struct Line {
         // Of no round: the baseline did not come to run.
         if (column.format == Format::ratio && value["max"] == 0) {
             add(std::move(name), "-");
-            return add(context.intervals ? "95 %" : "min .. max", "-");
+            return add("min .. max", "-");
         }
-        const bool noise =
-            context.intervals && value.contains("difference") && value["difference"] == false;
-        add(std::move(name), text(value["median"]) + (noise ? " ~" : ""));
-        if (!context.intervals) {
-            add("min .. max", fmt::format("{} .. {}", text(value["min"]), text(value["max"])));
-            return;
-        }
-        const json& interval = value["interval"];
-        add("95 %", interval.is_null()
-                        ? "-"
-                        : fmt::format("{} .. {}", text(interval[0]), text(interval[1])));
+        add(std::move(name), text(value["median"]));
+        add("min .. max", fmt::format("{} .. {}", text(value["min"]), text(value["max"])));
     }
     void add(const AuditResult& found, WorkloadKind workload, unsigned table, bool complete) {
         for (const AuditColumn& column : audit_columns()) {
@@ -166,7 +155,7 @@ json audit_figures(const AuditResult& found) {
 
 Table run_table(const TrialResult& trial) {
     const unsigned table = is_open(trial.settings) ? kRunOpen : kRunClosed;
-    const TableContext context{trial.settings, "", "", false, timer_floor_ns({&trial.machine, 1})};
+    const TableContext context{trial.settings, "", "", timer_floor_ns({&trial.machine, 1})};
     Line line;
     line.add("strategy", trial.settings.strategy);
     for (const ReportColumn& column : report_columns()) {
@@ -194,8 +183,7 @@ Table comparison_table(const PartResult& result) {
     const TrialSettings& settings = result.part.settings;
     const unsigned table = is_open(settings) ? kCompareOpen : kCompareClosed;
     const Summary* const best = result.with_role(Role::best);
-    TableContext context{settings, result.part.baseline, best ? best->strategy : "",
-                         result.part.rounds >= kLeastRounds, 0};
+    TableContext context{settings, result.part.baseline, best ? best->strategy : "", 0};
     std::vector<Line> lines;
     for (const Summary& summary : result.summaries) {
         context.floor_ns = summary.floor_ns;
@@ -210,13 +198,13 @@ Table comparison_table(const PartResult& result) {
                 !can_tell((summary.*column.summary_times).count(), column.quantile)) {
                 line.cells.back() = "-";
             }
-            if (column.format == Format::interval) {
+            if (column.format == Format::range) {
                 const std::string& figure = line.cells[line.cells.size() - 2];
                 if (figure == "-" || figure.ends_with("(floor)")) line.cells.back() = "-";
             }
             if (!summary.overloaded) continue;
             // A queue that grows has no percentiles, only a length that depends on the wait.
-            if (column.format == Format::time || column.format == Format::interval ||
+            if (column.format == Format::time || column.format == Format::range ||
                 column.format == Format::ratio) {
                 std::fill(line.cells.begin() + static_cast<std::ptrdiff_t>(first), line.cells.end(),
                           "-");

@@ -76,7 +76,7 @@ Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
     const TrialHooks hooks{context_.interrupt,
                            [this] { context_.progress.load(); },
                            [this](const LoadSample& sample) { context_.progress.sample(sample); },
-                           context_.wrap,
+                           {},
                            context_.redis,
                            context_.ceiling,
                            context_.databases};

@@ -1,6 +1,6 @@
 // Trials one after another, each in a folder of its own and on tables of its own.
 //
-// So no trial meets what another one left: what `compare`, `search`, `sweep` and `scale` run.
+// So no trial meets what another one left: what `compare` and `run --each` run.
 // Used from one thread.
 #pragma once
 
@@ -29,8 +29,6 @@ struct TrialContext {
     ManagedServer* redis;                     ///< As TrialHooks have it.
     std::optional<GeneratorCeiling> ceiling;  ///< The same.
     Progress& progress;
-    /// As TrialHooks have it.
-    std::function<std::unique_ptr<Driver>(Driver&)> wrap{};
     std::vector<ManagedServer*> databases{};  ///< The same.
 };
 

@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "load/pacer.hpp"
-#include "statistics/statistics.hpp"
+#include "spread.hpp"
 
 namespace hotcount::loadtest {
 namespace {

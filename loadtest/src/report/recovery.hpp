@@ -11,7 +11,7 @@
 
 #include "load/ledger.hpp"
 #include "load/settings.hpp"
-#include "statistics/statistics.hpp"
+#include "spread.hpp"
 #include "targets/server_faults.hpp"
 
 namespace hotcount::loadtest {

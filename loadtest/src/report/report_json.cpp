@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "figures.hpp"
@@ -76,6 +77,19 @@ json trial_document(const TrialResult& trial) {
             {"audit", audit_of(trial)},
             {"conclusion", to_string(trial.conclusion)},
             {"reasons", trial.reasons}};
+}
+
+json cells_of(const Histogram& times, double unit_ns) {
+    json cells = json::array();
+    if (times.count() == 0) return cells;
+    const std::size_t last = Histogram::cell_of(times.max());
+    for (std::size_t cell = Histogram::cell_of(times.min()); cell <= last; ++cell) {
+        if (times.count_in(cell) == 0) continue;
+        // As value_at() has it.
+        const auto end = static_cast<double>(std::min(Histogram::cell_end(cell), times.max()));
+        cells.push_back({end / unit_ns, times.count_in(cell)});
+    }
+    return cells;
 }
 
 json describe_provenance(const std::vector<std::string>& command_line) {
@@ -158,13 +172,6 @@ json compare_document(const Comparison& comparison, const json& provenance) {
         parts.push_back(std::move(part));
     }
     add_conclusion(document, comparison.conclusion);
-    return document;
-}
-
-json diff_document(const json& figures, const json& provenance) {
-    json document = begin_document("diff", provenance);
-    document.update(figures);
-    add_conclusion(document, Conclusion::passed);
     return document;
 }
 

@@ -1,6 +1,6 @@
 // The machine-readable form of everything: schema "hotcount-load/1".
 //
-//   { "schema", "kind": "run" | "compare" | "audit" | "diff", "state", "started", "command", "versions",
+//   { "schema", "kind": "run" | "compare" | "audit", "state", "started", "command", "versions",
 //     "machine", ... , "conclusion", "exit_code" }
 //
 // A field's unit is the end of its name: _s, _us, _per_s, _bytes. Fields are added to a schema
@@ -29,6 +29,10 @@ void add_conclusion(nlohmann::json& document, Conclusion conclusion);
 /// A trial as a member of a document.
 nlohmann::json trial_document(const TrialResult& trial);
 
+/// The times of a histogram, for percentiles of all kinds: the end of each cell in units, and how many
+/// lie in it.
+nlohmann::json cells_of(const Histogram& times, double unit_ns);
+
 /// run.json, and what `run --json` prints. While it runs: settings only. What was not audited has
 /// null for its audit.
 nlohmann::json run_document(const TrialResult& trial, const nlohmann::json& provenance);
@@ -37,9 +41,6 @@ Result<TrialSettings> trial_settings_of(const nlohmann::json& document);
 
 /// compare.json, and what `compare --json` prints.
 nlohmann::json compare_document(const Comparison& comparison, const nlohmann::json& provenance);
-
-/// What `diff --json` prints: diff_figures() in an envelope.
-nlohmann::json diff_document(const nlohmann::json& figures, const nlohmann::json& provenance);
 
 /// What `audit --json` prints.
 nlohmann::json audit_document(const std::vector<FolderAudit>& audits,

@@ -153,17 +153,10 @@ std::string not_audited_sentence(std::size_t audited, std::size_t runs) {
     return fmt::format("Not audited: {} of {} runs.\n", runs - audited, runs);
 }
 
-/// What the rounds can say, and what else ran beside the strategies named.
-std::string statistics_lines(const PartResult& result) {
+/// What else ran beside the strategies named, and what disturbed them.
+std::string reference_lines(const PartResult& result) {
     const Part& part = result.part;
     std::string text;
-    const std::size_t needed = least_rounds(result.tests());
-    if (result.tests() > 0 && part.rounds < needed) {
-        text += fmt::format("  {} round{}: no difference can be called; that takes {} or more.\n",
-                            part.rounds, part.rounds == 1 ? "" : "s", needed);
-    } else if (result.tests() > 0) {
-        text += "  ~: no difference could be shown (signed rank test at 5 % over the table).\n";
-    }
     if (const Summary* control = result.with_role(Role::control)) {
         text += fmt::format("  {} is {} once more{}.\n", control->strategy, part.baseline,
                             part.control_slower > 0 ? fmt::format(", made {:g} % slower on purpose",
@@ -196,7 +189,7 @@ std::string call_itself(const TrialResult& trial) {
 
 /// Of the least of several; 0: not known.
 std::string headroom_words(double headroom) {
-    if (headroom == 0) return "the generator's ceiling is not known (hotcount-load calibrate)";
+    if (headroom == 0) return "the generator's ceiling is not known (hotcount load calibrate)";
     return fmt::format(
         "the generator's ceiling is {} times this rate{}", three_digits(headroom),
         headroom < GeneratorCeiling::kLeastHeadroom ? ", so it may be what was measured" : "");
@@ -232,10 +225,9 @@ std::string not_run_sentence(const Comparison& comparison) {
 
 std::string rounds_line(const PartResult& result) {
     const Part& part = result.part;
-    std::string line =
-        fmt::format("\n  {} rounds in drawn order, a fresh {} each; medians{}", part.rounds,
-                    part.settings.workload == WorkloadKind::votes ? "database" : "store",
-                    part.rounds >= kLeastRounds ? ", each with its 95 % interval" : "");
+    std::string line = fmt::format(
+        "\n  {} rounds in drawn order, a fresh {} each; medians, least and most", part.rounds,
+        part.settings.workload == WorkloadKind::votes ? "database" : "store");
     const std::size_t whole = result.whole_rounds();
     if (whole < part.rounds) line += fmt::format("\n  it ended after {} whole rounds", whole);
     return line;
@@ -284,7 +276,7 @@ std::string part_text(const PartResult& result) {
                                    load_line(settings, async), traffic_line(settings));
     text[0] = static_cast<char>(text[0] - 'a' + 'A');
     if (result.part.rounds > 1) text += rounds_line(result);
-    text += "\n\n" + comparison_table(result).str() + statistics_lines(result) +
+    text += "\n\n" + comparison_table(result).str() + reference_lines(result) +
             ceiling_lines(result) + server_lines(result);
     for (const Summary& summary : result.summaries) {
         text += recovery_lines(summary);

@@ -1,22 +1,11 @@
-// What the rounds of a comparison say: figures, intervals, and which differences could be shown.
+// What the rounds of a comparison say: medians with the least and the most.
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <set>
-#include <span>
 #include <utility>
 
 #include "compare.hpp"
-#include "load/draws.hpp"
 
 namespace hotcount::loadtest {
 namespace {
-
-// Each resampling draws anew.
-constexpr std::uint64_t kOfWrites = 1;
-constexpr std::uint64_t kOfReads = 2;
-constexpr std::uint64_t kOfRatios = 3;
-constexpr std::uint64_t kOfPercentiles = 4;
 
 template <class Figure>
 std::vector<double> by_round(const Summary& summary, const Figure& figure) {
@@ -39,69 +28,9 @@ void add_reasons(Summary& summary, const TrialResult& trial) {
     }
 }
 
-/// Percentiles of rounds together, of which any may be taken several times.
-class PooledTimes {
-  public:
-    PooledTimes(const Summary& summary, Histogram LoadResult::*times)
-        : rounds_(summary.trials.size()) {
-        std::set<std::size_t> cells;
-        for (const TrialResult& trial : summary.trials) {
-            const Histogram& of_one = trial.load.*times;
-            largest_.push_back(of_one.max());
-            if (of_one.count() == 0) continue;
-            const std::size_t last = Histogram::cell_of(of_one.max());
-            for (std::size_t cell = Histogram::cell_of(of_one.min()); cell <= last; ++cell) {
-                if (of_one.count_in(cell) > 0) cells.insert(cell);
-            }
-        }
-        cells_.assign(cells.begin(), cells.end());
-        below_.reserve(cells_.size() * rounds_);
-        std::vector<std::uint64_t> sums(rounds_, 0);
-        for (const std::size_t cell : cells_) {
-            for (std::size_t round = 0; round < rounds_; ++round) {
-                sums[round] += (summary.trials[round].load.*times).count_in(cell);
-            }
-            below_.insert(below_.end(), sums.begin(), sums.end());
-        }
-    }
-
-    double value_at(double quantile, std::span<const std::size_t> rounds) const {
-        if (cells_.empty()) return 0;
-        const std::uint64_t total = up_to(cells_.size() - 1, rounds);
-        const auto rank = static_cast<std::uint64_t>(
-            std::max(1.0, std::ceil(quantile * static_cast<double>(total))));
-        std::size_t least = 0;
-        std::size_t most = cells_.size() - 1;
-        while (least < most) {
-            const std::size_t middle = std::midpoint(least, most);
-            if (up_to(middle, rounds) >= rank) {
-                most = middle;
-            } else {
-                least = middle + 1;
-            }
-        }
-        // As Histogram::value_at() has it.
-        std::int64_t largest = 0;
-        for (const std::size_t round : rounds) largest = std::max(largest, largest_[round]);
-        return static_cast<double>(std::min(Histogram::cell_end(cells_[least]), largest));
-    }
-
-  private:
-    std::uint64_t up_to(std::size_t place, std::span<const std::size_t> rounds) const {
-        std::uint64_t count = 0;
-        for (const std::size_t round : rounds) count += below_[place * rounds_ + round];
-        return count;
-    }
-
-    std::size_t rounds_;
-    std::vector<std::int64_t> largest_{};  ///< By round.
-    std::vector<std::size_t> cells_{};
-    std::vector<std::uint64_t> below_{};  ///< Of each cell: by round, what is in it or below it.
-};
-
 bool is_open(const Part& part) { return part.settings.arrival != Arrival::closed; }
 
-void summarise_contender(Summary& summary, const Part& part) {
+void summarise_contender(Summary& summary) {
     if (summary.not_run()) {
         summary.conclusion = Conclusion::inconclusive;
         if (summary.reasons.empty()) summary.reasons.emplace_back("not run: it ended before");
@@ -122,49 +51,20 @@ void summarise_contender(Summary& summary, const Part& part) {
             summary.conclusion = trial.conclusion;
         }
     }
-    const std::uint64_t seed = part.settings.traffic.seed;
-    const std::vector<double> of_writes = by_round(summary, writes);
-    const std::vector<double> of_reads = by_round(summary, reads);
-    summary.writes_per_s = spread_of(of_writes);
-    summary.reads_per_s = spread_of(of_reads);
-    summary.writes_interval = bootstrap_median(of_writes, mix(seed, kOfWrites));
-    summary.reads_interval = bootstrap_median(of_reads, mix(seed, kOfReads));
+    summary.writes_per_s = spread_of(by_round(summary, writes));
+    summary.reads_per_s = spread_of(by_round(summary, reads));
     summary.floor_ns = timer_floor_ns(watches);
-    if (summary.trials.size() < kLeastRounds) return;
-    const PooledTimes times(summary,
-                            is_open(part) ? &LoadResult::response_ns : &LoadResult::service_ns);
-    const auto interval = [&](double quantile) {
-        return bootstrap(
-            summary.trials.size(), mix(seed, kOfPercentiles),
-            [&](std::span<const std::size_t> rounds) { return times.value_at(quantile, rounds); });
-    };
-    summary.p50_interval_ns = interval(0.5);
-    summary.p99_interval_ns = interval(0.99);
 }
 
-/// Holds every contender against one of them, by `figure`, into `member`; what the user named is
-/// tested as one table.
+/// Holds every contender against one of them, round by round, by `figure`, into `member`.
 template <class Figure>
 void compare_with(PartResult& result, const Summary* base, const Figure& figure,
-                  Ratio Summary::*member) {
+                  Spread Summary::*member) {
     if (base == nullptr) return;
     const std::vector<double> to = by_round(*base, figure);
-    std::vector<Ratio*> table;
-    std::optional<Interval> noise;
     for (Summary& summary : result.summaries) {
-        Ratio& ratio = summary.*member;
-        ratio = paired_ratio(by_round(summary, figure), to,
-                             mix(result.part.settings.traffic.seed, kOfRatios));
-        if (&summary == base) continue;
-        if (summary.role == Role::control) {
-            Ratio* const alone[] = {&ratio};
-            call_differences(alone, std::nullopt);
-            noise = ratio.interval;
-        } else if (summary.role == Role::named) {
-            table.push_back(&ratio);
-        }
+        summary.*member = spread_of(paired_ratios(by_round(summary, figure), to));
     }
-    call_differences(table, base->role == Role::best ? std::nullopt : noise);
 }
 
 double response_p99(const TrialResult& trial) {
@@ -228,7 +128,7 @@ bool PartResult::not_run() const {
 
 bool PartResult::best_is_faster() const {
     const Summary* const best = with_role(Role::best);
-    return best != nullptr && best->ratio.spread.median > 1;
+    return best != nullptr && best->ratio.median > 1;
 }
 
 std::size_t PartResult::whole_rounds() const {
@@ -244,7 +144,7 @@ std::size_t PartResult::tests() const {
 }
 
 void summarise(PartResult& result) {
-    for (Summary& summary : result.summaries) summarise_contender(summary, result.part);
+    for (Summary& summary : result.summaries) summarise_contender(summary);
     const auto baseline = std::find_if(
         result.summaries.begin(), result.summaries.end(),
         [&](const Summary& summary) { return summary.strategy == result.part.baseline; });

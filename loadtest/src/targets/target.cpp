@@ -12,6 +12,7 @@
 
 #include "checkers/audit.hpp"
 #include "exec_target.hpp"
+#include "idle_target.hpp"
 #include "load/run_folder.hpp"
 #include "plain_votes.hpp"
 #include "slots_target.hpp"
@@ -240,6 +241,7 @@ Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
     if (is_exec(strategy)) return make_exec_target(settings, strategy, folder, true);
+    if (strategy.name == kNothing) return make_idle_target();
     const bool slots =
         strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql;
     if (slots) return make_slots_target(settings, strategy, folder, true);

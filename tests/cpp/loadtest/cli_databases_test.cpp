@@ -52,7 +52,7 @@ TEST(CommandLine, AComparisonDrivesWhatIsOnSqlOnEachDatabase) {
     EXPECT_EQ(accept({"compare", "-s", "naive", "--managed", "postgres"}).databases.size(), 0U);
     EXPECT_THAT(refuse({"compare", "-s", "naive", "--db", "mariadb://h/v,mariadb://h/v"}),
                 HasSubstr("twice"));
-    EXPECT_THAT(refuse({"search", "-s", "naive", "--managed", "postgres,mariadb"}),
+    EXPECT_THAT(refuse({"run", "-s", "naive", "--managed", "postgres,mariadb"}),
                 HasSubstr("compare takes several"));
     EXPECT_EQ(accept({"audit", "x", "--db", "mariadb://h/v,postgresql://h/v"}).database_urls.size(),
               2U);

@@ -15,7 +15,7 @@ from hotcount.report import read
 
 from tests.support import mysql_server
 from tests.support.browser import chromium
-from tests.support.load_generator import SMALL, run, run_json
+from tests.support.load_generator import SMALL, run, run_json, study_json
 
 pytestmark = pytest.mark.server
 
@@ -58,7 +58,7 @@ def test_each_database_has_a_part_with_its_own_baseline_and_control(compared: Pa
             assert each["audit"]["passed"], each
             assert each["ratio_to_baseline"]["median"] > 0
     assert main(["report", str(compared), "-o", str(compared / "page.html")]) == 0
-    _, found = run_json("diff", str(compared), str(compared))
+    _, found = study_json("diff", str(compared), str(compared))
     assert [row["part"] for row in found["rows"]] == 3 * [parts[0]["name"]] + 3 * [parts[1]["name"]]
 
 

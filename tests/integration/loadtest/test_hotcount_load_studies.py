@@ -1,20 +1,34 @@
-"""hotcount-load calibrate, search, sweep and scale: several loads, one answer."""
+"""hotcount load calibrate, search, sweep and compare: several runs, one answer."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.load_generator import SMALL, UNVOTE, VOTE, read_ledger, run, run_json
+from tests.support.load_generator import (
+    SMALL,
+    UNVOTE,
+    VOTE,
+    program,
+    read_ledger,
+    run,
+    run_json,
+    study,
+    study_json,
+)
 
 
 def test_slo_that_cannot_be_read_is_named() -> None:
     refused = ("speed=1", "p99>1ms", "err<", "p99<10", "stale.p99<1.5")
     for slo, term in (("p99<10ms,speed=1", "speed=1"), *((term, term) for term in refused)):
-        done = run("search", "-s", "batched", "--slo", slo)
+        done = study("search", "-s", "batched", "--slo", slo)
         assert done.returncode == 2
         assert f"term '{term}'" in done.stderr
 
@@ -27,17 +41,91 @@ def test_slo_that_cannot_be_read_is_named() -> None:
         (["sweep", "-s", "batched", "--rates", "5", "--arrival", "closed"], "closed"),
         (["search", "-s", "batched", "-r", "100"], "unknown option '-r'"),
         (["search", "-s", "batched", "--markdown", "--json"], "--markdown"),
+        (["search", "-s", "quick"], "'quick' is no strategy"),
+        (["search", "--speed", "9"], "unknown option '--speed'"),
+        (["search", "--slo", "stale.p99<1s", "-s", "memory/gcra"], "memory/gcra tells no counts"),
+        (["scale", "-w", "5,3"], "the numbers do not rise"),
+        (["scale", "--arrival", "poisson"], "unknown option '--arrival'"),
+        (["calibrate", "-s", "naive"], "unknown option '-s'"),
+        (["search", "--slo", "p99<redis://a:secret@h"], "***"),
     ],
 )
 def test_what_contradicts_itself_is_refused(arguments: list[str], says: str) -> None:
-    done = run(*arguments)
+    done = study(*arguments)
     assert done.returncode == 2, done.stdout
     assert says in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_each_line_is_a_run_and_a_wrong_one_ends_nothing(tmp_path: Path) -> None:
+    """`hotcount-load run --each`, which the studies drive."""
+    folder = tmp_path / "each"
+    lines = [
+        {"name": "one", "options": ["-s", "memory", "-r", "200", "--arrival", "uniform"]},
+        {"name": "two", "options": ["-s", "memory", "--speed", "9"]},
+        {"name": "three", "options": ["-s", "naive", "-w", "2"]},
+    ]
+    options = ["-s", "memory,naive", "-d", "100ms", *SMALL, "--out", str(folder)]
+    done = subprocess.run(
+        [program(), "run", "--each", *options],
+        input="\n".join([*map(json.dumps, lines), "no JSON", ""]),
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    ready, one, two, three, wrong = map(json.loads, done.stdout.splitlines())
+    assert [each["strategy"] for each in ready["settings"]] == ["memory", "naive"]
+    assert one["settings"]["rate_per_s"] == 200
+    assert (
+        sum(count for _, count in one["cells"]["response_us"])
+        == one["result"]["response_us"]["count"]
+    )
+    assert one["cells"]["response_us"][-1][0] == one["result"]["response_us"]["max"]
+    assert "--speed" in two["error"]
+    assert two["exit_code"] == wrong["exit_code"] == 2
+    assert (three["settings"]["workers"], three["audit"]["passed"]) == (2, True)
+    assert sorted(each.name for each in folder.iterdir() if each.is_dir()) == ["one", "three"]
+
+
+def test_a_comparison_has_its_statistics_in_the_folder_too(tmp_path: Path) -> None:
+    folder = tmp_path / "compare"
+    options = ["--workload", "counters", "-s", "memory,memory/ttl", "--rounds", "6", "--no-best"]
+    code, document = study_json("compare", *options, "-d", "50ms", *SMALL, "--out", str(folder))
+    assert code in (0, 3)
+    assert document == json.loads((folder / "compare.json").read_text())
+    (part,) = document["parts"]
+    first, second = part["strategies"]
+    assert first["writes_per_s"]["interval"]
+    assert first["ratio_to_baseline"]["difference"] is None
+    assert second["ratio_to_baseline"]["difference"] in (True, False)
+    assert 0 < second["ratio_to_baseline"]["p"] <= second["ratio_to_baseline"]["p_adjusted"] <= 1
+    text = study("diff", str(folder), str(folder))
+    assert text.returncode == 0
+    assert "6 paired" in text.stdout
+    assert "No difference in the rate could be shown: memory, memory/ttl" in text.stdout
+
+
+def test_an_interrupted_study_says_what_did_not_run() -> None:
+    command = [sys.executable, "-m", "hotcount", "load", "sweep", "-s", "memory", "--json"]
+    load = subprocess.Popen(
+        [*command, "--rates", "50,60", "-d", "30s", "--warmup", "0", "--progress", "ndjson"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert load.stderr is not None
+    while '"load"' not in load.stderr.readline():
+        assert load.poll() is None
+    os.killpg(load.pid, signal.SIGINT)
+    out, _ = load.communicate(timeout=30)
+    document = json.loads(out)
+    assert load.returncode == 3
+    assert document["command"][:4] == ["hotcount", "load", "sweep", "-s"]
+    (found,) = document["strategies"]
+    assert len(found["trials"]) == 1
+    assert found["trials"][0]["audit"]["passed"]
+    assert found["reasons"] == ["not run at 60.0/s and above: interrupted before"]
 
 
 def test_a_sweep_keeps_its_runs_and_a_series(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    code, document = run_json(
+    code, document = study_json(
         *["sweep", "-s", "batched,naive", "--rates", "50:100:x2", "-d", "200ms", *SMALL],
         *["--out", str(folder)],
     )
@@ -59,7 +147,7 @@ def test_a_sweep_keeps_its_runs_and_a_series(tmp_path: Path) -> None:
 
 def test_a_search_is_over_in_its_time_and_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "search"
-    code, document = run_json(
+    code, document = study_json(
         *["search", "-s", "memory", "--max-time", "300ms", "--from", "100", "-d", "100ms"],
         *["--slo", "max<10s", *SMALL, "--out", str(folder)],
     )
@@ -102,7 +190,7 @@ def test_a_trace_is_sent_as_it_was_recorded_and_audited(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_search_finds_a_rate_and_the_one_that_is_refused() -> None:
-    code, document = run_json(
+    code, document = study_json(
         *["search", "-s", "naive", "--slo", "err<1%,lost=0", "-d", "300ms", *SMALL, "-w", "2"],
         timeout=300,
     )
@@ -121,7 +209,7 @@ def test_a_search_finds_a_rate_and_the_one_that_is_refused() -> None:
 @pytest.mark.long
 def test_a_calibration_is_found_by_later_runs(tmp_path: Path, cache: Path) -> None:
     folder = tmp_path / "calibration"
-    code, document = run_json("calibrate", "--out", str(folder))
+    code, document = study_json("calibrate", "--out", str(folder))
     assert code == 0
     kept = json.loads((cache / "hotcount" / "calibration.json").read_text())
     assert kept == document == json.loads((folder / "calibration.json").read_text())
@@ -129,7 +217,7 @@ def test_a_calibration_is_found_by_later_runs(tmp_path: Path, cache: Path) -> No
     assert ceiling["closed_per_s"] > 10_000
     assert ceiling["open_per_s"] >= 10_000
     assert document["timer_late_us"]["p99"] > 0
-    assert document["flush_us"]["count"] > 0
+    assert document["flush_us"]["p50"] > 0
 
     _, slow = run_json("run", "-s", "batched", "-d", "200ms", *SMALL)
     assert slow["result"]["generator"]["ceiling_per_s"] == ceiling["closed_per_s"]

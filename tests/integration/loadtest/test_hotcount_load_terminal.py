@@ -8,6 +8,7 @@ import pty
 import re
 import struct
 import subprocess
+import sys
 import termios
 
 import pytest
@@ -21,7 +22,9 @@ def on_a_terminal(*arguments: str, columns: int = 200) -> tuple[int, str]:
     """Runs it with both of its streams on a terminal: its exit code and all that it wrote there."""
     terminal, its_end = pty.openpty()
     fcntl.ioctl(its_end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    child = subprocess.Popen([program(), *arguments], stdout=its_end, stderr=its_end)
+    studies = arguments[0] in ("search", "sweep")
+    command = [sys.executable, "-m", "hotcount", "load"] if studies else [program()]
+    child = subprocess.Popen([*command, *arguments], stdout=its_end, stderr=its_end)
     os.close(its_end)
     written = b""
     try:

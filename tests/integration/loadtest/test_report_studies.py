@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from hotcount.report import Chart, read
 
-from tests.support.load_generator import SMALL, run
+from tests.support import load_generator
+from tests.support.load_generator import SMALL
 from tests.support.report_page import MEASURED, body_of, changed, report
 
 
 def study(folder: Path, command: str, *arguments: str) -> Path:
     options = ("--workload", "counters", "-s", "memory", *SMALL, "--out", str(folder))
-    done = run(command, *options, *arguments)
+    done = load_generator.study(command, *options, *arguments)
     assert done.returncode in MEASURED, done.stderr
     return folder
 
@@ -34,7 +35,7 @@ def test_a_study_that_is_not_kept_ends_with_its_page(
 ) -> None:
     page = tmp_path / "page.html"
     quiet = ("--warmup", "0", "--progress", "none", "--items", "200")
-    done = run(*arguments, "-s", "memory", *quiet, "--html", str(page))
+    done = load_generator.study(*arguments, "-s", "memory", *quiet, "--html", str(page))
     assert done.returncode in MEASURED, done.stderr
     assert done.stderr == ""
     assert 'role="img"' in page.read_text(encoding="utf-8").partition("<body>")[2]
