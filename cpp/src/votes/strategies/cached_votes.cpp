@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "cached_writer.hpp"
@@ -42,6 +43,7 @@ class CachedVotes final : public SqlVotes {
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
         const Deadline deadline = database().deadline(timeout);
+        const Deadline until = time_to_send(deadline, ballots.size());
         std::vector<Result<Cast>> casts;
         auto writes = to_writes<QueuedCachedVote>(ballots, casts);
         // What was committed, the writer has counted.
@@ -56,7 +58,7 @@ class CachedVotes final : public SqlVotes {
             failed = true;
         };
         commit_.get().submit_all(writes, deadline);
-        if (failed) increments.count_and_finish(deadline);
+        if (failed) increments.count_and_finish(until);
         return casts;
     }
 
