@@ -35,8 +35,8 @@ ROOMS |= {
     "votes/tables": TABLES,
     "votes/journal": TABLES | {"votes/tables"},
     "votes/cache": TABLES | {"votes/tables", "votes/journal", "memory", "redis"},
-    # BulkStatement, and Count, FlushReport and SyncWorker of the public header.
-    "views": TABLES | {"votes/tables", "redis"},
+    # BulkStatement, and Count, FlushReport and SyncWorker of the public header; WorkerOfProcess.
+    "views": TABLES | {"votes/tables", "votes/cache", "redis"},
     "votes/strategies": TABLES
     | {"votes/tables", "votes/journal", "votes/cache", "counter", "memory", "redis"},
 }

@@ -91,9 +91,9 @@ std::vector<WriteAnswer> GroupQueue::take_expired(SteadyTime now) {
         });
     };
     for (auto& [key, held] : held_) {
+        Group& group = *held.group;
         expire_waiting(
-            *held.group,
-            [&](const auto& leaves) { waits_held_ -= std::erase_if(held.group->writes, leaves); },
+            group, [&](const auto& leaves) { waits_held_ -= std::erase_if(group.writes, leaves); },
             late_while_held());
     }
     forget_empty();

@@ -58,7 +58,7 @@ void GroupCommit::submit_all_async(std::vector<std::shared_ptr<QueuedWrite>> wri
         std::vector<std::shared_ptr<QueuedWrite>> writes;
         std::vector<Result<void>> results;
     };
-    const auto call = std::make_shared<Call>(std::move(writes));
+    const auto call = std::make_shared<Call>(Call{std::move(writes), {}});
     call->results.resize(call->writes.size());
     submit_all_async({call->writes.size(), [call](std::size_t i) { return call->writes[i]; },
                       [call](std::size_t i, const QueuedWrite*, const Result<void>& result) {

@@ -67,7 +67,7 @@ void submit_votes(sql::GroupCommit& commit, std::span<const Ballot> ballots, Dea
         std::vector<Ballot> ballots;
         std::vector<Result<Cast>> casts{};
     };
-    const auto call = std::make_shared<Call>(std::vector<Ballot>{ballots.begin(), ballots.end()});
+    const auto call = std::make_shared<Call>(Call{{ballots.begin(), ballots.end()}});
     commit.submit_all_async(to_writes<Vote>(call->ballots, call->casts), deadline,
                             [call, done = std::move(done)] { done(std::move(call->casts)); });
 }
