@@ -156,3 +156,16 @@ def fit_law(rounds: Sequence[Points], seed: int) -> dict[str, Any] | None:
         )
         return document
     return {**document, "peak_callers": peak, "peak_interval": _ends(interval)}
+
+
+def law_per_s(law: dict[str, Any], callers: float) -> float:
+    """What a law as scale.json has it says of so many callers."""
+    return Fit(law["lambda_per_s"], law["sigma"], law["kappa"]).per_s(callers)
+
+
+def with_interval(value: float, ends: dict[str, float] | None) -> str:
+    return (
+        f"{number(value)} ({number(ends['low'])} to {number(ends['high'])})"
+        if ends
+        else number(value)
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hotcount._load_slo import RateSearch, Term, time_text, too_short, trial_length, why_not
+from hotcount._load_slo import RateSearch, SloTerm, time_text, too_short, trial_length, why_not
 from hotcount._load_studies import (
     BROKEN,
     INCONCLUSIVE,
@@ -37,7 +37,7 @@ def confirming_seed(seed: int, confirmation: int) -> int:
     return int(np.random.SeedSequence([seed, confirmation]).generate_state(1, np.uint64)[0]) >> 11
 
 
-def check_staleness(slo: Sequence[Term], settings: Sequence[Document]) -> None:
+def check_staleness(slo: Sequence[SloTerm], settings: Sequence[Document]) -> None:
     """A percentile of staleness is one of reads that are told a count."""
     stale = next((term for term in slo if term.metric == "staleness"), None)
     for each in settings if stale else ():
@@ -79,7 +79,7 @@ def _limit(found: Document) -> str:
 
 
 def _search_one(
-    runs: Runs, settings: Document, slo: Sequence[Term], first: float, max_time_s: float,
+    runs: Runs, settings: Document, slo: Sequence[SloTerm], first: float, max_time_s: float,
     arrival: str, clock: Callable[[], float],
 ) -> Document:  # fmt: skip
     strategy, seed, asked_s = settings["strategy"], settings["seed"], settings["duration_s"]
@@ -142,7 +142,7 @@ def _search_one(
 
 
 def search(
-    runs: Runs, slo: Sequence[Term], first: float = 0.0, max_time_s: float = 180.0,
+    runs: Runs, slo: Sequence[SloTerm], first: float = 0.0, max_time_s: float = 180.0,
     arrival: str = "poisson", clock: Callable[[], float] = time.monotonic,
 ) -> Document:  # fmt: skip
     """The highest rate of an open loop that meets an SLO, strategy by strategy. A broken contract
@@ -168,7 +168,7 @@ def search(
     return document_of("search", runs, started, conclusion, slo=slo_text, strategies=results)
 
 
-def _slowest(found: Document) -> Document | None:
+def slowest(found: Document) -> Document | None:
     """Of the trials that confirmed the rate, the one with the highest 99th percentile."""
     confirmed = [
         trial for trial in found["trials"]
@@ -188,7 +188,7 @@ def search_text(document: Document) -> str:
     notes = ""
     places = ""
     for found in document["strategies"]:
-        at = _slowest(found)
+        at = slowest(found)
         rows.append(
             [
                 found["strategy"], _per_s(found["rate_per_s"]), _per_s(found["refused_per_s"]),
@@ -224,7 +224,7 @@ def search_markdown(document: Document) -> str:
             "p99 ms", "what the next rate misses"]  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for found in document["strategies"]:
-        at, rate = _slowest(found), found["rate_per_s"]
+        at, rate = slowest(found), found["rate_per_s"]
         cells = [
             found["strategy"],
             _per_s(rate) if rate else found["conclusion"],

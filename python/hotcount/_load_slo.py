@@ -61,11 +61,11 @@ class Trial:
         """Empty: not audited."""
         return self.document["audit"] or {}
 
-    @property
-    def errors(self) -> int:
-        """Calls that failed, had no answer or were never sent."""
-        done = self.result["operations"]
-        return int(done["failed"] + done["unknown"] + self.result["offered"]["censored"])
+
+def errors_of(trial: dict[str, Any]) -> int:
+    """Calls that failed, had no answer or were never sent."""
+    done = trial["result"]["operations"]
+    return int(done["failed"] + done["unknown"] + trial["result"]["offered"]["censored"])
 
 
 # -- values of options ----------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def parse_callers(text: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Term:
+class SloTerm:
     """One bound: of a percentile of latency or staleness (`share` 1: the slowest), of the share of
     the calls without an acknowledgement, or of a count of the audit."""
 
@@ -191,7 +191,7 @@ def _percentile(name: str) -> float:
     return percent / 100 if 0 < percent < 100 else 0.0
 
 
-def _parse_term(text: str) -> Term:
+def _parse_term(text: str) -> SloTerm:
     def refuse(why: object) -> ConfigError:
         return ConfigError(f"term '{text}': {why}; it takes {SLO_TAKES}")
 
@@ -224,7 +224,7 @@ def _parse_term(text: str) -> Term:
         if most <= 0:
             raise refuse("no call takes no time")
         metric = "staleness" if name.startswith("stale.") else "latency"
-        return Term(metric, most, inclusive, text, share)
+        return SloTerm(metric, most, inclusive, text, share)
     if name == "err":
         most = value_of(_share)
     elif name in ("lost", "double", "ghost"):
@@ -233,16 +233,16 @@ def _parse_term(text: str) -> Term:
         raise refuse(f"'{name}' is not known")
     if not inclusive and most == 0:
         raise refuse("nothing is below 0")
-    return Term(name, most, inclusive, text)
+    return SloTerm(name, most, inclusive, text)
 
 
-def parse_slo(text: str) -> list[Term]:
+def parse_slo(text: str) -> list[SloTerm]:
     """p99<10ms,stale.p99<1s,err<0.1%,lost=0. An error names the term."""
     return [_parse_term(part) for part in text.split(",")]
 
 
 def trial_length(
-    slo: Sequence[Term], mix: Mapping[str, float], asked_s: float, rate: float
+    slo: Sequence[SloTerm], mix: Mapping[str, float], asked_s: float, rate: float
 ) -> float:
     """Seconds: as asked, or up to five times that, until each percentile has two calls above it, of
     staleness two reads."""
@@ -268,21 +268,21 @@ def _staleness(trial: Trial, share: float) -> tuple[float, int, str]:
     return _to_ns(trial.staleness_ms.at(rank / dated) * 1e-3), reads, ""
 
 
-def _found(term: Term, trial: Trial) -> tuple[float, int, str]:
+def _found(term: SloTerm, trial: Trial) -> tuple[float, int, str]:
     if term.metric == "staleness":
         return _staleness(trial, term.share)
     times = trial.response_us
     return _to_ns(times.at(term.share) * 1e-6), times.count, ""
 
 
-def _needs(term: Term, count: int) -> str:
+def _needs(term: SloTerm, count: int) -> str:
     """p99.9 needs 1,000 calls, a trial had 252"""
     what = "calls" if term.metric == "latency" else "reads"
     name = re.split("[<=]", term.text)[0]
     return f"{name} needs {whole(least_values(term.share))} {what}, a trial had {whole(count)}"
 
 
-def _why_not(term: Term, trial: Trial) -> str:
+def _why_not(term: SloTerm, trial: Trial) -> str:
     if term.is_percentile:
         seconds, count, none_because = _found(term, trial)
         if none_because:
@@ -292,13 +292,13 @@ def _why_not(term: Term, trial: Trial) -> str:
         known = term.share >= 1 or can_tell(count, term.share)
         return "" if known else _needs(term, count)
     if term.metric == "err":
-        share = trial.errors / max(1, trial.result["offered"]["scheduled"])
+        share = errors_of(trial.document) / max(1, trial.result["offered"]["scheduled"])
         return f"{term.text}: {number(100 * share)} %" if term.exceeds(share) else ""
     count = trial.audit.get(term.metric, 0)
     return f"{term.text}: {count}" if term.exceeds(count) else ""
 
 
-def why_not(slo: Sequence[Term], trial: Trial) -> list[str]:
+def why_not(slo: Sequence[SloTerm], trial: Trial) -> list[str]:
     """Why the trial does not meet the SLO; empty: it does. A load that was not carried meets none,
     and a percentile that has no call above it is not met either: nobody knows it."""
     result = trial.result
@@ -309,7 +309,7 @@ def why_not(slo: Sequence[Term], trial: Trial) -> list[str]:
     return misses + [why for term in slo if (why := _why_not(term, trial))]
 
 
-def too_short(slo: Sequence[Term], asked_s: float, trial: Trial) -> list[str]:
+def too_short(slo: Sequence[SloTerm], asked_s: float, trial: Trial) -> list[str]:
     """The percentiles of which the trial says nothing, though it was as long as any at its rate."""
     if trial.document["settings"]["duration_s"] < MOST_LONGER * asked_s * (1 - 1e-9):
         return []

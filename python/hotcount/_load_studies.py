@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from hotcount._load_scale import EXTRAPOLATION, fit_law
-from hotcount._load_slo import Trial
+from hotcount._load_scale import EXTRAPOLATION, fit_law, law_per_s, with_interval
+from hotcount._load_slo import Trial, errors_of
 from hotcount._load_trials import Failed
 from hotcount._report_numbers import can_tell, number, table, whole
 
@@ -129,11 +129,6 @@ def _outcome(trial: Document) -> str:
     return "overloaded" if overloaded(trial) else str(trial["conclusion"])
 
 
-def _errors(trial: Document) -> int:
-    done = trial["result"]["operations"]
-    return int(done["failed"] + done["unknown"] + trial["result"]["offered"]["censored"])
-
-
 def sweep_text(document: Document) -> str:
     head = ["strategy", "rate/s", "ok/s", "p50 ms", "p99 ms", "p99.9 ms", "errors", "lost",
             "generator", "verdict"]  # fmt: skip
@@ -146,7 +141,7 @@ def sweep_text(document: Document) -> str:
             rows.append(
                 [
                     found["strategy"], rate, number(trial["result"]["ok_per_s"]),
-                    *(percentile_ms(trial, name) for name in SHARES), whole(_errors(trial)),
+                    *(percentile_ms(trial, name) for name in SHARES), whole(errors_of(trial)),
                     "?" if audit is None else whole(audit["lost"]), headroom_of(trial),
                     _outcome(trial),
                 ]
@@ -165,7 +160,7 @@ def sweep_csv(document: Document) -> str:
             result, audit = trial["result"], trial["audit"]
             numbers = [trial["settings"]["rate_per_s"], result["ok_per_s"]]
             numbers += [result["response_us"][name] / 1000 for name in SHARES]
-            cells = [found["strategy"], *(f"{each:.6g}" for each in numbers), str(_errors(trial)),
+            cells = [found["strategy"], *(f"{each:.6g}" for each in numbers), str(errors_of(trial)),
                      "" if audit is None else str(audit["lost"]), _outcome(trial)]  # fmt: skip
             lines.append(",".join(cells))
     return "\n".join(lines) + "\n"
@@ -253,17 +248,6 @@ def scale(runs: Runs, callers: Sequence[int], rounds: int) -> Document:
     )
 
 
-def _with_interval(value: float, ends: Document | None) -> str:
-    if not ends:
-        return number(value)
-    return f"{number(value)} ({number(ends['low'])} to {number(ends['high'])})"
-
-
-def _law_per_s(law: Document, callers: float) -> float:
-    waits = law["sigma"] * (callers - 1) + law["kappa"] * callers * (callers - 1)
-    return float(law["lambda_per_s"] * callers / (1 + waits))
-
-
 def _law_text(law: Document | None, most: int) -> str:
     if not law:
         return "  no law: it takes three numbers of callers that all did something\n"
@@ -273,13 +257,13 @@ def _law_text(law: Document | None, most: int) -> str:
         peak = f"no peak: {law['no_peak_because']}"
     elif callers:
         peak = (
-            f"peak at {_with_interval(callers, law['peak_interval'])} callers: "
-            f"{number(_law_per_s(law, callers))}/s"
+            f"peak at {with_interval(callers, law['peak_interval'])} callers: "
+            f"{number(law_per_s(law, callers))}/s"
         )
     return (
-        f"  sigma {_with_interval(law['sigma'], law['sigma_interval'])}: the share of the work "
+        f"  sigma {with_interval(law['sigma'], law['sigma_interval'])}: the share of the work "
         f"that waits for one place\n"
-        f"  kappa {_with_interval(law['kappa'], law['kappa_interval'])}: what each pair of callers "
+        f"  kappa {with_interval(law['kappa'], law['kappa_interval'])}: what each pair of callers "
         f"costs each other\n  {peak}\n"
     )
 
@@ -304,7 +288,7 @@ def scale_text(document: Document) -> str:
                         [number(statistics.median(rates)), number(min(rates)), number(max(rates))]
                         if rates else ["-"] * 3
                     ),
-                    number(_law_per_s(law, point["workers"])) if law else "-",
+                    number(law_per_s(law, point["workers"])) if law else "-",
                     number(statistics.median(p99)) if p99 else "-",
                     f"{number(min(known))} x" if known else "?",
                 ]

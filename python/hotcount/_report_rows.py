@@ -26,34 +26,22 @@ def series_of(folder: Path) -> dict[str, list[float]]:
     return {name: [float(row[name]) for row in rows] for name in (rows[0] if rows else {})}
 
 
-def _logged(folders: list[Path], settings: dict[str, Any], counted: int) -> tuple[Any, int]:
+def _logged(folders: list[Path], settings: dict[str, Any]) -> tuple[Any, int]:
     """Latencies of the calls that did what they were asked for, and how many others there were: of
-    the intervals in the logs from the end of the warm-up on, to the one that comes nearest to all
-    the calls that were counted.
-    """
-    # Times in the log have whole milliseconds.
-    first = settings["warmup_s"] - 0.001
-    every = _intervals(folders, first, math.inf)
-    if every[0].get_total_count() + every[1] == counted or settings["rate_per_s"] is not None:
-        return every
-    # Releases that did not count the calls that were under way at the end of a closed loop.
-    window = _intervals(folders, first, first + settings["duration_s"])
-    return min(every, window, key=lambda one: abs(one[0].get_total_count() + one[1] - counted))
-
-
-def _intervals(folders: list[Path], first: float, last: float) -> tuple[Any, int]:
-    """Of those that begin in this range of seconds."""
+    the intervals in the logs from the end of the warm-up on."""
     from hdrh.histogram import HdrHistogram
     from hdrh.log import HistogramLogReader
 
     total = HdrHistogram(1, (1 << 42) - 1, 3)
     failed = 0
+    # Times in the log have whole milliseconds.
+    first = settings["warmup_s"] - 0.001
     for folder in folders:
         file = folder / "response.hlog"
         if not file.exists():
             continue
         reader = HistogramLogReader(str(file), HdrHistogram(1, (1 << 42) - 1, 3))
-        while (interval := reader.get_next_interval_histogram(first, last)) is not None:
+        while (interval := reader.get_next_interval_histogram(first, math.inf)) is not None:
             if interval.get_tag() in SUCCESSES:
                 total.add(interval)
             else:
@@ -82,7 +70,7 @@ def _percentiles(
     found = {
         share: ms for share, ms in own.items() if ms < limit and can_tell(summary["count"], share)
     }
-    total, failed = _logged(folders, settings, summary["count"] - unserved)
+    total, failed = _logged(folders, settings)
     count = total.get_total_count()
     calls = count + failed + unserved
     strangers = abs(calls - summary["count"])

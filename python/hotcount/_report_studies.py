@@ -9,8 +9,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from hotcount._load_scale import law_per_s, with_interval
+from hotcount._load_search import slowest
+from hotcount._load_studies import SHARES, percentile_ms
 from hotcount._report_charts import chart_of, colour_of, ticks
-from hotcount._report_numbers import OWN_SHARES, can_tell, number, whole
+from hotcount._report_numbers import number, whole
 from hotcount._report_rows import LEAST_ROUNDS, kept, load_of
 from hotcount.report import Chart, Measured
 
@@ -52,17 +55,8 @@ def _of_callers(found: dict[str, Any], point: dict[str, Any]) -> dict[str, Any]:
         "writes_per_s": statistics.median(rates),
         "least": min(rates),
         "most": max(rates),
-        "fitted": _law(found["law"], point["workers"]),
+        "fitted": found["law"] and law_per_s(found["law"], point["workers"]),
     }
-
-
-def _law(law: dict[str, Any] | None, callers: float) -> float | None:
-    """The Universal Scalability Law, with the constants that were fitted."""
-    if law is None:
-        return None
-    waits = law["sigma"] * (callers - 1)
-    crosstalk = law["kappa"] * callers * (callers - 1)
-    return float(law["lambda_per_s"] * callers / (1 + waits + crosstalk))
 
 
 # -- in words -------------------------------------------------------------------------------------
@@ -131,7 +125,7 @@ def _of_sweep(found: dict[str, Any]) -> list[str]:
     held = [rate for rate, trial in rates.items() if trial["conclusion"] == "passed"]
     said = [
         f" carried {number(max(held))} calls/s; p99 there, in ms: "
-        f"{_percentile(rates[max(held)]['result']['response_us'], 'p99')}"
+        f"{percentile_ms(rates[max(held)], 'p99')}"
         if held
         else " carried none of these rates"
     ]
@@ -150,7 +144,7 @@ def _of_scale(found: dict[str, Any]) -> list[str]:
     if not peak:
         why = law.get("no_peak_because") or "if there is one, it is far beyond these callers"
         return [f" has no peak: {why}"]
-    rate = number(_law(law, peak) or 0)
+    rate = number(law_per_s(law, peak))
     return [f" is fastest with {number(peak)} callers, by the fitted law: {rate} writes/s"]
 
 
@@ -182,12 +176,6 @@ def meanings_of(measured: Measured) -> list[tuple[str, str, str]]:
     return found
 
 
-def _with_interval(value: float, interval: dict[str, float] | None) -> str:
-    if not interval:
-        return number(value)
-    return f"{number(value)} ({number(interval['low'])} to {number(interval['high'])})"
-
-
 def scorecard_of(measured: Measured) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads, and a line for each strategy, of which the second cell is the audit's verdict."""
     head, cells = {
@@ -208,31 +196,18 @@ SWEEP_HEAD = ("highest calls/s that was carried", "p50 ms", "p99 ms", "p99.9 ms"
 SCALE_HEAD = ("sigma", "kappa", "peak callers", "writes/s there")
 
 
-def _three_times(trial: dict[str, Any] | None) -> tuple[str, str, str]:
-    if trial is None:
-        return "-", "-", "-"
-    latency = trial["result"]["response_us"]
-    p50, p99, p999 = (_percentile(latency, name) for name in ("p50", "p99", "p999"))
-    return p50, p99, p999
-
-
-def _percentile(latency: dict[str, Any], name: str) -> str:
-    known = can_tell(latency["count"], OWN_SHARES[name])
-    return number(latency[name] / 1000) if known else "-"
+def _three_times(trial: dict[str, Any] | None) -> tuple[str, ...]:
+    return tuple(percentile_ms(trial, name) for name in SHARES)
 
 
 def _search_cells(found: dict[str, Any]) -> tuple[str, ...]:
     rate, refused = found["rate_per_s"], found["refused_per_s"]
-    # As the terminal does: of the trials that confirmed the rate, the slowest.
-    confirmed = [
-        trial for trial in found["trials"] if trial["held"] and trial["rate_per_s"] == rate
-    ]
-    slowest = max(confirmed, key=lambda trial: trial["result"]["response_us"]["p99"], default=None)
+    at = slowest(found)
     return (
         number(rate) if rate else "-",
         "-" if refused is None else number(refused),
-        number(slowest["result"]["writes_per_s"]) if slowest else "-",
-        *_three_times(slowest),
+        number(at["result"]["writes_per_s"]) if at else "-",
+        *_three_times(at),
         whole(len(found["trials"])),
         found["limit"],
     )
@@ -258,10 +233,10 @@ def _scale_cells(found: dict[str, Any]) -> tuple[str, ...]:
         return "-", "-", "-", "-"
     peak = law["peak_callers"]
     return (
-        _with_interval(law["sigma"], law["sigma_interval"]),
-        _with_interval(law["kappa"], law["kappa_interval"]),
-        _with_interval(peak, law["peak_interval"]) if peak else "-",
-        number(_law(law, peak) or 0) if peak else "-",
+        with_interval(law["sigma"], law["sigma_interval"]),
+        with_interval(law["kappa"], law["kappa_interval"]),
+        with_interval(peak, law["peak_interval"]) if peak else "-",
+        number(law_per_s(law, peak)) if peak else "-",
     )
 
 
@@ -360,7 +335,7 @@ def _callers(measured: Measured, rows: list[dict[str, Any]]) -> Chart:
             last = max(row["callers"] for row in mine)
             steps = [last ** (step / 40) for step in range(41)]
             figure.add_scatter(
-                x=steps, y=[_law(found["law"], step) for step in steps],
+                x=steps, y=[law_per_s(found["law"], step) for step in steps],
                 name=f"{found['strategy']}, fitted", mode="lines", line_dash="dot",
                 line_color=colour,
             )  # fmt: skip

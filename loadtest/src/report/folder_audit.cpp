@@ -107,8 +107,7 @@ Result<void> check_ledger(const Ledger& ledger, const nlohmann::json& run,
         return make_error(ErrorCode::config,
                           fmt::format("audit impossible: {} {}", kLedgerFile, why));
     };
-    // Older ones that were merged from the parts of a fleet have no seed.
-    if (ledger.seed() != 0 && ledger.seed() != settings.traffic.seed) {
+    if (ledger.seed() != settings.traffic.seed) {
         return impossible(fmt::format("is of another run: it has seed {}, {} says {}",
                                       ledger.seed(), kRunFile, settings.traffic.seed));
     }

@@ -12,7 +12,6 @@
 
 #include "checkers/audit.hpp"
 #include "exec_target.hpp"
-#include "idle_target.hpp"
 #include "load/run_folder.hpp"
 #include "plain_votes.hpp"
 #include "slots_target.hpp"
@@ -225,6 +224,22 @@ class VotesTarget final : public Target {
     std::jthread worker_{};  // Last: it ends before what it works on.
 };
 
+/// Acknowledges everything and keeps nothing: what a run of it measures is the generator.
+class IdleTarget final : public Target, private Driver {
+  public:
+    Driver& driver() override { return *this; }
+    Contract contract() const override {
+        return {kNothing, "nothing has happened", "everything", false, false};
+    }
+    std::string place() const override { return "nothing"; }
+    UnvoteValue unvote() const override { return UnvoteValue::add_minus_one; }
+    TargetStats stats() const override { return {}; }
+    Result<AuditResult> audit(const Ledger& /*ledger*/) override { return AuditResult{}; }
+
+  private:
+    Answer apply(const Operation& /*operation*/) override { return {}; }
+};
+
 }  // namespace
 
 AnswerRules rules_for(const Strategy& strategy, std::uint64_t items) {
@@ -241,7 +256,7 @@ Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
     if (is_exec(strategy)) return make_exec_target(settings, strategy, folder, true);
-    if (strategy.name == kNothing) return make_idle_target();
+    if (strategy.name == kNothing) return std::unique_ptr<Target>(std::make_unique<IdleTarget>());
     const bool slots =
         strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql;
     if (slots) return make_slots_target(settings, strategy, folder, true);
