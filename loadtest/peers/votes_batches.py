@@ -24,6 +24,7 @@ A table on stdout, progress on stderr; --json FILE has the figures of each round
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import resource
 import signal
@@ -219,11 +220,11 @@ class Place:
 
     def stop(self, on_redis: bool) -> Callable[[], None]:
         """Returns what lets it go on."""
-        if not on_redis and self._server is None:
+        server: ServerProcess | None = self._redis if on_redis else self._server
+        if server is None:
             return Held(self.path, "3600").end
-        server: ServerProcess = self._redis if on_redis else self._server  # type: ignore[assignment]
         server.send_signal(signal.SIGSTOP)
-        return lambda: server.send_signal(signal.SIGCONT)
+        return functools.partial(server.send_signal, signal.SIGCONT)
 
 
 def child(case: Figures, begun: Callable[[], None]) -> Figures:
@@ -252,11 +253,11 @@ def audit(votes: hotcount.Votes, strategy: str, figures: Figures) -> None:
         raise SystemExit(f"{there:,} votes are there, {least:,} were acknowledged: {figures}")
 
 
-def measure(place: Place, strategy: str, state: str, size: int, timeout: float) -> Figures:
+def measure(place: Place, strategy: Any, state: str, size: int, timeout: float) -> Figures:
     url, cache, _ = place.urls()
     needs_cache = strategy in ("cached", "write_behind")
     on_redis = strategy == "write_behind"
-    with hotcount.Votes(url, cache if needs_cache else None, strategy) as votes:  # type: ignore[arg-type]
+    with hotcount.Votes(url, cache if needs_cache else None, strategy) as votes:
         votes.create_tables()
         votes.add_items(range(ITEMS))
         go_on: list[Callable[[], None]] = []

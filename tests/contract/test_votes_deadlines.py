@@ -111,7 +111,7 @@ def test_a_batch_ends_at_its_deadline(
 @pytest.mark.parametrize("disturb", ["stopped"], indirect=True)
 @pytest.mark.server
 def test_a_batch_of_an_event_loop_ends_at_its_deadline(
-    database: hotcount.Database, strategy: str, disturb: Disturb
+    database: hotcount.Database, strategy: Any, disturb: Disturb
 ) -> None:
     votes = make_votes(database, strategy)
     votes.add_items(range(ITEMS))
@@ -119,7 +119,7 @@ def test_a_batch_of_an_event_loop_ends_at_its_deadline(
     async def cast() -> Any:
         users = range(VOTES)
         items = [user % ITEMS for user in users]
-        awaited = aio.Votes(database, cache_of(strategy), strategy)  # type: ignore[arg-type]
+        awaited = aio.Votes(database, cache_of(strategy), strategy)
         return (await awaited.cast_many(items, users, errors="return", timeout=TIMEOUT_S)).errors
 
     check(votes, strategy, disturb, lambda: asyncio.run(cast()))

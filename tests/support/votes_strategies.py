@@ -93,9 +93,9 @@ def cache_of(strategy: str) -> Any:
     return _caches.get(strategy)
 
 
-def make(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:
+def make(database: hotcount.Database, strategy: Any, **options: Any) -> hotcount.Votes:
     kind = WrittenVotes if strategy == "write_behind" else hotcount.Votes
-    return kind(database, cache_of(strategy), strategy, **options)  # type: ignore[arg-type]
+    return kind(database, cache_of(strategy), strategy, **options)
 
 
 def make_votes(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:

@@ -42,8 +42,8 @@ class ViewTables {
     /// writer, each once, with a writer.
     Result<std::vector<bool>> apply(sql::Connection& connection, std::span<const ViewCell> cells);
 
-    /// Of a new cell that apply() leaves out. Writers are renewed long before: the clocks of this
-    /// machine and the database disagree.
+    /// The error for a new cell that apply() refuses. Its writer is new, so the clocks of this machine
+    /// and the database disagree.
     static Error clock_is_behind();
     /// In the same kind of transaction, after apply(): sets the key's total to 0 by way of this cell,
     /// whose sum is 0 and whose writer has no other; returns what the total was.

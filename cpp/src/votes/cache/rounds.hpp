@@ -29,7 +29,8 @@ inline Result<void> run_rounds(SyncWorker& worker, Duration interval,
 /// How long a round may take if its caller does not say.
 inline constexpr Duration kRoundTimeout{std::chrono::seconds{60}};
 
-/// A worker that is two after a fork. The child's begins anew: the parent's may have been in a round.
+/// A worker of its own for each process. A child that was forked during a round would otherwise inherit
+/// the locked mutex of that round.
 template <class Worker>
 class WorkerOfProcess final : public SyncWorker {
   public:

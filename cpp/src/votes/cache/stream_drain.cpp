@@ -83,8 +83,8 @@ Result<StreamDrain::Fenced> StreamDrain::settle(const sql::Id* item, Deadline de
         const std::vector<std::size_t> shards =
             item != nullptr ? std::vector{VoteStream::shard_of(streams.space, *item)}
                             : all_shards();
-        // Redis may have an old copy of its data, or a clock that is behind: whatever ids it gives, the
-        // fence is above all that were ever written, and above the fence before.
+        // The fence must exceed every version that workers may have written, and the previous fence, even
+        // if Redis has restored an old copy of its data or its clock is behind.
         auto beyond = streams.fence->versions;
         for (std::int64_t& version : beyond) version = std::max(version, streams.floor);
         HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> last,

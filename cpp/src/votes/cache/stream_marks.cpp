@@ -216,7 +216,8 @@ Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, 
             return true;
         }
     }
-    // Not further ahead of the clock than that: ids may be ahead of it already.
+    // At most kAhead beyond the clock, even if the ids are ahead of it: otherwise repeated erasures
+    // would move the ids further with each vote between them.
     const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
         options_.clock->wall_now().time_since_epoch());
     const std::int64_t from = std::min<std::int64_t>(milliseconds_of(version), now.count());
@@ -265,8 +266,8 @@ Result<void> StreamMarks::open(
             if (!opened) return {};
             // Once more: another caller may have made it since, and a worker have begun with that one.
             HOTCOUNT_TRY(set(connection, "stream_life", std::to_string(marks.life + 1)));
-            // Of this life, whose number is committed: a call that is on its way for longer than its
-            // caller lives has the number under which the streams are closed.
+            // The committed life, not the raised one. If this caller dies, flush() closes the streams
+            // under the committed number, and a delayed script that has it makes no stream.
             return open(marks.floor, marks.life);
         };
         HOTCOUNT_TRY(sql::transact(*database_, deadline, make_stream));

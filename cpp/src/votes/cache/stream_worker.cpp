@@ -22,8 +22,8 @@ namespace {
 // A page is written by then, or not at all. Much less than VoteStream::kTakeOver, after which another
 // worker writes it: one that was stopped for long does not bring back what was removed meanwhile.
 constexpr Duration kPageTime = std::chrono::seconds{10};
-// How long a thread stays with a stream while others wait for it: a stream that gets votes faster than
-// they are written never ends.
+// How long a thread stays with a stream while other streams wait. A stream that receives votes faster
+// than the worker writes them would occupy the thread for the whole round.
 constexpr Duration kVisit = std::chrono::milliseconds{500};
 // How often the fence may be raised in a round.
 constexpr int kMostFences = 10;
@@ -170,16 +170,17 @@ class StreamWorker final : public SyncWorker {
     Result<void> mend_old_copy(const StreamMarks::Streams& streams,
                                std::span<const VoteStream::State> states, Deadline deadline) {
         bool there = false;
+        bool is_old = false;
         for (std::size_t shard = 0; shard < states.size(); ++shard) {
             const std::int64_t fence = streams.fence->versions[shard];
             there = there || states[shard].last > 0;
             if (states[shard].last == 0 || states[shard].last >= fence) continue;
+            is_old = true;
             HOTCOUNT_TRY(waiting_->stream.raise(streams.space, shard,
                                                 std::max(fence, streams.floor), deadline));
-            HOTCOUNT_TRY(waiting_->stream.drop_refused(streams.space, shard, fence, deadline));
         }
         // Not only then: ids do not show an old copy once votes have come to it.
-        if (waiting_->now() >= cleaned_ + kCleanEvery) {
+        if (is_old || waiting_->now() >= cleaned_ + kCleanEvery) {
             for (std::size_t shard = 0; shard < states.size(); ++shard) {
                 const std::int64_t fence = streams.fence->versions[shard];
                 if (fence == 0) continue;
@@ -267,8 +268,8 @@ class StreamWorker final : public SyncWorker {
                        Deadline deadline) {
         std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
         std::vector<const WaitingVote*> written;
-        // Of a user's votes for an item the last one is written. The others are out with it: each takes
-        // a transaction, and one user may send hundreds a second.
+        // Only the last vote of a user for an item is written, and the earlier ones are settled with it.
+        // Votes for one row cannot share a transaction, and one user may send hundreds a second.
         std::map<std::pair<sql::Id, sql::Id>, std::size_t> last_of_user;
         std::vector<std::vector<std::string>> older;
         std::vector<std::string> settled;

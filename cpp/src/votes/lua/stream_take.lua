@@ -36,9 +36,9 @@ local function fields(list)
     return about
 end
 
--- Votes that were given out at a time that is still to come: the clock was set back, or this server's
--- is behind. Until it has caught up they look as if it were just now, so all that others have is taken
--- over: votes that are written twice change nothing.
+-- XAUTOCLAIM sees no idle time in entries whose delivery time lies ahead of the clock, which was set
+-- back or is another server's: it would wait until the clock has caught up. All pending entries are
+-- taken over then, those of live workers too: a vote that is written twice changes nothing.
 if redis.call('XPENDING', key, group)[1] > 0 then
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)

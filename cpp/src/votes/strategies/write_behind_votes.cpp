@@ -125,11 +125,8 @@ class WriteBehindVotes final : public SqlVotes {
             Erased erased,
             erase_until(
                 user, [&](const sql::Id& item) { return fenced.of(item); }, timeout));
-        const Deadline deadline = database().deadline(timeout);
-        HOTCOUNT_TRY(waiting_->stream.forget_refused(streams.space, user, deadline));
-        for (const std::string& name : streams.former_names) {
-            HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
-        }
+        auto forgotten = forget_refused(streams, user, database().deadline(timeout));
+        if (!forgotten) return after_pages(std::move(forgotten).error(), erased.votes, "erased");
         return erased;
     }
     Result<std::int64_t> prune(std::int64_t before, Timeout timeout) override {
@@ -221,6 +218,15 @@ class WriteBehindVotes final : public SqlVotes {
         const std::array shard{VoteStream::shard_of(streams.space, ballot.item)};
         HOTCOUNT_TRY(drain_.write(streams.space, shard, deadline));
         return SqlVotes::write_toggled(ballot, deadline);
+    }
+
+    Result<void> forget_refused(const StreamMarks::Streams& streams, const sql::Id& user,
+                                Deadline deadline) {
+        HOTCOUNT_TRY(waiting_->stream.forget_refused(streams.space, user, deadline));
+        for (const std::string& name : streams.former_names) {
+            HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
+        }
+        return {};
     }
 
     void add_stats(VotesStats& stats) const override {
