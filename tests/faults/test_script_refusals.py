@@ -52,8 +52,8 @@ class Bench:
             self.admin.execute(*command)
 
     def snapshot(self) -> dict[bytes, tuple[object, ...]]:
-        """Every key's value, and whether it ends. When is a matter of time; so is whether a key that
-        ends within a second is still there."""
+        """Every key's value, and whether it expires; without keys that expire within a second,
+        because whether they are still there is a matter of time."""
         found: dict[bytes, tuple[object, ...]] = {}
         for key in self.admin.execute("KEYS", "*"):
             value, left = self.value(key), self.admin.execute("PTTL", key)
