@@ -7,20 +7,29 @@ that joins later is one more param below.
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import hotcount
 import pytest
 
-from tests.support import mysql_server
+from tests.support import hang_guard, mysql_server
 from tests.support.journal_side import JournalSide
+from tests.support.long_tests import mark_long_tests
 from tests.support.mariadb_server import MariaDbServer
-from tests.support.servers import PostgresDatabase, PostgresServer, RedisServer, free_port
+from tests.support.servers import (
+    PostgresDatabase,
+    PostgresServer,
+    RedisServer,
+    free_port,
+    make_folder,
+)
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
 _numbers = itertools.count()
@@ -46,6 +55,7 @@ DATABASE_BACKENDS = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    hang_guard.pytest_addoption(parser)
     which = parser.getgroup("hotcount").addoption
     which("--beside", action="store_true", help="leave out what cannot run beside other tests")
     which("--alone", action="store_true", help="only that")
@@ -53,6 +63,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(hang_guard)
+    config.pluginmanager.register(LongTests(mysql=config.getoption("--mysql")))
     if config.getoption("--mysql"):
         mysql_server.behind_urls = mysql_server.MySqlServer
 
@@ -65,6 +77,25 @@ def meets_mysql(item: pytest.Item) -> bool:
         and item.get_closest_marker("server") is not None
         and item.get_closest_marker("mariadb_only") is None
     )
+
+
+@dataclass(frozen=True)
+class LongTests:
+    """Marks them before pytest's -m leaves them out, and after tests/contract/conftest.py."""
+
+    mysql: bool
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        mark_long_tests(items, mysql=self.mysql)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --alone a file without the mark is not read: that takes longer than these tests."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if config.getoption("--alone") and is_test and "mark.alone" not in collection_path.read_text():
+        return True
+    return None
 
 
 @pytest.hookimpl(trylast=True)  # pytest puts tests together that share a fixture's parameter.
@@ -80,7 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     }
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
-    if beside:
+    if beside or mysql:
         put_long_files_first(items)
 
 
@@ -143,8 +174,10 @@ def counter_store(request: pytest.FixtureRequest) -> Iterator[hotcount.Memory | 
 
 
 @pytest.fixture
-def database_path(tmp_path: Path) -> Path:
-    return tmp_path / f"{uuid.uuid4().hex}.db"
+def database_path() -> Iterator[Path]:
+    folder = make_folder("hotcount-sqlite-")
+    yield folder / f"{uuid.uuid4().hex}.db"
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from urllib.parse import quote
 
 import pymysql  # type: ignore[import-untyped]
 
-from tests.support.servers import ServerProcess
+from tests.support.servers import ServerProcess, make_folder
 
 _SCRIPTS = Path("/usr/share/mysql")
 
@@ -32,8 +31,7 @@ class MariaDbServer(ServerProcess):
         program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
         if program is None:
             raise RuntimeError("mariadbd is not installed; run scripts/setup")
-        # Short: a socket's path has room for 107 characters.
-        self.folder = Path(tempfile.mkdtemp(prefix="hotcount-maria-"))
+        self.folder = make_folder("hotcount-maria-")
         self.socket = self.folder / "m.sock"
         self.port = port
         self._command = [

@@ -10,10 +10,10 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.servers import make_folder
 
 _SMALL = "--innodb-redo-log-capacity=8M"
 FETCHED = Path(__file__).parents[2] / ".venv" / "mysql"
@@ -42,8 +42,7 @@ class MySqlServer(MariaDbServer):
         self._environment = {**os.environ}
         if private.exists():
             self._environment["LD_LIBRARY_PATH"] = str(private)
-        # Short: a socket's path has room for 107 characters.
-        self.folder = Path(tempfile.mkdtemp(prefix="hotcount-mysql-"))
+        self.folder = make_folder("hotcount-mysql-")
         self.socket = self.folder / "m.sock"
         self.port = port
         self._command = [

@@ -82,8 +82,8 @@ def drifts(votes: hotcount.Votes) -> list[hotcount.Drift]:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "votes.db"
+def path(database_path: Path) -> Path:
+    return database_path
 
 
 @pytest.fixture(params=WAYS.values(), ids=list(WAYS))

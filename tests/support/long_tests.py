@@ -1,0 +1,261 @@
+"""Which tests are long by the table below, or by the size of a product: `make test` leaves them out
+and `make test-all` runs them. A test that stands alone has the marker `long` itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from zlib import crc32
+
+import pytest
+
+from tests.support.loops import LOOPS
+
+CONTRACT = Path(__file__).parents[1] / "contract"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tests that are long for one reason. CONTRIBUTING.md has each title and its minutes."""
+
+    title: str
+    # Of one process.
+    minutes: float
+    # In each file the beginnings of tests' names, and a pattern of those parameters with which they
+    # stay in `make test`.
+    tests: dict[str, dict[str, str]]
+
+
+NONE = "(?!)"
+
+GROUPS = [
+    Group(
+        "Loads of hotcount-load, their studies and their reports",
+        2.0,
+        {
+            "integration/loadtest/test_report_studies.py": {
+                "test_a_search_says_what_each": NONE,
+                "test_a_study_that_is": "sweep",
+                "test_a_page_of_a": NONE,
+                "test_a_scale_has_its": NONE,
+                "test_a_sweep_says_which": NONE,
+                "test_a_search_that_confirmed": NONE,
+                "test_an_audit_that_found": NONE,
+            },
+            "integration/loadtest/test_report_comparisons.py": {
+                "test_fewer_than_six_rounds": NONE,
+                "test_what_was_overloaded_has": NONE,
+            },
+            "integration/loadtest/test_report.py": {
+                "test_html_draws_a_run": NONE,
+                "test_the_series_has_each": NONE,
+            },
+            "integration/loadtest/test_sql_votes.py": {"": NONE},
+            "integration/loadtest/test_hotcount_load_servers.py": {
+                "test_every_strategy_on_sql": NONE
+            },
+            "integration/loadtest/test_hotcount_load_databases.py": {"": NONE},
+            "integration/loadtest/test_compare_builds.py": {"test_calls_and_loads_on": NONE},
+            "integration/loadtest/test_exec_drivers.py": {
+                "test_a_driver_that_cannot": "^(?!empty_pages)"
+            },
+            "integration/loadtest/test_hotcount_load_studies.py": {
+                "test_a_comparison_has_its": NONE
+            },
+            "integration/loadtest/test_hotcount_load_redis.py": {
+                "test_the_canonical_comparison_has": NONE,
+                "test_keys_whose_adders_never": "ttl",
+            },
+            "integration/loadtest/test_hotcount_load_kept_redis.py": {"test_each_trial_on_a": NONE},
+            "integration/loadtest/test_hotcount_load_ends.py": {"test_a_folder_is_of": NONE},
+            "integration/loadtest/test_peers.py": {"test_waiters_are_measured_beside": NONE},
+        },
+    ),
+    Group(
+        "Kills, storms, hammering of many callers",
+        2.6,
+        {
+            "integration/sql/test_outside_storm.py": {"": NONE},
+            "integration/sql/test_outside_sqlite.py": {"test_counts_are_the_rows": NONE},
+            "integration/sql/test_outside_writes_mariadb.py": {"test_counts_are_the_rows": NONE},
+            "integration/sql/test_votes_folds.py": {
+                "test_folds_of_several_processes": "postgresql"
+            },
+            "integration/sql/test_postgres_batches.py": {"test_batches_beside_folds_and": NONE},
+            "integration/aio/test_aio_bounds.py": {"test_100_000_calls_that_expire": "each"},
+            "integration/aio/test_aio_votes.py": {"test_a_loop_that_ends": NONE},
+            "contract/test_votes_cleaning.py": {
+                "test_an_item_that_is": "sqlite",
+                "test_a_user_of_many": "sqlite",
+            },
+            "faults/test_votes_on_servers.py": {"test_kills_of_everybody_beside": NONE},
+            "faults/test_fold_kills.py": {"": "postgresql"},
+            "faults/test_redis_demoted.py": {"test_writers_of_a_replica": NONE},
+            "faults/test_two_sqlites.py": {
+                "test_a_process_forks_while": NONE,
+                "test_three_processes_with_another": "apsw",
+            },
+            "faults/test_busy_streams.py": {
+                "test_a_child_that_was": "sqlite-write_behind|mariadb-views|postgresql-cached"
+            },
+            "faults/test_retry_queue.py": {"test_a_killed_program_and": NONE},
+            "faults/test_retry_windows.py": {"test_each_add_is_counted": NONE},
+            "faults/test_kill9_generator.py": {"": "0"},
+            "races/test_rebuild_storm.py": {"": NONE},
+        },
+    ),
+    Group(
+        "Connections cut at each byte, garbage and floods of replies, drawn calls",
+        1.9,
+        {
+            "faults/test_redis_script_cuts.py": {"": "answered|^1-"},
+            "faults/test_redis_cuts.py": {"test_a_pipeline_cut_after": "answered"},
+            "faults/test_garbage_replies.py": {
+                "test_every_concept_gets_a": "tls|http|array of 10|no integer"
+            },
+            "integration/sql/test_postgres.py": {"test_wherever_the_answers_end": NONE},
+            "hostile/test_unwanted_replies.py": {
+                "test_replies_that_are_dropped": "pushes-alone|attributes-aio",
+                "test_an_extra_reply_is": "^(?!late)|late-:9$",
+                "test_a_flood_does_not": "pushes",
+            },
+            "hostile/test_fuzz.py": {"": NONE},
+            "hostile/test_fake_sql_servers.py": {"test_a_password_that_postgres": "^(?!53300)"},
+        },
+    ),
+    Group(
+        "Models: drawn orders, and all orders of a few steps",
+        0.5,
+        {
+            "races/test_stream_model.py": {
+                "test_without_a_rule_the": "^(?!rules(5|22|11|16)-)",
+                "test_every_order_of_few": "^(?!two erasures|a slow clock and two votes)",
+                "test_drawn_orders_of_more": NONE,
+            },
+            "races/test_views_model.py": {"test_drawn_orders_of_all": NONE},
+            "races/test_retry_model.py": {"test_every_order_of_few": "^(?!a clock)"},
+            "races/test_write_behind_model.py": {"test_1000_drawn_schedules_of": NONE},
+        },
+    ),
+    Group(
+        "Time limits of servers, outages, lives of keys",
+        4.1,
+        {
+            "integration/sql/test_sync_command.py": {
+                "test_sync_says_once_that": "^(?!redis-write_behind)"
+            },
+            "integration/sql/test_votes_replica_promoted.py": {"": "promoted-postgresql"},
+            "integration/sql/test_votes_replica.py": {"test_a_primary_that_takes": NONE},
+            "integration/sql/test_idle_connections.py": {
+                "": "postgresql|slotted",
+                "test_wait_timeout_fails_no": NONE,
+            },
+            "integration/sql/test_server_time_limits.py": {
+                "test_statement_timeout_ends_no": NONE,
+                "test_a_roles_max_statement": NONE,
+                "test_room_that_others_have": NONE,
+            },
+            "integration/sql/test_mariadb.py": {"test_locks_of_a_process": NONE},
+            "integration/sql/test_mariadb_journal.py": {
+                "test_votes_count_on_servers": "ANSI,PIPES|SERIALIZABLE",
+                "test_a_vote_that_outlives": NONE,
+            },
+            "integration/sql/test_votes_removal.py": {"test_an_error_says_what": "postgresql"},
+            "integration/sql/test_full_servers.py": {"test_waiting_callers_dial_one": "postgresql"},
+            "integration/sql/test_outside_triggers_mariadb.py": {
+                "test_triggers_of_renamed_tables": "both-count|votes-None|items-None"
+            },
+            "integration/redis/test_redis_greeting.py": {"test_a_full_server_is": "socket"},
+            "integration/redis/test_cluster_nodes.py": {"test_adds_that_wait_are": NONE},
+            "integration/web/test_limits_adapter.py": {"test_a_store_that_is": "async"},
+            "faults/test_slow_commits.py": {"test_leader_without_time_for": "postgresql"},
+            "faults/test_synchronous_standbys.py": {
+                "test_votes_that_no_standby": "postgres_primary"
+            },
+            "faults/test_redis_dialling.py": {"": NONE},
+            "faults/test_redis_refusals.py": {"test_a_server_that_loads": NONE},
+            "faults/test_write_behind.py": {"test_votes_are_acknowledged_while": NONE},
+            "faults/test_limiter_false_outages.py": {"": NONE},
+            "faults/test_silent_server.py": {"test_a_server_that_takes": NONE},
+            "faults/test_script_refusals.py": {
+                "test_a_server_that_takes": "^(?!replica-read-only)"
+            },
+            "races/test_journal_orders.py": {"test_a_held_item_is": "postgres"},
+            "races/test_watch.py": {"test_exec_itself_finds_a": NONE},
+            "contract/test_period_counter_contract.py": {"test_a_period_is_gone": "redis"},
+            "contract/test_counter_op_id.py": {
+                "test_an_op_id_is": "redis",
+                "test_counters_that_remember_for": "redis",
+                "test_a_retry_is_known": "redis",
+                "test_an_id_of_a": "memory",
+            },
+            "contract/test_slotted_counter_contract.py": {
+                "test_an_op_id_is_forgotten": "sqlite-memory"
+            },
+        },
+    ),
+    Group(
+        "Builds of programs, notebooks, runs of pytest inside of pytest",
+        1.1,
+        {
+            "integration/package/test_notebooks.py": {"": "slotted_counters"},
+            "integration/package/test_cmake_package.py": {"": NONE},
+            "integration/package/test_header_examples.py": {"": NONE},
+            "codebase/test_require_servers.py": {"test_a_missing_mysql_is": "with-the-plugin"},
+            "integration/package/test_op_id_memory.py": {"test_no_hash_of_op": "^k$"},
+            "integration/package/test_readme.py": {"test_shell_commands_succeed": "^make|-r 1000"},
+        },
+    ),
+]
+
+# Of a product of these a case, which is a test with its other parameters, meets one in `make test`.
+# Its name chooses which, so that many cases meet each of them.
+STRATEGIES = ("naive", "slotted", "batched", "cached", "cached-memory", "cached-redis")
+# The contract holds for each of them alike. Tests in other folders are about their differences.
+DATABASES = ("sqlite-file", "postgresql", "mariadb")
+IDS = {name: name for name in STRATEGIES} | {each.values[0]: str(each.id) for each in LOOPS}
+ON_MYSQL = ("contract/", "integration/sql/")
+CONTRACT_IDS = IDS | {name: name for name in DATABASES}
+
+
+def mark_long_tests(items: Sequence[pytest.Item], *, mysql: bool) -> None:
+    """mysql: the run is of --mysql. What MySQL does otherwise than MariaDB is in few folders."""
+    kept: dict[str, list[tuple[str, re.Pattern[str]]]] = defaultdict(list)
+    for group in GROUPS:
+        for file, tests in group.tests.items():
+            kept[file] += [(f"{file}::{name}", re.compile(ids)) for name, ids in tests.items()]
+    cases = defaultdict(list)
+    for item in items:
+        test, _, ids = item.nodeid.removeprefix("tests/").partition("[")
+        for name, stay in kept[test.partition("::")[0]]:
+            if test.startswith(name) and not stay.search(ids.removesuffix("]")):
+                item.add_marker(pytest.mark.long)
+        if mysql and not test.startswith(ON_MYSQL) and not item.get_closest_marker("mysql_only"):
+            item.add_marker(pytest.mark.long)
+        case = case_of(item)
+        if case != item.nodeid and item.get_closest_marker("long") is None:
+            cases[case].append(item)
+    for case, alike in cases.items():
+        chosen = alike[crc32(case.encode()) % len(alike)]
+        for item in alike:
+            if item is not chosen:
+                item.add_marker(pytest.mark.long)
+
+
+def case_of(item: pytest.Item) -> str:
+    """The test's name without the ids of a product. It keeps them where the database is the SQLite
+    in memory, which costs little."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    if params.get("database") == "sqlite-memory":
+        return item.nodeid
+    ids = CONTRACT_IDS if item.path.is_relative_to(CONTRACT) else IDS
+    case = item.nodeid
+    for value in params.values():
+        if isinstance(value, str | type | FunctionType) and value in ids:
+            case = case.replace(ids[value], "", 1)
+    return case
