@@ -10,14 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import hotcount
 import pytest
+import sqlalchemy as sa
 from hotcount import aio
 
 from tests.support.eventually import eventually
 from tests.support.servers import PostgresServer, RedisServer
+from tests.support.sqlalchemy_side import both_sides
 from tests.support.write_behind_storm import ALWAYS, FSYNC, Storm, restart, survive
 
 pytestmark = pytest.mark.server
@@ -271,3 +274,53 @@ def test_a_storm_of_5000_votes_a_second(
     if fsync == "always":
         assert survived.lost == 0
     assert survived.updates_per_vote < 0.05
+
+
+HOLDS_THE_MARKS = """
+import sys, hotcount
+with hotcount.Votes(*sys.argv[1:], "write_behind") as votes:
+    votes.cast(1, 1, timeout=60)
+"""
+WAITS = {
+    "postgresql": "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+    "AND datname = current_database()",
+    "mariadb": "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status "
+    "WHERE variable_name = 'Innodb_row_lock_current_waits'",
+}
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["postgresql", pytest.param("mariadb", marks=pytest.mark.mariadb_only("MySQL has no limit"))],
+)
+def test_a_process_that_stands_still_in_a_transaction_stops_others_for_5_seconds(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    start_redis: Callable[..., RedisServer],
+    backend: str,
+) -> None:
+    """It makes a stream, and holds the row stream_open when it comes to stream_floor."""
+    server = start_redis()
+    sides = both_sides(request, backend, tmp_path)
+    with closing(sides), hotcount.Votes(sides.url, server.url, "write_behind") as votes:
+        votes.create_tables()
+        votes.add_items([1])
+        votes.cast(1, 1)
+        assert votes.flush(timeout=20).at_risk == 0
+        with sides.engine.begin() as other, sides.engine.connect() as look:
+            look = look.execution_options(isolation_level="AUTOCOMMIT")
+            other.execute(
+                sa.text("SELECT value FROM vote_meta WHERE name = 'stream_floor' FOR UPDATE")
+            )
+            holder = subprocess.Popen(
+                [sys.executable, "-c", HOLDS_THE_MARKS, sides.url, server.url]
+            )
+            eventually(lambda: look.scalar(sa.text(WAITS[backend])) == 1)
+            holder.send_signal(signal.SIGSTOP)
+        try:
+            assert votes.cast(1, 2, timeout=30).pending
+        finally:
+            holder.kill()
+            holder.wait()
+        assert votes.flush(timeout=20).at_risk == 0
+        assert votes.get(1, 2) == 1

@@ -117,9 +117,9 @@ class LoginGate final : ForkAware {
 constexpr OldestServer kOldestMariaDb{"MariaDB", {10, 6, 3}};
 constexpr OldestServer kOldestMySql{"MySQL", {8, 0, 20}};
 
-// How long the server lets a session wait for a lock, and hold its own locks while it hears nothing
-// from us: longer than our deadline, in case that we vanish. A transaction that has written is given up
-// sooner, because others wait for it; ours never pause that long.
+// How long the server lets a session wait for a lock: longer than our deadline, in case that we vanish.
+// A transaction that hears nothing from us is given up sooner, because others wait for its locks; ours
+// never pause that long.
 //
 // MySQL has a limit for idle sessions alone, in a transaction or not. Sessions of ours are closed before
 // it ends them.
@@ -130,8 +130,7 @@ std::string patient(std::int64_t seconds, std::optional<Duration> idle_timeout) 
     // The first comment is for MariaDB only, the second one for MySQL.
     std::string settings = "SESSION innodb_lock_wait_timeout = " + text +
                            ", lock_wait_timeout = " + text +
-                           " /*M! , idle_transaction_timeout = " + text +
-                           ", idle_write_transaction_timeout = " + idle + " */";
+                           " /*M! , idle_transaction_timeout = " + idle + " */";
     if (idle_timeout) {
         const auto unused = std::chrono::ceil<std::chrono::seconds>(
             std::min<Duration>(*idle_timeout, std::chrono::hours{8}));

@@ -92,12 +92,16 @@ Result<void> PostgresConnection::dial(Deadline deadline) {
 //
 // The same question sets up a session of our own, which a pooler would pass on to others: it hears
 // warnings (take_notice), and compiles no statement. That would take 0.24 s of a batch of votes that
-// takes 0.01 s, and enable_sort = off is enough for it: each sort then has a cost of 10^10.
+// takes 0.01 s, and enable_sort = off is enough for it: each sort then has a cost of 10^10. A
+// transaction that is idle for 5 s is ended, as on MariaDB: its process was stopped, and its locks
+// would stop every other. A limit of the operator's stays.
 Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
+    static constexpr std::string_view kIdleLimit = "idle_in_transaction_session_timeout";
     static const Statement kProcess{
         "SELECT pg_backend_pid(), CASE WHEN pg_backend_pid() = CAST(?1 AS integer) THEN "
-        "set_config('jit', 'off', FALSE) || CASE WHEN " +
-        std::string{kHidesWarnings} +
+        "set_config('jit', 'off', FALSE) || CASE current_setting('" +
+        std::string{kIdleLimit} + "') WHEN '0' THEN set_config('" + std::string{kIdleLimit} +
+        "', '5s', FALSE) ELSE '' END || CASE WHEN " + std::string{kHidesWarnings} +
         " THEN set_config('client_min_messages', 'warning', FALSE) ELSE '' END END"};
     if (!keeps_prepared()) return {};
     const std::string process = std::to_string(pq_.PQbackendPID(handle_));
