@@ -463,7 +463,14 @@ SITUATIONS = [
         ["workers", "me", "30000"],
         [*TAKEN, ["XREADGROUP", "GROUP", "workers", "me", "STREAMS", "s", ">"]],
     ),
-    Situation("votes_stream_advance/there", ["s"], ["0-0"], TAKEN),
+    Situation("votes_stream_advance/there", ["s", "c"], ["1", "60", "0-0"], TAKEN),
+    Situation("votes_stream_advance/gone", ["s", "c"], ["1", "60", "0-0"]),
+    Situation(
+        "votes_stream_trim_refused/one of two",
+        ["r"],
+        ["7-0"],
+        [["XADD", "r", "1-1", *VOTE, "id", "7-0"], ["XADD", "r", "1-2", *VOTE, "id", "7-1"]],
+    ),
     Situation("votes_stream_settle/written", ["s", "r"], ["workers", "9", "60", "1", "5-1"], TAKEN),
     Situation(
         "votes_stream_settle/refused",

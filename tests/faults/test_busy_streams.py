@@ -7,7 +7,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
-from tests.support.sqlalchemy_side import BothSides
+from tests.support.sqlalchemy_side import BothSides, both_sides
 
 pytestmark = pytest.mark.server
 
@@ -147,6 +148,55 @@ def test_a_page_writes_the_last_vote_of_each_user_for_an_item(make: Make) -> Non
     assert stats["batches"] * stats["mean_batch_votes"] == 3
     assert [votes.get(1, user) for user in (7, 8, 9)] == [298, 299, 300]
     assert votes.reconcile() == []
+
+
+def test_many_votes_of_a_user_for_a_missing_item_stop_nobody(make: Make) -> None:
+    """They are set aside with the last of them, not one in each round."""
+    votes = make(interval=0.001)
+    votes.cast_many([99] * 2_000, [7] * 2_000, range(2_000))
+    votes.cast(1, 8)
+    done = votes.sync_worker().run_once(timeout=20)
+    assert (done.saved, done.refused, done.at_risk) == (1, 2_000, 0)
+    assert votes.erase_user(8, timeout=10) == 1
+
+
+@pytest.mark.parametrize("backend", ["postgresql", "mariadb"])
+def test_a_vote_before_one_that_a_constraint_refuses_is_written(
+    request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer, backend: str
+) -> None:
+    with (
+        closing(both_sides(request, backend, tmp_path)) as sides,
+        hotcount.Redis(redis_server.url, prefix=f"busy{next(_numbers)}:", timeout=20) as redis,
+    ):
+        votes = hotcount.Votes(sides.database, redis, "write_behind")
+        votes.create_tables()
+        votes.add_items([1])
+        with sides.engine.begin() as connection:
+            connection.execute(sa.text("ALTER TABLE vote ADD CONSTRAINT c CHECK (val <= 5)"))
+        votes.cast_many([1] * 4, [7] * 4, [3, 4, 9, 8])
+        done = votes.sync_worker().run_once(timeout=20)
+        assert (done.saved, done.refused, done.at_risk) == (2, 2, 0)
+        assert votes.get(1, 7) == 4
+
+
+def test_a_call_waits_for_its_own_stream_and_for_no_other_that_is_full(make: Make) -> None:
+    votes = make(interval=0.001, max_pending=100_000)
+
+    def cast(stop: threading.Event) -> None:
+        users = itertools.count()
+        while not stop.is_set():
+            with suppress(hotcount.CapacityError):  # Full.
+                for hot in HOT:
+                    votes.cast_many([hot] * 2_000, [next(users) for _ in range(2_000)])
+
+    # With one vote in its stream, the call drains; it took nearly its whole timeout.
+    with beside(cast):
+        for value in range(3):
+            votes.cast(COLD, 1, value)
+            begun = time.monotonic()
+            votes.toggle(COLD, 1, timeout=20)
+            assert time.monotonic() - begun < 10
+    assert votes.flush(timeout=60).at_risk == 0
 
 
 def worker_of_each_kind(

@@ -72,12 +72,7 @@ class ViewWorker final : public SyncWorker {
             return round;
         }
         ++stats_.rounds;
-        SyncRound& total = stats_.total;
-        total.scanned += round->scanned;
-        total.saved += round->saved;
-        total.deleted += round->deleted;
-        total.unsettled = round->unsettled;
-        total.at_risk = round->at_risk;
+        add_round(stats_.total, *round);
         return round;
     }
 

@@ -1,4 +1,5 @@
-// Rounds of a worker until it is told to stop; one that failed because a server is away is tried again.
+// What the workers have in common: rounds until they are told to stop, sums of rounds, and a worker for
+// each process.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,23 @@ inline bool is_worth_another_round(ErrorCode code) {
     return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
            code == ErrorCode::outcome_unknown || code == ErrorCode::capacity ||
            code == ErrorCode::reply || code == ErrorCode::database || code == ErrorCode::integrity;
+}
+
+inline void add(SyncRound& sum, const SyncRound& round) {
+    sum.scanned += round.scanned;
+    sum.filled += round.filled;
+    sum.saved += round.saved;
+    sum.deleted += round.deleted;
+    sum.recounted += round.recounted;
+    sum.unsettled += round.unsettled;
+    sum.at_risk += round.at_risk;
+    sum.refused += round.refused;
+}
+
+/// unsettled and at_risk are those of the latest round.
+inline void add_round(SyncRound& sum, const SyncRound& round) {
+    sum.unsettled = sum.at_risk = 0;
+    add(sum, round);
 }
 
 inline Result<void> run_rounds(SyncWorker& worker, Duration interval,

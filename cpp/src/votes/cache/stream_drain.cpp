@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -21,6 +22,11 @@ std::int64_t waiting_until(std::span<const VoteStream::State> now,
         if (now[i].votes > 0 && now[i].first <= fences[i].last) votes += now[i].votes;
     }
     return votes;
+}
+
+bool has_failed(const Result<SyncRound>& round) {
+    return !round && round.error().code != ErrorCode::deadline &&
+           round.error().code != ErrorCode::outcome_unknown;
 }
 
 }  // namespace
@@ -49,7 +55,11 @@ Result<StreamDrain::Drained> StreamDrain::drain(std::string_view space,
     const Duration left = deadline.remaining();
     const Deadline rounds = Deadline::after(left - std::min<Duration>(left / 4, kLastLook));
     while (drained.left > 0 && !rounds.passed()) {
-        const auto round = worker_->run_once(rounds.remaining());
+        auto round = visitor_.get().visit(shards, rounds.remaining());
+        // A vote of another stream that is written may show that the error is of one vote alone.
+        if (has_failed(round) && shards.size() < VoteStream::kShards) {
+            round = visitor_.get().visit(all_shards(), rounds.remaining());
+        }
         auto now = waiting_->stream.states(space, shards, deadline);
         // No answer in time: what the look before saw is what is known.
         if (!now && now.error().code == ErrorCode::deadline) break;
@@ -57,9 +67,7 @@ Result<StreamDrain::Drained> StreamDrain::drain(std::string_view space,
         drained.left = std::min(waiting_until(*now, begun), drained.before);
         drained.at_risk = all_votes(*now);
         // The time of a round is up a little before `rounds`: the next one does the rest.
-        const bool failed = !round && round.error().code != ErrorCode::deadline &&
-                            round.error().code != ErrorCode::outcome_unknown;
-        if (failed && drained.left > 0 && !rounds.passed()) return round.error();
+        if (has_failed(round) && drained.left > 0 && !rounds.passed()) return round.error();
         if (drained.left > 0) sleep_or_interrupt(std::chrono::milliseconds{2});
     }
     return drained;
@@ -87,15 +95,16 @@ Result<StreamDrain::Fenced> StreamDrain::settle(const sql::Id* item, Deadline de
         // if Redis has restored an old copy of its data or its clock is behind.
         auto beyond = streams.fence->versions;
         for (std::int64_t& version : beyond) version = std::max(version, streams.floor);
-        HOTCOUNT_TRY_ASSIGN(const std::vector<std::int64_t> last,
-                            waiting_->stream.advance(streams.space, shards, beyond, deadline));
+        HOTCOUNT_TRY_ASSIGN(
+            const auto advanced,
+            waiting_->stream.advance(streams.space, shards, beyond, streams.life, deadline));
         HOTCOUNT_TRY(write(streams.space, shards, deadline));
-        std::array<std::int64_t, VoteStream::kShards> fence{};
-        for (std::size_t i = 0; i < shards.size(); ++i) fence[shards[i]] = last[i];
-        HOTCOUNT_TRY_ASSIGN(const bool raised,
-                            waiting_->marks.raise_fence(streams, fence, deadline));
-        if (!raised) continue;
-        return Fenced{std::move(streams), fence, *std::min_element(last.begin(), last.end())};
+        HOTCOUNT_TRY_ASSIGN(const auto fence,
+                            waiting_->marks.raise_fence(streams, shards, advanced, deadline));
+        if (!fence) continue;
+        std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
+        for (const std::size_t shard : shards) lowest = std::min(lowest, (*fence)[shard]);
+        return Fenced{std::move(streams), *fence, lowest};
     }
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <array>
-#include <hotcount/detail/votes/sync_worker.hpp>
+#include <hotcount/detail/base/fork.hpp>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -20,7 +20,8 @@ std::int64_t all_votes(std::span<const VoteStream::State> states);
 class StreamDrain {
   public:
     explicit StreamDrain(std::shared_ptr<WaitingVotes> waiting)
-        : waiting_(std::move(waiting)), worker_(make_stream_worker(waiting_)) {}
+        : waiting_(waiting),
+          visitor_([waiting = std::move(waiting)] { return make_stream_visitor(waiting); }) {}
 
     struct Drained {
         std::int64_t before{0};   ///< Votes that waited when it began.
@@ -50,7 +51,7 @@ class StreamDrain {
 
   private:
     const std::shared_ptr<WaitingVotes> waiting_;
-    const std::shared_ptr<SyncWorker> worker_;
+    ForkLocal<StreamVisitor> visitor_;
 };
 
 }  // namespace hotcount

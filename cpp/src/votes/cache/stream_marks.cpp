@@ -12,8 +12,10 @@
 namespace hotcount {
 namespace {
 
-// How far ahead stream_floor is: one write for the votes of so many milliseconds.
-constexpr std::int64_t kAhead = 2'000;
+// How far ahead stream_floor is: one write for the votes of so many milliseconds. After an erasure, ids
+// are so far ahead of Redis's clock. A Redis that restarts from a copy within that time may give them
+// again.
+constexpr std::int64_t kAhead = 250;
 // A version from the caller's own numbers above this leaves too little room: 2109.
 constexpr std::int64_t kHighest = std::int64_t{1} << 62;
 
@@ -183,27 +185,32 @@ std::shared_ptr<const StreamMarks::Fence> StreamMarks::fence_of(const std::strin
     return reserved.fence;
 }
 
-Result<bool> StreamMarks::raise_fence(const Streams& streams,
-                                      const std::array<std::int64_t, VoteStream::kShards>& versions,
-                                      Deadline deadline) {
-    const std::int64_t highest = *std::max_element(versions.begin(), versions.end());
-    return sql::transact(*database_, deadline, [&](sql::Connection& connection) -> Result<bool> {
+Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
+    const Streams& streams, std::span<const std::size_t> shards,
+    std::span<const VoteStream::Advanced> advanced, Deadline deadline) {
+    const auto raise = [&](sql::Connection& connection) -> Result<std::optional<Versions>> {
         HOTCOUNT_TRY_ASSIGN(const Marks floor, read(connection, lock_floor_));
         // Waits for the transactions of workers that write under the present fence.
         HOTCOUNT_TRY_ASSIGN(const Marks held, read(connection, lock_fence_));
         HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
         if (marks.id != streams.space || !held.fence) return streams_are_gone();
-        if (marks.life != streams.life) return false;
-        auto raised = parse_fence(*held.fence).versions;
-        for (std::size_t shard = 0; shard < raised.size(); ++shard) {
-            raised[shard] = std::max(raised[shard], versions[shard]);
+        if (marks.life != streams.life) return std::optional<Versions>{};
+        Versions versions{};
+        Versions fence = parse_fence(*held.fence).versions;
+        for (std::size_t i = 0; i < shards.size(); ++i) {
+            const std::size_t shard = shards[i];
+            versions[shard] =
+                std::max(advanced[i].last, advanced[i].there ? std::int64_t{0} : floor.floor);
+            fence[shard] = std::max(fence[shard], versions[shard]);
         }
+        const std::int64_t highest = *std::max_element(versions.begin(), versions.end());
         if (floor.floor < highest) {
             HOTCOUNT_TRY(set(connection, "stream_floor", std::to_string(highest)));
         }
-        HOTCOUNT_TRY(set(connection, "stream_fence", format_fence(marks.id, raised)));
-        return true;
-    });
+        HOTCOUNT_TRY(set(connection, "stream_fence", format_fence(marks.id, fence)));
+        return std::optional{versions};
+    };
+    return sql::transact(*database_, deadline, raise);
 }
 
 Result<bool> StreamMarks::reserve(const Streams& streams, std::int64_t version, Deadline deadline) {

@@ -3,7 +3,7 @@
 //   stream_id     names the streams of these tables, so that two databases over one Redis do not
 //                 write each other's votes
 //   stream_floor  no vote of a stream has a higher version in SQL. Workers raise it before they write,
-//                 two seconds ahead. A stream that is made anew, because Redis has lost its data,
+//                 0.25 s ahead. A stream that is made anew, because Redis has lost its data,
 //                 begins behind it: whatever its clock says, no vote is older than those in SQL
 //   stream_life   how often a stream was made. A worker that has a page from before does not raise the
 //                 floor: the new stream has begun behind the old one
@@ -28,6 +28,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,12 +62,16 @@ class StreamMarks {
     /// were taken. False: a stream was made since, and the votes must not be written; what of them
     /// still waits is taken again.
     Result<bool> reserve(const Streams& streams, std::int64_t version, Deadline deadline);
-    /// Raises the fence to these versions, by shard, and the floor behind them; where it is higher it
-    /// stays. Nothing that was taken before is written after this has returned. False: a stream was made
-    /// since `streams`, and its votes may have such versions.
-    Result<bool> raise_fence(const Streams& streams,
-                             const std::array<std::int64_t, VoteStream::kShards>& versions,
-                             Deadline deadline);
+    using Versions = std::array<std::int64_t, VoteStream::kShards>;
+    /// Raises the fence of these shards to the last versions of their streams, and the floor behind it;
+    /// where it is higher it stays. For a stream that was not there, the version is at least the floor:
+    /// a worker may have written its votes, and flush() have closed it, since `streams` were read.
+    /// Nothing that was taken before is written after this has returned. Returns the versions, by shard;
+    /// none if a stream was made since `streams`: its votes may have such versions.
+    Result<std::optional<Versions>> raise_fence(const Streams& streams,
+                                                std::span<const std::size_t> shards,
+                                                std::span<const VoteStream::Advanced> advanced,
+                                                Deadline deadline);
     /// Runs open(floor, life) while nobody closes the streams or changes the strategy. It may be run
     /// again.
     Result<void> open(

@@ -43,33 +43,19 @@ bool is_away(ErrorCode code) {
 using WaitingVote = VoteStream::Entry;
 using TakenFrom = VoteStream::Source;
 
-class StreamWorker final : public SyncWorker {
+class StreamWorker final : public StreamVisitor {
   public:
     explicit StreamWorker(std::shared_ptr<WaitingVotes> waiting) : waiting_(std::move(waiting)) {}
 
     Result<SyncRound> run_once(Timeout timeout) override {
-        const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
-        const std::unique_lock one_at_a_time(round_mutex_, deadline.time());
-        if (!one_at_a_time) {
-            return make_error(ErrorCode::deadline,
-                              "another round was under way; nothing was applied");
-        }
-        const Duration left = deadline.remaining();
-        auto round =
-            whole_round(Deadline::after(left - std::min<Duration>(left / 4, kGiveBackTime)));
-        give_back(deadline);
-        const std::lock_guard lock(mutex_);
-        if (!round) {
-            stats_.fail(round.error());
-            return round;
-        }
-        ++stats_.rounds;
-        stats_.total.scanned += round->scanned;
-        stats_.total.saved += round->saved;
-        stats_.total.refused += round->refused;
-        stats_.total.unsettled = round->unsettled;
-        stats_.total.at_risk = round->at_risk;
-        return round;
+        std::array<std::size_t, VoteStream::kShards> shards{};
+        std::iota(shards.begin(), shards.end(), first_shard_++);
+        for (std::size_t& shard : shards) shard %= VoteStream::kShards;
+        return round_of(shards, false, timeout);
+    }
+
+    Result<SyncRound> visit(std::span<const std::size_t> shards, Timeout timeout) override {
+        return round_of(shards, true, timeout);
     }
 
     Result<void> run(const std::function<bool(Duration)>& stop) override {
@@ -87,6 +73,28 @@ class StreamWorker final : public SyncWorker {
     }
 
   private:
+    // once: no stream is visited again, even if it has more votes.
+    Result<SyncRound> round_of(std::span<const std::size_t> shards, bool once, Timeout timeout) {
+        const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
+        const std::unique_lock one_at_a_time(round_mutex_, deadline.time());
+        if (!one_at_a_time) {
+            return make_error(ErrorCode::deadline,
+                              "another round was under way; nothing was applied");
+        }
+        const Duration left = deadline.remaining();
+        auto round = whole_round(
+            shards, once, Deadline::after(left - std::min<Duration>(left / 4, kGiveBackTime)));
+        give_back(deadline);
+        const std::lock_guard lock(mutex_);
+        if (!round) {
+            stats_.fail(round.error());
+            return round;
+        }
+        ++stats_.rounds;
+        add_round(stats_.total, *round);
+        return round;
+    }
+
     // A vote that the database refuses with an error that might be about all votes.
     struct Suspect {
         std::size_t shard;
@@ -104,6 +112,7 @@ class StreamWorker final : public SyncWorker {
         // With the fence as it was when the round began.
         const StreamMarks::Streams streams;
         const Deadline deadline;
+        const bool once;
         // The fence was raised, or a stream was made, since: what is left is for the next round.
         std::atomic<bool> outdated{false};
         std::mutex mutex{};  // Of all below.
@@ -114,29 +123,25 @@ class StreamWorker final : public SyncWorker {
     };
 
     // Once more with the fence as it is by then, if it was raised meanwhile.
-    Result<SyncRound> whole_round(Deadline deadline) {
+    Result<SyncRound> whole_round(std::span<const std::size_t> shards, bool once,
+                                  Deadline deadline) {
         SyncRound done{};
         bool outdated = true;
         for (int fences = 0; fences < kMostFences && outdated; ++fences) {
             if (fences > 0 && deadline.passed()) break;
-            HOTCOUNT_TRY_ASSIGN(const SyncRound part, round_of_one_fence(deadline, outdated));
-            done.scanned += part.scanned;
-            done.saved += part.saved;
-            done.refused += part.refused;
-            done.unsettled = part.unsettled;
-            done.at_risk = part.at_risk;
+            HOTCOUNT_TRY_ASSIGN(const SyncRound part,
+                                round_of_one_fence(shards, once, deadline, outdated));
+            add_round(done, part);
         }
         return done;
     }
 
-    Result<SyncRound> round_of_one_fence(Deadline deadline, bool& outdated) {
+    Result<SyncRound> round_of_one_fence(std::span<const std::size_t> to_visit, bool once,
+                                         Deadline deadline, bool& outdated) {
         // Before any page is taken: see StreamMarks::reserve().
         HOTCOUNT_TRY_ASSIGN(auto streams, waiting_->streams(deadline));
-        Round round{std::move(streams), deadline};
-        for (std::size_t i = 0; i < VoteStream::kShards; ++i) {
-            round.to_visit.push_back(Visit{(first_shard_ + i) % VoteStream::kShards});
-        }
-        ++first_shard_;
+        Round round{std::move(streams), deadline, once};
+        for (const std::size_t shard : to_visit) round.to_visit.push_back(Visit{shard});
         std::vector<std::thread> helpers;
         for (std::size_t i = 1; i < waiting_->options.workers; ++i) {
             try {
@@ -181,11 +186,8 @@ class StreamWorker final : public SyncWorker {
         }
         // Not only then: ids do not show an old copy once votes have come to it.
         if (is_old || waiting_->now() >= cleaned_ + kCleanEvery) {
-            for (std::size_t shard = 0; shard < states.size(); ++shard) {
-                const std::int64_t fence = streams.fence->versions[shard];
-                if (fence == 0) continue;
-                HOTCOUNT_TRY(waiting_->stream.drop_refused(streams.space, shard, fence, deadline));
-            }
+            HOTCOUNT_TRY(
+                waiting_->stream.drop_refused(streams.space, streams.fence->versions, deadline));
             for (const std::string& name : streams.former_names) {
                 HOTCOUNT_TRY(waiting_->stream.drop(name, deadline));
             }
@@ -221,7 +223,7 @@ class StreamWorker final : public SyncWorker {
             auto all_seen = drain(round, visit);
             if (all_seen) left_[visit.shard].some = !*all_seen || !visit.all_written;
             lock.lock();
-            if (all_seen && !*all_seen) {
+            if (all_seen && !*all_seen && !round.once) {
                 round.to_visit.push_back(std::move(visit));
             } else if (!all_seen && !round.failed) {
                 round.failed = all_seen.error();
@@ -254,7 +256,7 @@ class StreamWorker final : public SyncWorker {
             const bool full =
                 taken->entries.size() >= std::min(waiting_->options.page, VoteStream::kMostTaken);
             all_seen = taken->source == TakenFrom::fresh && !full;
-            if (visit_end.passed() && others_wait(round)) break;
+            if (visit_end.passed() && (round.once || others_wait(round))) break;
         }
         return all_seen;
     }
@@ -266,86 +268,90 @@ class StreamWorker final : public SyncWorker {
     // Whether all of them are out of the stream.
     Result<bool> write(Round& round, std::size_t shard, std::span<const WaitingVote> entries,
                        Deadline deadline) {
-        std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
-        std::vector<const WaitingVote*> written;
         // Only the last vote of a user for an item is written, and the earlier ones are settled with it.
         // Votes for one row cannot share a transaction, and one user may send hundreds a second.
-        std::map<std::pair<sql::Id, sql::Id>, std::size_t> last_of_user;
-        std::vector<std::vector<std::string>> older;
+        using VotesOfRow = std::vector<const WaitingVote*>;
+        std::vector<VotesOfRow> rows;
+        std::map<std::pair<sql::Id, sql::Id>, std::size_t> row_of;
         std::vector<std::string> settled;
         std::vector<VoteStream::Refused> refused;
         SyncRound part{};
         part.scanned = static_cast<std::int64_t>(entries.size());
         const std::shared_ptr<const StreamMarks::Fence>& fence = round.streams.fence;
+        std::int64_t newest = 0;
         for (const WaitingVote& entry : entries) {
-            if (entry.version <= fence->versions[shard]) {
+            if (entry.version <= fence->versions[shard] || !entry.ballot) {
                 settled.push_back(entry.id);
+                if (entry.version > fence->versions[shard] && !entry.gone) {
+                    refused.push_back({&entry, "no vote for these tables"});
+                }
                 continue;
             }
-            if (entry.ballot) {
-                auto vote = std::make_shared<QueuedVote>(*entry.ballot);
-                vote->fence = {fence, &fence->text};
-                std::size_t at = writes.size();
-                if (!entry.ballot->by_op_id) {
-                    at = last_of_user.try_emplace({entry.ballot->item, entry.ballot->user}, at)
-                             .first->second;
-                }
-                if (at < writes.size()) {
-                    older[at].push_back(written[at]->id);
-                    writes[at] = std::move(vote);
-                    written[at] = &entry;
-                    continue;
-                }
-                writes.push_back(std::move(vote));
-                written.push_back(&entry);
-                older.emplace_back();
-                continue;
+            newest = std::max(newest, entry.version);
+            std::size_t at = rows.size();
+            if (!entry.ballot->by_op_id) {
+                at = row_of.try_emplace({entry.ballot->item, entry.ballot->user}, at).first->second;
             }
-            settled.push_back(entry.id);
-            if (!entry.gone) refused.push_back({&entry, "no vote for these tables"});
+            if (at == rows.size()) rows.emplace_back();
+            rows[at].push_back(&entry);
         }
         std::vector<Suspect> suspects;
         std::optional<Error> failed;
-        if (!writes.empty()) {
-            std::int64_t newest = 0;
-            for (const WaitingVote* entry : written) newest = std::max(newest, entry->version);
+        if (!rows.empty()) {
             HOTCOUNT_TRY(waiting_->stream.move_on(round.streams.space, shard, newest, deadline));
             HOTCOUNT_TRY_ASSIGN(const bool reserved,
                                 waiting_->marks.reserve(round.streams, newest, deadline));
             if (!reserved) round.outdated = true;
             // A group writes what it is given, however late.
             if (!reserved || deadline.passed()) return false;
+        }
+        // Again for the rows whose last vote was refused: an earlier one may be accepted.
+        while (!rows.empty() && !deadline.passed()) {
+            std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
+            writes.reserve(rows.size());
+            for (const VotesOfRow& votes : rows) {
+                auto vote = std::make_shared<QueuedVote>(*votes.back()->ballot);
+                vote->fence = {fence, &fence->text};
+                writes.push_back(std::move(vote));
+            }
             const auto results = waiting_->commit.get().submit_all(writes, deadline);
+            std::vector<VotesOfRow> left;
             for (std::size_t i = 0; i < results.size(); ++i) {
-                const WaitingVote& entry = *written[i];
+                VotesOfRow& votes = rows[i];
                 if (results[i]) {
-                    settled.push_back(entry.id);
-                    settled.insert(settled.end(), older[i].begin(), older[i].end());
-                    part.saved += 1 + static_cast<std::int64_t>(older[i].size());
-                } else if (static_cast<const QueuedVote&>(*writes[i]).outside_fence) {
-                    round.outdated = true;
+                    for (const WaitingVote* vote : votes) settled.push_back(vote->id);
+                    part.saved += static_cast<std::int64_t>(votes.size());
                     continue;
-                } else if (is_for_good(results[i].error())) {
-                    settled.push_back(entry.id);
-                    refused.push_back({&entry, results[i].error().message});
-                } else if (sql::may_be_one_writes_fault(results[i].error())) {
-                    suspects.push_back({shard, entry, results[i].error()});
-                } else {
-                    failed = results[i].error();
                 }
-                if (!results[i] && results[i].error().code == ErrorCode::outcome_unknown) {
+                const Error& error = results[i].error();
+                if (static_cast<const QueuedVote&>(*writes[i]).outside_fence) {
+                    round.outdated = true;
+                } else if (is_for_good(error)) {
+                    // Without the item or the user, the earlier votes are refused too.
+                    const bool all = error.facts && !error.facts->missing.empty();
+                    do {
+                        settled.push_back(votes.back()->id);
+                        refused.push_back({votes.back(), error.message});
+                        votes.pop_back();
+                    } while (all && !votes.empty());
+                    if (!votes.empty()) left.push_back(std::move(votes));
+                } else if (sql::may_be_one_writes_fault(error)) {
+                    suspects.push_back({shard, *votes.back(), error});
+                } else {
+                    failed = error;
+                }
+                if (error.code == ErrorCode::outcome_unknown) {
                     unsure_until_ = waiting_->now() + VoteStream::kTakeOver;
                 }
             }
+            rows = std::move(left);
         }
         // Only now: whoever dies before leaves votes that are written twice, which changes nothing.
         HOTCOUNT_TRY(
             waiting_->stream.settle(round.streams.space, shard, settled, refused, round.deadline));
         part.refused = static_cast<std::int64_t>(refused.size());
         const std::lock_guard lock(round.mutex);
-        round.done.scanned += part.scanned;
-        round.done.saved += part.saved;
-        round.done.refused += part.refused;
+        add(round.done, part);
         for (Suspect& suspect : suspects) round.suspects.push_back(std::move(suspect));
         if (failed) return *std::move(failed);
         return settled.size() == entries.size();
@@ -379,8 +385,8 @@ class StreamWorker final : public SyncWorker {
         bool some{false};
     };
     std::array<Left, VoteStream::kShards> left_{};
-    std::size_t first_shard_{0};  // Of the next round; under round_mutex_, as the next.
-    SteadyTime cleaned_{};
+    std::atomic<std::size_t> first_shard_{0};  // Of the next round.
+    SteadyTime cleaned_{};                     // Under round_mutex_.
     std::atomic<SteadyTime> unsure_until_{SteadyTime{}};
     mutable std::mutex mutex_;
     Stats stats_{};
@@ -474,6 +480,10 @@ Result<void> WaitingVotes::open(std::string_view space, std::size_t shard, Stead
     }
     known.changed.notify_all();
     return opened;
+}
+
+std::unique_ptr<StreamVisitor> make_stream_visitor(std::shared_ptr<WaitingVotes> waiting) {
+    return std::make_unique<StreamWorker>(std::move(waiting));
 }
 
 std::shared_ptr<SyncWorker> make_stream_worker(std::shared_ptr<WaitingVotes> waiting) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 
 #include "stream_marks.hpp"
@@ -62,6 +63,14 @@ class WaitingVotes {
     ForkLocal<Known> known_{[] { return std::make_unique<Known>(); }};
 };
 
+/// A worker for calls that wait for the votes of some streams.
+class StreamVisitor : public SyncWorker {
+  public:
+    /// One visit to each of these streams. A visit to a stream that stays full ends after 0.5 s.
+    virtual Result<SyncRound> visit(std::span<const std::size_t> shards, Timeout timeout) = 0;
+};
+
+std::unique_ptr<StreamVisitor> make_stream_visitor(std::shared_ptr<WaitingVotes> waiting);
 std::shared_ptr<SyncWorker> make_stream_worker(std::shared_ptr<WaitingVotes> waiting);
 
 }  // namespace hotcount

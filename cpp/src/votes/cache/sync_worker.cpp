@@ -20,16 +20,6 @@ constexpr std::size_t kMaxRecounts = 100;
 // How long a save waits for an item that others hold.
 constexpr Duration kHeldItemWait = std::chrono::milliseconds{250};
 
-void add(SyncRound& sum, const SyncRound& round) {
-    sum.scanned += round.scanned;
-    sum.filled += round.filled;
-    sum.saved += round.saved;
-    sum.deleted += round.deleted;
-    sum.recounted += round.recounted;
-    sum.unsettled += round.unsettled;
-    sum.at_risk += round.at_risk;
-}
-
 class Worker final : public SyncWorker {
   public:
     explicit Worker(std::shared_ptr<CachedCounts> cached) : cached_(std::move(cached)) {}
@@ -44,8 +34,7 @@ class Worker final : public SyncWorker {
             return round;
         }
         ++stats_.rounds;
-        stats_.total.unsettled = stats_.total.at_risk = 0;
-        add(stats_.total, *round);
+        add_round(stats_.total, *round);
         return round;
     }
 

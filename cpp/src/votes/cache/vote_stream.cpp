@@ -236,23 +236,16 @@ Result<void> VoteStream::move_on(std::string_view space, std::size_t shard, std:
 
 Result<void> VoteStream::raise(std::string_view space, std::size_t shard, std::int64_t version,
                                Deadline deadline) {
-    const std::string stream = key(space, shard);
-    const std::string next = id_of(version);
-    const std::string_view command[] = {"XSETID", stream, next};
-    const auto moved = client_->execute(command, deadline.remaining());
-    // ERR: the stream is beyond it by itself, or is not there.
-    if (moved || moved.error().server_code == "ERR") return {};
-    return moved.error();
+    std::array<std::int64_t, kShards> beyond{};
+    beyond[shard] = version;
+    auto raised = advance(space, {&shard, 1}, beyond, 0, deadline);
+    return raised ? Result<void>{} : std::move(raised).error();
 }
 
-Result<void> VoteStream::ask(const redis::Script& script, std::string_view space,
-                             std::span<const std::size_t> shards,
-                             std::vector<std::string> arguments, Deadline deadline,
+Result<void> VoteStream::ask(redis::ScriptBatch batch, Deadline deadline,
                              const std::function<bool(std::size_t, const Reply&)>& see) {
-    if (shards.empty()) return {};
-    redis::ScriptBatch batch{script, shards.size(),        {},
-                             {},     std::move(arguments), redis::Repeat::reads};
-    for (const std::size_t shard : shards) batch.keys.push_back(key(space, shard));
+    if (batch.calls == 0) return {};
+    batch.repeat = redis::Repeat::reads;
     std::optional<Error> failed;
     redis::submit_script_batch(
         client_->waiting(), client_->options().address(), std::move(batch), deadline,
@@ -274,35 +267,43 @@ Result<std::vector<VoteStream::State>> VoteStream::states(std::string_view space
     static const redis::Script kScript{lua::votes::kStreamStateLua, redis::Script::Kind::combinable,
                                        redis::is_tuple<3, redis::is_number>};
     std::vector<State> states(shards.size());
-    HOTCOUNT_TRY(
-        ask(kScript, space, shards, {}, deadline, [&](std::size_t call, const Reply& reply) {
-            const auto& parts = std::get<ReplyArray>(reply.value);
-            const auto votes = redis::to_integer(parts[0]);
-            const auto* const first = std::get_if<std::string>(&parts[1].value);
-            const auto* const last = std::get_if<std::string>(&parts[2].value);
-            if (!votes || first == nullptr || last == nullptr) return false;
-            states[call] = {*votes, version_in(*first), version_in(*last)};
-            return true;
-        }));
+    redis::ScriptBatch batch{kScript, shards.size(), {}, {}, {}};
+    for (const std::size_t shard : shards) batch.keys.push_back(key(space, shard));
+    HOTCOUNT_TRY(ask(std::move(batch), deadline, [&](std::size_t call, const Reply& reply) {
+        const auto& parts = std::get<ReplyArray>(reply.value);
+        const auto votes = redis::to_integer(parts[0]);
+        const auto* const first = std::get_if<std::string>(&parts[1].value);
+        const auto* const last = std::get_if<std::string>(&parts[2].value);
+        if (!votes || first == nullptr || last == nullptr) return false;
+        states[call] = {*votes, version_in(*first), version_in(*last)};
+        return true;
+    }));
     return states;
 }
 
-Result<std::vector<std::int64_t>> VoteStream::advance(
+Result<std::vector<VoteStream::Advanced>> VoteStream::advance(
     std::string_view space, std::span<const std::size_t> shards,
-    const std::array<std::int64_t, kShards>& beyond, Deadline deadline) {
+    const std::array<std::int64_t, kShards>& beyond, std::int64_t life, Deadline deadline) {
     static const redis::Script kScript{lua::votes::kStreamAdvanceLua,
-                                       redis::Script::Kind::combinable, redis::is_number};
-    std::vector<std::int64_t> versions(shards.size());
-    std::vector<std::string> least;
-    least.reserve(shards.size());
-    for (const std::size_t shard : shards) least.push_back(id_of(beyond[shard]));
-    HOTCOUNT_TRY(ask(kScript, space, shards, std::move(least), deadline,
-                     [&](std::size_t call, const Reply& reply) {
-                         const auto* const last = std::get_if<std::string>(&reply.value);
-                         if (last != nullptr) versions[call] = version_in(*last);
-                         return versions[call] != 0;
-                     }));
-    return versions;
+                                       redis::Script::Kind::combinable,
+                                       redis::is_tuple<2, redis::is_number>};
+    std::vector<Advanced> advanced(shards.size());
+    redis::ScriptBatch batch{
+        kScript, shards.size(), {}, {std::to_string(life), std::string{kKeepClosed}}, {}};
+    for (const std::size_t shard : shards) {
+        batch.keys.push_back(key(space, shard));
+        batch.keys.push_back(batch.keys.back() + ":closed");
+        batch.arguments.push_back(id_of(beyond[shard]));
+    }
+    HOTCOUNT_TRY(ask(std::move(batch), deadline, [&](std::size_t call, const Reply& reply) {
+        const auto& parts = std::get<ReplyArray>(reply.value);
+        const auto* const last = std::get_if<std::string>(&parts[0].value);
+        const auto there = redis::to_integer(parts[1]);
+        if (last == nullptr || !there) return false;
+        advanced[call] = {version_in(*last), *there == 1};
+        return advanced[call].last != 0;
+    }));
+    return advanced;
 }
 
 Result<std::int64_t> VoteStream::refused(std::string_view space, Deadline deadline) {
@@ -365,13 +366,19 @@ Result<void> VoteStream::drop(std::string_view space, Deadline deadline) {
     return {};
 }
 
-Result<void> VoteStream::drop_refused(std::string_view space, std::size_t shard, std::int64_t until,
+Result<void> VoteStream::drop_refused(std::string_view space,
+                                      const std::array<std::int64_t, kShards>& until,
                                       Deadline deadline) {
-    const std::string stream = key(space, shard) + ":refused";
-    const std::string least = id_of(until);
-    const std::string_view command[] = {"XTRIM", stream, "MINID", least};
-    HOTCOUNT_TRY(client_->execute(command, deadline.remaining()));
-    return {};
+    static const redis::Script kScript{lua::votes::kStreamTrimRefusedLua,
+                                       redis::Script::Kind::combinable, redis::is_integer};
+    redis::ScriptBatch batch{kScript, 0, {}, {}, {}};
+    for (std::size_t shard = 0; shard < kShards; ++shard) {
+        if (until[shard] == 0) continue;
+        ++batch.calls;
+        batch.keys.push_back(key(space, shard) + ":refused");
+        batch.arguments.push_back(id_of(until[shard]));
+    }
+    return ask(std::move(batch), deadline, [](std::size_t, const Reply&) { return true; });
 }
 
 }  // namespace hotcount

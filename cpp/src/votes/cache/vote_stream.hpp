@@ -1,9 +1,10 @@
 // The votes of strategy write_behind that wait in Redis: a stream for each of 16 shards of the items.
 //
 //   {store prefix}waiting:{<stream_id>:<shard>}           i item, u user (o: op_id), v value
-//   {store prefix}waiting:{<stream_id>:<shard>}:refused   the same, and e error: the last 1,000
+//   {store prefix}waiting:{<stream_id>:<shard>}:refused   the same, e error, id of the vote: the last 1,000
+//   {store prefix}waiting:{<stream_id>:<shard>}:closed    the life in which the stream was closed
 //
-// The braces are the keys' own: both keys of a shard are in one slot of a Redis Cluster. All of an
+// The braces are the keys' own: the keys of a shard are in one slot of a Redis Cluster. All of an
 // item's votes are in one stream. Where ids that differ may be one item or user, because the column
 // compares without case say, all votes are in the first stream: the stream_id ends with kOneStream.
 // Refused votes expire kKeepRefused after the last of them.
@@ -108,12 +109,17 @@ class VoteStream {
     };
     Result<std::vector<State>> states(std::string_view space, std::span<const std::size_t> shards,
                                       Deadline deadline);
-    /// Has votes that are added from here on get later versions than what it returns, for each shard: the
-    /// last one that a vote may have by now. That is later than `beyond`, which is by shard.
-    Result<std::vector<std::int64_t>> advance(std::string_view space,
-                                              std::span<const std::size_t> shards,
-                                              const std::array<std::int64_t, kShards>& beyond,
-                                              Deadline deadline);
+    struct Advanced {
+        std::int64_t last{0};  ///< The last version that a vote may have by now.
+        bool there{false};     ///< There is such a stream.
+    };
+    /// Has votes that are added from here on get later versions than `last`, for each shard; `last` is
+    /// later than `beyond`, which is by shard. A stream that is not there is closed in this life: an
+    /// open() that is on its way makes none. 0: it is not closed.
+    Result<std::vector<Advanced>> advance(std::string_view space,
+                                          std::span<const std::size_t> shards,
+                                          const std::array<std::int64_t, kShards>& beyond,
+                                          std::int64_t life, Deadline deadline);
     /// How many refused votes are kept.
     Result<std::int64_t> refused(std::string_view space, Deadline deadline);
     /// Deletes the refused votes of a user; in one stream all of them, because the user may be there
@@ -122,9 +128,9 @@ class VoteStream {
     /// Deletes streams of a name that the tables had before, and votes that were refused there: what is
     /// in them came back with an old copy of Redis's data.
     Result<void> drop(std::string_view space, Deadline deadline);
-    /// The same of votes that were refused up to this version.
-    Result<void> drop_refused(std::string_view space, std::size_t shard, std::int64_t until,
-                              Deadline deadline);
+    /// Deletes refused votes of versions up to this one, by shard.
+    Result<void> drop_refused(std::string_view space,
+                              const std::array<std::int64_t, kShards>& until, Deadline deadline);
 
     Deadline deadline(Timeout timeout) const { return client_->deadline(timeout); }
     redis::Client& client() const { return *client_; }
@@ -133,11 +139,8 @@ class VoteStream {
     std::string key(std::string_view space, std::size_t shard) const;
     Entry to_entry(const redis::Reply& reply) const;
     Error strange_reply() const;
-    /// Calls see() with the parts of each shard's reply; false: they are of another shape.
-    /// `arguments`: one for each, or none.
-    Result<void> ask(const redis::Script& script, std::string_view space,
-                     std::span<const std::size_t> shards, std::vector<std::string> arguments,
-                     Deadline deadline,
+    /// Runs it, with repeats, and calls see() with each reply; false: it is of another shape.
+    Result<void> ask(redis::ScriptBatch batch, Deadline deadline,
                      const std::function<bool(std::size_t, const redis::Reply&)>& see);
     Result<redis::Reply> run(const redis::Script& script, std::vector<std::string> keys,
                              const std::vector<std::string>& arguments, Deadline deadline);

@@ -1,10 +1,11 @@
--- Moves the last id of streams to the present, so that later votes get higher ids. Combinable: call i has
--- KEYS[i] and ARGV[i].
--- KEYS    streams
--- ARGV    for each the id that it is moved beyond in any case, MILLISECONDS-NUMBER
--- RETURNS per stream the last id that a vote of it may have by now, or its error. One that is not there
---         may be made at once: its ids are not before this millisecond
--- WHY a script: a vote may come between the look at the clock and XSETID.
+-- Moves the last id of streams to the present, so that later votes get higher ids. Combinable.
+-- KEYS    per stream two: the stream, the life in which it was closed
+-- ARGV[1] this life, or 0   ARGV[2] for how many seconds it is kept
+-- ARGV[3..] per stream the id that it is moved beyond in any case, MILLISECONDS-NUMBER
+-- RETURNS per stream {the last id that a vote of it may have by now, 1 if it is there or 0}, or its
+--         error. One that is not there is closed in this life: a call that makes it may be on its way
+-- WHY a script: a vote may come between the look at the clock and XSETID, which would also set an
+-- empty stream back.
 local LAST_NUMBER = 1048575 -- Of a millisecond; VoteStream has 20 bits.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -21,9 +22,19 @@ local function after(milliseconds, number)
     return milliseconds + 1, 0
 end
 
+-- An error, or nothing.
+local function close(key)
+    local closed = redis.pcall('GET', key)
+    if type(closed) == 'table' then return closed end
+    if closed and closed + 0 >= ARGV[1] + 0 then return nil end
+    local done = redis.pcall('SET', key, ARGV[1], 'EX', ARGV[2])
+    return done.err and done
+end
+
 local results = {}
-for i, key in ipairs(KEYS) do
-    local milliseconds, number = parse(ARGV[i])
+for i = 1, #KEYS / 2 do
+    local key = KEYS[2 * i - 1]
+    local milliseconds, number = parse(ARGV[i + 2])
     local there = redis.pcall('EXISTS', key)
     if type(there) == 'table' then
         results[i] = there
@@ -33,7 +44,7 @@ for i, key in ipairs(KEYS) do
         else
             milliseconds, number = after(milliseconds, number)
         end
-        results[i] = string.format('%.0f-%.0f', milliseconds, number)
+        results[i] = close(KEYS[2 * i]) or {string.format('%.0f-%.0f', milliseconds, number), 0}
     else
         local info = redis.pcall('XINFO', 'STREAM', key)
         if info.err then
@@ -48,7 +59,7 @@ for i, key in ipairs(KEYS) do
             end
             local last = string.format('%.0f-%.0f', after(milliseconds, number))
             local moved = redis.pcall('XSETID', key, last)
-            results[i] = moved.err and moved or last
+            results[i] = moved.err and moved or {last, 1}
         end
     end
 end

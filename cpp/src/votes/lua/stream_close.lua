@@ -9,6 +9,7 @@ local ask = redis.acl_check_cmd
 if there and ask and not ask('DEL', KEYS[1]) then
     return {err = "NOPERM this user may not run 'DEL' on the stream; nothing was done"}
 end
-redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[2])
+local closed = redis.call('GET', KEYS[2])
+if not closed or closed + 0 < ARGV[1] + 0 then redis.call('SET', KEYS[2], ARGV[1], 'EX', ARGV[2]) end
 if there then redis.call('DEL', KEYS[1]) end
 return 1

@@ -14,7 +14,7 @@ if #ARGV > 4 + ids then redis.call('EXPIRE', KEYS[2], ARGV[3]) end
 for at = 5 + ids, #ARGV, 6 do
     if #redis.call('XRANGE', key, ARGV[at], ARGV[at]) > 0 then
         redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[2], '*', 'i', ARGV[at + 1], ARGV[at + 2],
-                   ARGV[at + 3], 'v', ARGV[at + 4], 'e', ARGV[at + 5])
+                   ARGV[at + 3], 'v', ARGV[at + 4], 'e', ARGV[at + 5], 'id', ARGV[at])
         redis.call('EXPIRE', KEYS[2], ARGV[3])
     end
 end
