@@ -360,7 +360,7 @@ def test_a_flood_does_not_starve_the_loop(name: str) -> None:
 
     with attacked(ENDLESS[name]) as server:
         # A loop that the flood holds is held until the deadline: it turns once or twice.
-        assert asyncio.run(main()) > 5
+        assert asyncio.run(main()) > 2
 
 
 @pytest.mark.parametrize("name", ["pushes", "a string", "dripping pushes"])

@@ -32,15 +32,28 @@ def end_in(seconds: float, config: pytest.Config) -> None:
     faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[_stderr])
 
 
+def timeout_of(item: pytest.Item) -> float:
+    """As pytest-timeout has it: the mark, else the option, else the setting; 0 is none."""
+    mark = item.get_closest_marker("timeout")
+    if mark is not None:
+        return float(mark.args[0])
+    option = item.config.getoption("timeout", default=None)
+    return float(item.config.getini("timeout") if option is None else option)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    mark = item.get_closest_marker("timeout")
-    timeout = float(mark.args[0] if mark is not None else item.config.getini("timeout"))
-    end_in(timeout + item.config.getini("hang_grace"), item.config)
+    timeout = timeout_of(item)
+    if timeout > 0:
+        end_in(timeout + item.config.getini("hang_grace"), item.config)
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_enter_pdb() -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -170,8 +170,8 @@ def test_a_lock_held_elsewhere_costs_the_deadline_and_nothing_else(
     with session(postgres_database, lock):
         started = time.monotonic()
         with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
-            votes.cast(1, 7, -1, timeout=0.3)
-        assert 0.25 < time.monotonic() - started < 5
+            votes.cast(1, 7, -1, timeout=1)
+        assert 0.9 < time.monotonic() - started < 10
         # The statement was cancelled: nobody is left in the queue for the lock.
         eventually(lambda: waiting(postgres_database) == 0)
     assert votes.cast(1, 7, -1).previous == 1
