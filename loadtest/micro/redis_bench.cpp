@@ -69,7 +69,7 @@ BENCHMARK(encode_a_batch_of_adds)->Arg(100)->Arg(1000);
 
 // `replies` as a socket gives them: as much at a time as there is room for.
 void parse(benchmark::State& state, std::string_view replies, std::int64_t count) {
-    ReplyReader reader{std::size_t{1} << 20};
+    ReplyReader reader{std::size_t{16} << 20};
     for (auto _ : state) {
         std::int64_t parsed = 0;
         for (std::string_view left = replies; !left.empty();) {
@@ -116,6 +116,26 @@ void parse_values_of_get(benchmark::State& state) {
     parse(state, replies, state.range(0));
 }
 BENCHMARK(parse_values_of_get)->Arg(1)->Arg(100);
+
+void parse_arrays_of_integers(benchmark::State& state) {
+    constexpr std::int64_t kArrays = 100;
+    std::string replies;
+    for (std::int64_t i = 0; i < kArrays; ++i) {
+        replies += "*" + std::to_string(state.range(0)) + "\r\n";
+        for (std::int64_t j = 0; j < state.range(0); ++j) {
+            replies += ":" + std::to_string(1'000 + j) + "\r\n";
+        }
+    }
+    parse(state, replies, kArrays);
+}
+BENCHMARK(parse_arrays_of_integers)->Arg(4)->Arg(400);
+
+void parse_a_bulk_string(benchmark::State& state) {
+    const auto size = static_cast<std::size_t>(state.range(0));
+    const std::string reply = "$" + std::to_string(size) + "\r\n" + std::string(size, 'x') + "\r\n";
+    parse(state, reply, 1);
+}
+BENCHMARK(parse_a_bulk_string)->Arg(1'000)->Arg(10'000'000);
 
 // Calls from the queue to the wire and their replies back to them: `keys` of them, 64 calls at once.
 void combine(benchmark::State& state, const auto& request_of, const auto& reply_to) {
