@@ -1,4 +1,3 @@
-#include <hiredis/hiredis.h>
 #include <sqlite3.h>
 
 #include <hotcount/build_info.hpp>
@@ -33,13 +32,8 @@ std::map<std::string, std::string> build_info() {
         {"version", kVersion},
         {"compiler", __VERSION__},
         {"build_type", HOTCOUNT_BUILD_TYPE},
-        {"hiredis", std::to_string(HIREDIS_MAJOR) + "." + std::to_string(HIREDIS_MINOR) + "." +
-                        std::to_string(HIREDIS_PATCH)},
-#ifdef HOTCOUNT_HIREDIS_TLS
+        {"hiredis", HOTCOUNT_HIREDIS_VERSION},
         {"tls", "yes"},
-#else
-        {"tls", "no"},
-#endif
         {"sqlite", sqlite3_libversion()},
         {"libpq", libpq_version()},
         {"libmariadb", libmariadb_version()},

@@ -141,7 +141,8 @@ class RedisBase(Handle):
         reached; less: a silent one is given up sooner. protocol: 3 speaks RESP3, and RESP2 where
         the server knows no HELLO; 2 does not ask, for proxies that close the connection then.
         Values are the same. max_reply_bytes: most memory that one reply, or all of a batch, takes:
-        what a server gone wrong can make this process hold. A larger one ends the connection.
+        what a server gone wrong can make this process hold, twice while a string is copied. A
+        larger one ends the connection.
 
         ConfigError names a bad URL or value; TypeError one of a wrong type.
         """

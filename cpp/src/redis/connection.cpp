@@ -284,7 +284,7 @@ Result<bool> Connection::read_some() {
 
 Result<std::optional<Reply>> Connection::next_reply() {
     auto reply = replies_.next();
-    if (!reply) return unavailable(reply.error().message);
+    if (!reply) reply = unavailable(reply.error().message);
     return reply;
 }
 

@@ -1,43 +1,43 @@
 #include "reply_reader.hpp"
 
+#include <hiredis/read.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <exception>
 #include <hotcount/detail/redis/options.hpp>
 #include <new>
+#include <utility>
 
 namespace hotcount::redis {
 namespace {
 
 constexpr std::size_t kBufferBytes = 64 * 1024;
 
-// ":-9223372036854775808" and some room; a line of a type that has a number is never longer.
+// hiredis moves the rest of its buffer after each 1,024 bytes of replies, so more at once is slower.
+constexpr std::size_t kFeedBytes = 4 * 1024;
+
+// "-9223372036854775808" and some room; a line of a type that has a number is never longer.
 constexpr std::size_t kNumberLineBytes = 32;
 
 // What a string takes beside its bytes, if they do not fit into the std::string itself.
 constexpr std::size_t kAllocationBytes = 16;
 
-// Types whose line is text of any length.
-bool has_long_line(char type) { return type == '+' || type == '-' || type == ',' || type == '('; }
-
-bool is_type(char type) { return std::strchr("+-:$*_,#!=(%~>|", type) != nullptr && type != '\0'; }
+constexpr std::size_t kVerbatimFormatBytes = 4;  // "txt:"
 
 std::size_t memory_of_text(std::size_t size) {
     return size < sizeof(std::string) / 2 ? 0 : size + kAllocationBytes;
 }
 
-bool is_digits(std::string_view text) {
-    if (text.starts_with('-')) text.remove_prefix(1);
-    return !text.empty() &&
-           std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+bool is_bulk(int type) { return type == REDIS_REPLY_STRING || type == REDIS_REPLY_VERB; }
+
+bool is_text_line(int type) {
+    return type == REDIS_REPLY_STATUS || type == REDIS_REPLY_ERROR || type == REDIS_REPLY_DOUBLE ||
+           type == REDIS_REPLY_BIGNUM;
 }
 
-bool is_double(std::string_view text) {
-    double value = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, value);
-    return stop == end && error != std::errc::invalid_argument;
-}
+bool ends_line(const char* at) { return at[0] == '\r' && at[1] == '\n'; }
 
 }  // namespace
 
@@ -53,11 +53,132 @@ std::size_t memory_of(const Reply& reply) {
     return bytes;
 }
 
+// No exception may pass through hiredis, which is C.
+struct ReplyReader::Elements {
+    static ReplyReader& reader_of(const redisReadTask* element) {
+        return *static_cast<ReplyReader*>(element->privdata);
+    }
+
+    // `next` is where hiredis will look for the next element.
+    template <class Write>
+    static void* create(const redisReadTask* element, char* next, Write&& write) noexcept {
+        ReplyReader& self = reader_of(element);
+        self.mark_error(next, self.reader_->buf + self.reader_->len);
+        try {
+            if (Reply* const place = self.place(*element)) write(*place);
+        } catch (const std::exception&) {
+            return self.fail("there is no memory for it");
+        }
+        return &self;
+    }
+
+    static char* after_line(const redisReadTask* element) {
+        const redisReader& reader = *reader_of(element).reader_;
+        return reader.buf + reader.pos;
+    }
+
+    static void* string(const redisReadTask* element, char* text, std::size_t size) {
+        ReplyReader& self = reader_of(element);
+        const bool bulk = is_bulk(element->type);
+        bool is_error = element->type == REDIS_REPLY_ERROR;
+        if (bulk) {
+            if (!ends_line(text + size)) return self.fail("a string without its end");
+            if (!std::exchange(self.charged_, false) && !self.charge_bulk(size)) return nullptr;
+            is_error = std::exchange(self.blob_error_, false);
+        } else if (element->type == REDIS_REPLY_BIGNUM && (size == 0 || text[size - 1] == '-')) {
+            return self.fail("a large number that is none");
+        } else if (!self.charge(memory_of_text(size))) {
+            return nullptr;
+        }
+        char* const next = bulk ? text + size + 2 : after_line(element);
+        const std::size_t skipped = element->type == REDIS_REPLY_VERB ? kVerbatimFormatBytes : 0;
+        return create(element, next, [&](Reply& place) {
+            if (is_error) {
+                place.value.emplace<ReplyError>().message.assign(text, size);
+            } else {
+                place.value.emplace<std::string>(text + skipped, size - skipped);
+            }
+        });
+    }
+
+    static void* array(const redisReadTask* element, std::size_t count) {
+        ReplyReader& self = reader_of(element);
+        const int type = element->type;
+        const bool attribute = type == REDIS_REPLY_ATTR;
+        std::size_t stated = attribute || type == REDIS_REPLY_MAP ? count / 2 : count;
+        // An attribute without entries counts too: hiredis numbers the elements of an array by an int.
+        if (attribute) ++stated;
+        if (stated > kMaxReplyElements - self.taken_.elements) {
+            return self.fail("more elements than a reply may have");
+        }
+        self.taken_.elements += stated;
+        if (!self.charge(count * sizeof(Reply))) return nullptr;
+        if (type == REDIS_REPLY_PUSH && element->parent != nullptr) {
+            return self.fail("a push inside of a reply");
+        }
+        // To hiredis an attribute is an element of the array that it stands in.
+        if (attribute && element->parent != nullptr) ++element->parent->elements;
+        if (attribute || type == REDIS_REPLY_PUSH) {
+            self.mark_error(after_line(element), self.reader_->buf + self.reader_->len);
+            return &self.dropped_;
+        }
+        ReplyArray* elements = &self.dropped_;
+        // Memory is touched only for elements that have come. They stay where they are.
+        void* const created = create(element, after_line(element), [&](Reply& place) {
+            elements = &place.value.emplace<ReplyArray>();
+            elements->reserve(count);
+        });
+        return created == nullptr ? nullptr : elements;
+    }
+
+    static void* integer(const redisReadTask* element, long long number) {
+        return create(element, after_line(element),
+                      [&](Reply& place) { place.value.emplace<std::int64_t>(number); });
+    }
+
+    // Its text is kept, as RESP2 has it.
+    static void* real(const redisReadTask* element, double, char* text, std::size_t size) {
+        return string(element, text, size);
+    }
+
+    static void* nil(const redisReadTask* element) {
+        ReplyReader& self = reader_of(element);
+        const int type = element->type;
+        if (self.blob_error_ ||
+            (type != REDIS_REPLY_NIL && type != REDIS_REPLY_STRING && type != REDIS_REPLY_ARRAY)) {
+            return self.fail("a length that is none");
+        }
+        // hiredis has not passed the line of a string yet.
+        char* const line = after_line(element);
+        return create(element, type == REDIS_REPLY_STRING ? line + std::strlen("-1\r\n") : line,
+                      [](Reply& place) { place.value.emplace<std::monostate>(); });
+    }
+
+    static void* boolean(const redisReadTask* element, int truth) {
+        return integer(element, truth);
+    }
+
+    static redisReader* make_reader() {
+        static redisReplyObjectFunctions functions{string, array,   integer, real,
+                                                   nil,    boolean, nullptr};
+        redisReader* const reader = redisReaderCreateWithFunctions(&functions);
+        if (reader == nullptr) throw std::bad_alloc{};
+        return reader;
+    }
+};
+
 ReplyReader::ReplyReader(std::size_t max_reply_bytes)
-    : max_reply_bytes_(max_reply_bytes), buffer_(new char[kBufferBytes]) {}
+    : max_reply_bytes_(max_reply_bytes),
+      buffer_(new char[kBufferBytes]),
+      reader_(Elements::make_reader(), redisReaderFree),
+      too_large_("it is larger than max_reply_bytes, " + std::to_string(max_reply_bytes)) {
+    reader_->privdata = this;
+    reader_->maxdepth = kMaxReplyDepth;
+}
+
+ReplyReader::~ReplyReader() = default;
 
 std::span<char> ReplyReader::room() {
-    // What is left is less than a short line; otherwise next() would have taken it.
     if (begin_ > 0) {
         std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
         end_ -= begin_;
@@ -66,262 +187,113 @@ std::span<char> ReplyReader::room() {
     return {buffer_.get() + end_, kBufferBytes - end_};
 }
 
+bool ReplyReader::idle() const {
+    return begin_ == end_ && !ready_ && reader_->ridx < 0 && why_.empty();
+}
+
 Result<std::optional<Reply>> ReplyReader::next() {
-    if (frames_.empty() && begin_ != end_ && buffer_[begin_] == ':' && !in_text_ && line_.empty() &&
-        why_.empty()) {
-        if (const auto integer = take_integer()) {
-            std::optional<Reply> reply{std::in_place};
-            reply->value.emplace<std::int64_t>(*integer);
+    // One object on every path: the compiler then makes it where the caller has it. To move a Reply
+    // takes 3 ns.
+    Result<std::optional<Reply>> reply{std::optional<Reply>{}};
+    while (why_.empty()) {
+        if (!ready_) {
+            if (begin_ == end_) return reply;
+            feed();
+            continue;
+        }
+        void* whole = nullptr;
+        if (redisReaderGetReply(reader_.get(), &whole) != REDIS_OK) {
+            if (why_.empty()) why_ = reader_->errstr;
+        } else if (whole == nullptr) {
+            ready_ = false;
+            bound_what_waits();
+        } else {
+            ready_ = reader_->pos < reader_->len;
+            in_element_ = false;
+            taken_ = {};
+            if (whole == &dropped_) continue;
+            reply->emplace(std::move(reply_));
             return reply;
         }
     }
-    std::optional<Reply> reply;
-    try {
-        if (why_.empty()) reply = parse();
-    } catch (const std::bad_alloc&) {
-        fail("there is no memory for it");
-    }
-    if (!why_.empty()) return make_error(ErrorCode::unavailable, "not a valid reply: " + why_);
+    reply = make_error(ErrorCode::unavailable, "not a valid reply: " + std::string{why_});
     return reply;
 }
 
-// The integers of an array, but for its last element: most of what limiters get.
-void ReplyReader::take_integers(Frame& frame) {
-    while (frame.left > 1 && begin_ != end_ && buffer_[begin_] == ':') {
-        const auto value = take_integer();
-        if (!value) return;
-        frame.elements.emplace_back().value.emplace<std::int64_t>(*value);
-        --frame.left;
+// Gives hiredis what it can use, and no more before it was looked at.
+void ReplyReader::feed() {
+    char* const bytes = buffer_.get() + begin_;
+    const std::size_t size = std::min(missing_ > 0 ? missing_ : kFeedBytes, end_ - begin_);
+    if (!in_element_) mark_error(bytes, bytes + size);
+    if (redisReaderFeed(reader_.get(), bytes, size) != REDIS_OK) {
+        fail("there is no memory for it");
+        return;
     }
+    begin_ += size;
+    if (missing_ > 0) {
+        missing_ -= size;
+        ready_ = missing_ == 0;
+        return;
+    }
+    // hiredis searches a line from its beginning each time.
+    ready_ = !in_element_ || std::memchr(bytes, '\n', size) != nullptr;
+    if (!ready_) bound_what_waits();
 }
 
-// An integer that stands at the front of the buffer as a whole: most replies to counters.
-std::optional<std::int64_t> ReplyReader::take_integer() {
-    const char* const begin = buffer_.get() + begin_;
-    const char* const end = buffer_.get() + end_;
-    std::int64_t value = 0;
-    const auto [stop, error] = std::from_chars(begin + 1, end, value);
-    if (error != std::errc{} || end - stop < 2 || stop[0] != '\r' || stop[1] != '\n') return {};
-    begin_ += static_cast<std::size_t>(stop + 2 - begin);
-    searched_ = 0;
-    return value;
-}
-
-std::optional<Reply> ReplyReader::parse() {
-    while (why_.empty()) {
-        if (!frames_.empty() && out_of_band_ == 0 && !in_text_ && line_.empty()) {
-            take_integers(frames_.back());
+// hiredis buffers an element until it is complete, whatever its size.
+void ReplyReader::bound_what_waits() {
+    const int type = reader_->task[reader_->ridx]->type;
+    in_element_ = type >= 0;
+    if (!in_element_) return;
+    const char* const begin = reader_->buf + reader_->pos;
+    const char* const end = reader_->buf + reader_->len;
+    const auto size = static_cast<std::size_t>(end - begin);
+    if (is_bulk(type)) {
+        std::size_t length = 0;
+        const char* const line_end = std::from_chars(begin, end, length).ptr;
+        if (end - line_end >= 2 && ends_line(line_end)) {
+            charged_ = charge_bulk(length);
+            if (!charged_) return;
+            missing_ = static_cast<std::size_t>(line_end - begin) + length + 4 - size;
+            return;
         }
-        std::optional<Reply> value;
-        if (in_text_) {
-            if (!take_text()) return {};
-            value = finish_text();
-        } else {
-            const auto line = take_line();
-            if (!line) return {};
-            value = parse_line(*line);
-        }
-        if (!value) continue;
-        if (auto whole = place(std::move(*value))) return whole;
     }
-    return {};
-}
-
-// The next line without its end; none until it is complete, and if it cannot be a line.
-std::optional<std::string_view> ReplyReader::take_line() {
-    const char* const begin = buffer_.get() + begin_;
-    const std::size_t size = end_ - begin_;
-    if (size == 0) return {};
-    const char type = line_.empty() ? *begin : line_.front();
-    if (!is_type(type)) return fail("a type that is none");
-    while (searched_ < size) {
-        const void* const found = std::memchr(begin + searched_, '\n', size - searched_);
-        if (found == nullptr) {
-            searched_ = size;
-            break;
-        }
-        const auto at = static_cast<std::size_t>(static_cast<const char*>(found) - begin);
-        searched_ = at + 1;
-        // Inside of a text a line feed by itself is one of its bytes.
-        const bool ends = at > 0 ? begin[at - 1] == '\r' : line_.ends_with('\r');
-        if (!ends) continue;
-        begin_ += at + 1;
-        searched_ = 0;
-        if (line_.empty()) return std::string_view{begin, at - 1};
-        taken_line_.clear();
-        taken_line_.swap(line_);
-        taken_line_.append(begin, at);
-        taken_line_.pop_back();
-        return std::string_view{taken_line_};
+    if (is_text_line(type)) {
+        if (size > kMaxReplyLine) fail("a line that is too long");
+    } else if (size > kNumberLineBytes) {
+        fail("a line that is too long for its type");
     }
-    if (!has_long_line(type)) {
-        if (size > kNumberLineBytes) return fail("a line that is too long for its type");
-        return {};
-    }
-    if (line_.size() + size > kMaxReplyLine) return fail("a line that is too long");
-    if (size == kBufferBytes || !line_.empty()) {
-        line_.append(begin, size);
-        begin_ = end_;
-        searched_ = 0;
-    }
-    return {};
-}
-
-// A complete value; none if more bytes must come first, and for what is no value.
-std::optional<Reply> ReplyReader::parse_line(std::string_view line) {
-    const char type = line.front();
-    const std::string_view rest = line.substr(1);
-    switch (type) {
-        case ':': {
-            const auto number = number_in(rest);
-            if (!number) return {};
-            return Reply{*number};
-        }
-        case '+':
-        case '-':
-            return text_reply(type, rest);
-        case '_':
-            if (!rest.empty()) return fail("a null that is none");
-            return Reply{};
-        case '#':
-            if (rest != "t" && rest != "f") return fail("a boolean that is none");
-            return Reply{std::int64_t{rest == "t"}};
-        case ',':
-            if (!is_double(rest)) return fail("a double that is none");
-            return text_reply(type, rest);
-        case '(':
-            if (!is_digits(rest)) return fail("a large number that is none");
-            return text_reply(type, rest);
-        case '$':
-        case '=':
-        case '!':
-            return begin_text(type, rest);
-        default:
-            return begin_array(type, rest);
-    }
-}
-
-std::optional<Reply> ReplyReader::begin_text(char type, std::string_view digits) {
-    const auto size = number_in(digits);
-    if (!size) return {};
-    if (type == '$' && *size == -1) return Reply{};
-    if (*size < 0 || (type == '=' && *size < 4)) return fail("a length that is none");
-    const auto bytes = static_cast<std::size_t>(*size);
-    if (!charge(bytes) || !charge(kAllocationBytes)) return {};
-    in_text_ = true;
-    text_type_ = type;
-    text_left_ = bytes + 2;
-    text_.clear();
-    if (out_of_band_ == 0) text_.reserve(bytes + 2);
-    return {};
-}
-
-// Takes what has come of the string; true if that is all of it.
-bool ReplyReader::take_text() {
-    const std::size_t taken = std::min(text_left_, end_ - begin_);
-    // A text that is dropped keeps its last bytes, to be checked.
-    if (out_of_band_ == 0) {
-        text_.append(buffer_.get() + begin_, taken);
-    } else {
-        const std::size_t ends = std::min(text_left_, std::size_t{2});
-        const std::size_t body = text_left_ - ends;
-        if (taken > body) text_.append(buffer_.get() + begin_ + body, taken - body);
-    }
-    begin_ += taken;
-    text_left_ -= taken;
-    return text_left_ == 0;
-}
-
-Reply ReplyReader::finish_text() {
-    in_text_ = false;
-    if (!text_.ends_with("\r\n")) {
-        fail("a string without its end");
-        return {};
-    }
-    text_.resize(text_.size() - 2);
-    if (out_of_band_ > 0) return {};
-    if (text_type_ == '!') return Reply{ReplyError{std::move(text_)}};
-    if (text_type_ == '=') text_.erase(0, 4);  // "txt:"
-    return Reply{std::move(text_)};
-}
-
-std::optional<Reply> ReplyReader::begin_array(char type, std::string_view digits) {
-    const auto size = number_in(digits);
-    if (!size) return {};
-    if (type == '*' && *size == -1) return Reply{};
-    if (*size < 0) return fail("a number of elements that is none");
-    const auto stated = static_cast<std::size_t>(*size);
-    if (stated > kMaxReplyElements - elements_) return fail("more elements than a reply may have");
-    const std::size_t count = type == '%' || type == '|' ? 2 * stated : stated;
-    elements_ += stated;
-    if (!charge(count * sizeof(Reply))) return {};
-    if (type == '>' && !frames_.empty()) return fail("a push inside of a reply");
-    const bool out_of_band = type == '>' || type == '|';
-    if (count == 0) {
-        if (!out_of_band) return Reply{ReplyArray{}};
-        if (frames_.empty()) begin_next();
-        return {};
-    }
-    if (frames_.size() >= kMaxReplyDepth) return fail("arrays deeper than a reply may be");
-    using Kind = Frame::Kind;
-    frames_.push_back({{}, count, out_of_band ? Kind::out_of_band : Kind::value});
-    if (out_of_band) ++out_of_band_;
-    // Memory is touched only for elements that have come.
-    if (out_of_band_ == 0) frames_.back().elements.reserve(count);
-    return {};
-}
-
-// Adds a value to the innermost array, or returns it as a whole reply.
-std::optional<Reply> ReplyReader::place(Reply value) {
-    while (!frames_.empty()) {
-        Frame& frame = frames_.back();
-        if (out_of_band_ == 0) frame.elements.push_back(std::move(value));
-        if (--frame.left > 0) return {};
-        const bool out_of_band = frame.kind == Frame::Kind::out_of_band;
-        value = Reply{std::move(frame.elements)};
-        frames_.pop_back();
-        if (!out_of_band) continue;
-        --out_of_band_;
-        if (frames_.empty()) begin_next();
-        return {};  // It is no element of the array.
-    }
-    begin_next();
-    return value;
-}
-
-std::optional<std::int64_t> ReplyReader::number_in(std::string_view digits) {
-    std::int64_t number = 0;
-    const char* const end = digits.data() + digits.size();
-    const auto [stop, error] = std::from_chars(digits.data(), end, number);
-    if (error != std::errc{} || stop != end) return fail("a number that is none");
-    return number;
-}
-
-std::optional<Reply> ReplyReader::text_reply(char type, std::string_view text) {
-    if (!charge(memory_of_text(text.size()))) return {};
-    if (out_of_band_ > 0) return Reply{};
-    if (type == '-') return Reply{ReplyError{std::string{text}}};
-    return Reply{std::string{text}};
 }
 
 // Called before the memory is taken.
 bool ReplyReader::charge(std::size_t bytes) {
-    if (bytes > max_reply_bytes_ - memory_) {
-        fail("it is larger than max_reply_bytes, " + std::to_string(max_reply_bytes_));
+    if (bytes > max_reply_bytes_ - taken_.memory) {
+        fail(too_large_);
         return false;
     }
-    memory_ += bytes;
+    taken_.memory += bytes;
     return true;
 }
 
-void ReplyReader::begin_next() {
-    memory_ = 0;
-    elements_ = 0;
+bool ReplyReader::charge_bulk(std::size_t size) { return charge(size) && charge(kAllocationBytes); }
+
+// hiredis knows no "!", an error with a length: it is read as "$", and made an error.
+void ReplyReader::mark_error(char* type, const char* end) {
+    if (type == end || *type != '!') return;
+    *type = '$';
+    blob_error_ = true;
 }
 
-std::nullopt_t ReplyReader::fail(std::string_view why) {
+// Where an element belongs; null if it is dropped.
+Reply* ReplyReader::place(const redisReadTask& element) {
+    if (element.parent == nullptr) return &reply_;
+    auto* const array = static_cast<ReplyArray*>(element.parent->obj);
+    return array == &dropped_ ? nullptr : &array->emplace_back();
+}
+
+std::nullptr_t ReplyReader::fail(std::string_view why) {
     why_ = why;
-    return std::nullopt;
+    return nullptr;
 }
 
 }  // namespace hotcount::redis

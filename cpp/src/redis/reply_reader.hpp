@@ -1,13 +1,13 @@
 // Parses the bytes of a server into replies. No I/O; for one thread at a time.
 //
-// RESP2 and RESP3. Pushes and attributes are skipped wherever they stand: they answer no command. Sizes
-// that the server announces are checked before memory is taken: a reply takes at most
-// Options::max_reply_bytes, elements and their overhead counted, and keeps to the bounds of options.hpp
-// on elements, depth and lines.
+// hiredis reads RESP2 and RESP3. This class turns what it reads into Reply values and enforces the bounds
+// of options.hpp, which hiredis lacks. Pushes and attributes are dropped wherever they stand: they answer
+// no command. Sizes that the server announces are checked before memory is taken: a reply takes at most
+// Options::max_reply_bytes, elements and their overhead counted. hiredis buffers a string until its last
+// byte has come, and the string is copied then: for that moment its memory is taken twice.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <hotcount/detail/redis/reply.hpp>
 #include <hotcount/result.hpp>
 #include <memory>
@@ -15,7 +15,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+
+struct redisReader;    // hiredis's, of <hiredis/read.h>.
+struct redisReadTask;  // One of the nested elements that it is reading.
 
 namespace hotcount::redis {
 
@@ -25,6 +27,9 @@ std::size_t memory_of(const Reply& reply);
 class ReplyReader {
   public:
     explicit ReplyReader(std::size_t max_reply_bytes);
+    ReplyReader(const ReplyReader&) = delete;
+    ReplyReader& operator=(const ReplyReader&) = delete;
+    ~ReplyReader();
 
     /// Where to put the next bytes; not empty once next() has returned none.
     std::span<char> room();
@@ -34,52 +39,41 @@ class ReplyReader {
     /// are no reply, or a reply beyond the bounds, are an error, and so is everything after them.
     Result<std::optional<Reply>> next();
     /// Whether next() has returned everything that has come.
-    bool idle() const {
-        return begin_ == end_ && frames_.empty() && !in_text_ && line_.empty() && why_.empty();
-    }
+    bool idle() const;
 
   private:
-    // An array whose elements are coming.
-    struct Frame {
-        enum class Kind : std::uint8_t { value, out_of_band };
-        ReplyArray elements;
-        std::size_t left;
-        Kind kind;
-    };
+    // Called by hiredis for each element. Null refuses it, and `why_` says why.
+    struct Elements;
 
-    void take_integers(Frame& frame);
-    std::optional<std::int64_t> take_integer();
-    std::optional<Reply> parse();
-    std::optional<std::string_view> take_line();
-    std::optional<Reply> parse_line(std::string_view line);
-    std::optional<Reply> begin_text(char type, std::string_view digits);
-    std::optional<Reply> begin_array(char type, std::string_view digits);
-    bool take_text();
-    Reply finish_text();
-    std::optional<Reply> place(Reply value);
-    std::optional<std::int64_t> number_in(std::string_view digits);
-    std::optional<Reply> text_reply(char type, std::string_view text);
+    void feed();
+    void bound_what_waits();
     bool charge(std::size_t bytes);
-    void begin_next();
-    std::nullopt_t fail(std::string_view why);
+    bool charge_bulk(std::size_t size);
+    void mark_error(char* type, const char* end);
+    Reply* place(const redisReadTask& element);
+    std::nullptr_t fail(std::string_view why);
 
     const std::size_t max_reply_bytes_;
     std::unique_ptr<char[]> buffer_;
-    std::size_t begin_{0};  // Of what has come and was not looked at.
+    std::size_t begin_{0};  // Of what has come and hiredis was not given.
     std::size_t end_{0};
-    std::size_t searched_{0};  // Of that, where no line's end was found.
 
-    std::vector<Frame> frames_;   // The outermost first.
-    std::size_t out_of_band_{0};  // Frames of pushes and attributes among them.
-    std::string line_;            // What came of a line that is longer than the buffer.
-    std::string taken_line_;      // A line that is being looked at and was.
-    bool in_text_{false};         // In a string with a length.
-    char text_type_{0};
-    std::string text_;
-    std::size_t text_left_{0};  // Its end, "\r\n", included.
-    std::size_t memory_{0};     // Of the reply that is coming.
-    std::size_t elements_{0};
-    std::string why_;  // Set: the bytes are no replies.
+    const std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
+    bool ready_{false};       // It has bytes that it has not looked at.
+    bool in_element_{false};  // It has the type of an element, and waits for the end of a line,
+    std::size_t missing_{0};  // or for this many bytes of a string.
+    bool charged_{false};     // That string is in `taken_` already.
+    bool blob_error_{false};  // The next string was a "!".
+
+    struct Taken {
+        std::size_t memory{0};
+        std::size_t elements{0};
+    };
+    Reply reply_;         // The one that is coming.
+    Taken taken_;         // By it.
+    ReplyArray dropped_;  // Stands for pushes and attributes; always empty.
+    const std::string too_large_;
+    std::string_view why_;  // Set: the bytes are no replies. Without memory of its own.
 };
 
 }  // namespace hotcount::redis

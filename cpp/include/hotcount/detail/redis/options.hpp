@@ -84,6 +84,7 @@ struct Options {
     /// Most memory that the reply of one call may take, in bytes: what a hostile server can make the
     /// client hold. An array counts 48 bytes an element, a batch all of its replies. It is checked
     /// before memory is taken; a reply beyond it, or beyond the bounds above, ends the connection.
+    /// A string is copied when all of it has come: for that moment its memory is taken twice.
     /// More: larger values can be read. Less: a faulty server costs less. At least 1 MiB.
     std::size_t max_reply_bytes{std::size_t{512} << 20};
 
