@@ -19,7 +19,8 @@
 # Two texts are put to the test. The page of Redis's INCR command says what a counter is. An article
 # on "counter design in high concurrency" gives each counter a time to live: SET NX EX, then INCR,
 # then a "dual compensation mechanism" for keys that lost their expiry, then a retry queue. Its way
-# is here as it is written there, in four forms, beside INCR with EXPIRE and hotcount's script.
+# is in `ways.py` as it is written there, in four forms, beside INCR with EXPIRE. All of them, and a
+# script that adds and expires in one step as hotcount's does, go through redis-py.
 #
 # | name here | what it sends |
 # |---|---|
@@ -28,7 +29,7 @@
 # | `first` | the same, then PEXPIRE where the result is 1 |
 # | `ttl` | the same as `none`, then PTTL, and PEXPIRE where it is -1 |
 # | `both` | the same with both: the article's code |
-# | `script` | one script; hotcount's default |
+# | `script` | one script: what hotcount does |
 #
 # The notebook starts a private Redis and ends it. It runs as a script as well, which prints the
 # table: `python notebooks/counters.py`.
@@ -46,6 +47,8 @@ from functools import partial
 
 import hotcount
 import plotly.graph_objects as go
+import redis
+import ways
 from workbench import (
     SECONDS,
     Claims,
@@ -64,13 +67,15 @@ server = PrivateRedis()
 store = hotcount.Redis(server.url, timeout=60)
 claims = Claims()
 
+plain = server.plain()
+
 WAYS = {
-    "incr": {"method": "incr"},
-    "none": {"method": "set_nx_incr", "compensation": "none"},
-    "first": {"method": "set_nx_incr", "compensation": "first"},
-    "ttl": {"method": "set_nx_incr", "compensation": "ttl"},
-    "both": {"method": "set_nx_incr", "compensation": "both"},
-    "script": {"method": "script"},
+    "incr": ways.incr,
+    "none": partial(ways.set_nx_incr, first=False, ttl=False),
+    "first": partial(ways.set_nx_incr, ttl=False),
+    "ttl": partial(ways.set_nx_incr, first=False),
+    "both": ways.set_nx_incr,
+    "script": ways.add_by_script,
 }
 print(f"hotcount {hotcount.__version__}, {version(store)}")
 
@@ -99,11 +104,11 @@ for key, value in {"text": "abc", "full": str(2**63 - 1)}.items():
     except hotcount.HotcountError as error:
         refused[key] = type(error).__name__
 counter.add("plain")
-plain = store.execute("PTTL", "plain")
-print(eleven, encoding, as_int, as_text, refused, plain)
+without_ttl = store.execute("PTTL", "plain")
+print(eleven, encoding, as_int, as_text, refused, without_ttl)
 
 # %%
-assert (eleven, encoding, plain) == (11, "int", -1)
+assert (eleven, encoding, without_ttl) == (11, "int", -1)
 assert refused == {"text": "WrongTypeError", "full": "CounterOverflowError"}
 claims.add(
     'INCR: SET mykey "10" makes 11; other text and what leaves 64 bits are errors',
@@ -115,7 +120,7 @@ claims.add(
     f"encoding {encoding}: a key with 1234567890 takes {as_int} bytes, with x234567890 {as_text}",
     "true",
 )
-claims.add('INCR alone: "the key will permanently reside in memory"', f"PTTL {plain}", "true")
+claims.add('INCR alone: "the key will permanently reside in memory"', f"PTTL {without_ttl}", "true")
 
 # %% [markdown]
 # The page's example of a counter: a key for each user and day, "to know how many page views this
@@ -152,9 +157,10 @@ claims.add(
 CALLERS = 8
 KEYS = 250
 connections = server.callers(CALLERS)
-counters = [hotcount.Counter(each, "cold", ttl=60, **WAYS["none"]) for each in connections]
-at_once([lambda each=each: [each.add(str(key)) for key in range(KEYS)] for each in counters])
-counted = sum(counters[0].get_many([str(key) for key in range(KEYS)]))
+clients = [server.plain() for _ in connections]
+cold = [f"cold:{key}" for key in range(KEYS)]
+at_once([lambda each=each: [WAYS["none"](each, key, 60_000) for key in cold] for each in clients])
+counted = sum(int(plain.get(key)) for key in cold)
 cold_immortal = immortal("cold:*")
 print(f"{counted} of {CALLERS * KEYS} adds counted, {cold_immortal} of {KEYS} keys never expire")
 
@@ -183,7 +189,7 @@ claims.add(
 # stands for it.
 
 # %%
-LIFE = 0.002
+LIFE_MS = 2
 POOL = [str(number) for number in range(200)]
 LOOK = """
 local n = 0
@@ -198,19 +204,17 @@ store.execute("ACL", "SETUSER", "dying", "on", ">pw", "~*", "&*", "+@all", "-pex
 def storm(way, dying):
     """Adds; the most keys without an expiry at one instant; those that never expire."""
     store.execute("FLUSHALL")
-    urls = [server.url] * CALLERS
+    callers = list(clients)
     if dying:
-        urls[0] = server.login("dying", "pw")
-    stores = [hotcount.Redis(url, timeout=20 + number) for number, url in enumerate(urls)]
-    counters = [hotcount.Counter(each, "life", ttl=LIFE, **WAYS[way]) for each in stores]
+        callers[0] = server.plain(username="dying", password="pw")
     drawn = [random.Random(number) for number in range(CALLERS)]
     most, over = [0], threading.Event()
 
     def add(number):
         caller = number % CALLERS
         # It died where it says so.
-        with suppress(hotcount.OutcomeUnknownError, hotcount.PermissionDeniedError):
-            counters[caller].add(drawn[caller].choice(POOL))
+        with suppress(redis.exceptions.NoPermissionError, redis.exceptions.ResponseError):
+            WAYS[way](callers[caller], f"life:{drawn[caller].choice(POOL)}", LIFE_MS)
 
     def observe():
         while not over.wait(0.01):
@@ -223,10 +227,10 @@ def storm(way, dying):
     adds = rate * (time.perf_counter() - began)
     over.set()
     observer.join()
-    time.sleep(LIFE * 5)
+    time.sleep(LIFE_MS * 5 / 1000)
     left = immortal("life:*")
-    for each in stores:
-        each.close()
+    if dying:
+        callers[0].close()
     return adds, most[0], left
 
 
@@ -291,29 +295,34 @@ claims.add(
 # ## What it costs
 #
 # The article's table says of the compensations: "1 extra query". Round trips and the server's CPU
-# time for one add of one caller; adds a second of one caller and of 32 threads. Adds of threads
-# that wait together travel as one command with `script`.
+# time for one add of one caller; adds a second of one caller and of 32 threads. In hotcount adds of
+# threads that wait together travel as one command.
 
 
 # %%
-def adder(way):
-    return hotcount.Counter(store, "cost", ttl=60, **WAYS[way])
-
-
 def cost_of(way):
-    adds, counter = max(100, round(2_000 * SECONDS)), adder(way)
-    counter.add("0")
-    return server_cost(store, lambda: [counter.add(str(n % 10)) for n in range(adds)], adds)
+    adds, add = max(100, round(2_000 * SECONDS)), WAYS[way]
+    for number in range(10):
+        add(plain, f"cost:{number}", 60_000)
+    return server_cost(
+        store, lambda: [add(plain, f"cost:{n % 10}", 60_000) for n in range(adds)], adds
+    )
 
 
 def rate_of(way, threads):
-    counter = adder(way)
+    add = WAYS[way]
+    return per_second(lambda number: add(plain, f"cost:{number % 100}", 60_000), threads)
+
+
+def hotcount_rate(threads):
+    counter = hotcount.Counter(store, "cost", ttl=60)
     return per_second(lambda number: counter.add(str(number % 100)), threads)
 
 
 costs = {way: cost_of(way) for way in WAYS}
 one = in_rounds({way: partial(rate_of, way, 1) for way in WAYS})
 many = in_rounds({way: partial(rate_of, way, 32) for way in WAYS})
+ours = in_rounds({str(threads): partial(hotcount_rate, threads) for threads in (1, 32)})
 figure = go.Figure(
     [
         go.Bar(
@@ -330,8 +339,8 @@ layout(figure, "Adds per second, with round trips and the server's CPU time per 
 # %%
 claims.add(
     '"Redis is extremely fast to handle counter value" (the text on votes)',
-    f"adds/s with script: one caller {median(one['script']):,.0f}, 32 threads"
-    f" {median(many['script']):,.0f}",
+    f"adds/s of hotcount.Counter: one caller {median(ours['1']):,.0f}, 32 threads"
+    f" {median(ours['32']):,.0f}",
     "true; the notebook on votes has what a database does",
 )
 trips = {way: round(costs[way][0]) for way in WAYS}
@@ -406,29 +415,14 @@ claims.add(
 
 
 # %%
-def add_one(redis, key, ttl, queue):
-    """The article's code."""
-    result = 1
-    try:
-        redis.execute("SET", key, "0", "NX", "EX", ttl)
-        result = redis.execute("INCR", key)
-        if result == 1:
-            redis.execute("EXPIRE", key, ttl)
-        if redis.execute("TTL", key) == -1:
-            redis.execute("EXPIRE", key, ttl)
-    except hotcount.HotcountError:
-        queue.append(key)
-    return result
-
-
 ADDS = 100
-store.execute("ACL", "SETUSER", "cut", "on", ">pw", "~*", "&*", "+@all", "-expire")
+store.execute("ACL", "SETUSER", "cut", "on", ">pw", "~*", "&*", "+@all", "-pexpire")
 queue = []
-with hotcount.Redis(server.login("cut", "pw")) as cut:
+with server.plain(username="cut", password="pw") as cut:
     for number in range(ADDS):
-        add_one(cut, f"article:{number}", 60, queue)
+        ways.add_one(cut, f"article:{number}", 60_000, queue)
 for key in list(queue):
-    add_one(store, key, 60, queue)
+    ways.set_nx_incr(plain, key, 60_000)
 article = sum(int(store.execute("GET", f"article:{number}")) for number in range(ADDS))
 
 impatient = hotcount.Redis(server.url, timeout=0.2)
@@ -492,7 +486,8 @@ claims.add(
 
 # %%
 impatient.close()
-for each in connections:
+plain.close()
+for each in [*clients, *connections]:
     each.close()
 store.close()
 server.stop()

@@ -17,9 +17,9 @@
 # # Rate limiters: what the INCR page says, and what happens
 #
 # The page of Redis's INCR command has two rate limiters, a Lua script and a list. Each of them is
-# here as it is written there, beside the limiters of hotcount. The page wants "a maximum of ten
-# requests per second per IP address". Each claim is measured below, and the table at the end has
-# them all.
+# in `ways.py` as it is written there, through redis-py, beside the limiters of hotcount. The page
+# wants "a maximum of ten requests per second per IP address". Each claim is measured below, and the
+# table at the end has them all.
 #
 # | name here | what it is |
 # |---|---|
@@ -27,7 +27,7 @@
 # | `racy_incr` | limiter 2: GET, INCR, and EXPIRE after the first |
 # | `incr_expire` | limiter 2 with the Lua script |
 # | `racy_list` | the list: LLEN, EXISTS, then MULTI with RPUSH and EXPIRE, or RPUSHX |
-# | `list` | the list as one script; hotcount's |
+# | `list` | the list as one script, through redis-py |
 # | `fixed_window`, `gcra` | hotcount's; `gcra` is the default |
 #
 # The notebook starts a private Redis and ends it. It runs as a script as well, which prints the
@@ -40,6 +40,8 @@ from functools import partial
 
 import hotcount
 import plotly.graph_objects as go
+import redis
+import ways
 from workbench import (
     SECONDS,
     Claims,
@@ -59,15 +61,31 @@ server = PrivateRedis()
 store = hotcount.Redis(server.url, timeout=60)
 claims = Claims()
 
+plain = server.plain()
+PLAIN = {
+    "per_second_key": lambda client, ip, limit, _: ways.per_second_key(client, ip, limit),
+    "racy_incr": ways.racy_incr,
+    "incr_expire": ways.incr_expire,
+    "racy_list": ways.racy_list,
+    "list": ways.list_,
+}
 AS_WRITTEN = ["per_second_key", "racy_incr", "incr_expire", "racy_list"]
-OURS = ["list", "fixed_window", "gcra"]
-WAYS = AS_WRITTEN + OURS
+RIGHT = ["list", "fixed_window", "gcra"]
+WAYS = AS_WRITTEN + RIGHT
 numbers = itertools.count()
 print(f"hotcount {hotcount.__version__}, {version(store)}")
 
 
-def limiter(way, at=store, limit=10, name=None):
-    return hotcount.Limiter(at, f"{limit}/second", algorithm=way, name=name)
+def door(way, at=store, limit=10, seconds=1, name="n"):
+    """A call that says whether a key is admitted."""
+    if way in PLAIN:
+        return lambda key: PLAIN[way](plain, f"{name}:{way}:{key}", limit, seconds)
+    limiter = hotcount.Limiter(at, f"{limit}/{seconds} s", algorithm=way, name=name)
+    return lambda key: limiter.hit(key).allowed
+
+
+def keys_of(way, name):
+    return store.execute("KEYS", f"{'' if way in PLAIN else 'limit:'}{name}:{way}:*")
 
 
 def within_one_second(attempt):
@@ -93,19 +111,18 @@ connections = server.callers(CALLERS)
 
 
 def one_after_another(way):
-    door = limiter(way)
-    return within_one_second(lambda key: sum(door.hit(f"one:{key}").allowed for _ in range(20)))
+    hit = door(way)
+    return within_one_second(lambda key: sum(hit(f"one:{key}") for _ in range(20)))
 
 
 def together(way, run):
     # Three have been admitted before; the callers' connections are open.
-    doors = [limiter(way, each, 10) for each in connections]
+    doors = [door(way, each) for each in connections]
 
     def attempt(key):
         for number in range(3):
-            doors[number].hit(f"many:{key}")
-        hits = run([lambda door=door: door.hit(f"many:{key}") for door in doors])
-        return 3 + sum(hit.allowed for hit in hits)
+            doors[number](f"many:{key}")
+        return 3 + sum(run([partial(hit, f"many:{key}") for hit in doors]))
 
     return within_one_second(attempt)
 
@@ -135,7 +152,7 @@ layout(figure, "Requests admitted of a limit of ten", "admitted")
 
 # %%
 assert all(alone[way] == 11 for way in AS_WRITTEN)
-assert all(alone[way] == 10 and stalled[way] == 10 for way in OURS)
+assert all(alone[way] == 10 and stalled[way] == 10 for way in RIGHT)
 assert all(stalled[way] == 3 + CALLERS for way in AS_WRITTEN)
 claims.add(
     '"A maximum of ten requests per second per IP" (limiters 1 and 2, Lua, list)',
@@ -155,27 +172,20 @@ claims.add(
 # burst it admits the burst first, and then the rate.
 
 # %%
-SHAPES = {
-    "per_second_key": ("10/second", "per_second_key"),
-    "racy_incr": ("10/second", "racy_incr"),
-    "fixed_window": ("10/second", "fixed_window"),
-    "gcra": ("10/second", "gcra"),
-    "gcra burst 1": ("10/second burst 1", "gcra"),
-}
+slow = hotcount.Limiter(store, "10/second burst 1", name="knocks")
+SHAPES = {way: door(way, name="knocks") for way in WAYS if way in ("per_second_key", "racy_incr")}
+SHAPES |= {way: door(way, name="knocks") for way in ("fixed_window", "gcra")}
+SHAPES["gcra burst 1"] = lambda key: slow.hit(key).allowed
 
 
 def knocks_at(seconds):
     """When requests were admitted, by limiter: none up to 0.9 s of a second, then one in 2 ms."""
-    doors = {
-        name: hotcount.Limiter(store, rate, algorithm=algorithm, name=name)
-        for name, (rate, algorithm) in SHAPES.items()
-    }
     time.sleep((0.9 - time.time()) % 1)
     began = time.time()
-    admitted = {name: [] for name in doors}
+    admitted = {name: [] for name in SHAPES}
     while time.time() < began + seconds:
-        for name, door in doors.items():
-            if door.hit("caller").allowed:
+        for name, hit in SHAPES.items():
+            if hit("caller"):
                 admitted[name].append(time.time() - began)
         time.sleep(0.002)
     return admitted
@@ -223,17 +233,16 @@ expired = store.execute("EXPIRE", value, 1)
 as_printed = store.execute("PTTL", address)
 
 store.execute("ACL", "SETUSER", "dying", "on", ">pw", "~*", "&*", "+@all", "-expire")
-with hotcount.Redis(server.login("dying", "pw")) as dying:
+key = f"leak:{address}"
+with server.plain(username="dying", password="pw") as dying:
     try:
-        limiter("racy_incr", dying, name="leak").hit(address)
-    except hotcount.PermissionDeniedError as error:
+        ways.racy_incr(dying, key)
+    except redis.exceptions.NoPermissionError as error:
         print(error)
-seen_again = limiter("racy_incr", name="leak")
-admitted = sum(seen_again.hit(address).allowed for _ in range(1_000))
-key = "limit:leak:racy_incr:10/second:203.0.113.7"
+admitted = sum(ways.racy_incr(plain, key) for _ in range(1_000))
 after_leak = store.execute("PTTL", key)
 time.sleep(1.1)
-denied_for_ever = not seen_again.hit(address).allowed
+denied_for_ever = not ways.racy_incr(plain, key)
 print(f"EXPIRE {value} 1 -> {expired}; PTTL {as_printed}; later {admitted} admitted, {after_leak}")
 
 # %%
@@ -261,20 +270,24 @@ claims.add(
 KEYS = 1_000
 
 
-def without_expiry(pattern):
-    return sum(store.execute("PTTL", each) == -1 for each in store.execute("KEYS", pattern))
+def without_expiry(way):
+    return sum(store.execute("PTTL", each) == -1 for each in keys_of(way, "lua"))
 
 
 leaks = {}
 for way in ["incr_expire", "fixed_window", "gcra"]:
-    door = hotcount.Limiter(store, "10/minute", algorithm=way, name="lua")
-    all_keys = [str(number) for number in range(KEYS)]
-    at_once([partial(door.hit_many, all_keys) for _ in range(4)])
-    fresh = without_expiry(f"limit:lua:{way}*")
-    for each in store.execute("KEYS", f"limit:lua:{way}*"):
+    hit = door(way, seconds=60, name="lua")
+
+    def hit_all_keys(hit=hit):
+        for number in range(KEYS):
+            hit(str(number))
+
+    at_once([hit_all_keys] * 4)
+    fresh = without_expiry(way)
+    for each in keys_of(way, "lua"):
         store.execute("PERSIST", each)
-    door.hit_many(all_keys)
-    leaks[way] = (fresh, without_expiry(f"limit:lua:{way}*"))
+    hit_all_keys()
+    leaks[way] = (fresh, without_expiry(way))
     print(f"{way}: {fresh} of {KEYS} new keys without an expiry; lost and hit: {leaks[way][1]}")
 
 # %%
@@ -300,29 +313,24 @@ LIFE_MS = 100
 
 
 def uncounted(way):
-    door = hotcount.Limiter(store, "10/minute", algorithm=way, name="race")
-    door.hit("door", who="first")
-    (key,) = store.execute("KEYS", f"limit:race:{way}*")
-    doors = [
-        hotcount.Limiter(each, "10/minute", algorithm=way, name="race") for each in connections[:8]
-    ]
+    hit = door(way, seconds=60, name="race")
+    hit("door")
+    (key,) = keys_of(way, "race")
     store.execute("PEXPIRE", key, LIFE_MS)
-    calls = [lambda door=door: door.hit("door", who="next") for door in doors]
-    hits = held_back(store, calls, LIFE_MS / 1000 + 0.05)
-    admitted = sum(hit.allowed for hit in hits)
-    return admitted, admitted - len(door.entries("door"))
+    admitted = sum(held_back(store, [partial(hit, "door")] * 8, LIFE_MS / 1000 + 0.05))
+    return admitted, admitted - store.execute("LLEN", key)
 
 
 passed = {way: uncounted(way) for way in ["racy_list", "list"]}
-entries = hotcount.Limiter(store, "5/minute", algorithm="list", name="who")
 for who in ["anna", "ben"]:
-    entries.hit("door", who=who)
+    ways.racy_list(plain, "who", 5, 60, who=who)
+remembered = [each.decode() for each in plain.lrange("who", 0, -1)]
 print({way: f"{a} admitted, {u} of them not counted" for way, (a, u) in passed.items()})
 
 # %%
 assert passed["racy_list"] == (8, 8)
 assert passed["list"][1] == 0
-assert entries.entries("door") == ["anna", "ben"]
+assert remembered == ["anna", "ben"]
 claims.add(
     '"This race will just miss an API call under rare conditions"',
     f"{passed['racy_list'][0]} callers that asked before the list expired: {passed['racy_list'][1]}"
@@ -331,7 +339,7 @@ claims.add(
 )
 claims.add(
     'The list remembers "the IP addresses of the clients currently performing an API call"',
-    f"entries() after two: {entries.entries('door')}",
+    f"the list after two: {remembered}",
     "true, for as much memory as there are callers (next)",
 )
 
@@ -340,14 +348,14 @@ claims.add(
 #
 # Hits a second of one caller and of 32 threads; round trips of a hit; the server's CPU time
 # for it; and bytes of the server when a key has had 1,000 of 1,000 hits. hotcount's own algorithms
-# send the hits of threads that wait together as one script; the others go one by one, as written.
-# Every hit finds room here: a denied one is cheaper.
+# send the hits of threads that wait together as one script; the others go one by one, through
+# redis-py: their rates are of that client too. Every hit finds room here: a denied one is cheaper.
 
 
 # %%
 def rate_of(way, threads):
-    door = limiter(way, limit=100_000, name="cost")
-    return per_second(lambda number: door.hit(str(number % 100)), threads)
+    hit = door(way, limit=100_000, name="cost")
+    return per_second(lambda number: hit(str(number % 100)), threads)
 
 
 one = in_rounds({way: lambda way=way: rate_of(way, 1) for way in WAYS})
@@ -368,17 +376,17 @@ layout(figure, "Hits per second, a Redis on a unix socket", "hits/s")
 
 # %%
 def cost_of(way):
-    door = limiter(way, limit=100_000, name="cost")
-    door.hit("warm")
+    hit = door(way, limit=100_000, name="cost")
+    hit("warm")
     hits = max(100, round(2_000 * SECONDS))
-    return server_cost(store, lambda: [door.hit(str(n % 10)) for n in range(hits)], hits)
+    return server_cost(store, lambda: [hit(str(n % 10)) for n in range(hits)], hits)
 
 
 def bytes_of(way):
-    door = hotcount.Limiter(store, "1000/minute", algorithm=way, name="memory")
-    door.hit_many(["k"] * 1_000)
-    keys = store.execute("KEYS", f"limit:memory:{way}:*")
-    return sum(store.execute("MEMORY", "USAGE", each) for each in keys)
+    hit = door(way, limit=1_000, seconds=60, name="memory")
+    for _ in range(1_000):
+        hit("k")
+    return sum(store.execute("MEMORY", "USAGE", each) for each in keys_of(way, "memory"))
 
 
 costs = {way: cost_of(way) for way in WAYS}
@@ -407,9 +415,8 @@ table.update_layout(title="Cost of a hit", height=320, width=760, margin={"t": 6
 table
 
 # %%
-seconds_key = limiter("per_second_key", name="life")
-seconds_key.hit("k")
-(life_key,) = store.execute("KEYS", "limit:life:*")
+ways.per_second_key(plain, "life")
+(life_key,) = store.execute("KEYS", "life:*")
 life = store.execute("TTL", life_key)
 claims.add(
     '"They\'ll be removed by Redis automatically when the current second is a different one"',
@@ -433,7 +440,7 @@ claims.add(
 # ## The claims
 
 # %%
-for each in connections:
+for each in [plain, *connections]:
     each.close()
 store.close()
 server.stop()

@@ -23,6 +23,9 @@ from pathlib import Path
 
 import hotcount
 import plotly.graph_objects as go
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 # The tests run the notebooks on loads that take milliseconds.
 SECONDS = float(os.environ.get("HOTCOUNT_NOTEBOOK_SECONDS", "0.5"))
@@ -70,6 +73,13 @@ class PrivateRedis:
         Stores of one URL and equal options would share one.
         """
         return [hotcount.Redis(self.url, timeout=30 + i) for i in range(count)]
+
+    def plain(self, **login: str) -> redis.Redis:
+        """A redis-py client, for the code of the descriptions in ways.py."""
+        once = Retry(NoBackoff(), 0)  # It repeats no command by itself.
+        return redis.Redis(
+            unix_socket_path=str(self.socket), socket_timeout=60, retry=once, **login
+        )
 
     def pause(self) -> None:
         """From now on it answers nobody: to its clients it is away."""

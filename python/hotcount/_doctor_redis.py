@@ -80,9 +80,8 @@ def version(info: dict[str, str]) -> Finding:
     have = numbers(info.get("redis_version", ""))
     if not have:
         return Finding("version", "unknown", "the server does not say it", IN_REDIS)
-    if have < (6, 2, 5):
-        old = "PeriodCounter needs 6.2, WATCH 6.2.5 (older ones run EXEC after a key expired)"
-        return Finding("version", "unsafe", found, ("counters", "sets"), old)
+    if have < (6, 2):
+        return Finding("version", "unsafe", found, ("counters",), "PeriodCounter needs 6.2")
     if have < (7, 0):
         old = (
             "before 7.0 a script cannot ask what an ACL denies: grant users whole scripts' commands"

@@ -23,9 +23,6 @@ else:
 
     Added = TypeVar("Added", covariant=True)
 
-Method = Literal["script", "incr", "set_nx_incr"]
-Compensation = Literal["none", "first", "ttl", "both"]
-
 
 class Answers(Generic[Added]):
     """Tells type checkers what add() returns."""
@@ -82,8 +79,6 @@ class CounterBase(Handle, Generic[Added]):
 
     prefix: ReadOnly[Key]
     op_keep: ReadOnly[float]
-    method: ReadOnly[Method]
-    compensation: ReadOnly[Compensation]
     retry: ReadOnly[RetryQueue | None]
 
     @native
@@ -94,8 +89,6 @@ class CounterBase(Handle, Generic[Added]):
         ttl: Seconds | None = None,
         *,
         op_keep: Seconds = 86400.0,
-        method: Method = "script",
-        compensation: Compensation = "both",
         retry: Answers[Added] | None = None,
     ) -> None:
         """Makes a counter; nothing is sent.
@@ -106,22 +99,11 @@ class CounterBase(Handle, Generic[Added]):
         remembered, 1 or more; until then each costs 40 to 200 bytes of the server, or 140 in
         memory.
 
-        method: 'script' adds and sets the expiry in one step. The others are there to compare with,
-        RACY with a ttl, and for add and add_many alone: 'incr' (INCRBY, then PEXPIRE after the
-        first) and 'set_nx_incr' (SET NX PX, then INCRBY), each of whose callers may be cut off, or
-        see the key expire, between two steps and leave a key that never expires. compensation, for
-        'set_nx_incr': 'first' expires the key again after the first add, 'ttl' where it finds no
-        expiry, 'both', 'none'; each leaves holes.
-
         retry: where adds wait while Redis does not answer. Such an add returns
         Queued, never a number, and later adds to its key go behind it. With a ttl it is counted in
         the life of the key that stood when it was accepted, or that it began; where that is over it
         expires. try_add and adds with an op_id are never queued, get gives what the store has,
         reset does not touch what waits and does not begin the key's life anew.
-
-        With a method other than 'script' the queue only catches errors, in memory. RACY: an add
-        that was counted before its expiry failed, or whose answer was lost, is counted again,
-        perhaps in a later life of its key.
 
         ConfigError names an option with a bad value, a file that is damaged, of another version, no
         journal or another process's; TypeError an option of a wrong type.

@@ -40,7 +40,7 @@ def hit_all(
     each is held first, which others see, and then all are taken: two steps. A refused one spends
     nothing of the others; denied hits are not charged. The decision is that of the limiter that
     says most; violated names the limiters that refused, remaining is the least of all, the times
-    are the longest. Up to 100 hits of a store; 'list' and the unsafe algorithms are a ConfigError.
+    are the longest. Up to 100 hits of a store; more are a ConfigError.
     A limiter with shadow is not taken from where it refuses, and keeps nobody from taking.
 
     Hits on several stores are taken store after store; those over a database, and of 'sliding_log'

@@ -24,11 +24,6 @@ Algorithm = Literal[
     "fixed_window",
     "sliding_window",
     "sliding_log",
-    "list",
-    "per_second_key",
-    "racy_incr",
-    "incr_expire",
-    "racy_list",
 ]
 
 OnError = Literal["raise", "open", "closed", "local"]
@@ -78,35 +73,33 @@ class LimiterBase(Handle):
 
         store: a Memory, a Redis or a Database (sync or aio), or its URL. rate: '100/minute', a
         Rate, or several: '10/second; 1000/hour' or a tuple, 2 to 8. A hit takes from all of several
-        rates or from none, in one step; 'list' and the unsafe algorithms take one. The attribute
-        rates has all of them, rate the first. name: part of the keys and of the headers, 1 to 100
-        printable ASCII characters without quotes and backslashes; None is 'default'. align, for
-        fixed_window: windows begin at multiples of the period since the epoch ('clock'), or with a
-        key's first hit ('first'). charge_denied, for gcra, the buckets, fixed_window and
-        sliding_window: denied hits cost too, up to twice the limit, so that who keeps knocking
-        waits longer. shadow: decides and counts as without it, and admits what it would refuse,
-        with reason 'shadow': to try a limit on traffic that must not notice. table, for a Database
-        alone: its name, or 'schema.name', up to 55 bytes; limiters share it. A Database takes
-        neither 'list' nor the unsafe algorithms, and 'sliding_log' with limits up to 1,000.
-        on_error: who decides while a Redis is away: 'raise', nobody; 'open', every hit is admitted
-        but for a cost above the limit; 'closed', none is; 'local', this process limits by itself at
-        the same rates, and knows nothing of earlier hits (100,000 keys at once at most). A
-        decision's reason says so. deny_cache: how many denied keys this object remembers, 0 to 10
-        million: over Redis the same hit with the same cost is then denied without asking, until
-        retry_after has passed since the denied one was sent. remaining is as it was then. reset(),
-        refund() and block() in this process are seen at once; what other processes do is not. Not
-        with charge_denied. A Database takes no on_error, deny_cache or increx. lease: how many hits
-        of a key this object takes from a Redis or a Database at once, 0 to 1 million, to spend them
-        without asking; 0 and 1 are none. (It is a number of hits; the lease of reserve is seconds.)
-        The store counts them when they are taken: for each object up to lease - 1 more than the
-        algorithm admits may pass in an interval, with a fixed_window of one rate none. What is held
-        ends with that window, or with the shortest period, and is not given back. remaining is what
-        the store had left when it was last asked, and what is held. For the algorithms of refund,
-        not with charge_denied nor shadow; a Memory takes none. op_keep: seconds that hit remembers
-        an op_id, 1 or more. increx, for 'fixed_window' with align='first' over Redis: where a
-        server has INCREX (Redis 8.8, Valkey 9.2) it counts hits of cost 1. It takes one rate of
-        whole milliseconds and no charge_denied. Releases without it answer WrongTypeError for such
-        keys.
+        rates or from none, in one step. The attribute rates has all of them, rate the first. name:
+        part of the keys and of the headers, 1 to 100 printable ASCII characters without quotes and
+        backslashes; None is 'default'. align, for fixed_window: windows begin at multiples of the
+        period since the epoch ('clock'), or with a key's first hit ('first'). charge_denied, for
+        gcra, the buckets, fixed_window and sliding_window: denied hits cost too, up to twice the
+        limit, so that who keeps knocking waits longer. shadow: decides and counts as without it,
+        and admits what it would refuse, with reason 'shadow': to try a limit on traffic that must
+        not notice. table, for a Database alone: its name, or 'schema.name', up to 55 bytes;
+        limiters share it. A Database takes 'sliding_log' with limits up to 1,000. on_error: who
+        decides while a Redis is away: 'raise', nobody; 'open', every hit is admitted but for a cost
+        above the limit; 'closed', none is; 'local', this process limits by itself at the same
+        rates, and knows nothing of earlier hits (100,000 keys at once at most). A decision's reason
+        says so. deny_cache: how many denied keys this object remembers, 0 to 10 million: over Redis
+        the same hit with the same cost is then denied without asking, until retry_after has passed
+        since the denied one was sent. remaining is as it was then. reset(), refund() and block() in
+        this process are seen at once; what other processes do is not. Not with charge_denied. A
+        Database takes no on_error, deny_cache or increx. lease: how many hits of a key this object
+        takes from a Redis or a Database at once, 0 to 1 million, to spend them without asking; 0
+        and 1 are none. (It is a number of hits; the lease of reserve is seconds.) The store counts
+        them when they are taken: for each object up to lease - 1 more than the algorithm admits may
+        pass in an interval, with a fixed_window of one rate none. What is held ends with that
+        window, or with the shortest period, and is not given back. remaining is what the store had
+        left when it was last asked, and what is held. Not with charge_denied nor shadow; a Memory
+        takes none. op_keep: seconds that hit remembers an op_id, 1 or more. increx, for
+        'fixed_window' with align='first' over Redis: where a server has INCREX (Redis 8.8, Valkey
+        9.2) it counts hits of cost 1. It takes one rate of whole milliseconds and no charge_denied.
+        Releases without it answer WrongTypeError for such keys.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
@@ -180,17 +173,13 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     OutcomeUnknownError or CapacityError, it and the calls after it are answered without the server,
     which one call a second asks in the background until it answers. The first failure waits for its
     timeout, later calls for nothing. logging.getLogger("hotcount") is told once when Redis goes
-    away and once when it is back. Other errors, and all of reset() and entries(), are raised.
+    away and once when it is back. Other errors, and all of reset(), are raised.
 
     algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'token_bucket' and
     'leaky_bucket' (the same under other names), 'fixed_window' (at most limit in each window; twice
     that across an edge), 'sliding_window' (the same, and the window before counts in part: at most
     twice the limit in any period), 'sliding_log' (at most limit in every period, exactly, with a
-    note of each hit: limits up to 100,000), 'list' (a window from the first hit that remembers who
-    was admitted). The ways of the Redis documentation are there to compare with: 'per_second_key',
-    'racy_incr', 'incr_expire' and 'racy_list' all admit more than the limit; 'racy_incr' may deny
-    for ever, 'racy_list' lets callers pass uncounted. A hit of theirs says the whole period for
-    retry_after and reset_after; test() and peek() ask.
+    note of each hit: limits up to 100,000).
 
     >>> import hotcount
     >>> limiter = hotcount.Limiter("memory://", "100/minute", name="api")
@@ -235,22 +224,20 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         cost: int = 1,
         *,
         rate: Rates | None = None,
-        who: Key | None = None,
         op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
         """Takes cost, 1 or more, if the limit allows it.
 
         In one step: concurrent callers never take the same last one. A cost above the limit is
-        denied, with retry_after None. rate: instead of the limiter's own; see Limiter. who, for
-        'list' and 'racy_list': the caller to remember, 1 to 1,000 bytes; the key if None. op_id, 1
+        denied, with retry_after None. rate: instead of the limiter's own; see Limiter. op_id, 1
         to 1,000 bytes: the hit is taken once; a repeat for the key within op_keep returns the first
         decision, a refusal too, as it was then, and takes nothing, also after reset(). So after any
         error, OutcomeUnknownError included, the call may be repeated. To hit anew, as after
         retry_after, take a new one. A UUIDv7 (new_op_id()) that is older than op_keep is a
-        ConfigError. op_id is for Memory and Redis and for the algorithms of refund; it asks the
-        store, also for a key that deny_cache knows; in an outage on_error answers. timeout:
-        seconds, more than 0; None is the store's.
+        ConfigError. op_id is for Memory and Redis; it asks the store, also for a key that
+        deny_cache knows; in an outage on_error answers. timeout: seconds, more than 0; None is the
+        store's.
 
         WrongTypeError: the key holds something else; nothing was taken. DeadlineError,
         UnavailableError: nothing was taken. OutcomeUnknownError: it may have been taken.
@@ -284,9 +271,9 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         Equal keys are decided one after another. cost: one int for all, or one for each; keys may
         be a mapping, key -> cost, and then takes none. A failed element does not stop the others.
         errors='raise': BatchError with .result and .errors once all are settled; 'return': they are
-        in the batch's .errors, by index. Over Redis a round trip takes 256 keys, with 'list' and
-        the unsafe algorithms one; in a database a transaction takes 1,000. A wrong type is a
-        TypeError naming the index, before anything is hit.
+        in the batch's .errors, by index. Over Redis a round trip takes 256 keys, in a database a
+        transaction takes 1,000. A wrong type is a TypeError naming the index, before anything is
+        hit.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "2/minute")
@@ -305,8 +292,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     ) -> int:
         """Takes as much of n, 1 or more, as the limit allows, and returns how much that is: 0 to n.
 
-        In one step. With shadow it returns n. The unsafe algorithms are a ConfigError. 'list'
-        remembers the key as the caller. Raises as hit does.
+        In one step. With shadow it returns n. An n below 1 is a ConfigError. Raises as hit does.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "5/minute")
@@ -326,9 +312,9 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         """Gives back n, 1 or more, that were taken and not used; returns what remains then.
 
         Never beyond a full limit, and to a key that has expired nothing. The newest hits are given
-        back. rate: that at which they were taken. For gcra, the buckets, fixed_window,
-        sliding_window and sliding_log; another algorithm is a ConfigError. Raises as hit does;
-        OutcomeUnknownError: it may have been given back, and once more would be once too often.
+        back. rate: that at which they were taken. An n below 1 is a ConfigError. Raises as hit
+        does; OutcomeUnknownError: it may have been given back, and once more would be once too
+        often.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "5/minute")
@@ -349,8 +335,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
         seconds: more than 0, 366 days at most; on the store's clock. Refused hits have reason
         'blocked' and in retry_after what is left; they cost nothing. A second block replaces the
-        first, reset lifts it. For the algorithms of refund. OutcomeUnknownError: it may be blocked;
-        do it again.
+        first, reset lifts it. OutcomeUnknownError: it may be blocked; do it again.
 
         >>> import hotcount
         >>> limiter = hotcount.Limiter("memory://", "5/minute")
@@ -461,20 +446,4 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         >>> limiter = hotcount.Limiter("memory://", "1/minute")
         >>> bool(limiter.hit("user:1")), limiter.reset("user:1"), bool(limiter.hit("user:1"))
         (True, None, True)
-        """
-
-    @native
-    def entries(
-        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
-    ) -> list[str]:
-        """For 'list' and 'racy_list': who was admitted in the key's window, in order.
-
-        Bytes that are no UTF-8 come back as surrogates, as os.fsdecode does. ConfigError with
-        another algorithm.
-
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "5/minute", algorithm="list")
-        >>> _ = limiter.hit("door", who="anna"), limiter.hit("door", who="ben")
-        >>> limiter.entries("door")
-        ['anna', 'ben']
         """

@@ -18,7 +18,7 @@ from hotcount.errors import HotcountError
 from hotcount.results import SweepReport, Upsert
 from hotcount.stores import KeyValueStore
 
-Method = Literal["script", "ttl_gate", "watch", "exists_then_add", "unguarded_pipeline"]
+Method = Literal["script", "ttl_gate"]
 UpsertItem = Union[tuple[Key, Key, float], tuple[Key, Key, float, Union[int, None]]]
 # A Mapping's keys are of one type to a type checker, so each is named.
 Members = Union[
@@ -61,14 +61,11 @@ class LiveSetsBase(Handle):
         """Makes the sets' handle; nothing is sent.
 
         store: a Memory or a Redis (sync or aio), or its URL. gate: seconds; an upsert needs a TTL
-        above it. None: 10 for 'ttl_gate', 0 for the others. method: 'script' is right; 'ttl_gate'
-        is wrong where a stall outlives the gate, 'exists_then_add' is racy, 'unguarded_pipeline'
-        always adds: they are here to compare. 'watch' is right too, from Redis 6.2.5 on (a call
-        to an older one is a ConfigError), and needs no scripts: two round trips for each element,
-        on at most 8 connections of its own, and again while others change the set. prefix: stands
-        before every key, with a ':'. keep: seconds that versions outlive their set, 1 or more.
-        member_type: what members come back as; with str, those that are no UTF-8 come back as
-        bytes.
+        above it. None: 10 for 'ttl_gate', 0 for 'script'. method: 'script' looks and adds in one
+        step. 'ttl_gate' needs no scripts; it makes a set without a TTL if a stall between its two
+        commands outlives the gate. prefix: stands before every key, with a ':'. keep: seconds that
+        versions outlive their set, 1 or more. member_type: what members come back as; with str,
+        those that are no UTF-8 come back as bytes.
 
         ConfigError names an option with a bad value; TypeError one of a wrong type.
         """
@@ -247,11 +244,10 @@ class LiveSets(Lifetime, LiveSetsBase):
         it passed stays deleted.
 
         >>> import hotcount
-        >>> leaky = hotcount.LiveSets("memory://", method="unguarded_pipeline")
-        >>> str(leaky.upsert("feed:1", "post:1", 1))
-        'ABSENT'
-        >>> leaky.sweep("feed:*")
-        SweepReport(scanned=1, found=1, deleted=1, keys=('feed:1',))
+        >>> sets = hotcount.LiveSets("memory://")
+        >>> sets.create("feed:1", 60, {"post:1": 1})
+        >>> sets.sweep("feed:*")
+        SweepReport(scanned=1, found=0, deleted=0, keys=())
         """
 
     def rebuild(self, key: Key, ttl: Seconds, *, lease: Seconds = 10.0) -> Rebuild:

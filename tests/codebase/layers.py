@@ -1,6 +1,6 @@
 """The layer rule, checked by parsing every #include.
 
-    base -> memory, redis, sql -> counter, limiter, zset, votes -> unsafe, dialects
+    base -> memory, redis, sql -> counter, limiter, zset, votes -> dialects
                                                                 -> python/src
                                                                 -> loadtest
 
@@ -25,7 +25,6 @@ ROOMS: dict[str, set[str]] = {
     "counter": STORES,
     "limiter": STORES,
     "zset": STORES,
-    "unsafe": STORES | {"counter", "limiter"},
     # The public header alone.
     "votes": STORES,
 }

@@ -27,8 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if chosen is not None and chosen.params.get("limit_store") in DATABASES:
             algorithm = chosen.params.get("algorithm", "gcra")
             algorithm = chosen.params.get("options", {}).get("algorithm", algorithm)
-            if algorithm == "list":
-                continue
             # They share their rows and transactions: one algorithm shows most of it, and
             # test_sql_limiter.py what servers do otherwise.
             if algorithm != "gcra" or chosen.params["limit_store"] != "sqlite-memory":

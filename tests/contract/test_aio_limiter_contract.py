@@ -11,7 +11,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.limiters import IDS, OPTIONS, UNSAFE
+from tests.support.limiters import IDS, OPTIONS
 from tests.support.servers import RedisServer
 
 KeyValueStore = Union[hotcount.Memory, hotcount.Redis]
@@ -128,21 +128,6 @@ def test_what_is_wrong_with_an_argument_is_raised_by_the_call(limiter: aio.Limit
     run(program)
 
 
-def test_a_list_remembers_who_was_admitted(counter_store: KeyValueStore) -> None:
-    limiter = aio.Limiter(counter_store, "4/300 days", algorithm="list")
-
-    async def program() -> None:
-        await limiter.hit("k", who="anna")
-        await limiter.hit("k", 2, who=b"b\xff")
-        await limiter.hit("k")
-        assert not await limiter.hit("k", who="late")
-        assert await limiter.entries("k") == ["anna", "b\udcff", "b\udcff", "k"]
-
-    run(program)
-    with pytest.raises(hotcount.ConfigError, match="entries"):
-        run(lambda: aio.Limiter(counter_store, "4/s").entries("k"))
-
-
 def test_a_closed_limiter_refuses_and_its_store_goes_on(limit_store: Store) -> None:
     async def program() -> None:
         async with aio.Limiter(limit_store, TEN) as limiter:
@@ -169,25 +154,6 @@ def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(
         await asyncio.gather(call, return_exceptions=True)
         assert call.cancelled() != done
         assert (await limiter.peek("k")).remaining == (5 if done else 10)
-
-    run(program)
-
-
-@pytest.mark.parametrize("way", UNSAFE)
-def test_an_unsafe_algorithm_is_refused_if_it_would_wait(
-    counter_store: KeyValueStore, way: Any
-) -> None:
-    limiter = aio.Limiter(counter_store, "5/second", algorithm=way)
-
-    async def program() -> None:
-        if isinstance(counter_store, hotcount.Memory):
-            assert await limiter.hit("k")
-            return
-        for call in (limiter.hit, limiter.peek, limiter.reset):
-            with pytest.raises(hotcount.ConfigError, match=way):
-                call("k")
-        with pytest.raises(hotcount.ConfigError, match=way):
-            await limiter.hit_many(["k"])
 
     run(program)
 

@@ -256,10 +256,10 @@ def test_a_key_that_is_none_is_refused_by_every_call_and_shown_in_short(
 # -- what stands under the key ----------------------------------------------
 
 
-# Over Redis gcra's state is text, which is no number.
-@pytest.mark.parametrize("algorithm", ["list", "gcra"])
+# sliding_log's state is a list; over Redis gcra's is text, which is no number.
+@pytest.mark.parametrize("algorithm", ["sliding_log", "gcra"])
 def test_a_key_that_holds_something_else_is_a_wrong_type_error_by_every_call(
-    counter_store: Store, algorithm: Literal["list", "gcra"]
+    counter_store: Store, algorithm: Literal["sliding_log", "gcra"]
 ) -> None:
     limiter = hotcount.Limiter(counter_store, "5/day", algorithm=algorithm)
     limiter.hit("k")

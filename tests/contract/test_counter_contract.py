@@ -366,7 +366,7 @@ def test_prefixes_keep_counters_apart(counter_store: Store) -> None:
     assert [counter.get("k") for counter in counters] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("options", [{}, {"ttl": 60}, {"method": "incr"}])
+@pytest.mark.parametrize("options", [{}, {"ttl": 60}])
 def test_an_empty_prefix_means_the_key_itself(counter_store: Store, options: Any) -> None:
     bare = hotcount.Counter(counter_store, prefix="", **options)
     assert bare.add("likes:k", 3) == 3

@@ -91,37 +91,6 @@ def test_what_a_queue_does_not_take_is_a_config_error(redis: hotcount.Redis) -> 
     counter = hotcount.Counter(redis, retry=RetryQueue())
     assert counter.try_add("k", 2, max=3).applied
     assert counter.add("k", op_id="once") == counter.add("k", op_id="once") == 3
-    for method in ("incr", "set_nx_incr"):
-        chosen: Any = method
-        with pytest.raises(hotcount.ConfigError, match="path"):
-            hotcount.Counter(redis, ttl=5, method=chosen, retry=RetryQueue(path="adds"))
-
-
-def test_the_unsafe_queue_counts_while_redis_answers_and_bounds_what_waits(
-    own_redis: RedisServer,
-) -> None:
-    queue = RetryQueue(max_items=2)
-    store = own_redis.redis(timeout=0.2)
-    counter = hotcount.Counter(store, ttl=600, method="set_nx_incr", retry=queue)
-    assert [counter.add("k"), counter.add("k", 4)] == [1, 5]
-    own_redis.kill()
-    for _ in range(2):
-        assert isinstance(counter.add("k", 10), Queued)
-    with pytest.raises((hotcount.UnavailableError, hotcount.DeadlineError)):
-        counter.add("k", 100)
-    own_redis.start()
-    eventually(lambda: counter.retry_stats().waiting == 0)
-    assert counter.get("k") == 20
-    stats = counter.retry_stats()
-    assert (stats.queued, stats.replayed, stats.is_away) == (2, 2, False)
-    with pytest.raises(hotcount.ConfigError, match="several round trips"):
-        asyncio.run(add_in_a_loop(own_redis.url))
-
-
-async def add_in_a_loop(url: str) -> None:
-    retry = RetryQueue()
-    async with aio.Counter(url, ttl=600, method="set_nx_incr", retry=retry) as counter:
-        await counter.add("k")
 
 
 @TTLS
@@ -219,21 +188,6 @@ def test_a_batch_that_finds_the_queue_full_says_so_of_each_element(own_redis: Re
     own_redis.start()
     eventually(lambda: counter.retry_stats().waiting == 0)
     assert counter.get("k") == 3
-
-
-def test_a_batch_of_another_method_is_added_one_by_one(own_redis: RedisServer) -> None:
-    store = own_redis.redis(timeout=0.2)
-    counter = hotcount.Counter(store, ttl=600, method="incr", retry=RetryQueue())
-    assert counter.add_many(["k", "j", "k"]) == [1, 1, 2]
-    own_redis.kill()
-    assert list(counter.add_many(["k", "j"]).waiting) == [1, 2]
-
-    async def main() -> None:
-        async with aio.Counter(store, ttl=600, method="incr", retry=RetryQueue()) as other:
-            with pytest.raises(hotcount.ConfigError, match="add_many without waiting"):
-                await other.add_many(["k"])
-
-    asyncio.run(main())
 
 
 def test_a_full_queue_refuses_or_drops_the_oldest(own_redis: RedisServer) -> None:

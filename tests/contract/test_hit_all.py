@@ -11,13 +11,13 @@ import hotcount
 import pytest
 from hotcount import aio, hit_all
 
-from tests.support.limiters import SEVERAL, UNSAFE
+from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer, calls_of
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 TEN, FIVE = "10/300 days", "5/300 days"
-ALGORITHMS = pytest.mark.parametrize("algorithm", SEVERAL)
+ALGORITHMS = pytest.mark.parametrize("algorithm", SAFE)
 
 
 @pytest.fixture
@@ -47,9 +47,7 @@ def test_a_refused_one_spends_nothing_of_the_others(counter_store: Store, algori
 @pytest.mark.parametrize("rates", [TEN, "10/300 days; 20/360 days"])
 def test_limiters_of_all_algorithms_are_one_step(counter_store: Store, rates: str) -> None:
     names: list[Any] = [
-        name
-        for name in SEVERAL
-        if name != "sliding_log" or isinstance(counter_store, hotcount.Memory)
+        name for name in SAFE if name != "sliding_log" or isinstance(counter_store, hotcount.Memory)
     ]
     limiters = [hotcount.Limiter(counter_store, rates, algorithm=name, name=name) for name in names]
     assert hit_all([(limiter, "k", 4) for limiter in limiters]).remaining == 6
@@ -338,10 +336,6 @@ def test_what_are_no_hits_is_refused() -> None:
     for hits in bad:
         with pytest.raises(hotcount.ConfigError):
             hit_all(hits)
-    for algorithm in ("list", *UNSAFE):
-        options: dict[str, Any] = {"algorithm": algorithm}
-        with pytest.raises(hotcount.ConfigError, match=f"hit_all is for .* not for {algorithm}"):
-            hit_all([(hotcount.Limiter("memory://", "5/s", **options), "k")])
     assert limiter.peek("k").remaining == 5
 
 

@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from tests.support.limiters import SEVERAL
+from tests.support.limiters import SAFE
 from tests.support.scripts import limiter_script
 from tests.support.servers import RedisServer
 
@@ -43,7 +43,7 @@ return admitted
 RATES = [(1, DAY, 1), (4, 3_600_000_000, 1), (1_000_000, 1_000_000, 500)]
 
 
-@pytest.mark.parametrize("algorithm", SEVERAL)
+@pytest.mark.parametrize("algorithm", SAFE)
 @pytest.mark.parametrize("rate", RATES, ids=["1/day", "4/hour", "1000000/second"])
 def test_truncated_tokens_the_long_run_rate_is_the_configured_one(
     redis_server: RedisServer, algorithm: str, rate: tuple[int, int, int]

@@ -9,7 +9,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.limiters import IDS, OPTIONS, SEVERAL, UNSAFE
+from tests.support.limiters import IDS, OPTIONS, SAFE
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
@@ -36,7 +36,7 @@ def test_many_threads_take_the_limit_together(limit_store: Store, options: dict[
     assert sum(taken) == 10
 
 
-@pytest.mark.parametrize("algorithm", SEVERAL)
+@pytest.mark.parametrize("algorithm", SAFE)
 def test_of_several_rates_the_least_room_counts(limit_store: Store, algorithm: Any) -> None:
     rates = "4/300 days; 6/360 days"
     limiter = hotcount.Limiter(limit_store, rates, algorithm=algorithm)
@@ -68,13 +68,6 @@ def test_aio_takes_the_same(limit_store: Store, options: dict[str, Any]) -> None
 def test_an_amount_that_is_none_is_refused(n: int) -> None:
     with pytest.raises(hotcount.ConfigError, match="n "):
         hotcount.Limiter("memory://", TEN).at_most("k", n)
-
-
-def test_ways_that_count_calls_have_no_at_most() -> None:
-    for algorithm in UNSAFE:
-        options: dict[str, Any] = {"algorithm": algorithm}
-        with pytest.raises(hotcount.ConfigError, match=f"at_most is not for {algorithm}"):
-            hotcount.Limiter("memory://", "5/s", **options).at_most("k", 1)
 
 
 def test_a_shadow_limiter_admits_what_it_would_refuse_and_says_so(

@@ -11,16 +11,14 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.limiters import IDS, OPTIONS, UNSAFE
+from tests.support.limiters import IDS, OPTIONS
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 TEN = "10/300 days"
 
 
-@pytest.fixture(
-    params=[each for each in OPTIONS if each["algorithm"] != "list"], ids=IDS[:-2] + IDS[-1:]
-)
+@pytest.fixture(params=OPTIONS, ids=IDS)
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return dict(request.param)
 
@@ -157,10 +155,6 @@ def test_who_remembers_no_op_id_says_so(database: hotcount.Database) -> None:
     limiter = hotcount.Limiter(database, TEN)
     with pytest.raises(hotcount.ConfigError, match="op_id is for Memory and Redis"):
         limiter.hit("k", op_id="a")
-    for algorithm in ("list", *UNSAFE):
-        options: dict[str, Any] = {"algorithm": algorithm}
-        with pytest.raises(hotcount.ConfigError, match=f"op_id is for .*not for {algorithm}"):
-            hotcount.Limiter("memory://", "5/s", **options).hit("k", op_id="a")
     with pytest.raises(hotcount.ConfigError, match="op_keep must be 1 second or more"):
         hotcount.Limiter("memory://", TEN, op_keep=0.5)
     with pytest.raises(TypeError, match="op_id must be"):

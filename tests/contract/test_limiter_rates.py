@@ -11,7 +11,7 @@ import hotcount
 import pytest
 from hotcount import aio, hit_all
 
-from tests.support.limiters import SEVERAL, UNSAFE, periods
+from tests.support.limiters import SAFE, periods
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
@@ -21,7 +21,7 @@ Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 BOTH = "4/300 days; 10/360 days"
 SHORT, LONG = "4/300 days", "10/360 days"
 
-ALGORITHMS = pytest.mark.parametrize("algorithm", SEVERAL)
+ALGORITHMS = pytest.mark.parametrize("algorithm", SAFE)
 
 
 @ALGORITHMS
@@ -123,10 +123,6 @@ def test_rates_that_cannot_stand_together_are_refused() -> None:
     for rate in wrong:
         with pytest.raises(TypeError, match="rate"):
             hotcount.Limiter("memory://", rate)
-    for algorithm in ("list", *UNSAFE):
-        options: Any = {"algorithm": algorithm}
-        with pytest.raises(hotcount.ConfigError, match=f"rate.*{algorithm}"):
-            hotcount.Limiter("memory://", "5/s; 6/2 s", **options)
     with pytest.raises(hotcount.ConfigError, match="burst"):
         hotcount.Limiter("memory://", "5/s; 6/m burst 7", algorithm="sliding_window")
 

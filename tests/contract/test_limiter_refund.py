@@ -12,7 +12,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.limiters import CHARGING, SEVERAL, UNSAFE
+from tests.support.limiters import CHARGING, SAFE
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
@@ -20,7 +20,7 @@ Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 TEN = "10/300 days"
 DAY = 86400
 OPTIONS: list[dict[str, Any]] = [
-    *({"algorithm": name} for name in SEVERAL),
+    *({"algorithm": name} for name in SAFE),
     {"algorithm": "fixed_window", "align": "first"},
 ]
 
@@ -61,7 +61,7 @@ def test_what_denied_hits_were_charged_is_given_back_too(
     assert limiter.refund("k", 3) == 3
 
 
-@pytest.mark.parametrize("algorithm", SEVERAL)
+@pytest.mark.parametrize("algorithm", SAFE)
 def test_several_rates_get_it_back_together(limit_store: Store, algorithm: Any) -> None:
     rates = "4/300 days; 6/360 days"
     limiter = hotcount.Limiter(limit_store, rates, algorithm=algorithm)
@@ -152,15 +152,6 @@ def test_aio_answers_the_same(limit_store: Store, options: dict[str, Any]) -> No
         assert (await limiter.wait("k", timeout=20)).remaining == 3
 
     asyncio.run(program())
-
-
-@pytest.mark.parametrize("algorithm", ["list", *UNSAFE])
-def test_ways_without_refunds_say_so(algorithm: Any) -> None:
-    limiter = hotcount.Limiter("memory://", "5/s", algorithm=algorithm)
-    with pytest.raises(hotcount.ConfigError, match=f"refund is for .* not for {algorithm}"):
-        limiter.refund("k", 1)
-    with pytest.raises(hotcount.ConfigError, match=f"block is for .* not for {algorithm}"):
-        limiter.block("k", 1)
 
 
 @pytest.mark.parametrize("bad", [0, -1, -(2**63), 2**63])

@@ -171,11 +171,11 @@ def test_an_empty_or_too_long_key_is_refused(
 
 
 def test_a_number_of_another_type_is_left_alone(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, "5/day", algorithm="list")
-    # The very key that the counter below takes holds a limiter's list of callers.
+    limiter = hotcount.Limiter(counter_store, "5/day", algorithm="sliding_log")
+    # The very key that the counter below takes holds a limiter's list of hits.
     key = f"k:day:UTC:{AT:%Y-%m-%d}:wrong"
-    limiter.hit(key, who="caller")
-    counter = hotcount.PeriodCounter(counter_store, prefix="limit:default:list:5/day:k")
+    limiter.hit(key)
+    counter = hotcount.PeriodCounter(counter_store, prefix="limit:default:sliding_log:5/day:k")
     for call in (
         lambda: counter.add("wrong", 1, AT),
         lambda: counter.get("wrong", AT),
@@ -183,7 +183,7 @@ def test_a_number_of_another_type_is_left_alone(counter_store: Store) -> None:
     ):
         with pytest.raises(hotcount.WrongTypeError, match="wrong"):
             call()
-    assert limiter.entries(key) == ["caller"]
+    assert limiter.peek(key).remaining == 4
 
 
 # -- calls ------------------------------------------------------------------

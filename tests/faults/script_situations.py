@@ -253,15 +253,6 @@ SITUATIONS = [
     ),
     Situation("limiter_gcra/what fits", ["k"], [*GCRA[:1], "2", *GCRA[2:], "9"]),
     Situation("limiter_sliding_log/what fits", ["k"], [LOG[0], "2", *LOG[2:], "9"]),
-    Situation("limiter_list/what fits", ["k"], ["5", SOON, "9", "2", "me"]),
-    Situation("limiter_list/fresh", ["k"], ["5", SOON, "2", "1", "me"]),
-    Situation(
-        "limiter_list/there",
-        ["k"],
-        ["5", SOON, "2", "1", "me"],
-        [["RPUSH", "k", "x"], ["PEXPIRE", "k", SOON]],
-    ),
-    Situation("limiter_list/immortal", ["k"], ["5", SOON, "2", "1", "me"], [["RPUSH", "k", "x"]]),
     # -- sorted sets: one, its companion and the marker
     *(
         Situation(f"zset_create/{name}", keys, [SOON, "1000", "1", "a", "2", "b"], before)

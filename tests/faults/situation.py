@@ -14,8 +14,6 @@ SCRIPTS = {
 }
 SCRIPTS["limiter_hit_all"] = JOINT
 SCRIPTS["limiter_hit_once"] = ONCE
-# Kept word for word, to compare with: its hole is what tests/races/test_limiter_holes.py forces.
-QUOTED = {"unsafe_incr_expire"}
 LARGE = str(2**60)
 SOON = "600000"
 FAR = str(4102444800)  # 2100

@@ -88,12 +88,10 @@ def test_every_concept_gets_a_typed_error_in_time_and_connects_again(
 ) -> None:
     with hotcount.Redis(hostile.url, timeout=0.5) as redis:
         limiter = hotcount.Limiter(redis, "5/minute")
-        watching = hotcount.LiveSets(redis, method="watch")
         for call in (
             lambda: limiter.hit("k"),
             lambda: limiter.hit_many(["a", "b"]),
             lambda: hotcount.LiveSets(redis).upsert("k", "a", 1),
-            lambda: watching.upsert("k", "a", 1),
             lambda: hotcount.LiveSets(redis).top("k", 5),
             lambda: hotcount.LiveSets(redis).sweep("*"),
             lambda: hotcount.Counter(redis).add("k"),

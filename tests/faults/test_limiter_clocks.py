@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.increx_server import IncrexServer, redis_8_8
-from tests.support.limiters import OPTIONS, SEVERAL, periods
+from tests.support.limiters import OPTIONS, SAFE, periods
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides, both_sides
 from tests.support.wrong_clock import WrongClock
@@ -96,8 +96,8 @@ def wait_of(refusal: Any) -> float:
 
 TWO = "5/minute; 5/2 minutes"
 # What every store has.
-TABLE = [(FIVE, options) for options in OPTIONS if options["algorithm"] != "list"]
-TABLE += [(TWO, {"algorithm": name}) for name in SEVERAL]
+TABLE = [(FIVE, options) for options in OPTIONS]
+TABLE += [(TWO, {"algorithm": name}) for name in SAFE]
 
 
 @pytest.mark.parametrize(
@@ -176,12 +176,6 @@ def test_a_reservation_is_held_no_longer_than_its_lease(redis: ClockedRedis, joi
     assert wait_of(hit()) <= 30
     redis.step(31)
     assert hit()
-
-
-def test_a_list_ends_in_time(redis: ClockedRedis) -> None:
-    limiter = hotcount.Limiter(redis.store, FIVE, algorithm="list")
-    # It lives through the millisecond in which it expires.
-    goes_on_after_steps(redis, limiter, MINUTE + 1)
 
 
 def test_a_window_that_increx_counts_ends_in_time(redis: ClockedRedis) -> None:

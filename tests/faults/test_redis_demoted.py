@@ -83,9 +83,6 @@ CALLS: list[Any] = [
     ),
     pytest.param(lambda redis: hotcount.Limiter(redis, "5/minute").hit("k"), id="limiter"),
     pytest.param(lambda redis: hotcount.LiveSets(redis).create("set", 60, {"a": 1}), id="create"),
-    pytest.param(
-        lambda redis: hotcount.LiveSets(redis, method="watch").upsert("set", "b", 2), id="watch"
-    ),
     pytest.param(lambda redis: hotcount.LiveSets(redis).upsert("set", "b", 2), id="upsert"),
     # A command that hotcount does not know goes over a connection of its own.
     pytest.param(lambda redis: redis.execute("MODULE.DECR", "down"), id="alone"),

@@ -90,7 +90,6 @@ def test_the_tasks_of_a_loop_dial_a_balancer_that_closes_no_faster_than_its_back
 
 def test_a_call_between_two_dials_gets_the_error_of_the_last_dial() -> None:
     with hotcount.Redis(f"redis://127.0.0.1:{free_port()}", timeout=0.02) as redis:
-        sets = hotcount.LiveSets(redis, method="watch")
 
         async def in_a_loop() -> None:
             await hotcount.aio.Counter(redis).add("k")
@@ -98,7 +97,7 @@ def test_a_call_between_two_dials_gets_the_error_of_the_last_dial() -> None:
         with pytest.raises(hotcount.UnavailableError, match="refused"):
             redis.ping(timeout=20)
         for _ in range(10):
-            for call in (redis.ping, lambda: sets.upsert("k", "a", 1)):
+            for call in (redis.ping, lambda: redis.execute("NOT.KNOWN")):
                 with pytest.raises(hotcount.UnavailableError, match="refused"):
                     call()
             with pytest.raises(hotcount.UnavailableError, match="refused"):
@@ -137,9 +136,6 @@ def test_a_callers_short_deadline_does_not_end_the_dial_that_others_wait_for(
     [
         pytest.param(lambda redis: redis.ping(), id="shared"),
         pytest.param(lambda redis: redis.execute("NOT.KNOWN"), id="alone"),
-        pytest.param(
-            lambda redis: hotcount.LiveSets(redis, method="watch").upsert("k", "a", 1), id="watch"
-        ),
     ],
 )
 def test_a_caller_that_waits_for_a_dial_is_told_when_its_client_is_closed(
@@ -179,16 +175,16 @@ def test_calls_of_a_loop_whose_handshake_takes_longer_than_they_wait_end_at_thei
     assert slow.connections == 1
 
 
-def test_a_transaction_takes_the_connection_that_an_earlier_one_stopped_waiting_for(
+def test_a_command_alone_takes_the_connection_that_an_earlier_one_stopped_waiting_for(
     slow: FaultProxy,
 ) -> None:
     redis = hotcount.Redis(slow.url, timeout=20, connect_timeout=20)
-    sets = hotcount.LiveSets(redis, method="watch")
     for _ in range(5):
         with pytest.raises(hotcount.DeadlineError):
-            sets.upsert("k", "a", 1, timeout=0.03)
+            redis.execute("NOT.KNOWN", timeout=0.03)
     slow.heal()
-    assert sets.upsert("k", "a", 1) is hotcount.Upsert.ABSENT
+    with pytest.raises(hotcount.ReplyError, match="unknown command"):
+        redis.execute("NOT.KNOWN")
     assert slow.connections == 1
 
 
@@ -386,8 +382,8 @@ def test_while_the_resolver_hangs_callers_leave_and_the_loop_goes_on(resolver: P
 def test_a_program_that_is_executed_inherits_no_connection(own_redis: RedisServer) -> None:
     redis = own_redis.redis()
     redis.ping()
-    sets = hotcount.LiveSets(redis, method="watch")
-    sets.upsert("k", "a", 1)
+    with pytest.raises(hotcount.ReplyError, match="unknown command"):
+        redis.execute("NOT.KNOWN")  # Over a connection of its own.
     program = (
         "import os, stat\n"
         "for fd in range(3, 256):\n"

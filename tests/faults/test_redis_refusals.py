@@ -28,15 +28,9 @@ CALLS: list[Any] = [
         lambda redis: hotcount.Limiter(redis, "5/minute", algorithm="sliding_log").hit("k"),
         id="sliding_log",
     ),
-    pytest.param(
-        lambda redis: hotcount.Limiter(redis, "5/minute", algorithm="list").hit("k"), id="list"
-    ),
     pytest.param(lambda redis: hotcount.LiveSets(redis).upsert("k", "b", 2), id="upsert"),
     pytest.param(
         lambda redis: hotcount.LiveSets(redis).upsert("k", "b", 2, version=1), id="versioned"
-    ),
-    pytest.param(
-        lambda redis: hotcount.LiveSets(redis, method="watch").upsert("k", "b", 2), id="watch"
     ),
     pytest.param(
         lambda redis: hotcount.LiveSets(redis, method="ttl_gate").upsert("k", "b", 2),
@@ -117,20 +111,17 @@ def test_a_server_that_loads_is_waited_for_inside_the_deadline(tmp_path: Path) -
             server.kill()
             server.start()  # 0.4 ms a key: seconds of LOADING.
             sets = hotcount.LiveSets(redis)
-            watching = hotcount.LiveSets(redis, method="watch")
-            for each in (sets, watching):
-                with pytest.raises(NOT_NOW):
-                    each.upsert("k", "late", 2, timeout=0.3)
+            with pytest.raises(NOT_NOW):
+                sets.upsert("k", "late", 2, timeout=0.3)
             assert b"loading:1" in redis.execute("INFO", "persistence")
-            assert watching.upsert("k", "c", 3) is Upsert.APPLIED
             assert sets.upsert("k", "d", 4) is Upsert.APPLIED
             assert hotcount.Limiter(redis, "5/minute").hit("k").remaining == 4
-            assert sets.top("k", 9) == [("d", 4.0), ("c", 3.0), ("a", 1.0)]
+            assert sets.top("k", 9) == [("d", 4.0), ("a", 1.0)]
     finally:
         server.stop()
 
 
-@pytest.mark.parametrize("call", CALLS[:5])
+@pytest.mark.parametrize("call", CALLS[:4])
 def test_a_user_who_may_run_no_scripts_gets_an_error_that_says_so(
     own_redis: RedisServer, direct: hotcount.Redis, call: Call
 ) -> None:

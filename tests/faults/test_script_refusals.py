@@ -14,7 +14,7 @@ import hotcount
 import pytest
 
 from tests.faults.script_situations import BAD_DATA, BY_NAME, HEAL_FIRST, SITUATIONS
-from tests.faults.situation import QUOTED, SCRIPTS, SOON, Situation, cached
+from tests.faults.situation import SCRIPTS, SOON, Situation, cached
 from tests.support.scripts import script_text
 from tests.support.servers import RedisServer, free_port
 
@@ -125,7 +125,7 @@ def assert_nothing_happened(
 
 def test_every_script_has_its_situations_and_writes_in_one_of_them(bench: Bench) -> None:
     names = SCRIPTS.keys()
-    assert {situation.script for situation in SITUATIONS} | QUOTED == names
+    assert {situation.script for situation in SITUATIONS} == names
     wrote = set()
     for situation in SITUATIONS:
         bench.prepare(situation)
@@ -133,7 +133,7 @@ def test_every_script_has_its_situations_and_writes_in_one_of_them(bench: Bench)
         bench.run(situation)
         if bench.snapshot() != before:
             wrote.add(situation.script)
-    assert wrote == names - QUOTED - {"votes_read", "votes_stream_state"}
+    assert wrote == names - {"votes_read", "votes_stream_state"}
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -274,7 +274,6 @@ CALLS: dict[str, Callable[[hotcount.Redis], object]] = {
     "sliding_log": lambda redis: hotcount.Limiter(
         redis, "5/hour", algorithm="sliding_log"
     ).hit_many(["a", "b"]),
-    "list": lambda redis: hotcount.Limiter(redis, "5/hour", algorithm="list").hit("a"),
     "create": lambda redis: hotcount.LiveSets(redis).create("z", 60, {"x": 1}),
     "upsert": lambda redis: hotcount.LiveSets(redis).upsert_many([("z", "a", 5), ("z2", "a", 5)]),
     "upsert with a version": lambda redis: hotcount.LiveSets(redis).upsert_many(

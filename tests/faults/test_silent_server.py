@@ -81,19 +81,17 @@ def test_a_hasty_task_costs_the_patient_ones_nothing(
     assert redis.stats()["connects"] == 1
 
 
-def test_a_hasty_transaction_costs_the_patient_ones_nothing(own_redis: RedisServer) -> None:
+def test_a_hasty_command_alone_costs_the_patient_ones_nothing(own_redis: RedisServer) -> None:
     redis = own_redis.redis()
-    sets = hotcount.LiveSets(redis, method="watch")
-    redis.execute("ZADD", "set", 1, "a")
-    redis.execute("PEXPIRE", "set", 60_000)
-    assert sets.upsert("set", "a", 2)
+    alone = ("CLIENT", "KILL", "ID", 1_000_000)  # Over a connection of its own; there is none.
+    assert redis.execute(*alone) == 0
     own_redis.send_signal(signal.SIGSTOP)
     with ThreadPoolExecutor(3) as pool:
-        patient = pool.submit(outcome, lambda: sets.upsert("set", "a", 3, timeout=PATIENT))
+        patient = pool.submit(outcome, lambda: redis.execute(*alone, timeout=PATIENT))
         shared = pool.submit(outcome, lambda: redis.execute("ECHO", "x", timeout=PATIENT))
         until = time.monotonic() + PAUSE
         while time.monotonic() < until:
-            assert outcome(lambda: sets.upsert("set", "a", 4, timeout=0.05)) != "answered"
+            assert outcome(lambda: redis.execute(*alone, timeout=0.05)) != "answered"
         own_redis.send_signal(signal.SIGCONT)
         assert (patient.result(), shared.result()) == ("answered", "answered")
 

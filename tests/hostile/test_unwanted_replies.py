@@ -17,7 +17,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.resp_server import RespServer, Words, bulk, hello
+from tests.support.resp_server import RespServer, Words, bulk
 from tests.support.together import in_child, together
 
 TIMEOUT = 0.4
@@ -111,11 +111,6 @@ def upsert(url: str) -> object:
         return hotcount.LiveSets(redis).upsert("k", "m", 1)
 
 
-def watch(url: str) -> object:
-    with hotcount.Redis(url, timeout=TIMEOUT) as redis:
-        return hotcount.LiveSets(redis, method="watch").upsert("k", "m", 1)
-
-
 def add_awaited(url: str) -> object:
     async def main() -> object:
         async with aio.Redis(url, timeout=TIMEOUT) as redis:
@@ -137,7 +132,7 @@ def alone_awaited(url: str) -> object:
     return asyncio.run(main())
 
 
-TYPED = [add, hit, add_many, hit_many, upsert, watch, add_awaited]
+TYPED = [add, hit, add_many, hit_many, upsert, add_awaited]
 ROUTES = [*TYPED, alone, alone_awaited]
 
 KNOWN = (
@@ -165,9 +160,6 @@ def errors_of(call: Callable[[str], object], url: str) -> list[BaseException]:
 def attacked(attack: Attack, route: Callable[[str], object] = add) -> RespServer:
     server: RespServer
     server = RespServer(lambda _, client, __: attack(server, client))
-    # Otherwise the attack would be on INFO, which comes before WATCH.
-    if route is watch:
-        server.greeting = hello("7.0.15")
     return server
 
 
@@ -189,7 +181,7 @@ def test_a_handshake_ends_by_the_deadline_whatever_comes(name: str) -> None:
     def respond(_: int, client: socket.socket, __: Words) -> None:
         pytest.fail("nothing may come before the handshake is over")
 
-    for route in (add, watch, add_awaited):
+    for route in (add, add_awaited):
         with RespServer(respond, greeting=b"") as server:
             # The greeting itself is the attack.
             def greet(client: socket.socket, server: RespServer = server) -> None:
@@ -213,9 +205,8 @@ def test_a_reply_of_another_shape_is_an_error_and_no_value(
     with attacked(once(OTHER_SHAPES[name]), route) as server:
         for error in errors_of(route, server.url):
             assert isinstance(error, KNOWN), repr(error)
-            if route is not watch:  # Whose looks come before its writes.
-                assert isinstance(error, hotcount.OutcomeUnknownError)
-                assert "another shape" in str(error)
+            assert isinstance(error, hotcount.OutcomeUnknownError)
+            assert "another shape" in str(error)
 
 
 def test_a_reply_that_does_not_fit_makes_all_calls_under_way_unknown() -> None:
@@ -364,7 +355,7 @@ def test_a_flood_does_not_starve_the_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pushes", "a string", "dripping pushes"])
-@pytest.mark.parametrize("route", [add, watch, alone], ids=lambda route: route.__name__)
+@pytest.mark.parametrize("route", [add, alone], ids=lambda route: route.__name__)
 def test_ctrl_c_ends_a_call_while_replies_keep_coming(
     name: str, route: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

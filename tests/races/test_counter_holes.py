@@ -1,19 +1,22 @@
-"""The unsafe methods of a counter with a TTL, each with its holes forced, no luck needed.
+"""The ways of description 4 to count under a key with a TTL, each with its holes forced.
 
 A hole that a test here no longer finds means that a way has been mended: it is then no longer the
-one it is named after. The script stands beside them and has none.
+one it is named after. hotcount.Counter stands beside them and has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
+import redis
 
+from notebooks import ways
 from tests.support.gate import Gate
 from tests.support.servers import RedisServer
 
@@ -23,24 +26,23 @@ KEY = "count:k"
 TTL = 300
 IMMORTAL = -1
 
-SCRIPT = {"method": "script"}
-INCR = {"method": "incr"}
-NONE = {"method": "set_nx_incr", "compensation": "none"}
-FIRST = {"method": "set_nx_incr", "compensation": "first"}
-TTL_ONLY = {"method": "set_nx_incr", "compensation": "ttl"}
-BOTH = {"method": "set_nx_incr", "compensation": "both"}
+Way = Callable[..., int]
+INCR: Way = ways.incr
+NONE: Way = partial(ways.set_nx_incr, first=False, ttl=False)
+FIRST: Way = partial(ways.set_nx_incr, ttl=False)
+TTL_ONLY: Way = partial(ways.set_nx_incr, first=False)
+BOTH: Way = ways.set_nx_incr
+NAMES = {
+    id(INCR): "incr",
+    id(NONE): "none",
+    id(FIRST): "first",
+    id(TTL_ONLY): "ttl",
+    id(BOTH): "both",
+}
 
 
-def ways(*options: dict[str, str]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(
-        "options", options, ids=lambda options: "-".join(options.values())
-    )
-
-
-@pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=20) as redis:
-        yield redis
+def each(*chosen: Way) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("way", chosen, ids=lambda way: NAMES[id(way)])
 
 
 @pytest.fixture
@@ -49,8 +51,14 @@ def gate(own_redis: RedisServer, tmp_path: Path) -> Iterator[Gate]:
         yield gate
 
 
-def make(store: Any, options: dict[str, Any]) -> hotcount.Counter:
-    return hotcount.Counter(store, ttl=TTL, **options)
+@pytest.fixture
+def plain(own_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis(unix_socket_path=str(own_redis.socket), socket_timeout=20) as client:
+        yield client
+
+
+def script(store: hotcount.Redis) -> hotcount.Counter:
+    return hotcount.Counter(store, ttl=TTL)
 
 
 def ttl_ms(direct: hotcount.Redis) -> int:
@@ -58,22 +66,25 @@ def ttl_ms(direct: hotcount.Redis) -> int:
     return int(direct.execute("PTTL", KEY))
 
 
-def add_in_two_halves(
-    gate: Gate,
-    options: dict[str, str],
-    word: str,
-    between: Callable[[], object],
-    url: str | None = None,
+def in_two_halves(
+    gate: Gate, add: Callable[[], int], word: str, between: Callable[[], object]
 ) -> Any:
     """What an add comes to that stops before the command `word` while `between` happens."""
-    with hotcount.Redis(url or gate.url(), timeout=60) as store, ThreadPoolExecutor(1) as pool:
-        store.ping()
+    with ThreadPoolExecutor(1) as pool:
         gate.hold(word)
-        call = pool.submit(make(store, options).add, "k")
+        call = pool.submit(add)
         gate.wait()
         between()
         gate.open()
         return call.exception() or call.result()
+
+
+def add_in_two_halves(
+    gate: Gate, way: Way, word: str, between: Callable[[], object], **login: str
+) -> Any:
+    with redis.Redis(unix_socket_path=str(gate.path), socket_timeout=60, **login) as client:
+        client.ping()
+        return in_two_halves(gate, partial(way, client, KEY, TTL * 1000), word, between)
 
 
 def expire(direct: hotcount.Redis) -> None:
@@ -83,89 +94,92 @@ def expire(direct: hotcount.Redis) -> None:
         pass
 
 
-def dying(direct: hotcount.Redis, gate: Gate) -> str:
-    """The URL of a user who may not PEXPIRE: it stands for a caller that dies before it does."""
+# A user who may not PEXPIRE stands for a caller that dies before it does.
+DYING = {"username": "dying", "password": "pw"}
+
+
+def make_dying(direct: hotcount.Redis) -> None:
     direct.execute("ACL", "SETUSER", "dying", "on", ">pw", "~*", "&*", "+@all", "-pexpire")
-    return gate.url("dying", "pw")
 
 
-# -- a key that expires between SET NX and INCRBY ---------------------------
+# -- a key that expires between SET NX and INCR -----------------------------
 
 
-def test_set_nx_misses_and_incr_makes_an_immortal_key(gate: Gate, direct: hotcount.Redis) -> None:
-    make(direct, SCRIPT).add("k", 5)
+def test_set_nx_misses_and_incr_makes_an_immortal_key(
+    gate: Gate, direct: hotcount.Redis, plain: redis.Redis
+) -> None:
+    script(direct).add("k", 5)
     assert add_in_two_halves(gate, NONE, "INCR", lambda: expire(direct)) == 1
     assert ttl_ms(direct) == IMMORTAL
     # And so it stays, whoever comes.
-    assert make(direct, NONE).add("k") == 2
+    assert NONE(plain, KEY, TTL * 1000) == 2
     assert ttl_ms(direct) == IMMORTAL
 
 
-@ways(FIRST, TTL_ONLY, BOTH)
+@each(FIRST, TTL_ONLY, BOTH)
 def test_each_compensation_heals_that_where_the_caller_lives_on(
-    gate: Gate, direct: hotcount.Redis, options: dict[str, str]
+    gate: Gate, direct: hotcount.Redis, way: Way
 ) -> None:
-    make(direct, SCRIPT).add("k", 5)
-    assert add_in_two_halves(gate, options, "INCR", lambda: expire(direct)) == 1
+    script(direct).add("k", 5)
+    assert add_in_two_halves(gate, way, "INCR", lambda: expire(direct)) == 1
     assert 0 < ttl_ms(direct) <= TTL * 1000
 
 
 def test_the_first_compensation_does_not_see_a_key_that_another_caller_made(
-    gate: Gate, direct: hotcount.Redis
+    gate: Gate, direct: hotcount.Redis, plain: redis.Redis
 ) -> None:
-    make(direct, SCRIPT).add("k", 5)
+    script(direct).add("k", 5)
 
     def expire_and_be_overtaken() -> None:
         expire(direct)
-        # Another such caller, whose INCRBY came first and who dies before its PEXPIRE.
+        # Another such caller, whose INCR came first and who dies before its PEXPIRE.
         assert direct.execute("INCRBY", KEY, 1) == 1
 
     assert add_in_two_halves(gate, FIRST, "INCR", expire_and_be_overtaken) == 2
     assert ttl_ms(direct) == IMMORTAL
-    assert make(direct, FIRST).add("k") == 3
+    assert FIRST(plain, KEY, TTL * 1000) == 3
     assert ttl_ms(direct) == IMMORTAL
     # The other compensation, and the script, see it at the next add.
-    assert make(direct, TTL_ONLY).add("k") == 4
+    assert TTL_ONLY(plain, KEY, TTL * 1000) == 4
     assert 0 < ttl_ms(direct) <= TTL * 1000
 
 
-@ways(FIRST, TTL_ONLY, BOTH)
+@each(FIRST, TTL_ONLY, BOTH)
 def test_no_compensation_is_made_by_a_caller_that_dies_before_it(
-    gate: Gate, direct: hotcount.Redis, options: dict[str, str]
+    gate: Gate, direct: hotcount.Redis, way: Way
 ) -> None:
-    make(direct, SCRIPT).add("k", 5)
-    url = dying(direct, gate)
-    end = add_in_two_halves(gate, options, "INCR", lambda: expire(direct), url)
-    # It was counted, and nobody may think otherwise: doing it again would count twice.
-    assert isinstance(end, hotcount.OutcomeUnknownError)
-    assert "was counted" in str(end)
-    assert (make(direct, options).get("k"), ttl_ms(direct)) == (1, IMMORTAL)
+    script(direct).add("k", 5)
+    make_dying(direct)
+    end = add_in_two_halves(gate, way, "INCR", lambda: expire(direct), **DYING)
+    assert isinstance(end, redis.exceptions.NoPermissionError)
+    # It was counted, and is an error: made again, it counts twice.
+    assert (direct.execute("GET", KEY), ttl_ms(direct)) == (b"1", IMMORTAL)
 
 
-# -- INCRBY, then PEXPIRE ---------------------------------------------------
+# -- INCR, then PEXPIRE -----------------------------------------------------
 
 
 def test_incr_leaves_an_immortal_key_when_its_expire_never_arrives(
-    gate: Gate, direct: hotcount.Redis
+    own_redis: RedisServer, direct: hotcount.Redis, plain: redis.Redis
 ) -> None:
-    with hotcount.Redis(dying(direct, gate)) as store:
-        with pytest.raises(hotcount.OutcomeUnknownError, match="was counted") as caught:
-            make(store, INCR).add("k")
-        assert caught.value.code == "NOPERM"
+    make_dying(direct)
+    with (
+        redis.Redis(unix_socket_path=str(own_redis.socket), **DYING) as dying,
+        pytest.raises(redis.exceptions.NoPermissionError),
+    ):
+        INCR(dying, KEY, TTL * 1000)
     assert ttl_ms(direct) == IMMORTAL
     # Nobody is the first again.
-    assert make(direct, INCR).add("k") == 2
+    assert INCR(plain, KEY, TTL * 1000) == 2
     assert ttl_ms(direct) == IMMORTAL
 
 
-@ways(INCR, FIRST, BOTH)
-def test_a_late_expire_starts_the_ttl_anew(
-    gate: Gate, direct: hotcount.Redis, options: dict[str, str]
-) -> None:
+@each(INCR, FIRST, BOTH)
+def test_a_late_expire_starts_the_ttl_anew(gate: Gate, direct: hotcount.Redis, way: Way) -> None:
     def time_passes() -> None:
         direct.execute("PEXPIRE", KEY, TTL * 1000 // 2)
 
-    assert add_in_two_halves(gate, options, "PEXPIRE", time_passes) == 1
+    assert add_in_two_halves(gate, way, "PEXPIRE", time_passes) == 1
     assert ttl_ms(direct) > TTL * 1000 * 3 // 4
 
 
@@ -184,16 +198,20 @@ def test_a_late_expire_extends_the_ttl_of_the_next_key(gate: Gate, direct: hotco
 def test_the_script_finds_the_key_expired_and_gives_the_new_one_its_ttl(
     gate: Gate, direct: hotcount.Redis
 ) -> None:
-    make(direct, SCRIPT).add("k", 5)
-    assert add_in_two_halves(gate, SCRIPT, "EVAL", lambda: expire(direct)) == 1
+    script(direct).add("k", 5)
+    with hotcount.Redis(gate.url(), timeout=60) as store:
+        store.ping()
+        add = partial(script(store).add, "k")
+        assert in_two_halves(gate, add, "EVAL", lambda: expire(direct)) == 1
     assert 0 < ttl_ms(direct) <= TTL * 1000
 
 
 def test_the_script_counts_nothing_that_it_may_not_expire(
     gate: Gate, direct: hotcount.Redis
 ) -> None:
-    with hotcount.Redis(dying(direct, gate)) as store:
-        counter = make(store, SCRIPT)
+    make_dying(direct)
+    with hotcount.Redis(gate.url("dying", "pw")) as store:
+        counter = script(store)
         # A new key's expiry comes with its value, by SET.
         assert counter.add("k") == 1
         assert 0 < ttl_ms(direct) <= TTL * 1000
@@ -204,19 +222,14 @@ def test_the_script_counts_nothing_that_it_may_not_expire(
     # Nor does it touch what is no counter.
     direct.execute("SET", KEY, "no number")
     with pytest.raises(hotcount.WrongTypeError):
-        make(direct, SCRIPT).add("k")
+        script(direct).add("k")
     assert (direct.execute("GET", KEY), ttl_ms(direct)) == (b"no number", IMMORTAL)
 
 
-@pytest.mark.parametrize(
-    ("options", "trips"), [(SCRIPT, 1), (INCR, 1), (NONE, 2), (TTL_ONLY, 3), (BOTH, 3)]
-)
-def test_each_method_takes_the_round_trips_that_are_said_of_it(
-    direct: hotcount.Redis, options: dict[str, str], trips: int
+@pytest.mark.parametrize("option", ["method", "compensation"])
+def test_the_ways_are_no_options_of_a_counter_and_the_error_says_where_they_are(
+    option: str,
 ) -> None:
-    counter = make(direct, options)
-    # The first adds: the script's text is known, and the key is there.
-    counter.add_many(["k", "k"])
-    before = direct.stats()["commands"]
-    counter.add("k")
-    assert direct.stats()["commands"] - before == trips
+    make: Any = hotcount.Counter
+    with pytest.raises(hotcount.ConfigError, match=rf"{option}.*hotcount-load.*ways\.py"):
+        make("memory://", ttl=60, **{option: "incr"})

@@ -1,37 +1,42 @@
 """The limiters of the Redis documentation's INCR page, each with its holes forced, no luck needed.
 
 A hole that a test here no longer finds means that a way has been mended: it is then no longer the
-one it is named after.
+one it is named after. The algorithms of hotcount stand beside them and have none.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, Union
+from functools import partial
+from typing import Any
 
 import hotcount
 import pytest
+import redis
 
-from tests.support.limiters import SAFE, UNSAFE
+from notebooks import ways
+from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 
-Store = Union[hotcount.Memory, hotcount.Redis]
-Way = Any  # One of Limiter's algorithm names; mypy would want the Literal spelled out again.
-
+Way = Callable[..., bool]
+LONG = 300 * 86400
 CALLERS = 13
+WAYS: dict[str, Way] = {
+    "per_second_key": ways.per_second_key,
+    "racy_incr": partial(ways.racy_incr, seconds=LONG),
+    "incr_expire": partial(ways.incr_expire, seconds=LONG),
+    "racy_list": partial(ways.racy_list, seconds=LONG),
+}
+each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
-def rate(way: Way, limit: int) -> str:
-    return f"{limit}/second" if way == "per_second_key" else f"{limit}/300 days"
-
-
-def within_one_second(attempt: Any) -> Any:
+def within_one_second(attempt: Callable[[int], Any]) -> Any:
     """The result of an attempt that no second's end fell into."""
     while True:
         second = int(time.time())
@@ -41,19 +46,17 @@ def within_one_second(attempt: Any) -> Any:
 
 
 @pytest.fixture
-def direct(own_redis: RedisServer) -> Iterator[hotcount.Redis]:
-    with own_redis.redis(timeout=19) as redis:
-        yield redis
+def plain(own_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis(unix_socket_path=str(own_redis.socket), socket_timeout=20) as client:
+        yield client
 
 
-@pytest.mark.parametrize("way", UNSAFE)
+@each_way
 def test_a_limit_of_10_admits_11_because_the_check_is_greater_than(
-    counter_store: Store, way: Way
+    plain: redis.Redis, way: Way
 ) -> None:
-    limiter = hotcount.Limiter(counter_store, rate(way, 10), algorithm=way)
-
     def count(second: int) -> int:
-        return sum(limiter.hit(f"caller at {second}").allowed for _ in range(20))
+        return sum(way(plain, f"caller at {second}") for _ in range(20))
 
     assert within_one_second(count) == 11
 
@@ -64,141 +67,122 @@ def wait_for_blocked(direct: hotcount.Redis) -> None:
         time.sleep(0.005)
 
 
-def admitted_between_check_and_act(server: RedisServer, direct: hotcount.Redis, way: Way) -> int:
+def admitted_between_check_and_act(
+    direct: hotcount.Redis, calls: list[Callable[[], object]]
+) -> int:
     """Callers of a limit of 1 that all have checked before any of them acts."""
-    with ExitStack() as stack, ThreadPoolExecutor(CALLERS) as pool:
-        # Stores of different options have connections of their own.
-        stores = [stack.enter_context(server.redis(timeout=20 + i)) for i in range(CALLERS)]
-        limiters = [hotcount.Limiter(store, rate(way, 1), algorithm=way) for store in stores]
-        for store in stores:
-            store.ping()
+    with ThreadPoolExecutor(CALLERS) as pool:
         # Reads are answered, writes and scripts wait: each caller stops at its first write.
         direct.execute("CLIENT", "PAUSE", 60_000, "WRITE")
-        hits = [pool.submit(limiter.hit, "hot") for limiter in limiters]
+        hits = [pool.submit(call) for call in calls]
         wait_for_blocked(direct)
         direct.execute("CLIENT", "UNPAUSE")
-        return sum(hit.result().allowed for hit in hits)
+        return sum(bool(hit.result()) for hit in hits)
 
 
-@pytest.mark.parametrize("way", UNSAFE)
+@each_way
 def test_all_who_checked_before_anybody_acted_are_admitted(
-    own_redis: RedisServer, direct: hotcount.Redis, way: Way
+    direct: hotcount.Redis, plain: redis.Redis, way: Way
 ) -> None:
-    assert admitted_between_check_and_act(own_redis, direct, way) == CALLERS
+    calls: list[Callable[[], object]] = [
+        partial(way, plain, "hot", limit=1) for _ in range(CALLERS)
+    ]
+    assert admitted_between_check_and_act(direct, calls) == CALLERS
 
 
-@pytest.mark.parametrize("way", SAFE)
-def test_the_safe_algorithms_admit_the_limit_to_callers_at_once(
-    own_redis: RedisServer, direct: hotcount.Redis, way: Way
+def hits_of(
+    server: RedisServer, stack: ExitStack, algorithm: Any
+) -> Iterator[Callable[[], object]]:
+    for i in range(CALLERS):
+        # Stores of different options, also than `direct`, have connections of their own.
+        store = stack.enter_context(server.redis(timeout=21 + i))
+        store.ping()
+        limiter = hotcount.Limiter(store, "1/300 days", algorithm=algorithm)
+        yield partial(limiter.hit, "hot")
+
+
+@pytest.mark.parametrize("algorithm", SAFE)
+def test_the_librarys_algorithms_admit_the_limit_to_callers_at_once(
+    own_redis: RedisServer, direct: hotcount.Redis, algorithm: str
 ) -> None:
-    assert admitted_between_check_and_act(own_redis, direct, way) == 1
+    with ExitStack() as stack:
+        calls = list(hits_of(own_redis, stack, algorithm))
+        assert admitted_between_check_and_act(direct, calls) == 1
+
+
+def test_the_list_in_one_script_admits_the_limit(plain: redis.Redis) -> None:
+    assert [ways.list_(plain, "k", limit=10, seconds=LONG) for _ in range(12)] == [
+        *[True] * 10,
+        *[False] * 2,
+    ]
+    assert plain.lrange("k", 0, -1) == [b"k"] * 10
 
 
 def test_racy_incr_leaves_an_immortal_key_when_expire_never_arrives(
-    own_redis: RedisServer, direct: hotcount.Redis
+    own_redis: RedisServer, direct: hotcount.Redis, plain: redis.Redis
 ) -> None:
     # A user who may not EXPIRE stands for a caller that dies between the two commands.
     direct.execute("ACL", "SETUSER", "dying", "on", ">pw", "~*", "&*", "+@all", "-expire")
-    with hotcount.Redis(own_redis.login("dying", "pw")) as dying:
-        limiter = hotcount.Limiter(dying, "10/second", algorithm="racy_incr")
-        with pytest.raises(hotcount.PermissionDeniedError):
-            limiter.hit("k")
-    key = "limit:default:racy_incr:10/second:k"
-    assert direct.execute("PTTL", key) == -1
-    limiter = hotcount.Limiter(direct, "10/second", algorithm="racy_incr")
-    assert [limiter.hit("k").allowed for _ in range(12)] == [True] * 10 + [False] * 2
+    with (
+        redis.Redis(
+            unix_socket_path=str(own_redis.socket), username="dying", password="pw"
+        ) as dying,
+        pytest.raises(redis.exceptions.NoPermissionError),
+    ):
+        ways.racy_incr(dying, "k")
+    assert plain.pttl("k") == -1
+    assert [ways.racy_incr(plain, "k") for _ in range(12)] == [True] * 10 + [False] * 2
     # The second that the rate speaks of has no end: nobody sets an expiry any more.
-    assert direct.execute("PTTL", key) == -1
-    assert limiter.test("k").retry_after is None
+    assert plain.pttl("k") == -1
 
 
-def test_incr_expire_never_heals_a_key_without_an_expiry(direct: hotcount.Redis) -> None:
-    limiter = hotcount.Limiter(direct, "10/minute", algorithm="incr_expire")
-    key = "limit:default:incr_expire:10/minute:k"
-    limiter.hit("k")
-    assert direct.execute("TTL", key) > 0
-    direct.execute("PERSIST", key)
-    assert [limiter.hit("k").allowed for _ in range(12)] == [True] * 10 + [False] * 2
-    assert direct.execute("PTTL", key) == -1
-    assert limiter.test("k").retry_after is None
+def test_incr_expire_never_heals_a_key_without_an_expiry(plain: redis.Redis) -> None:
+    ways.incr_expire(plain, "k", seconds=60)
+    assert plain.ttl("k") > 0
+    plain.persist("k")
+    admitted = [ways.incr_expire(plain, "k", seconds=60) for _ in range(12)]
+    assert admitted == [True] * 10 + [False] * 2
+    assert plain.pttl("k") == -1
 
 
-def test_per_second_key_counts_by_the_callers_clock(direct: hotcount.Redis) -> None:
-    limiter = hotcount.Limiter(direct, "10/second", algorithm="per_second_key")
-
+def test_per_second_key_counts_by_the_callers_clock(plain: redis.Redis) -> None:
     def names(second: int) -> tuple[list[bytes], bytes]:
-        direct.execute("FLUSHALL")
-        limiter.hit("k")
-        keys: list[bytes] = direct.execute("KEYS", "*")
-        return keys, b"limit:default:per_second_key:10/second:k:%d" % second
+        plain.flushall()
+        ways.per_second_key(plain, "k")
+        return plain.keys("*"), b"k:%d" % second
 
     # Not the server's second: a caller whose clock is off has a limit of its own.
     keys, expected = within_one_second(names)
     assert keys == [expected]
-    assert 0 < direct.execute("TTL", keys[0]) <= 10
+    assert 0 < plain.ttl(keys[0]) <= 10
 
 
 def test_racy_list_lets_any_number_pass_uncounted(
-    own_redis: RedisServer, direct: hotcount.Redis
+    direct: hotcount.Redis, plain: redis.Redis
 ) -> None:
-    limiter = hotcount.Limiter(direct, rate("racy_list", 1), algorithm="racy_list")
-    assert limiter.hit("k", who="first")
-    (key,) = direct.execute("KEYS", "*")
-    with ExitStack() as stack, ThreadPoolExecutor(CALLERS) as pool:
-        stores = [stack.enter_context(own_redis.redis(timeout=20 + i)) for i in range(CALLERS)]
-        limiters = [
-            hotcount.Limiter(store, limiter.rate, algorithm="racy_list") for store in stores
-        ]
-        for store in stores:
-            store.ping()
-        assert direct.execute("PEXPIRE", key, 2000) == 1
+    assert ways.racy_list(plain, "k", 1, LONG, who="first")
+    with ThreadPoolExecutor(CALLERS) as pool:
+        assert plain.pexpire("k", 2000) == 1
         direct.execute("CLIENT", "PAUSE", 60_000, "WRITE")
-        hits = [pool.submit(each.hit, "k", who="uncounted") for each in limiters]
+        hits = [
+            pool.submit(ways.racy_list, plain, "k", 1, LONG, who="uncounted")
+            for _ in range(CALLERS)
+        ]
         # All have asked EXISTS and wait with RPUSHX. A key does not expire during the pause, and is
         # gone at its end.
         wait_for_blocked(direct)
         time.sleep(2.1)
         direct.execute("CLIENT", "UNPAUSE")
-        assert all(hit.result().allowed for hit in hits)
-    assert direct.execute("EXISTS", key) == 0
-    assert limiter.entries("k") == []
+        assert all(hit.result() for hit in hits)
+    assert plain.exists("k") == 0
 
 
-def test_racy_list_remembers_callers_and_expires_with_its_first(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, "2/second", algorithm="racy_list")
-
-    def callers(second: int) -> list[str]:
+def test_racy_list_remembers_callers_and_expires_with_its_first(plain: redis.Redis) -> None:
+    def callers(second: int) -> list[bytes]:
+        key = f"k:{second}"
         for who in ("a", "b", "c"):
-            assert limiter.hit(("k", str(second)), who=who)
-        assert not limiter.hit(("k", str(second)), who="d")
-        return limiter.entries(("k", str(second)))
+            assert ways.racy_list(plain, key, 2, who=who)
+        assert not ways.racy_list(plain, key, 2, who="d")
+        return list(plain.lrange(key, 0, -1))
 
-    assert within_one_second(callers) == ["a", "b", "c"]
-
-
-def test_a_transaction_whose_multi_is_refused_is_unknown(
-    own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
-    direct.execute("ACL", "SETUSER", "single", "on", ">pw", "~*", "&*", "+@all", "-multi")
-    with hotcount.Redis(own_redis.login("single", "pw")) as single:
-        limiter = hotcount.Limiter(single, "10/second", algorithm="per_second_key")
-        with pytest.raises(hotcount.OutcomeUnknownError, match="MULTI was refused"):
-            limiter.hit("k")
-    assert direct.execute("KEYS", "limit:*")  # INCR was run by itself.
-
-
-@pytest.mark.parametrize("way", UNSAFE)
-def test_an_unsafe_algorithm_takes_no_cost(counter_store: Store, way: Way) -> None:
-    limiter = hotcount.Limiter(counter_store, rate(way, 10), algorithm=way)
-    with pytest.raises(hotcount.ConfigError, match="cost must be 1"):
-        limiter.hit("k", 2)
-    assert list(limiter.hit_many(["a", "a", "b"]).allowed) == [True] * 3
-    limiter.reset("a")
-    assert limiter.peek("a").remaining == 10
-    with pytest.raises(hotcount.ConfigError, match="charge_denied"):
-        hotcount.Limiter(counter_store, rate(way, 10), algorithm=way, charge_denied=True)
-
-
-def test_per_second_key_takes_rates_per_second_only() -> None:
-    with pytest.raises(hotcount.ConfigError, match=r"per_second_key.*10/minute"):
-        hotcount.Limiter("memory://", "10/minute", algorithm="per_second_key")
+    assert within_one_second(callers) == [b"a", b"b", b"c"]

@@ -120,8 +120,7 @@ def check(
             hits,
             processes=processes,
         )
-        windows = 2 if algorithm == "list" else 1  # A list's key ends in whole milliseconds.
-        assert limit <= admitted <= limit * (took / 0.1 + 1 + windows)
+        assert limit <= admitted <= limit * (took / 0.1 + 2)
 
 
 @pytest.mark.parametrize("algorithm", ["gcra", "sliding_log"])

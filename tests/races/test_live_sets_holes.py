@@ -1,4 +1,4 @@
-"""The holes of the other methods, forced in order; the script has none of them.
+"""The holes of the ways that check and add in several steps, forced; the script has none of them.
 
 CLIENT PAUSE ... WRITE makes the stall: a server under it answers EXISTS and PTTL at once and holds
 every write back until the pause ends. So a caller in two steps looks at a set that lives, and its
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import hotcount
 import pytest
+import redis
 from hotcount import Upsert
 
+from notebooks import ways
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
@@ -28,6 +31,12 @@ def store(own_redis: RedisServer) -> hotcount.Redis:
     return own_redis.redis(timeout=10)
 
 
+@pytest.fixture
+def plain(own_redis: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis(unix_socket_path=str(own_redis.socket), socket_timeout=10) as client:
+        yield client
+
+
 def stall(store: hotcount.Redis) -> None:
     """From now on for STALL seconds reads are answered and writes wait."""
     store.execute("CLIENT", "PAUSE", int(STALL * 1000), "WRITE")
@@ -38,29 +47,35 @@ def rogues(store: hotcount.Redis) -> list[str | bytes]:
     return list(hotcount.LiveSets(store).sweep("*", dry_run=True).keys)
 
 
-def upsert_through_a_stall(store: hotcount.Redis, method: Any, **options: Any) -> Upsert:
-    sets = hotcount.LiveSets(store, method=method, **options)
-    sets.create("k", LIFE, {"a": 1, "b": 2})
+def through_a_stall(store: hotcount.Redis, upsert: Callable[..., object], key: str = "k") -> object:
+    """Upserts a member "late" into a set that expires while the write waits."""
+    hotcount.LiveSets(store).create(key, LIFE, {"a": 1, "b": 2})
     stall(store)
     began = time.monotonic()
-    answer = sets.upsert("k", "late", 3)
+    answer = upsert(key, "late", 3)
     assert time.monotonic() - began > LIFE, "the write was not held back"
     return answer
 
 
-# -- the wrong methods ------------------------------------------------------
+# -- the ways in two steps --------------------------------------------------
 
 
-def test_exists_then_add_revives_a_set_that_expires_between_its_steps(
-    store: hotcount.Redis,
+@pytest.mark.parametrize(
+    "way",
+    [ways.exists_then_add, partial(ways.ttl_gate, gate_ms=50)],
+    ids=["exists_then_add", "ttl_gate"],
+)
+def test_a_stall_between_the_two_steps_revives_an_expired_set(
+    store: hotcount.Redis, plain: redis.Redis, way: Callable[..., bool]
 ) -> None:
-    assert upsert_through_a_stall(store, "exists_then_add") is Upsert.APPLIED
+    assert through_a_stall(store, partial(way, plain)) is True
     assert rogues(store) == ["k"]
     assert hotcount.LiveSets(store).range("k", 0, -1) == [("late", 3.0)]
 
 
-def test_ttl_gate_revives_a_set_when_a_stall_outlives_the_gate(store: hotcount.Redis) -> None:
-    assert upsert_through_a_stall(store, "ttl_gate", gate=0.05) is Upsert.APPLIED
+def test_live_sets_with_ttl_gate_have_the_hole_of_the_gate(store: hotcount.Redis) -> None:
+    sets = hotcount.LiveSets(store, method="ttl_gate", gate=0.05)
+    assert through_a_stall(store, sets.upsert) is Upsert.APPLIED
     assert rogues(store) == ["k"]
 
 
@@ -73,20 +88,28 @@ def test_ttl_gate_is_right_while_the_gate_outlives_the_stall(store: hotcount.Red
     assert store.execute("PTTL", "k") > 0
 
 
-def test_unguarded_pipeline_makes_the_set_even_while_it_says_absent(store: hotcount.Redis) -> None:
-    sets = hotcount.LiveSets(store, method="unguarded_pipeline")
-    assert sets.upsert("k", "a", 1) is Upsert.ABSENT
-    assert sets.upsert_many([("k2", "a", 1), ("k3", "a", 1)]) == [Upsert.ABSENT] * 2
-    assert sorted(rogues(store)) == ["k", "k2", "k3"]
+def test_unguarded_pipeline_makes_the_set_even_while_it_says_absent(
+    store: hotcount.Redis, plain: redis.Redis
+) -> None:
+    assert ways.unguarded_pipeline(plain, "k", "a", 1) is False
+    assert rogues(store) == ["k"]
 
 
 def test_exists_then_add_writes_into_a_set_without_a_ttl_and_the_script_does_not(
-    store: hotcount.Redis,
+    store: hotcount.Redis, plain: redis.Redis
 ) -> None:
     store.execute("ZADD", "rogue", 1, "a")
-    assert hotcount.LiveSets(store, method="exists_then_add").upsert("rogue", "b", 2)
+    assert ways.exists_then_add(plain, "rogue", "b", 2)
     assert hotcount.LiveSets(store).upsert("rogue", "c", 3) is Upsert.NO_TTL
     assert store.execute("ZCARD", "rogue") == 2
+
+
+def test_watch_leaves_an_expired_set_alone_through_the_same_stall(
+    store: hotcount.Redis, plain: redis.Redis
+) -> None:
+    # Before Redis 6.2.5 EXEC ran although the watched key had expired.
+    assert through_a_stall(store, partial(ways.watch, plain)) is False
+    assert store.execute("EXISTS", "k") == 0
 
 
 # -- the right one ----------------------------------------------------------
@@ -117,14 +140,12 @@ def test_a_batch_of_the_script_decides_each_set_when_it_runs(store: hotcount.Red
 # -- the sweeper ------------------------------------------------------------
 
 
-def test_the_sweeper_finds_exactly_what_the_wrong_methods_left(store: hotcount.Redis) -> None:
-    for method, options in (("exists_then_add", {}), ("ttl_gate", {"gate": 0.05})):
-        sets = hotcount.LiveSets(store, prefix=method, method=method, **options)  # type: ignore[arg-type]
-        sets.create("k", LIFE, {"a": 1})
-        stall(store)
-        assert sets.upsert("k", "late", 1) is Upsert.APPLIED
-    wrong = hotcount.LiveSets(store, prefix="unguarded_pipeline", method="unguarded_pipeline")
-    wrong.upsert("k", "late", 1)
+def test_the_sweeper_finds_exactly_what_the_wrong_ways_left(
+    store: hotcount.Redis, plain: redis.Redis
+) -> None:
+    assert through_a_stall(store, partial(ways.exists_then_add, plain), "exists_then_add:k")
+    assert through_a_stall(store, partial(ways.ttl_gate, plain, gate_ms=50), "ttl_gate:k")
+    ways.unguarded_pipeline(plain, "unguarded_pipeline:k", "late", 1)
     right = hotcount.LiveSets(store, prefix="script")
     right.create("dead", LIFE, {"a": 1})
     right.create("live", 60, {"a": 1})

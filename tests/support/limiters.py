@@ -6,17 +6,14 @@ from typing import Any, get_args
 
 from hotcount.limiter import Algorithm
 
-UNSAFE: tuple[str, ...] = ("per_second_key", "racy_incr", "incr_expire", "racy_list")
-SAFE: tuple[str, ...] = tuple(name for name in get_args(Algorithm) if name not in UNSAFE)
-# A Limiter's options, one for each kind of state that the safe algorithms keep.
+SAFE: tuple[str, ...] = get_args(Algorithm)
+# A Limiter's options, one for each kind of state that the algorithms keep.
 OPTIONS: list[dict[str, Any]] = [{"algorithm": name} for name in SAFE] + [
     {"algorithm": "fixed_window", "align": "first"}
 ]
 IDS = ["-".join(options.values()) for options in OPTIONS]
-# Those that take several rates.
-SEVERAL: tuple[str, ...] = tuple(name for name in SAFE if name != "list")
 # Those that can charge for denied hits.
-CHARGING: tuple[str, ...] = tuple(name for name in SEVERAL if name != "sliding_log")
+CHARGING: tuple[str, ...] = tuple(name for name in SAFE if name != "sliding_log")
 
 
 def periods(algorithm: str) -> int:

@@ -210,7 +210,6 @@ GROUPS = [
                 "test_a_fold_waits_for_no_vote": "postgres",
                 "test_a_held_item_is": "postgres",
             },
-            "races/test_watch.py": {"test_exec_itself_finds_a": NONE},
             "contract/test_period_counter_contract.py": {"test_a_period_is_gone": "redis"},
             "contract/test_counter_op_id.py": {
                 "test_an_op_id_is": "redis",

@@ -46,37 +46,11 @@
 
 namespace hotcount {
 
-/// How an add is made. All but script are unsafe: to compare with and not to use. They are for add and
-/// add_many alone, and tests/races/test_counter_holes.py forces each of their holes.
-enum class CounterMethod : std::uint8_t {
-    script,       ///< One step: INCRBY, or a script if the key is to expire. The default.
-    incr,         ///< INCRBY, then PEXPIRE if the value is n: the first add. RACY with a ttl: a
-                  ///< caller that is cut off between them leaves a key that never expires.
-    set_nx_incr,  ///< SET key 0 NX PX ttl, then INCRBY, then the compensations; needs a ttl. RACY:
-                  ///< the key expires after SET found it, and INCRBY makes one that never does.
-};
-std::string_view to_string(CounterMethod method);
-
-/// What set_nx_incr does about a key that INCRBY has made without an expiry.
-enum class Compensation : std::uint8_t {
-    none,   ///< Nothing: it stays.
-    first,  ///< PEXPIRE if the value is n. HOLE: when two such adds meet, or the first is cut off,
-            ///< nobody sees n again and the key stays. It also starts the TTL anew, late.
-    ttl,    ///< PTTL, and PEXPIRE if there is no TTL. HOLE: a caller that is cut off before it
-            ///< leaves the key as it is until somebody adds to it again, which may be never.
-    both,   ///< One after the other: the holes of ttl, a TTL that every first add starts anew, and
-            ///< three or four round trips.
-};
-std::string_view to_string(Compensation compensation);
-
 struct CounterOptions {
     /// Put before every key of this counter, with a ':'. Empty: the key itself.
     std::string prefix{"count"};
     /// A key's time to live from its first add; later adds do not extend it. None: for ever.
     std::optional<Duration> ttl{};
-    CounterMethod method{CounterMethod::script};
-    /// For set_nx_incr; another method takes the default only.
-    Compensation compensation{Compensation::both};
     /// How long the result of an add with an op_id is remembered, at least; over Redis at most
     /// twice that. Longer: later retries are still counted once; each op_id of 36 characters costs
     /// 40 to 100 bytes of Redis 7 until then, up to 200 when a counter has 8,000 to 100,000 of
@@ -107,8 +81,7 @@ class Counter {
     explicit Counter(std::unique_ptr<CounterBackend> backend);  // Use make().
     ~Counter();
 
-    /// Adds n (any int64) and returns the value after it; overflow changes nothing. With a method
-    /// other than script, outcome_unknown also when the add was counted and its expiry failed.
+    /// Adds n (any int64) and returns the value after it; overflow changes nothing.
     Result<std::int64_t> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
     /// The same, once per op_id (1 to 1000 bytes): a repeat within op_keep returns the first result
     /// and adds nothing, also after reset() or after the counter has expired. An op_id that is a
@@ -135,7 +108,7 @@ class Counter {
 
     // The same without waiting: `done` gets what the call above would return, in the thread that
     // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
-    // A counter of a method other than script refuses them. Arguments are copied.
+    // Arguments are copied.
     void add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                    AsyncCall call = {});
     void add_once_async(std::string_view key, std::int64_t n, std::string_view op_id,
@@ -157,7 +130,6 @@ class Counter {
   private:
     struct Checked;
     Result<std::string> full(std::string_view key) const;
-    Result<void> check_method(std::string_view call) const;
     Result<void> check_once(std::string_view op_id) const;
     Result<void> check_try(Bounds bounds) const;
     Checked check(std::span<const std::string_view> keys,

@@ -126,9 +126,7 @@ std::vector<std::pair<std::string, std::string>> headers(const Decision& decisio
 
 // -- algorithms -----------------------------------------------------------------------------------
 
-/// How hits are limited. Each promise holds for all processes together. The last four are unsafe:
-/// the ways of the Redis documentation's INCR page, to compare with and not to use.
-/// tests/races/test_limiter_holes.py forces each of their holes.
+/// How hits are limited. Each promise holds for all processes together.
 enum class Algorithm : std::uint8_t {
     fixed_window,    ///< At most limit in each window; up to twice that within one period, across
                      ///< the edge of two windows.
@@ -138,17 +136,7 @@ enum class Algorithm : std::uint8_t {
                   ///< up to 100,000.
     gcra,         ///< At most burst + rate x t in every interval of length t. The default.
     token_bucket,  ///< Decides each hit as gcra does: the tokens in the bucket are what gcra has left.
-    leaky_bucket,    ///< Decides each hit as gcra does: the water in the bucket is gcra's debt.
-    list,            ///< As fixed_window from the first hit, and remembers who was admitted.
-    per_second_key,  ///< RACY, WRONG: one key per second of the CALLER's clock. It admits limit + 1,
-                     ///< and one more for each caller that races.
-    racy_incr,       ///< RACY, WRONG: GET, INCR, EXPIRE as three commands. It over-admits as above,
-                     ///< and a caller that dies before EXPIRE leaves a key that denies for ever.
-    incr_expire,     ///< RACY, WRONG: INCR and EXPIRE in one script, the check outside of it. It
-                     ///< over-admits as above; a key that has lost its expiry is never given one.
-    racy_list,       ///< RACY, WRONG: LLEN, EXISTS, then RPUSH and EXPIRE in MULTI, or RPUSHX. It
-                     ///< over-admits as above; and when the list expires behind EXISTS, RPUSHX does
-                     ///< nothing: any number of callers pass uncounted. It remembers the others.
+    leaky_bucket,  ///< Decides each hit as gcra does: the water in the bucket is gcra's debt.
 };
 
 std::string_view to_string(Algorithm algorithm);
@@ -161,8 +149,6 @@ enum class WindowKind : std::uint8_t {
     store_clock,     ///< Multiples of the period on the store's clock.
     weighted_clock,  ///< The same, and the window before counts in part.
     sliding,         ///< Every period.
-    caller_clock,    ///< Multiples of the period on the caller's clock.
-    from_first_hit,  ///< A key's window begins with its first hit.
 };
 
 /// What an algorithm does, as it is registered.
@@ -175,10 +161,6 @@ struct AlgorithmInfo {
     /// The promise with Align::first; empty if the algorithm takes no `align`.
     std::string_view promise_from_first{};
     bool takes_charge_denied{false};
-    bool takes_several_rates{false};
-    bool takes_refunds{false};  ///< And blocks, and op_ids.
-    bool remembers_callers{false};
-    bool is_unsafe{false};
 };
 const AlgorithmInfo& info(Algorithm algorithm);
 /// All of them, in the order of the enumeration.
@@ -211,7 +193,7 @@ std::string_view to_string(OutagePolicy policy);
 struct LimiterOptions {
     static constexpr std::size_t kMaxRates = 8;
 
-    /// 1 to kMaxRates: a hit takes from all of them or from none. list and the unsafe ones take one.
+    /// 1 to kMaxRates: a hit takes from all of them or from none.
     std::vector<Rate> rates{Rate{}};
     Algorithm algorithm{Algorithm::gcra};
     /// Part of the keys, and the policy's name in headers: 1 to 100 printable ASCII characters
@@ -234,15 +216,15 @@ struct LimiterOptions {
     /// How many denied keys this limiter remembers: over Redis the same hit, of the same cost, is
     /// denied without asking until retry_after has passed since the denied one was sent. Another cost
     /// is asked about. What this process does to a key otherwise (reset, refund, block) is seen at
-    /// once, what others do is not. Not with charge_denied nor for the unsafe algorithms.
+    /// once, what others do is not. Not with charge_denied.
     std::int64_t deny_cache{0};
     static constexpr std::int64_t kMaxLease = 1'000'000;
     /// How many hits of a key this limiter takes from the store at once, to spend them without asking;
     /// 0 and 1: none. (The lease of reserve() is a time.) The store counts them when they are taken, so at most lease - 1 more than the
     /// algorithm admits pass in any interval for each limiter object that takes leases; with a
     /// fixed_window of one rate none do. What is held ends with that window, with the shortest period,
-    /// and with the process: it is not given back. For Redis and databases and the algorithms of
-    /// refund(), without charge_denied and shadow: a config error else. Memory takes none.
+    /// and with the process: it is not given back. For Redis and databases, without charge_denied
+    /// and shadow: a config error else. Memory takes none.
     std::int64_t lease{0};
     /// How long hit_once() remembers an op_id, 1 second or more.
     Duration op_keep{std::chrono::hours{24}};
@@ -278,8 +260,7 @@ class Limiter {
                                                  LimiterOptions options);
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<redis::Client> client,
                                                  LimiterOptions options);
-    /// Not for list and the unsafe algorithms, and for sliding_log with limits up to 1,000: a config
-    /// error.
+    /// sliding_log takes limits up to 1,000 here: a config error else.
     static Result<std::shared_ptr<Limiter>> make(std::shared_ptr<sql::Database> database,
                                                  LimiterOptions options);
     Limiter(std::unique_ptr<LimiterBackend> backend, LimiterOptions options,
@@ -289,25 +270,23 @@ class Limiter {
     /// Creates the database's table where it is missing; idempotent. Other stores need none.
     Result<void> create_table(Timeout timeout = {});
 
-    /// Takes `cost` (1 or more) if the limit allows it. `who` is for list and racy_list alone: the
-    /// caller to remember, the key itself when empty.
-    Result<Decision> hit(std::string_view key, std::int64_t cost = 1, std::string_view who = {},
-                         Timeout timeout = {});
+    /// Takes `cost` (1 or more) if the limit allows it.
+    Result<Decision> hit(std::string_view key, std::int64_t cost = 1, Timeout timeout = {});
     /// The same, once per op_id (1 to 1,000 bytes) and key: a repeat within op_keep returns the first
     /// decision, a refusal too, as it was then, and takes nothing; after reset() also. So it may be
     /// called again after any error. A UUIDv7 (new_op_id()) that is older than op_keep, or further
     /// ahead of the store's clock, is refused with a config error. Asks the store always. For Memory
-    /// and Redis, and the algorithms of refund(): a config error else.
+    /// and Redis: a config error else.
     Result<Decision> hit_once(std::string_view key, std::int64_t cost, std::string_view op_id,
                               Timeout timeout = {});
     /// Element by element in order, so that equal keys are decided one after another. One failure
-    /// does not stop the others. Over Redis one script per 256 keys, but with list and the unsafe
-    /// ones one hit after another. Over a database one transaction per 1,000 keys.
+    /// does not stop the others. Over Redis one script per 256 keys, over a database one transaction
+    /// per 1,000 keys.
     std::vector<Result<Decision>> hit_many(std::span<const std::string_view> keys,
                                            std::span<const std::int64_t> costs,
                                            Timeout timeout = {});
     /// Takes as much of `n` (1 or more) as the limit allows, and returns how much that is: 0 to n.
-    /// With `shadow` always n. Not for the unsafe algorithms: a config error.
+    /// With `shadow` always n.
     Result<std::int64_t> at_most(std::string_view key, std::int64_t n, Timeout timeout = {});
     /// Answers as hit() would, and takes nothing; `remaining` is what remains now.
     Result<Decision> test(std::string_view key, std::int64_t cost = 1, Timeout timeout = {});
@@ -316,11 +295,10 @@ class Limiter {
         return test(key, 1, timeout);
     }
     /// Gives `n` (1 or more) back that were taken and not used, never beyond a full limit, and returns
-    /// what remains then. To a key that has expired nothing: it is full. Which hits: the newest. Not
-    /// for list and the unsafe algorithms: a config error.
+    /// what remains then. To a key that has expired nothing: it is full. Which hits: the newest.
     Result<std::int64_t> refund(std::string_view key, std::int64_t n, Timeout timeout = {});
     /// Refuses all hits of the key for this long (366 days at most) with Reason::blocked, whatever its
-    /// limits say; they cost nothing. The last block counts, reset() lifts it. For the same algorithms.
+    /// limits say; they cost nothing. The last block counts, reset() lifts it.
     Result<void> block(std::string_view key, Duration duration, Timeout timeout = {});
     /// Hits, and as long as it is refused sleeps for retry_after and hits again. Callers of this object
     /// for one key are a queue, first come first served: the first one hits, the others sleep. Returns
@@ -360,17 +338,14 @@ class Limiter {
     Result<std::shared_ptr<Limiter>> with_rates(std::vector<Rate> rates) const;
     /// Forgets the key: it is as if it had never been hit.
     Result<void> reset(std::string_view key, Timeout timeout = {});
-    /// list and racy_list only: who was admitted in the key's window, in order.
-    Result<std::vector<std::string>> entries(std::string_view key, Timeout timeout = {});
 
     // The same without waiting: `done` gets what the call above would return, in the thread that
     // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
-    // Over Redis the unsafe algorithms are a config error here: each of their hits is several round
-    // trips that wait. Over a database a thread of the library calls `done`, which must not block.
+    // Over a database a thread of the library calls `done`, which must not block.
     // Arguments are copied.
     void create_table_async(Completion<void> done, AsyncCall call = {});
-    void hit_async(std::string_view key, std::int64_t cost, std::string_view who,
-                   Completion<Decision> done, AsyncCall call = {});
+    void hit_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
+                   AsyncCall call = {});
     void hit_once_async(std::string_view key, std::int64_t cost, std::string_view op_id,
                         Completion<Decision> done, AsyncCall call = {});
     void hit_many_async(std::span<const std::string_view> keys, std::span<const std::int64_t> costs,
@@ -395,8 +370,6 @@ class Limiter {
         test_async(key, 1, std::move(done), call);
     }
     void reset_async(std::string_view key, Completion<void> done, AsyncCall call = {});
-    void entries_async(std::string_view key, Completion<std::vector<std::string>> done,
-                       AsyncCall call = {});
 
     /// With `on_error` other than raise: the outage, or its end, that no limiter of this client has
     /// returned here yet. For a log: each once in a process. It costs one load when there is none.
@@ -416,13 +389,10 @@ class Limiter {
     friend class JointCall;
     struct Batch;
     Result<std::string> full(std::string_view key) const;
-    Result<void> check(std::int64_t cost, std::string_view who) const;
+    Result<void> check(std::int64_t cost) const;
     Result<void> check_at_most(std::int64_t n) const;
-    Result<void> check_refund(std::string_view call) const;
     Result<void> check_refund(std::int64_t n) const;
     Result<std::int64_t> check_block(Duration duration) const;
-    Result<void> check_entries() const;
-    Result<void> check_async() const;
     Result<void> check_reservation(std::string_view id, std::int64_t n, std::int64_t least) const;
     Result<void> check_once(std::int64_t cost, std::string_view op_id) const;
     OnceOnly once(std::string_view op_id) const;
@@ -431,8 +401,8 @@ class Limiter {
     static Result<std::shared_ptr<Limiter>> make_with(LimiterBackendMaker maker,
                                                       LimiterOptions options);
     Batch check(std::span<const std::string_view> keys, std::span<const std::int64_t> costs) const;
-    void decide_async(std::string_view key, std::int64_t cost, bool take, std::string_view who,
-                      Completion<Decision> done, const AsyncCall& call);
+    void decide_async(std::string_view key, std::int64_t cost, bool take, Completion<Decision> done,
+                      const AsyncCall& call);
 
     LimiterOptions options_;
     const AlgorithmInfo& info_;
@@ -468,7 +438,7 @@ struct JointDecision {
 /// at most, and taken when all are held, each step with the timeout (outcome_unknown: a part of them may
 /// have been taken). Config errors: limiters that do not all say the same in joins(), which
 /// take one key a call (over databases too: hit() them one after another, and refund() when one
-/// refuses); list and the unsafe algorithms.
+/// refuses).
 Result<JointDecision> hit_all(std::span<const LimitedHit> hits, Timeout timeout = {});
 /// The same without waiting, as Limiter::hit_async().
 void hit_all_async(std::span<const LimitedHit> hits, Completion<JointDecision> done,

@@ -6,7 +6,7 @@
 //
 // ZADD makes a set that is not there, so a late upsert into a cached set that has expired leaves a
 // set of one member, without a TTL, that readers take for the whole. Here an upsert answers absent
-// instead. Redis has no flag for that; the methods are ways to get it, two of them wrong.
+// instead. Redis has no flag for that; the methods are two ways to get it.
 //
 // A version makes a late write harmless: it is applied only if its version is above that of the
 // member's last write. Versions outlive the set by `keep`, also those of removed members; a write
@@ -21,7 +21,7 @@
 // Redis drops a set with its last member. If remove() took that member and the set has a companion,
 // the set lives on, empty: the companion's field "" (no member has that name) says until when, in
 // the server's ms; it is '0' while the set has members. An upsert before that time gives the set
-// the rest of its TTL. Only method script asks companions, so only script does this. A set without
+// the rest of its TTL. Only method script reads companions, so only script does this. A set without
 // a companion, or emptied by somebody's ZREM, is gone. DEL does not end an empty set; create() it
 // anew.
 //
@@ -32,8 +32,8 @@
 //   hash    companion ":next"    who builds, and what was written meanwhile; lives as long as the
 //                                lease, and becomes the companion
 //
-// Upserts and removes of method script go to both sets; those of the other methods, and of a user who
-// may not touch the helper keys, change the live set alone, and a publication replaces it.
+// Upserts and removes of method script go to both sets; those of ttl_gate, and of a user who may not
+// touch the helper keys, change the live set alone, and a publication replaces it.
 //
 // Safe from many threads; it holds no state of its own.
 //
@@ -80,22 +80,16 @@ enum class Upsert : std::int8_t {
 std::string_view to_string(Upsert upsert);  ///< As spelled above, in capitals.
 
 enum class UpsertMethod : std::uint8_t {
-    script,              ///< Lua: looks and adds in one step, a whole batch in one round trip.
-    ttl_gate,            ///< PTTL, then ZADD if it is above the gate. Two round trips a batch.
-                         ///< HOLE: a stall between them that is longer than the gate.
-    watch,               ///< WATCH, PTTL, MULTI, ZADD, EXEC; again while the set changes meanwhile.
-                         ///< Two round trips an element, on a connection of its own: for servers
-                         ///< without scripts. Needs Redis 6.2.5, and refuses an older one (see
-                         ///< Client::check_and_set).
-    exists_then_add,     ///< RACY: EXISTS, then ZADD; revives a set that dies in between.
-    unguarded_pipeline,  ///< WRONG: EXISTS and ZADD at once; always adds, whatever it answers.
+    script,    ///< Lua: looks and adds in one step, a whole batch in one round trip.
+    ttl_gate,  ///< PTTL, then ZADD if it is above the gate. Two round trips a batch.
+               ///< HOLE: a stall between them that is longer than the gate.
 };
 std::string_view to_string(UpsertMethod method);
 
 struct LiveSetsOptions {
     UpsertMethod method{UpsertMethod::script};
     /// An upsert needs a TTL above this. None: 10 s for ttl_gate, whose safety it is (raise it above
-    /// your longest stall), 0 for script and watch, which need none. The racy and wrong methods have no gate.
+    /// your longest stall), 0 for script, which needs none.
     std::optional<Duration> gate{};
     /// Put before every key, with a ":"; none by default, for sets that others make and read.
     std::string prefix{};
@@ -152,13 +146,13 @@ class LiveSets {
 
     /// Sets the member's score if the set lives; infinite ones are fine, as in Redis, and NaN is a
     /// config error. Member: 1 to 1000 bytes. Do it again after an unknown outcome. A version is a
-    /// config error with any method but script, and needs a set made by create().
+    /// config error with ttl_gate, and needs a set made by create().
     Result<Upsert> upsert(std::string_view key, std::string_view member, double score,
                           std::optional<std::int64_t> version = {}, Timeout timeout = {});
     /// In order, `batch` (1 to kMaxBatch) in one go, one batch after the other; one
     /// failure does not stop the others. Each batch is one step with script; the whole is not. Other
     /// clients of the server wait while it runs a batch: about 0.3 ms for 128, 0.6 ms for 250. Fails as a whole, with nothing sent, for a
-    /// bad batch size and for versions that the method does not have.
+    /// bad batch size and for versions with ttl_gate.
     Result<std::vector<Result<Upsert>>> upsert_many(std::span<const UpsertItem> items,
                                                     std::size_t batch = kDefaultBatch,
                                                     Timeout timeout = {});
@@ -197,7 +191,7 @@ class LiveSets {
 
     // The same without waiting: `done` gets what the call above would return, in the thread that
     // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
-    // Over Redis sweep() and, with any method but script, upserts are several round trips that wait:
+    // Over Redis sweep() and, with ttl_gate, upserts are several round trips that wait:
     // they are made by threads of the library, which call `done`, and take no channel. At most
     // Options::exclusive_connections at a time, in order of their beginning and not of their end;
     // a call that has not begun by the deadline has applied nothing. Arguments are copied.

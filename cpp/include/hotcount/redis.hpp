@@ -4,8 +4,8 @@
 // A process has one connection. The client makes it when it is first needed, makes it anew after a
 // failure, and shares it among all callers: their commands travel together. Concurrent adds to one
 // key become one INCRBY, and concurrent calls of one combinable script one EVALSHA. An event loop has
-// a connection of its own (make_loop_connection). check_and_set() and commands that are not known to
-// answer exactly once use others, at most Options::exclusive_connections.
+// a connection of its own (make_loop_connection). Commands that are not known to answer exactly once
+// use others, at most Options::exclusive_connections.
 //
 // Thread-safe. A forked child makes connections of its own.
 // Failure: when a command never left as a whole its error is unavailable, and nothing was applied. When
@@ -29,7 +29,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/redis/channel.hpp>
 #include <hotcount/detail/redis/loop_connection.hpp>
@@ -45,18 +44,6 @@
 #include <vector>
 
 namespace hotcount::redis {
-
-/// An optimistic transaction: WATCH keys, reads, MULTI, writes, EXEC. Without keys and reads it is
-/// MULTI, writes, EXEC, in one round trip.
-struct CheckAndSet {
-    /// Nobody may change these between the reads and the writes; a key that expires has changed.
-    std::vector<std::string_view> keys;
-    std::vector<std::vector<std::string_view>> reads;
-    /// Decides by the replies of the reads. It is not called when one of them is an error, which ends
-    /// the transaction, nor when there are none.
-    std::function<bool(std::span<const Reply>)> should_write;
-    std::vector<std::vector<std::string_view>> writes;
-};
 
 class Client {
   public:
@@ -82,16 +69,6 @@ class Client {
     virtual Result<Reply> run(const Script& script, std::span<const std::string_view> keys,
                               std::span<const std::string_view> arguments,
                               Timeout timeout = {}) = 0;
-    /// Runs the transaction, and again from the start when a watched key changed in between, until
-    /// the deadline. Returns the writes' replies, a refused write's error in its place, or none when
-    /// should_write() returned false. An attempt takes two round trips, on a dedicated connection
-    /// (one without keys and reads; then a refused MULTI makes the outcome unknown).
-    /// What breaks before EXEC has left as a whole has applied nothing; after that the outcome is
-    /// unknown. With keys to watch it needs Redis 6.2.5, because older servers run EXEC although a
-    /// watched key has expired. An older one is a config error, and so is one that does not say its
-    /// version; HELLO says it, and over RESP2 INFO is asked, once for each connection.
-    virtual Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
-                                                            Timeout timeout = {}) = 0;
     /// Whether the server answers, and takes the calls of concepts: a Sentinel and a node of a cluster
     /// without all slots are config errors, a read-only replica is unavailable (READONLY). Over RESP2
     /// only PING is sent (Options::protocol): then nobody looks at the server's role.

@@ -31,10 +31,6 @@
 // deadline, by this machine's clock corrected by what Redis' clock says when it answers. HOLE: other
 // ways to add to the same keys (try_add, an op_id, a Counter without a queue) leave no {KEY}:window.
 //
-// With a method other than script (counter.hpp) the queue is the unsafe one that only catches errors:
-// in memory, without numbers and windows. RACY: an add that was counted before its expiry failed, or
-// whose answer was lost, is counted again, perhaps in a later life of its key.
-//
 // RetryingPeriodCounter is the same for a PeriodCounter. An add belongs to the period that it was made
 // in, however late it is counted. If the number of that period is not kept any more when the queue
 // reaches the add, the add expires. {KEY}:window is not needed: the key has the period in its name, and
@@ -133,8 +129,8 @@ class RetryingCounter {
     /// them, at most 1024 before the adds of others get their turn.
     BatchResult<Added> add_many(std::span<const std::string_view> keys,
                                 std::span<const std::int64_t> amounts, Timeout timeout = {});
-    /// The same without waiting; `done` is called by that thread. For method script alone. Arguments
-    /// are copied. The call's channel is not used.
+    /// The same without waiting; `done` is called by that thread. Arguments are copied. The call's
+    /// channel is not used.
     void add_many_async(std::span<const std::string_view> keys,
                         std::span<const std::int64_t> amounts, Completion<BatchResult<Added>> done,
                         AsyncCall call = {});
@@ -154,8 +150,6 @@ class RetryingCounter {
                                      std::span<const std::int64_t> amounts, Deadline deadline,
                                      const redis::Cancelled* cancelled,
                                      Completion<BatchResult<Added>> done) const;
-    BatchResult<Added> add_each(std::span<const std::string_view> keys,
-                                std::span<const std::int64_t> amounts, Deadline deadline);
 
     const std::unique_ptr<Held> held_;
 };

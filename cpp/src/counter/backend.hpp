@@ -90,71 +90,10 @@ class CounterBackend {
     CounterOptions options_;
 };
 
-/// Hands every call on to another backend: for one that changes some of them.
-class ForwardingCounterBackend : public CounterBackend {
-  public:
-    ForwardingCounterBackend(std::unique_ptr<CounterBackend> next, CounterOptions options)
-        : CounterBackend(std::move(options)), next_(std::move(next)) {}
-
-    std::string_view store_prefix() const override { return next_->store_prefix(); }
-    Route route(const AsyncCall& call) override { return next_->route(call); }
-    Route waiting(Timeout timeout) override { return next_->waiting(timeout); }
-    void add(std::string key, std::int64_t n, const Route& route,
-             Completion<std::int64_t> done) override {
-        next_->add(std::move(key), n, route, std::move(done));
-    }
-    void add_once(const std::string& key, std::int64_t n, std::string_view op_id,
-                  const Route& route, Completion<std::int64_t> done) override {
-        next_->add_once(key, n, op_id, route, std::move(done));
-    }
-    void try_add(const std::string& key, std::int64_t n, Bounds bounds, const Route& route,
-                 Completion<TryAdd> done) override {
-        next_->try_add(key, n, bounds, route, std::move(done));
-    }
-    void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
-                  const Route& route, Completion<BatchResult<std::int64_t>> done) override {
-        next_->add_many(std::move(keys), std::move(amounts), route, std::move(done));
-    }
-    void get(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
-        next_->get(key, route, std::move(done));
-    }
-    void get_many(std::vector<std::string> keys, const Route& route,
-                  Completion<BatchResult<std::int64_t>> done) override {
-        next_->get_many(std::move(keys), route, std::move(done));
-    }
-    void reset(const std::string& key, const Route& route, Completion<std::int64_t> done) override {
-        next_->reset(key, route, std::move(done));
-    }
-    void ttl(const std::string& key, const Route& route,
-             Completion<std::optional<Duration>> done) override {
-        next_->ttl(key, route, std::move(done));
-    }
-    void in_period(const std::string& key, std::optional<std::int64_t> n,
-                   const PeriodWindow& window, const Route& route,
-                   Completion<PeriodAnswer> done) override {
-        next_->in_period(key, n, window, route, std::move(done));
-    }
-    Instant guess_time() const override { return next_->guess_time(); }
-    Duration limit(Timeout timeout) const override { return next_->limit(timeout); }
-
-  protected:
-    CounterBackend& next() { return *next_; }
-
-  private:
-    std::unique_ptr<CounterBackend> next_;
-};
-
 std::unique_ptr<CounterBackend> make_memory_backend(std::shared_ptr<memory::Store> store,
                                                     CounterOptions options);
 std::unique_ptr<CounterBackend> make_redis_backend(std::shared_ptr<redis::Client> client,
                                                    CounterOptions options);
-
-/// The backend of a method other than script, over the same stores. Defined in unsafe/, a room above
-/// this one.
-std::unique_ptr<CounterBackend> make_unsafe_backend(std::shared_ptr<memory::Store> store,
-                                                    CounterOptions options);
-std::unique_ptr<CounterBackend> make_unsafe_backend(std::shared_ptr<redis::Client> client,
-                                                    CounterOptions options);
 
 /// The error for a value that would leave 64 bits.
 Error counter_overflow(std::string_view key);

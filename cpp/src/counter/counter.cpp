@@ -1,4 +1,3 @@
-#include <array>
 #include <hotcount/counter.hpp>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
@@ -19,27 +18,10 @@ Result<void> check_options(const CounterOptions& options) {
     if (options.op_keep < std::chrono::seconds{1}) {
         return bad_option("op_keep", "must be 1 second or more");
     }
-    if (options.method == CounterMethod::set_nx_incr && !options.ttl) {
-        return make_error(ErrorCode::config, "method 'set_nx_incr' needs a ttl");
-    }
-    if (options.method != CounterMethod::set_nx_incr &&
-        options.compensation != CounterOptions{}.compensation) {
-        return bad_option("compensation", "is for method 'set_nx_incr' only");
-    }
     return {};
 }
 
 }  // namespace
-
-std::string_view to_string(CounterMethod method) {
-    constexpr std::array<std::string_view, 3> kNames{"script", "incr", "set_nx_incr"};
-    return kNames[static_cast<std::size_t>(method)];
-}
-
-std::string_view to_string(Compensation compensation) {
-    constexpr std::array<std::string_view, 4> kNames{"none", "first", "ttl", "both"};
-    return kNames[static_cast<std::size_t>(compensation)];
-}
 
 Error counter_overflow(std::string_view key) {
     return make_error(ErrorCode::overflow, "the counter " + printable(key) +
@@ -66,19 +48,13 @@ Error op_id_ahead(std::string_view op_id) {
 Result<std::shared_ptr<Counter>> Counter::make(std::shared_ptr<memory::Store> store,
                                                CounterOptions options) {
     HOTCOUNT_TRY(check_options(options));
-    const bool is_safe = options.method == CounterMethod::script;
-    return std::make_shared<Counter>(
-        is_safe ? make_memory_backend(std::move(store), std::move(options))
-                : make_unsafe_backend(std::move(store), std::move(options)));
+    return std::make_shared<Counter>(make_memory_backend(std::move(store), std::move(options)));
 }
 
 Result<std::shared_ptr<Counter>> Counter::make(std::shared_ptr<redis::Client> client,
                                                CounterOptions options) {
     HOTCOUNT_TRY(check_options(options));
-    const bool is_safe = options.method == CounterMethod::script;
-    return std::make_shared<Counter>(
-        is_safe ? make_redis_backend(std::move(client), std::move(options))
-                : make_unsafe_backend(std::move(client), std::move(options)));
+    return std::make_shared<Counter>(make_redis_backend(std::move(client), std::move(options)));
 }
 
 Counter::Counter(std::unique_ptr<CounterBackend> backend) : backend_(std::move(backend)) {}
@@ -89,13 +65,6 @@ const CounterOptions& Counter::options() const { return backend_->options(); }
 Result<std::string> Counter::full(std::string_view key) const {
     HOTCOUNT_TRY(check_key(key));
     return full_key(backend_->store_prefix(), backend_->options().prefix, key);
-}
-
-Result<void> Counter::check_method(std::string_view call) const {
-    const CounterMethod method = backend_->options().method;
-    if (method == CounterMethod::script) return {};
-    return make_error(ErrorCode::config, std::string{call} + " is for method 'script', not '" +
-                                             std::string{to_string(method)} + "'");
 }
 
 // A batch's good keys in full, and the errors of the others.
@@ -144,11 +113,10 @@ Result<void> Counter::check_once(std::string_view op_id) const {
     if (op_id.empty() || op_id.size() > kMaxKeyBytes) {
         return bad_option("op_id", "takes 1 to 1000 bytes");
     }
-    return check_method("op_id");
+    return {};
 }
 
 Result<void> Counter::check_try(Bounds bounds) const {
-    HOTCOUNT_TRY(check_method("try_add"));
     if (!bounds.min || !bounds.max || *bounds.min <= *bounds.max) return {};
     return make_error(ErrorCode::config, "min " + std::to_string(*bounds.min) +
                                              " is more than max " + std::to_string(*bounds.max));
@@ -239,7 +207,7 @@ void Counter::begin(std::string_view key, const Result<void>& fits, Completion<T
 
 void Counter::add_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
                         AsyncCall call) {
-    begin(key, check_method("add without waiting"), done, [&](std::string& name) {
+    begin(key, {}, done, [&](std::string& name) {
         backend_->add(std::move(name), n, backend_->route(call), std::move(done));
     });
 }
@@ -261,7 +229,6 @@ void Counter::try_add_async(std::string_view key, std::int64_t n, Bounds bounds,
 void Counter::add_many_async(std::span<const std::string_view> keys,
                              std::span<const std::int64_t> amounts,
                              Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
-    if (auto fits = check_method("add_many without waiting"); !fits) return done(fits.error());
     auto checked = std::make_shared<Checked>(check(keys, amounts));
     backend_->add_many(std::move(checked->names), std::move(checked->amounts),
                        backend_->route(call),

@@ -15,20 +15,33 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <hotcount/detail/base/hash.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/retry_queue.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
-#include "add_queue.hpp"
 #include "backend.hpp"
 #include "retry_journal.hpp"
 
 namespace hotcount {
+
+struct RetrySettings {
+    std::shared_ptr<redis::Client> client;
+    CounterOptions options;
+    RetryQueue queue;
+};
+
+/// Begins an add and waits for its answer, by the deadline and the time that a disk takes.
+Result<Added> wait_for_added(std::string_view key, Deadline deadline,
+                             const std::function<void(Completion<Added>)>& begin);
 
 /// A value, or that the add waits; of an add with a period also that the server's clock is elsewhere, and
 /// nothing was done.
@@ -64,7 +77,7 @@ struct UnsettledAdd {
     bool sent{false};   ///< It may be counted already.
 };
 
-class RetryEngine final : public AddQueue, public std::enable_shared_from_this<RetryEngine> {
+class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
   public:
     /// With the journal, if the queue has a path; the thread runs if something waits in it.
     static Result<std::shared_ptr<RetryEngine>> open(std::shared_ptr<const RetrySettings> settings,
@@ -73,20 +86,24 @@ class RetryEngine final : public AddQueue, public std::enable_shared_from_this<R
     RetryEngine(std::shared_ptr<const RetrySettings> settings,
                 std::unique_ptr<RetryJournal> journal, std::vector<JournaledAdd> found);
 
-    void add_waiting(std::string key, std::int64_t n, Deadline deadline,
-                     Completion<Added> done) override;
-    void push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
-              const redis::Cancelled* cancelled) override;
-    /// As those of AddQueue.
+    /// Calls `done` by the deadline. It may send the add itself and wait for the answer.
+    void add_waiting(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done);
     void add_waiting(NewAdd add);
+    /// Calls `done` in a thread of the queue's, by the deadline, or before it returns if the add is
+    /// refused at once.
+    void push(std::string key, std::int64_t n, Deadline deadline, Completion<Added> done,
+              const redis::Cancelled* cancelled);
     void push(NewAdd add);
     /// The server's time; this machine's, if the server's is not known yet.
     Instant store_time() const;
     /// Starts the thread, if it does not run; a capacity error if the system starts none.
     Result<void> start();
-    RetryStats stats() const override;
-    std::size_t drain(Deadline deadline) override;
-    std::size_t stop() override;
+    RetryStats stats() const;
+    /// Waits for the queue to be empty, then as stop().
+    std::size_t drain(Deadline deadline);
+    /// Ends the thread and lets go of the journal; waits for that for at most two seconds. Returns how
+    /// many adds wait.
+    std::size_t stop();
 
   private:
     static const redis::Script& script();

@@ -38,9 +38,9 @@ class RetryingCounter::Many : public std::enable_shared_from_this<Many> {
         std::int64_t n;
     };
 
-    Many(std::shared_ptr<AddQueue> queue, std::vector<Element> elements, BatchResult<Added> result,
-         std::size_t slice, Deadline deadline, const redis::Cancelled* cancelled,
-         Completion<BatchResult<Added>> done)
+    Many(std::shared_ptr<RetryEngine> queue, std::vector<Element> elements,
+         BatchResult<Added> result, std::size_t slice, Deadline deadline,
+         const redis::Cancelled* cancelled, Completion<BatchResult<Added>> done)
         : queue_(std::move(queue)),
           deadline_(deadline),
           cancelled_(cancelled),
@@ -116,7 +116,7 @@ class RetryingCounter::Many : public std::enable_shared_from_this<Many> {
         done(std::move(result));
     }
 
-    const std::shared_ptr<AddQueue> queue_;
+    const std::shared_ptr<RetryEngine> queue_;
     const Deadline deadline_;
     const redis::Cancelled* const cancelled_;
     const std::size_t slice_;
@@ -172,7 +172,7 @@ Result<Added> wait_for_added(std::string_view key, Deadline deadline,
 // One engine for each process.
 struct RetryingCounter::Held {
     std::shared_ptr<const RetrySettings> settings;
-    ForkLocal<std::shared_ptr<AddQueue>> engine;
+    ForkLocal<std::shared_ptr<RetryEngine>> engine;
 };
 
 RetryingCounter::RetryingCounter(std::unique_ptr<Held> held) : held_(std::move(held)) {}
@@ -184,27 +184,19 @@ Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
     // It checks the options.
     HOTCOUNT_TRY(Counter::make(client, options));
     HOTCOUNT_TRY(check_retry_queue(queue));
-    const bool is_safe = options.method == CounterMethod::script;
-    if (!is_safe && !queue.path.empty()) {
-        return bad_option("path", "is for method 'script': the queues of the others are in memory");
-    }
     auto settings = std::make_shared<const RetrySettings>(
         RetrySettings{std::move(client), std::move(options), std::move(queue)});
-    std::shared_ptr<RetryEngine> first;
-    if (is_safe) {
-        HOTCOUNT_TRY_ASSIGN(first, RetryEngine::open(settings, RetryJournal::Holds::adds));
-    }
+    HOTCOUNT_TRY_ASSIGN(auto first, RetryEngine::open(settings, RetryJournal::Holds::adds));
     // The first is this process's; a forked child makes its own, without the journal.
-    const auto make_engine = [settings, is_safe, first = std::move(first)]() mutable {
-        std::shared_ptr<AddQueue> engine = std::exchange(first, nullptr);
-        if (!engine && is_safe) {
+    const auto make_engine = [settings, first = std::move(first)]() mutable {
+        std::shared_ptr<RetryEngine> engine = std::exchange(first, nullptr);
+        if (!engine) {
             engine = std::make_shared<RetryEngine>(settings, nullptr, std::vector<JournaledAdd>{});
         }
-        if (!engine) engine = make_unsafe_queue(settings);
-        return std::make_unique<std::shared_ptr<AddQueue>>(std::move(engine));
+        return std::make_unique<std::shared_ptr<RetryEngine>>(std::move(engine));
     };
     auto held = std::unique_ptr<Held>(new Held{
-        .settings = settings, .engine = ForkLocal<std::shared_ptr<AddQueue>>(make_engine)});
+        .settings = settings, .engine = ForkLocal<std::shared_ptr<RetryEngine>>(make_engine)});
     return std::shared_ptr<RetryingCounter>(new RetryingCounter(std::move(held)));
 }
 
@@ -265,10 +257,6 @@ std::shared_ptr<RetryingCounter::Many> RetryingCounter::make_batch(
 void RetryingCounter::add_many_async(std::span<const std::string_view> keys,
                                      std::span<const std::int64_t> amounts,
                                      Completion<BatchResult<Added>> done, AsyncCall call) {
-    if (held_->settings->options.method != CounterMethod::script) {
-        return done(
-            make_error(ErrorCode::config, "add_many without waiting is for method 'script'"));
-    }
     make_batch(keys, amounts, held_->settings->client->deadline(call.timeout), call.cancelled,
                std::move(done))
         ->go_on();
@@ -278,9 +266,6 @@ BatchResult<Added> RetryingCounter::add_many(std::span<const std::string_view> k
                                              std::span<const std::int64_t> amounts,
                                              Timeout timeout) {
     const Deadline deadline = held_->settings->client->deadline(timeout);
-    if (held_->settings->options.method != CounterMethod::script) {
-        return add_each(keys, amounts, deadline);
-    }
     struct Call {
         Event settled;
         BatchResult<Added> result;
@@ -296,23 +281,6 @@ BatchResult<Added> RetryingCounter::add_many(std::span<const std::string_view> k
     if (auto known = batch->leave()) return std::move(*known);
     (void)call->settled.wait(Deadline::after(kDisk));  // It is being set.
     return std::move(call->result);
-}
-
-// The queue of another method has no add without waiting.
-BatchResult<Added> RetryingCounter::add_each(std::span<const std::string_view> keys,
-                                             std::span<const std::int64_t> amounts,
-                                             Deadline deadline) {
-    BatchResult<Added> result;
-    result.values.resize(keys.size());
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-        auto added = add(keys[i], amounts[i], deadline.remaining());
-        if (added) {
-            result.values[i] = *added;
-        } else {
-            result.errors.emplace(i, std::move(added).error());
-        }
-    }
-    return result;
 }
 
 }  // namespace hotcount

@@ -131,7 +131,7 @@ class LimiterBackend {
     /// What the store needs before the first hit; most need nothing.
     virtual Result<void> create_table(Timeout) { return {}; }
     virtual Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                                   std::string_view who, Timeout timeout) = 0;
+                                   Timeout timeout) = 0;
     /// decide() with Take::all of a key that lacks what the limiter's keys begin with. The outcome is
     /// written where it is read: in memory a copy would cost as much as the arithmetic.
     virtual Result<void> hit(std::string_view prefix, std::string_view key, std::int64_t cost,
@@ -139,12 +139,11 @@ class LimiterBackend {
     /// Results by index; one by one unless a backend has something better.
     virtual std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
                                                    std::span<const std::int64_t> costs,
-                                                   std::span<const std::string_view> who,
                                                    Timeout timeout) {
         std::vector<Result<Outcome>> outcomes;
         outcomes.reserve(keys.size());
         for (std::size_t i = 0; i < keys.size(); ++i) {
-            outcomes.push_back(decide(keys[i], costs[i], Take::all, who[i], timeout));
+            outcomes.push_back(decide(keys[i], costs[i], Take::all, timeout));
         }
         return outcomes;
     }
@@ -161,9 +160,6 @@ class LimiterBackend {
     virtual void commit(const std::string& key, std::string_view id, std::int64_t used,
                         const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done);
     virtual Result<void> reset(const std::string& key, Timeout timeout) = 0;
-    virtual Result<std::vector<std::string>> entries(const std::string&, Timeout) {
-        return std::vector<std::string>{};
-    }
 
     /// Limiters that say the same, and not null, can take hits together: the store's address.
     virtual const void* joins() const { return nullptr; }
@@ -184,26 +180,19 @@ class LimiterBackend {
 
     // The same without waiting. What stands here is for backends that never wait: memory.
 
-    /// Whether the calls below may be made.
-    virtual Result<void> check_async() const { return {}; }
     virtual void create_table_async(const AsyncCall&, Completion<void> done) {
         done(create_table({}));
     }
     virtual void decide_async(const std::string& key, std::int64_t cost, Take take,
-                              std::string_view who, const AsyncCall&, Completion<Outcome> done) {
-        done(decide(key, cost, take, who, {}));
+                              const AsyncCall&, Completion<Outcome> done) {
+        done(decide(key, cost, take, {}));
     }
     virtual void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                                 std::span<const std::string_view> who, const AsyncCall&,
-                                 Completion<std::vector<Result<Outcome>>> done) {
-        done(take_many(keys, costs, who, {}));
+                                 const AsyncCall&, Completion<std::vector<Result<Outcome>>> done) {
+        done(take_many(keys, costs, {}));
     }
     virtual void reset_async(const std::string& key, const AsyncCall&, Completion<void> done) {
         done(reset(key, {}));
-    }
-    virtual void entries_async(const std::string& key, const AsyncCall&,
-                               Completion<std::vector<std::string>> done) {
-        done(entries(key, {}));
     }
 };
 
@@ -229,31 +218,25 @@ struct LimiterAlgorithm {
                                                            const LimiterOptions&);
     Result<std::unique_ptr<LimiterBackend>> (*over_redis)(std::shared_ptr<redis::Client>,
                                                           const LimiterOptions&);
-    /// For databases. Null when they do not have the algorithm.
+    /// For databases.
     Result<std::unique_ptr<StoredLaw>> (*stored)(const LimiterOptions&){nullptr};
-    /// Null when the algorithm is more than arithmetic.
+    /// A key by arithmetic alone.
     Result<std::unique_ptr<SimulatedKey>> (*simulate)(const LimiterOptions&){nullptr};
     /// Its step in Lua, where the state is one string; algorithms of one step have one name.
     std::string_view step_name{};
     std::string_view (*step_text)(){nullptr};
 };
 
-// Each is defined in the file of its algorithm. The unsafe ones are in unsafe/, a room above this one.
+// Each is defined in the file of its algorithm.
 extern const LimiterAlgorithm kFixedWindow;
 extern const LimiterAlgorithm kSlidingWindow;
 extern const LimiterAlgorithm kSlidingLog;
 extern const LimiterAlgorithm kGcra;
 extern const LimiterAlgorithm kTokenBucket;
 extern const LimiterAlgorithm kLeakyBucket;
-extern const LimiterAlgorithm kList;
-extern const LimiterAlgorithm kPerSecondKey;
-extern const LimiterAlgorithm kRacyIncr;
-extern const LimiterAlgorithm kIncrExpire;
-extern const LimiterAlgorithm kRacyList;
 /// In the order of the enumeration.
-inline constexpr std::array kLimiterAlgorithms{
-    &kFixedWindow, &kSlidingWindow, &kSlidingLog, &kGcra,       &kTokenBucket, &kLeakyBucket,
-    &kList,        &kPerSecondKey,  &kRacyIncr,   &kIncrExpire, &kRacyList};
+inline constexpr std::array kLimiterAlgorithms{&kFixedWindow, &kSlidingWindow, &kSlidingLog,
+                                               &kGcra,        &kTokenBucket,   &kLeakyBucket};
 
 const LimiterAlgorithm& find_algorithm(Algorithm algorithm);
 /// The names of those for which `has` is true: "fixed_window and gcra".
@@ -268,8 +251,6 @@ std::string key_prefix(const LimiterOptions& options);
 Result<void> check_limiter_options(const LimiterOptions& options);
 /// A window's rate is within its bounds and has no burst.
 Result<void> check_window_rate(const Rate& rate);
-/// The same, and its limit is one that a list with an element for each hit may hold.
-Result<void> check_list_rate(const Rate& rate, Algorithm algorithm);
 /// Whether `a` says more than `b`, as Decision has it.
 bool says_more(const Outcome& a, const Outcome& b);
 /// What a limiter of these rates answers its caller.

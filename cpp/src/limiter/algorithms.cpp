@@ -69,18 +69,9 @@ Result<void> check_limiter_options(const LimiterOptions& options) {
         }
         return bad_option("rate", "has " + options.rates[i].str() + " twice");
     }
-    const auto takes_several = [](const AlgorithmInfo& one) { return one.takes_several_rates; };
-    if (options.rates.size() > 1 && !takes_several(algorithm)) {
-        return bad_option("rate", "may be several for " + names_of(takes_several) + ", not for " +
-                                      std::string{algorithm.name});
-    }
     if (options.deny_cache < 0 || options.deny_cache > LimiterOptions::kMaxDenyCache) {
         return bad_value("deny_cache", options.deny_cache,
                          "it takes 0 to " + std::to_string(LimiterOptions::kMaxDenyCache));
-    }
-    if (options.deny_cache > 0 && algorithm.is_unsafe) {
-        return bad_option("deny_cache", "is not for " + std::string{algorithm.name} +
-                                            ", which does not say when it admits again");
     }
     if (options.deny_cache > 0 && options.charge_denied) {
         return bad_option("deny_cache",
@@ -89,11 +80,6 @@ Result<void> check_limiter_options(const LimiterOptions& options) {
     if (options.lease < 0 || options.lease > LimiterOptions::kMaxLease) {
         return bad_value("lease", options.lease,
                          "it takes 0 to " + std::to_string(LimiterOptions::kMaxLease));
-    }
-    const auto takes_leases = [](const AlgorithmInfo& one) { return one.takes_refunds; };
-    if (options.lease > 0 && !takes_leases(algorithm)) {
-        return bad_option("lease", "is for " + names_of(takes_leases) + ", not for " +
-                                       std::string{algorithm.name});
     }
     if (options.lease > 0 && (options.charge_denied || options.shadow)) {
         return bad_option("lease", options.shadow

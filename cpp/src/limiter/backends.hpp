@@ -136,13 +136,9 @@ class RedisLimiterBackend : public LimiterBackend {
     }
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           std::string_view who, Timeout timeout) override;
+                           Timeout timeout) override;
     Result<void> reset(const std::string& key, Timeout timeout) override;
     void reset_async(const std::string& key, const AsyncCall& call, Completion<void> done) override;
-    void entries_async(const std::string&, const AsyncCall&,
-                       Completion<std::vector<std::string>> done) override {
-        done(std::vector<std::string>{});
-    }
 
   protected:
     static Result<Outcome> to_outcome(const std::string& server, const redis::Reply& reply);

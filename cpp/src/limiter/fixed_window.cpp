@@ -91,8 +91,6 @@ constinit const LimiterAlgorithm kFixedWindow = stepped<FixedWindow>({
     .window = WindowKind::store_clock,
     .promise_from_first = "at most the limit in each window from a first hit",
     .takes_charge_denied = true,
-    .takes_several_rates = true,
-    .takes_refunds = true,
 });
 
 }  // namespace hotcount

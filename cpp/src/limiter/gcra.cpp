@@ -114,8 +114,6 @@ constexpr AlgorithmInfo bucket(Algorithm algorithm, std::string_view name) {
         .promise = "at most burst + rate x t of them in any time t",
         .window = WindowKind::none,
         .takes_charge_denied = true,
-        .takes_several_rates = true,
-        .takes_refunds = true,
     };
 }
 

@@ -80,8 +80,7 @@ Result<JointCall> JointCall::make(std::span<const LimitedHit> hits) {
     const Limiter& first = *hits.front().limiter;
     for (const LimitedHit& hit : hits) {
         const Limiter& limiter = *hit.limiter;
-        HOTCOUNT_TRY(limiter.check_refund("hit_all"));
-        HOTCOUNT_TRY(limiter.check(hit.cost, {}));
+        HOTCOUNT_TRY(limiter.check(hit.cost));
         HOTCOUNT_TRY_ASSIGN(std::string name, limiter.full(hit.key));
         const auto [place, is_new] = places.try_emplace(name, joint.hits_.size());
         joint.places_.push_back(place->second);
@@ -144,7 +143,7 @@ Result<JointDecision> JointCall::run(Timeout timeout) const {
     if (is_plain_hit()) {
         const JointHit& hit = hits_.front();
         HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
-                            hit.backend->decide(hit.key, hit.cost, Take::all_free, {}, timeout));
+                            hit.backend->decide(hit.key, hit.cost, Take::all_free, timeout));
         return decide({outcome});
     }
     // Stores on which hits join call back before they return.
@@ -334,7 +333,7 @@ void JointCall::start(const AsyncCall& call, Done done) const {
     if (is_plain_hit()) {
         const JointHit& hit = hits_.front();
         hit.backend->decide_async(
-            hit.key, hit.cost, Take::all_free, {}, call,
+            hit.key, hit.cost, Take::all_free, call,
             [joint = *this, done = std::move(done)](const Result<Outcome>& outcome) {
                 if (!outcome) return done(outcome.error());
                 done(joint.decide({*outcome}));

@@ -133,8 +133,7 @@ Result<std::string> commit_op_key(const std::string& key, std::string_view op_id
 }
 
 Result<void> Limiter::check_once(std::int64_t cost, std::string_view op_id) const {
-    HOTCOUNT_TRY(check(cost, {}));
-    HOTCOUNT_TRY(check_refund("op_id"));
+    HOTCOUNT_TRY(check(cost));
     if (!op_id.empty() && op_id.size() <= kMaxKeyBytes) return {};
     return bad_option("op_id", "takes 1 to 1000 bytes");
 }

@@ -138,31 +138,31 @@ class LeaseBackend final : public WrappedBackend {
           limit_(limit) {}
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           std::string_view who, Timeout timeout) override {
+                           Timeout timeout) override {
         if (take == Take::block) leases_->drop(key);
         if (!may_spend(cost, take)) {
-            auto outcome = backend_->decide(key, cost, take, who, timeout);
+            auto outcome = backend_->decide(key, cost, take, timeout);
             if (take == Take::block) leases_->drop(key);  // What was taken meanwhile.
             return outcome;
         }
         if (take == Take::nothing) {
             const std::int64_t held = leases_->held(key);
             auto looked =
-                backend_->decide(key, std::max<std::int64_t>(cost - held, 1), take, who, timeout);
+                backend_->decide(key, std::max<std::int64_t>(cost - held, 1), take, timeout);
             if (looked) *looked = beside(*looked, held, cost);
             return looked;
         }
         if (take == Take::what_fits) {
             const Leases::HeldUnits out = leases_->take_out(key, cost);
             if (out.n == cost) return all_of(cost);
-            auto taken = backend_->decide(key, cost - out.n, take, who, timeout);
+            auto taken = backend_->decide(key, cost - out.n, take, timeout);
             return with_units(*leases_, key, out, std::move(taken));
         }
         const auto begun = leases_->begin(key, cost);
         if (begun.spent) return *begun.spent;
         if (begun.taking == 0) {
             const SteadyTime from = std::chrono::steady_clock::now();
-            auto outcome = backend_->decide(key, cost, take, who, timeout);
+            auto outcome = backend_->decide(key, cost, take, timeout);
             if (!is_denied(outcome)) return outcome;
             // Perhaps for want of what another hit of this object was taking.
             const auto until = from + timeout.value_or(kWaits);
@@ -170,32 +170,32 @@ class LeaseBackend final : public WrappedBackend {
             return outcome;
         }
         LeaseTaking taking(leases_, terms_, key, cost, begun);
-        auto given = backend_->decide(key, taking.wanted(), Take::what_fits, who, timeout);
+        auto given = backend_->decide(key, taking.wanted(), Take::what_fits, timeout);
         if (!given) return given;
         if (const auto outcome = taking.give(*given)) return *outcome;
-        auto answered = backend_->decide(key, taking.missing(), take, who, timeout);
+        auto answered = backend_->decide(key, taking.missing(), take, timeout);
         if (!answered) return answered;
         return taking.finish(*answered);
     }
 
-    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view who,
-                      const AsyncCall& call, Completion<Outcome> done) override {
+    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                      Completion<Outcome> done) override {
         if (take == Take::block) {
             leases_->drop(key);
             return backend_->decide_async(
-                key, cost, take, who, call,
+                key, cost, take, call,
                 [leases = leases_, key, done = std::move(done)](Result<Outcome> outcome) {
                     leases->drop(key);  // What was taken meanwhile.
                     done(std::move(outcome));
                 });
         }
         if (!may_spend(cost, take)) {
-            return backend_->decide_async(key, cost, take, who, call, std::move(done));
+            return backend_->decide_async(key, cost, take, call, std::move(done));
         }
         if (take == Take::nothing) {
             const std::int64_t held = leases_->held(key);
             return backend_->decide_async(
-                key, std::max<std::int64_t>(cost - held, 1), take, who, call,
+                key, std::max<std::int64_t>(cost - held, 1), take, call,
                 [held, cost, done = std::move(done)](Result<Outcome> looked) {
                     if (looked) *looked = beside(*looked, held, cost);
                     done(std::move(looked));
@@ -205,7 +205,7 @@ class LeaseBackend final : public WrappedBackend {
             const Leases::HeldUnits out = leases_->take_out(key, cost);
             if (out.n == cost) return done(all_of(cost));
             return backend_->decide_async(
-                key, cost - out.n, take, who, call,
+                key, cost - out.n, take, call,
                 [leases = leases_, key, out, done = std::move(done)](Result<Outcome> taken) {
                     done(with_units(*leases, key, out, std::move(taken)));
                 });
@@ -214,7 +214,7 @@ class LeaseBackend final : public WrappedBackend {
         if (begun.spent) return done(*begun.spent);
         if (begun.taking == 0) {
             return backend_->decide_async(
-                key, cost, take, who, call,
+                key, cost, take, call,
                 [leases = leases_, key, cost, done = std::move(done)](Result<Outcome> outcome) {
                     // Perhaps for want of what another hit was taking, which was answered before.
                     if (is_denied(outcome)) {
@@ -226,7 +226,7 @@ class LeaseBackend final : public WrappedBackend {
         const auto taking = std::make_shared<LeaseTaking>(leases_, terms_, key, cost, begun);
         // Others are to spend the lease: it is not withdrawn with the hit that it was taken for.
         const AsyncCall own{call.channel, call.timeout, nullptr};
-        backend_->decide_async(key, taking->wanted(), Take::what_fits, who, own,
+        backend_->decide_async(key, taking->wanted(), Take::what_fits, own,
                                [taking, backend = backend_, key, take, call,
                                 done = std::move(done)](Result<Outcome> given) {
                                    if (!given) return done(std::move(given));
@@ -236,7 +236,7 @@ class LeaseBackend final : public WrappedBackend {
                                    }
                                    if (const auto outcome = taking->give(*given))
                                        return done(*outcome);
-                                   backend->decide_async(key, taking->missing(), take, {}, call,
+                                   backend->decide_async(key, taking->missing(), take, call,
                                                          [taking, done](Result<Outcome> answered) {
                                                              if (answered)
                                                                  *answered =
@@ -248,18 +248,17 @@ class LeaseBackend final : public WrappedBackend {
 
     std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
                                            std::span<const std::int64_t> costs,
-                                           std::span<const std::string_view> who,
                                            Timeout timeout) override {
-        AskedElements asked(keys, costs, who, spend_held());
-        return asked.join(backend_->take_many(asked.keys, asked.costs, asked.who, timeout));
+        AskedElements asked(keys, costs, spend_held());
+        return asked.join(backend_->take_many(asked.keys, asked.costs, timeout));
     }
 
     void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         std::span<const std::string_view> who, const AsyncCall& call,
+                         const AsyncCall& call,
                          Completion<std::vector<Result<Outcome>>> done) override {
-        const auto asked = std::make_shared<AskedElements>(keys, costs, who, spend_held());
+        const auto asked = std::make_shared<AskedElements>(keys, costs, spend_held());
         backend_->take_many_async(
-            asked->keys, asked->costs, asked->who, call,
+            asked->keys, asked->costs, call,
             [asked, done = std::move(done)](Result<std::vector<Result<Outcome>>> outcomes) {
                 if (outcomes) *outcomes = asked->join(std::move(*outcomes));
                 done(std::move(outcomes));

@@ -9,8 +9,6 @@
 namespace hotcount {
 namespace {
 
-bool remembers_callers(const AlgorithmInfo& algorithm) { return algorithm.remembers_callers; }
-
 Result<void> check_no_table(const LimiterOptions& options) {
     if (options.table == LimiterOptions::kTable) return {};
     return bad_option("table", "is for databases: other stores have none");
@@ -110,8 +108,8 @@ Limiter::~Limiter() = default;
 
 Result<void> LimiterBackend::hit(std::string_view prefix, std::string_view key, std::int64_t cost,
                                  Timeout timeout, Outcome& outcome) {
-    HOTCOUNT_TRY_ASSIGN(
-        outcome, decide(full_key(store_prefix(), prefix, key), cost, Take::all, {}, timeout));
+    HOTCOUNT_TRY_ASSIGN(outcome,
+                        decide(full_key(store_prefix(), prefix, key), cost, Take::all, timeout));
     return {};
 }
 
@@ -120,21 +118,10 @@ Result<std::string> Limiter::full(std::string_view key) const {
     return full_key(backend_->store_prefix(), prefix_, key);
 }
 
-Result<void> Limiter::check(std::int64_t cost, std::string_view who) const {
+Result<void> Limiter::check(std::int64_t cost) const {
     if (cost < 1) {
         return make_error(ErrorCode::config,
                           "cost is " + std::to_string(cost) + "; it takes 1 or more");
-    }
-    if (cost != 1 && info_.is_unsafe) {
-        return make_error(ErrorCode::config,
-                          "cost must be 1: " + std::string{info_.name} + " counts calls");
-    }
-    if (!who.empty() && !info_.remembers_callers) {
-        return make_error(ErrorCode::config, "who is for " + names_of(remembers_callers) +
-                                                 ", not for " + std::string{info_.name});
-    }
-    if (who.size() > kMaxKeyBytes) {
-        return make_error(ErrorCode::config, "who is longer than 1000 bytes");
     }
     return {};
 }
@@ -143,26 +130,15 @@ Result<void> Limiter::check_at_most(std::int64_t n) const {
     if (n < 1) {
         return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 1 or more");
     }
-    if (!info_.is_unsafe) return {};
-    return make_error(ErrorCode::config,
-                      "at_most is not for " + std::string{info_.name} + ", which counts calls");
-}
-
-Result<void> Limiter::check_refund(std::string_view call) const {
-    if (info_.takes_refunds) return {};
-    const auto takes_refunds = [](const AlgorithmInfo& one) { return one.takes_refunds; };
-    return make_error(ErrorCode::config, std::string{call} + " is for " + names_of(takes_refunds) +
-                                             ", not for " + std::string{info_.name});
+    return {};
 }
 
 Result<void> Limiter::check_refund(std::int64_t n) const {
-    HOTCOUNT_TRY(check_refund("refund"));
     if (n >= 1) return {};
     return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 1 or more");
 }
 
 Result<std::int64_t> Limiter::check_block(Duration duration) const {
-    HOTCOUNT_TRY(check_refund("block"));
     if (duration > Duration{0} && duration <= Rate::kMaxPeriod) {
         return std::chrono::ceil<std::chrono::microseconds>(duration).count();
     }
@@ -172,59 +148,35 @@ Result<std::int64_t> Limiter::check_block(Duration duration) const {
                           "; it takes more than 0 seconds and 366 days at most");
 }
 
-Result<void> Limiter::check_entries() const {
-    if (info_.remembers_callers) return {};
-    return make_error(ErrorCode::config, "entries is for " + names_of(remembers_callers) +
-                                             ", not for " + std::string{info_.name});
-}
-
-Result<void> Limiter::check_async() const {
-    if (backend_->check_async()) return {};
-    return make_error(ErrorCode::config,
-                      std::string{info_.name} +
-                          " waits for several round trips and is not for calls that do not wait");
-}
-
 // -- calls that are waited for ------------------------------------------------------------------
 
 Result<void> Limiter::create_table(Timeout timeout) { return backend_->create_table(timeout); }
 
-Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, std::string_view who,
-                              Timeout timeout) {
-    // A hit of cost 1 by nobody in particular is always good.
-    if (cost != 1 || !who.empty()) HOTCOUNT_TRY(check(cost, who));
-    if (!info_.remembers_callers) {
-        if (!is_plain_key(key, key_rule_)) HOTCOUNT_TRY(check_limit_key(key, key_rule_));
-        return hit_plainly(*backend_, prefix_, key, cost, timeout, options_);
-    }
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    std::string decoded;
-    if (who.empty()) who = decoded = decode_plain(key);
-    HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
-                        backend_->decide(name, cost, Take::all, who, timeout));
-    return to_decision(outcome, options_.rates, options_.shadow);
+Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, Timeout timeout) {
+    if (cost != 1) HOTCOUNT_TRY(check(cost));
+    if (!is_plain_key(key, key_rule_)) HOTCOUNT_TRY(check_limit_key(key, key_rule_));
+    return hit_plainly(*backend_, prefix_, key, cost, timeout, options_);
 }
 
 Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
-    HOTCOUNT_TRY(check(cost, {}));
+    HOTCOUNT_TRY(check(cost));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
-                        backend_->decide(name, cost, Take::nothing, {}, timeout));
+                        backend_->decide(name, cost, Take::nothing, timeout));
     return to_decision(outcome, options_.rates, options_.shadow);
 }
 
 Result<std::int64_t> Limiter::at_most(std::string_view key, std::int64_t n, Timeout timeout) {
     HOTCOUNT_TRY(check_at_most(n));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
-                        backend_->decide(name, n, Take::what_fits, decode_plain(key), timeout));
+    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, n, Take::what_fits, timeout));
     return how_much(outcome, n, options_.shadow);
 }
 
 Result<std::int64_t> Limiter::refund(std::string_view key, std::int64_t n, Timeout timeout) {
     HOTCOUNT_TRY(check_refund(n));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, -n, Take::all, {}, timeout));
+    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, -n, Take::all, timeout));
     return outcome.remaining;
 }
 
@@ -237,7 +189,7 @@ Result<void> Limiter::refund_local(std::string_view key, std::int64_t n) {
 Result<void> Limiter::block(std::string_view key, Duration duration, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const std::int64_t us, check_block(duration));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY(backend_->decide(name, us, Take::block, {}, timeout));
+    HOTCOUNT_TRY(backend_->decide(name, us, Take::block, timeout));
     return {};
 }
 
@@ -246,9 +198,7 @@ struct Limiter::Batch {
     std::vector<Result<Decision>> decisions;
     std::vector<std::string> names;
     std::vector<std::int64_t> costs;
-    std::vector<std::string> decoded;   // Reserved: views of its elements are taken.
-    std::vector<std::string_view> who;  // As hit() has it: for list the key itself.
-    std::vector<std::size_t> places;    // Which element each name stands for.
+    std::vector<std::size_t> places;  // Which element each name stands for.
 
     std::vector<Result<Decision>> merge(const std::vector<Result<Outcome>>& outcomes,
                                         std::span<const Rate> rates, bool shadow) {
@@ -264,11 +214,9 @@ struct Limiter::Batch {
 Limiter::Batch Limiter::check(std::span<const std::string_view> keys,
                               std::span<const std::int64_t> costs) const {
     Batch batch;
-    const bool is_list = info_.remembers_callers;
     batch.decisions.reserve(keys.size());
-    batch.decoded.reserve(is_list ? keys.size() : 0);
     for (std::size_t i = 0; i < keys.size(); ++i) {
-        const auto checked = check(costs[i], {});
+        const auto checked = check(costs[i]);
         auto name = checked ? full(keys[i]) : Result<std::string>{checked.error()};
         if (!name) {
             batch.decisions.emplace_back(std::move(name).error());
@@ -277,7 +225,6 @@ Limiter::Batch Limiter::check(std::span<const std::string_view> keys,
         batch.decisions.emplace_back(Decision{});
         batch.names.push_back(std::move(*name));
         batch.costs.push_back(costs[i]);
-        batch.who.push_back(is_list ? batch.decoded.emplace_back(decode_plain(keys[i])) : keys[i]);
         batch.places.push_back(i);
     }
     return batch;
@@ -287,8 +234,8 @@ std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view
                                                 std::span<const std::int64_t> costs,
                                                 Timeout timeout) {
     Batch batch = check(keys, costs);
-    return batch.merge(backend_->take_many(batch.names, batch.costs, batch.who, timeout),
-                       options_.rates, options_.shadow);
+    return batch.merge(backend_->take_many(batch.names, batch.costs, timeout), options_.rates,
+                       options_.shadow);
 }
 
 Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
@@ -298,39 +245,28 @@ Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
 
 std::optional<OutageEvent> Limiter::next_outage_event() { return backend_->next_outage_event(); }
 
-Result<std::vector<std::string>> Limiter::entries(std::string_view key, Timeout timeout) {
-    HOTCOUNT_TRY(check_entries());
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    return backend_->entries(name, timeout);
-}
-
 // -- calls that are not -------------------------------------------------------------------------
 
 void Limiter::create_table_async(Completion<void> done, AsyncCall call) {
     backend_->create_table_async(call, std::move(done));
 }
 
-void Limiter::decide_async(std::string_view key, std::int64_t cost, bool take, std::string_view who,
+void Limiter::decide_async(std::string_view key, std::int64_t cost, bool take,
                            Completion<Decision> done, const AsyncCall& call) {
-    if (auto fits = check_async(); !fits) return done(fits.error());
-    if (auto fits = check(cost, who); !fits) return done(fits.error());
+    if (auto fits = check(cost); !fits) return done(fits.error());
     auto name = full(key);
     if (!name) return done(std::move(name).error());
-    std::string decoded;
-    if (take && who.empty() && info_.remembers_callers) {
-        who = decoded = decode_plain(key);
-    }
     backend_->decide_async(
-        *name, cost, take ? Take::all : Take::nothing, who, call,
+        *name, cost, take ? Take::all : Take::nothing, call,
         [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
             if (!found) return done(std::move(found).error());
             done(to_decision(*found, *rates, shadow));
         });
 }
 
-void Limiter::hit_async(std::string_view key, std::int64_t cost, std::string_view who,
-                        Completion<Decision> done, AsyncCall call) {
-    decide_async(key, cost, true, who, std::move(done), call);
+void Limiter::hit_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
+                        AsyncCall call) {
+    decide_async(key, cost, true, std::move(done), call);
 }
 
 void Limiter::at_most_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
@@ -339,7 +275,7 @@ void Limiter::at_most_async(std::string_view key, std::int64_t n, Completion<std
     auto name = full(key);
     if (!name) return done(std::move(name).error());
     backend_->decide_async(
-        *name, n, Take::what_fits, decode_plain(key), call,
+        *name, n, Take::what_fits, call,
         [n, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
             if (!found) return done(std::move(found).error());
             done(how_much(*found, n, shadow));
@@ -351,7 +287,7 @@ void Limiter::refund_async(std::string_view key, std::int64_t n, Completion<std:
     if (auto fits = check_refund(n); !fits) return done(fits.error());
     auto name = full(key);
     if (!name) return done(std::move(name).error());
-    backend_->decide_async(*name, -n, Take::all, {}, call,
+    backend_->decide_async(*name, -n, Take::all, call,
                            [done = std::move(done)](Result<Outcome> found) {
                                if (!found) return done(std::move(found).error());
                                done(found->remaining);
@@ -364,7 +300,7 @@ void Limiter::block_async(std::string_view key, Duration duration, Completion<vo
     if (!us) return done(us.error());
     auto name = full(key);
     if (!name) return done(std::move(name).error());
-    backend_->decide_async(*name, *us, Take::block, {}, call,
+    backend_->decide_async(*name, *us, Take::block, call,
                            [done = std::move(done)](Result<Outcome> found) {
                                done(found ? Result<void>{} : std::move(found).error());
                            });
@@ -372,16 +308,15 @@ void Limiter::block_async(std::string_view key, Duration duration, Completion<vo
 
 void Limiter::test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                          AsyncCall call) {
-    decide_async(key, cost, false, {}, std::move(done), call);
+    decide_async(key, cost, false, std::move(done), call);
 }
 
 void Limiter::hit_many_async(std::span<const std::string_view> keys,
                              std::span<const std::int64_t> costs,
                              Completion<std::vector<Result<Decision>>> done, AsyncCall call) {
-    if (auto fits = check_async(); !fits) return done(fits.error());
     const auto batch = std::make_shared<Batch>(check(keys, costs));
     backend_->take_many_async(
-        std::move(batch->names), batch->costs, batch->who, call,
+        std::move(batch->names), batch->costs, call,
         [batch, rates = rates_, shadow = options_.shadow,
          done = std::move(done)](const Result<std::vector<Result<Outcome>>>& outcomes) {
             if (!outcomes) return done(outcomes.error());
@@ -390,18 +325,9 @@ void Limiter::hit_many_async(std::span<const std::string_view> keys,
 }
 
 void Limiter::reset_async(std::string_view key, Completion<void> done, AsyncCall call) {
-    if (auto fits = check_async(); !fits) return done(fits.error());
     const auto name = full(key);
     if (!name) return done(name.error());
     backend_->reset_async(*name, call, std::move(done));
-}
-
-void Limiter::entries_async(std::string_view key, Completion<std::vector<std::string>> done,
-                            AsyncCall call) {
-    if (auto fits = check_entries(); !fits) return done(fits.error());
-    const auto name = full(key);
-    if (!name) return done(name.error());
-    backend_->entries_async(*name, call, std::move(done));
 }
 
 }  // namespace hotcount

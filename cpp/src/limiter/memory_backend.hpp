@@ -136,8 +136,7 @@ class SteppedInMemory final : public JointInMemory {
         return done;
     }
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
-                           Timeout) override {
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, Timeout) override {
         if (take == Take::block) return block(key, cost);
         if (take == Take::what_fits) cost = std::min(cost, limit_);
         // What can only be denied must not leave an absent key behind.
@@ -160,7 +159,7 @@ class SteppedInMemory final : public JointInMemory {
 
     void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease,
                  const AsyncCall&, Completion<Outcome> done) override {
-        if (n > limit_) return done(decide(key, n, Take::nothing, {}, {}));
+        if (n > limit_) return done(decide(key, n, Take::nothing, {}));
         done(or_untracked(store_->upsert(key,
                                          [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
                                              const std::int64_t now = law_now();

@@ -22,14 +22,13 @@ struct OutageAnswers {
     std::vector<Rate> rates;
     std::unique_ptr<LimiterBackend> local;  // Null but for OutagePolicy::local.
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           std::string_view who) const {
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take) const {
         // That no store would admit needs none to be known.
         if (take != Take::what_fits && cost > least().burst) return above_limit(cost);
         Outcome outcome{};
         switch (policy) {
             case OutagePolicy::local: {
-                HOTCOUNT_TRY_ASSIGN(outcome, local->decide(key, cost, take, who, {}));
+                HOTCOUNT_TRY_ASSIGN(outcome, local->decide(key, cost, take, {}));
                 outcome.instead = Reason::local;
                 return outcome;
             }
@@ -54,10 +53,10 @@ struct OutageAnswers {
     /// Answers in the store's place if it is away; sends a probe if one is due.
     std::optional<Result<Outcome>> decide_if_away(std::uint64_t phase, redis::Channel& channel,
                                                   const std::string& key, std::int64_t cost,
-                                                  Take take, std::string_view who) const {
+                                                  Take take) const {
         if (!Outage::is_away(phase)) return std::nullopt;
         probe(phase, channel, key);
-        return decide(key, cost, take, who);
+        return decide(key, cost, take);
     }
 
     /// A call that asks the store: when it began, and what it may take.
@@ -137,7 +136,7 @@ Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
             places.push_back(i);
             continue;
         }
-        HOTCOUNT_TRY_ASSIGN(outcomes[i], answers.decide(hit.key, hit.cost, Take::all, {}));
+        HOTCOUNT_TRY_ASSIGN(outcomes[i], answers.decide(hit.key, hit.cost, Take::all));
         refused = refused || !(outcomes[i].allowed || hit.looks_on);
     }
     if (local.empty()) return outcomes;
@@ -145,7 +144,7 @@ Result<std::vector<Outcome>> decide_together(std::span<const JointHit> hits) {
     if (refused) {
         for (const JointHit& hit : local) {
             HOTCOUNT_TRY_ASSIGN(const Outcome looked,
-                                hit.backend->decide(hit.key, hit.cost, Take::nothing, {}, {}));
+                                hit.backend->decide(hit.key, hit.cost, Take::nothing, {}));
             counted->push_back(looked);
         }
     } else {
@@ -171,80 +170,76 @@ class PolicyBackend final : public WrappedBackend {
         : WrappedBackend(std::move(store)), answers_(std::move(answers)) {}
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           std::string_view who, Timeout timeout) override {
-        if (!is_decision(cost, take)) return backend_->decide(key, cost, take, who, timeout);
+                           Timeout timeout) override {
+        if (!is_decision(cost, take)) return backend_->decide(key, cost, take, timeout);
         const OutageAnswers::Asking asking = begin(timeout);
-        if (auto instead =
-                answers_->decide_if_away(asking.phase, channel({}), key, cost, take, who)) {
+        if (auto instead = answers_->decide_if_away(asking.phase, channel({}), key, cost, take)) {
             return std::move(*instead);
         }
-        auto outcome = backend_->decide(key, cost, take, who, timeout);
+        auto outcome = backend_->decide(key, cost, take, timeout);
         if (!answers_->takes_over(asking, outcome)) return outcome;
-        return answers_->decide(key, cost, take, who);
+        return answers_->decide(key, cost, take);
     }
 
     std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
                                            std::span<const std::int64_t> costs,
-                                           std::span<const std::string_view> who,
                                            Timeout timeout) override {
         const OutageAnswers::Asking asking = begin(timeout);
         if (Outage::is_away(asking.phase)) {
-            return decide_many(asking.phase, channel({}), keys, costs, who);
+            return decide_many(asking.phase, channel({}), keys, costs);
         }
-        auto outcomes = backend_->take_many(keys, costs, who, timeout);
+        auto outcomes = backend_->take_many(keys, costs, timeout);
         for (std::size_t i = 0; i < outcomes.size(); ++i) {
             if (!answers_->takes_over(asking, outcomes[i])) continue;
-            outcomes[i] = answers_->decide(keys[i], costs[i], Take::all, who[i]);
+            outcomes[i] = answers_->decide(keys[i], costs[i], Take::all);
         }
         return outcomes;
     }
 
-    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view who,
-                      const AsyncCall& call, Completion<Outcome> done) override {
+    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                      Completion<Outcome> done) override {
         if (!is_decision(cost, take)) {
-            return backend_->decide_async(key, cost, take, who, call, std::move(done));
+            return backend_->decide_async(key, cost, take, call, std::move(done));
         }
         const OutageAnswers::Asking asking = begin(call.timeout);
-        if (auto instead =
-                answers_->decide_if_away(asking.phase, channel(call), key, cost, take, who)) {
+        if (auto instead = answers_->decide_if_away(asking.phase, channel(call), key, cost, take)) {
             return done(std::move(*instead));
         }
-        backend_->decide_async(key, cost, take, who, call,
-                               [answers = answers_, asking, key, cost, take, who = std::string{who},
+        backend_->decide_async(key, cost, take, call,
+                               [answers = answers_, asking, key, cost, take,
                                 done = std::move(done)](Result<Outcome> outcome) {
                                    if (!answers->takes_over(asking, outcome)) {
                                        return done(std::move(outcome));
                                    }
-                                   done(answers->decide(key, cost, take, who));
+                                   done(answers->decide(key, cost, take));
                                });
     }
 
     void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         std::span<const std::string_view> who, const AsyncCall& call,
+                         const AsyncCall& call,
                          Completion<std::vector<Result<Outcome>>> done) override {
         const OutageAnswers::Asking asking = begin(call.timeout);
         if (Outage::is_away(asking.phase)) {
-            return done(decide_many(asking.phase, channel(call), keys, costs, who));
+            return done(decide_many(asking.phase, channel(call), keys, costs));
         }
         struct Kept {
             std::vector<std::string> keys;
             std::vector<std::int64_t> costs;
-            std::vector<std::string> who;
         };
-        const auto kept = std::make_shared<const Kept>(Kept{keys, costs, {who.begin(), who.end()}});
-        backend_->take_many_async(std::move(keys), std::move(costs), who, call,
-                                  [answers = answers_, asking, kept, done = std::move(done)](
-                                      Result<std::vector<Result<Outcome>>> found) {
-                                      if (found) {
-                                          for (std::size_t i = 0; i < found->size(); ++i) {
-                                              Result<Outcome>& one = (*found)[i];
-                                              if (!answers->takes_over(asking, one)) continue;
-                                              one = answers->decide(kept->keys[i], kept->costs[i],
-                                                                    Take::all, kept->who[i]);
-                                          }
-                                      }
-                                      done(std::move(found));
-                                  });
+        const auto kept = std::make_shared<const Kept>(Kept{keys, costs});
+        backend_->take_many_async(
+            std::move(keys), std::move(costs), call,
+            [answers = answers_, asking, kept,
+             done = std::move(done)](Result<std::vector<Result<Outcome>>> found) {
+                if (found) {
+                    for (std::size_t i = 0; i < found->size(); ++i) {
+                        Result<Outcome>& one = (*found)[i];
+                        if (!answers->takes_over(asking, one)) continue;
+                        one = answers->decide(kept->keys[i], kept->costs[i], Take::all);
+                    }
+                }
+                done(std::move(found));
+            });
     }
 
     const OutageAnswers* stand_in() const override { return answers_.get(); }
@@ -292,7 +287,7 @@ class PolicyBackend final : public WrappedBackend {
     }
 
     Result<void> refund_local(const std::string& key, std::int64_t n) override {
-        if (answers_->local) HOTCOUNT_TRY(answers_->local->decide(key, -n, Take::all, {}, {}));
+        if (answers_->local) HOTCOUNT_TRY(answers_->local->decide(key, -n, Take::all, {}));
         return {};
     }
 
@@ -321,14 +316,13 @@ class PolicyBackend final : public WrappedBackend {
         const OutageAnswers::Asking asking = begin(call.timeout);
         // A probe is not waited for, although the call is.
         redis::Channel& asked = channel(call);
-        if (auto instead =
-                answers_->decide_if_away(asking.phase, asked, key, cost, Take::all, {})) {
+        if (auto instead = answers_->decide_if_away(asking.phase, asked, key, cost, Take::all)) {
             return done(std::move(*instead));
         }
         start([answers = answers_, asking, key, cost,
                done = std::move(done)](Result<Outcome> outcome) {
             if (!answers->takes_over(asking, outcome)) return done(std::move(outcome));
-            done(answers->decide(key, cost, Take::all, {}));
+            done(answers->decide(key, cost, Take::all));
         });
     }
     // A loop's own connection must come back before the loop's calls can: it is the one to ask.
@@ -340,13 +334,12 @@ class PolicyBackend final : public WrappedBackend {
     }
     std::vector<Result<Outcome>> decide_many(std::uint64_t phase, redis::Channel& channel,
                                              std::span<const std::string> keys,
-                                             std::span<const std::int64_t> costs,
-                                             std::span<const std::string_view> who) const {
+                                             std::span<const std::int64_t> costs) const {
         std::vector<Result<Outcome>> outcomes;
         outcomes.reserve(keys.size());
         for (std::size_t i = 0; i < keys.size(); ++i) {
             outcomes.push_back(
-                *answers_->decide_if_away(phase, channel, keys[i], costs[i], Take::all, who[i]));
+                *answers_->decide_if_away(phase, channel, keys[i], costs[i], Take::all));
         }
         return outcomes;
     }

@@ -33,9 +33,9 @@ Error about_limit(const std::string& key, const Error& error) {
 
 // A call that waits is the other one over the waiting channel, where it has ended when it returns.
 Result<Outcome> RedisLimiterBackend::decide(const std::string& key, std::int64_t cost, Take take,
-                                            std::string_view who, Timeout timeout) {
+                                            Timeout timeout) {
     std::optional<Result<Outcome>> outcome;
-    decide_async(key, cost, take, who, waiting(timeout),
+    decide_async(key, cost, take, waiting(timeout),
                  [&](Result<Outcome> found) { outcome.emplace(std::move(found)); });
     return std::move(*outcome);
 }
@@ -141,8 +141,8 @@ class ScriptBackend final : public RedisLimiterBackend {
         client_->prepare(script_);
     }
 
-    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view,
-                      const AsyncCall& call, Completion<Outcome> done) override {
+    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                      Completion<Outcome> done) override {
         const std::string price = take == Take::block ? std::to_string(cost) : to_price(cost);
         const redis::SharedArguments& shared = encoded_[to_word(take).front() - '0'];
         const std::string_view keys[] = {key};
@@ -164,17 +164,16 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
                                            std::span<const std::int64_t> costs,
-                                           std::span<const std::string_view> who,
                                            Timeout timeout) override {
         std::vector<Result<Outcome>> outcomes;
         take_many_async(
-            {keys.begin(), keys.end()}, {costs.begin(), costs.end()}, who, waiting(timeout),
+            {keys.begin(), keys.end()}, {costs.begin(), costs.end()}, waiting(timeout),
             [&](Result<std::vector<Result<Outcome>>> found) { outcomes = std::move(*found); });
         return outcomes;
     }
 
     void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         std::span<const std::string_view>, const AsyncCall& call,
+                         const AsyncCall& call,
                          Completion<std::vector<Result<Outcome>>> done) override {
         if (keys.empty()) return done(std::vector<Result<Outcome>>{});
         struct Gathered {

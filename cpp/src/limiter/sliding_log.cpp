@@ -57,11 +57,19 @@ class SlidingLog {
         std::int64_t cost;  // Below 0: given back.
     };
     static std::string script() { return std::string{lua::limiter::kSlidingLogLua}; }
+    // A log holds an element for each hit, so it cannot be for millions.
+    static constexpr std::int64_t kMaxLimit = 100'000;
     // A database writes the whole log with each hit: 10 bytes an entry.
     static constexpr std::int64_t kMostStored = 1000;
 
     static Result<SlidingLog> make(const Rate& rate, const LimiterOptions&) {
-        HOTCOUNT_TRY(check_list_rate(rate, Algorithm::sliding_log));
+        HOTCOUNT_TRY(check_window_rate(rate));
+        if (rate.limit > kMaxLimit) {
+            return make_error(ErrorCode::config,
+                              "sliding_log remembers each hit and takes a limit of " +
+                                  std::to_string(kMaxLimit) + " at most, not " +
+                                  std::to_string(rate.limit));
+        }
         return SlidingLog{rate};
     }
 
@@ -170,8 +178,6 @@ constinit const LimiterAlgorithm kSlidingLog = stepped<SlidingLog>({
     .name = "sliding_log",
     .promise = "at most the limit in every period",
     .window = WindowKind::sliding,
-    .takes_several_rates = true,
-    .takes_refunds = true,
 });
 
 }  // namespace hotcount

@@ -128,8 +128,6 @@ constinit const LimiterAlgorithm kSlidingWindow = stepped<SlidingWindow>({
     .promise = "at most the limit in each window of the clock, twice it in any period",
     .window = WindowKind::weighted_clock,
     .takes_charge_denied = true,
-    .takes_several_rates = true,
-    .takes_refunds = true,
 });
 
 }  // namespace hotcount

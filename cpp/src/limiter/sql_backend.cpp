@@ -107,7 +107,7 @@ class SqlLimiterBackend final : public LimiterBackend {
         return store_->create_table(deadline(timeout));
     }
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, std::string_view,
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
                            Timeout timeout) override {
         cost = price(cost, take);
         if (only_looks(cost, take)) {
@@ -123,7 +123,6 @@ class SqlLimiterBackend final : public LimiterBackend {
 
     std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
                                            std::span<const std::int64_t> costs,
-                                           std::span<const std::string_view>,
                                            Timeout timeout) override {
         const Hits hits = queued(keys, costs);
         return outcomes(hits, calls_->commit.get().submit_all(hits, deadline(timeout)));
@@ -140,8 +139,8 @@ class SqlLimiterBackend final : public LimiterBackend {
                   [](const LimitStore& store, Deadline by) { return store.create_table(by); });
     }
 
-    void decide_async(const std::string& key, std::int64_t cost, Take take, std::string_view,
-                      const AsyncCall& call, Completion<Outcome> done) override {
+    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                      Completion<Outcome> done) override {
         cost = price(cost, take);
         if (only_looks(cost, take)) {
             return elsewhere<LimitStore::Looked>(
@@ -165,7 +164,7 @@ class SqlLimiterBackend final : public LimiterBackend {
     }
 
     void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         std::span<const std::string_view>, const AsyncCall& call,
+                         const AsyncCall& call,
                          Completion<std::vector<Result<Outcome>>> done) override {
         Hits hits = queued(keys, costs);
         calls_->commit.get().submit_all_async(
@@ -246,15 +245,6 @@ Result<void> check_table(const LimiterOptions& options) {
                                    " bytes; it takes up to " + std::to_string(kMost));
 }
 
-std::string stored_names() {
-    std::string names;
-    for (const LimiterAlgorithm* const algorithm : kLimiterAlgorithms) {
-        if (algorithm->stored == nullptr) continue;
-        names += (names.empty() ? "" : ", ") + std::string{algorithm->info.name};
-    }
-    return names;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> database,
@@ -266,12 +256,6 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> da
     if (options.deny_cache > 0) return bad_option("deny_cache", "is for Redis");
     if (options.increx) return bad_option("increx", "is for Redis");
     HOTCOUNT_TRY(check_table(options));
-    const LimiterAlgorithm& algorithm = find_algorithm(options.algorithm);
-    if (algorithm.stored == nullptr) {
-        return bad_option("algorithm", "is " + std::string{algorithm.info.name} +
-                                           ", which is not for databases; they take " +
-                                           stored_names());
-    }
     auto calls = std::make_shared<LimitCalls>(database, options.table);
     auto leases = make_leases(options);
     return make_with(

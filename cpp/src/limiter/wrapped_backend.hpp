@@ -20,7 +20,7 @@ struct AskedElements {
     using Known = std::function<std::optional<Outcome>(const std::string&, std::int64_t)>;
 
     AskedElements(std::span<const std::string> all, std::span<const std::int64_t> price,
-                  std::span<const std::string_view> callers, const Known& known)
+                  const Known& known)
         : outcomes(all.size(), Outcome{}) {
         for (std::size_t i = 0; i < all.size(); ++i) {
             if (const auto outcome = known(all[i], price[i])) {
@@ -29,7 +29,6 @@ struct AskedElements {
             }
             keys.push_back(all[i]);
             costs.push_back(price[i]);
-            who.push_back(callers[i]);
             places.push_back(i);
         }
     }
@@ -44,7 +43,6 @@ struct AskedElements {
     std::vector<Result<Outcome>> outcomes;
     std::vector<std::string> keys{};
     std::vector<std::int64_t> costs{};
-    std::vector<std::string_view> who{};
     std::vector<std::size_t> places{};
 };
 
@@ -63,7 +61,6 @@ class WrappedBackend : public LimiterBackend {
         return backend_->refund_local(key, n);
     }
     const OutageAnswers* stand_in() const override { return backend_->stand_in(); }
-    Result<void> check_async() const override { return backend_->check_async(); }
     std::optional<OutageEvent> next_outage_event() override {
         return backend_->next_outage_event();
     }
@@ -78,13 +75,6 @@ class WrappedBackend : public LimiterBackend {
     void reset_async(const std::string& key, const AsyncCall& call,
                      Completion<void> done) override {
         backend_->reset_async(key, call, std::move(done));
-    }
-    Result<std::vector<std::string>> entries(const std::string& key, Timeout timeout) override {
-        return backend_->entries(key, timeout);
-    }
-    void entries_async(const std::string& key, const AsyncCall& call,
-                       Completion<std::vector<std::string>> done) override {
-        backend_->entries_async(key, call, std::move(done));
     }
     void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                   const AsyncCall& call, Completion<Outcome> done) override {

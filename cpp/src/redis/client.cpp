@@ -1,13 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/redis.hpp>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "background_thread.hpp"
@@ -184,22 +182,6 @@ class RespClient final : public Client {
 
     void prepare(const Script& script) override { scripts_->add(script); }
 
-    Result<std::optional<ReplyArray>> check_and_set(const CheckAndSet& steps,
-                                                    Timeout timeout) override {
-        const Deadline until = deadline(timeout);
-        return patiently(until, [&]() -> Result<std::optional<ReplyArray>> {
-            while (true) {
-                HOTCOUNT_TRY_ASSIGN(auto done, dedicated_.get().attempt(steps, until));
-                if (!done) return std::optional<ReplyArray>{};
-                if (auto* const replies = std::get_if<ReplyArray>(&done->value)) {
-                    return std::optional{std::move(*replies)};
-                }
-                // Nil: a watched key has changed. Another transaction made progress, so this ends.
-                if (until.passed()) return changed_too_often(steps);
-            }
-        });
-    }
-
     Result<void> ping(Timeout timeout) override {
         Result<void> outcome;
         // The channel waits: `done` is called before it returns.
@@ -240,17 +222,12 @@ class RespClient final : public Client {
   private:
     SharedConnection& connection() { return *process_.get().connection; }
 
+    // Again on a dedicated connection, after a pause, while the server will soon serve it.
     Result<Reply> execute_alone(std::span<const std::string_view> command, Deadline until) {
-        return patiently(until, [&] { return dedicated_.get().execute(command, until); });
-    }
-
-    // Repeats attempts on a dedicated connection, after a pause, while the server will soon serve them.
-    template <class Attempt>
-    std::invoke_result_t<Attempt> patiently(Deadline until, const Attempt& attempt) {
         Duration pause = next_pause({});
         bool resent = false;
         while (true) {
-            auto done = attempt();
+            auto done = dedicated_.get().execute(command, until);
             if (done.ok()) return done;
             const Error& error = done.error();
             if (passes_soon(error.server_code) && until.remaining() > pause) {
@@ -264,13 +241,6 @@ class RespClient final : public Client {
             }
             resent = true;
         }
-    }
-
-    Error changed_too_often(const CheckAndSet& steps) const {
-        const std::string_view key = steps.keys.empty() ? "" : steps.keys.front();
-        return make_error(ErrorCode::deadline, options_.address() + ": the key " + printable(key) +
-                                                   " changed in every attempt until the deadline "
-                                                   "passed; nothing was applied");
     }
 
     const Options options_;

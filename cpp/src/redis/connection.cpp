@@ -134,10 +134,7 @@ Result<bool> Connection::say_hello(Deadline deadline) {
     }
     HOTCOUNT_TRY_ASSIGN(const Reply greeted, execute(hello, deadline));
     const std::string* const refused = error_text(greeted);
-    if (refused == nullptr) {
-        server_version_ = hello_field(greeted, "version");
-        return true;
-    }
+    if (refused == nullptr) return true;
     if (knows_no_hello(*refused)) return false;
     return not_let_in(*refused, "HELLO");
 }

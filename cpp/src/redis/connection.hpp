@@ -51,9 +51,6 @@ class Connection {
     const Address& peer() const { return peer_; }
     /// Whether the greeting was HELLO; else it is RESP2.
     bool knows_hello() const { return knows_hello_; }
-    /// The server's version as it answered HELLO, or as set; empty until somebody asked INFO.
-    const std::string& server_version() const { return server_version_; }
-    void set_server_version(std::string version) { server_version_ = std::move(version); }
     /// The next whole reply, or none until more is read. An error reply is a value here.
     Result<std::optional<Reply>> next_reply();
     /// Waits until the socket can be read (POLLIN) or written (POLLOUT); false at the deadline, or if
@@ -92,7 +89,6 @@ class Connection {
     std::atomic<std::uint64_t> bytes_received_{0};
     std::uint64_t bytes_of_greeting_{0};
     bool knows_hello_{false};
-    std::string server_version_{};
 };
 
 }  // namespace hotcount::redis

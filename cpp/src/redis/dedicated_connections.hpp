@@ -1,5 +1,4 @@
-// Connections that one caller has to itself: for transactions with WATCH, which is a state of the
-// connection, and for commands that are not known to answer exactly once.
+// Connections that one caller has to itself: for commands that are not known to answer exactly once.
 //
 //   caller --take()--> a connection, idle or new --> back to the idle ones, or closed if in doubt
 //
@@ -33,13 +32,10 @@ class DedicatedConnections {
     DedicatedConnections(const Options& options, std::shared_ptr<Dialer> dialer)
         : options_(options), dialer_(std::move(dialer)) {}
 
-    /// One attempt of Client::check_and_set, from WATCH to EXEC on one connection. None if
-    /// should_write() returned false; a nil reply if a watched key had changed.
-    Result<std::optional<Reply>> attempt(const CheckAndSet& steps, Deadline deadline);
     /// One attempt at a command, checked by an ECHO behind it. If it did not answer exactly once, its
     /// outcome is unknown and the connection is closed.
     Result<Reply> execute(std::span<const std::string_view> command, Deadline deadline);
-    /// Closes idle connections at once. Calls under way end as closed, or unknown after EXEC.
+    /// Closes idle connections at once. Calls under way end as closed, or unknown once they are sent.
     void close();
     std::uint64_t connects() const;
 
@@ -47,19 +43,7 @@ class DedicatedConnections {
     // Holds one of the exclusive_connections for one call.
     class Taken;
 
-    // How a transaction ends: behind these bytes (MULTI or nothing), by EXEC or by DISCARD, after a
-    // refusal or without one.
-    struct End {
-        std::string bytes;
-        bool writes;
-        std::optional<Error> refused;
-    };
-
-    Result<std::optional<Reply>> end(Taken& taken, const CheckAndSet& steps, End how,
-                                     Deadline deadline);
-    Result<void> check_watch(Taken& taken, Deadline deadline) const;
     Error closed_error() const;
-    Error too_late() const;
     Error not_applied(const Error& error) const;
     // Connections that the dialer was asked for. They belong to no caller: if one leaves at its
     // deadline, the next caller takes the connection that was asked for it.

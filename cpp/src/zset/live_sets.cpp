@@ -10,16 +10,8 @@ namespace hotcount {
 namespace {
 
 Result<void> check_options(const LiveSetsOptions& options) {
-    const bool gated = options.method == UpsertMethod::script ||
-                       options.method == UpsertMethod::ttl_gate ||
-                       options.method == UpsertMethod::watch;
     if (options.gate && *options.gate < Duration{0}) {
         return bad_option("gate", "must be 0 seconds or more");
-    }
-    if (!gated && options.gate.value_or(Duration{0}) > Duration{0}) {
-        return make_error(ErrorCode::config,
-                          "method '" + std::string{to_string(options.method)} +
-                              "' has no gate; 'script', 'ttl_gate' and 'watch' have");
     }
     if (options.prefix.size() > kMaxKeyBytes) {
         return bad_option("prefix", "is longer than 1000 bytes");
@@ -186,19 +178,7 @@ std::string_view to_string(Upsert upsert) {
 }
 
 std::string_view to_string(UpsertMethod method) {
-    switch (method) {
-        case UpsertMethod::script:
-            return "script";
-        case UpsertMethod::ttl_gate:
-            return "ttl_gate";
-        case UpsertMethod::watch:
-            return "watch";
-        case UpsertMethod::exists_then_add:
-            return "exists_then_add";
-        case UpsertMethod::unguarded_pipeline:
-            return "unguarded_pipeline";
-    }
-    return "";
+    return method == UpsertMethod::script ? "script" : "ttl_gate";
 }
 
 Result<std::shared_ptr<LiveSets>> LiveSets::make(std::shared_ptr<memory::Store> store,

@@ -154,9 +154,7 @@ class MemorySets final : public LiveSetsBackend {
         const auto put = [&](Entry& entry) {
             entry.as<SortedSet>(false)->put(element.member, element.score);
         };
-        if (options().method != UpsertMethod::script && options().method != UpsertMethod::watch) {
-            return upsert_in_two_steps(element);
-        }
+        if (options().method == UpsertMethod::ttl_gate) return upsert_in_two_steps(element);
         const auto put_plainly = [&](Entry* entry) -> Result<Upsert> {
             HOTCOUNT_TRY_ASSIGN(const Upsert state, state_of(entry, element.key, gate()));
             if (state == Upsert::applied) put(*entry);
@@ -189,16 +187,12 @@ class MemorySets final : public LiveSetsBackend {
         return state;
     }
 
-    // The other methods as they are on a server, holes included: between the steps others may run.
+    // ttl_gate as it is on a server, its hole included: between the steps others may run.
     Result<Upsert> upsert_in_two_steps(const Element& element) {
-        const bool gated = options().method == UpsertMethod::ttl_gate;
-        const bool unguarded = options().method == UpsertMethod::unguarded_pipeline;
-        HOTCOUNT_TRY_ASSIGN(const Upsert state,
-                            store_->read(element.key, [&](const Entry* entry) -> Result<Upsert> {
-                                if (gated) return state_of(entry, element.key, gate());
-                                return is_key(entry) ? Upsert::applied : Upsert::absent;
-                            }));
-        if (state != Upsert::applied && !unguarded) return state;
+        HOTCOUNT_TRY_ASSIGN(const Upsert state, store_->read(element.key, [&](const Entry* entry) {
+            return state_of(entry, element.key, gate());
+        }));
+        if (state != Upsert::applied) return state;
         return store_->upsert(element.key, [&](Entry& entry, bool fresh) -> Result<Upsert> {
             // To ZADD a set without members is none.
             if (!is_key(&entry)) entry.expires_at.reset();

@@ -67,8 +67,7 @@ class RedisSets final : public LiveSetsBackend {
           server_(std::make_shared<const std::string>(client_->options().address())),
           limits_(std::make_shared<const UpsertLimits>(
               UpsertLimits{milliseconds(gate()), milliseconds(options().keep)})),
-          steps_(
-              std::make_shared<const zset::RedisSteps>(client_, options().method, gate(), server_)),
+          steps_(std::make_shared<const zset::RedisSteps>(client_, gate(), server_)),
           elsewhere_([this] {
               const redis::Options& limits = client_->options();
               return std::make_unique<WaitingCalls>(*server_, limits.exclusive_connections,
@@ -134,7 +133,7 @@ class RedisSets final : public LiveSetsBackend {
         static const redis::Script kScript{lua::zset::kRemoveLua, redis::Script::Kind::single,
                                            redis::is_integer};
         const Sender send = sender(call);
-        // The other methods are for servers without scripts, and know of no companion.
+        // ttl_gate needs no scripts, and knows of no companion.
         if (which.companion.empty() || options().method != UpsertMethod::script) {
             return remove_alone(send, which.key, which.member, std::move(done));
         }

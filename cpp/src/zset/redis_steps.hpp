@@ -1,6 +1,6 @@
-// The calls of RedisSets that take several round trips and wait for each: upserts with the methods
-// that are no script, and sweep(). Before them what both files over Redis share: numbers as
-// arguments, and replies as numbers.
+// The calls of RedisSets that take several round trips and wait for each: upserts with ttl_gate, and
+// sweep(). Before them what both files over Redis share: numbers as arguments, and replies as
+// numbers.
 #pragma once
 
 #include <array>
@@ -69,9 +69,8 @@ class RedisSteps {
     using Element = LiveSetsBackend::Element;
     using Upserts = LiveSetsBackend::Upserts;
 
-    RedisSteps(std::shared_ptr<redis::Client> client, UpsertMethod method, Duration gate,
-               Server server)
-        : client_(std::move(client)), method_(method), gate_(gate), server_(std::move(server)) {}
+    RedisSteps(std::shared_ptr<redis::Client> client, Duration gate, Server server)
+        : client_(std::move(client)), gate_(gate), server_(std::move(server)) {}
 
     Upserts upsert(std::span<const Element> elements, std::size_t batch, Deadline deadline) const;
     Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout) const;
@@ -81,20 +80,12 @@ class RedisSteps {
   private:
     using Commands = std::vector<std::vector<std::string_view>>;
 
-    Upserts upsert(std::span<const Element> elements, Deadline deadline) const;
-    Upserts by_watch(std::span<const Element> elements, Deadline deadline) const;
-    Result<Upsert> watch_and_add(const Element& element, Timeout timeout) const;
     Upserts look_then_add(std::span<const Element> elements, Deadline deadline) const;
-    Upserts look_and_add(std::span<const Element> elements, Deadline deadline) const;
-    std::vector<Result<redis::Reply>> add(std::span<const Element> elements, Commands looks,
-                                          Timeout timeout) const;
-    Result<Upsert> state_of(const redis::Reply& type, const redis::Reply& pttl) const;
     Upsert state_of(std::int64_t pttl) const;
     Result<std::vector<std::string_view>> without_ttl(const redis::ReplyArray& page,
                                                       Timeout timeout) const;
 
     const std::shared_ptr<redis::Client> client_;
-    const UpsertMethod method_;
     const Duration gate_;
     const Server server_;
 };

@@ -137,7 +137,7 @@ class InFlight {
     void next() {
         ++under_way_;
         if (++at_ == kDraws) at_ = 0;
-        limiter_.hit_async(keys_[at_], 1, {}, [this](const Result<Decision>& decision) {
+        limiter_.hit_async(keys_[at_], 1, [this](const Result<Decision>& decision) {
             check(decision);
             --under_way_;
             ++done_;

@@ -27,12 +27,6 @@ Answer answer_of(const Result<Upsert>& done) {
     return answer;
 }
 
-Answer answer_of(const Result<std::int64_t>& number) {
-    Answer answer = answer_from(number);
-    if (number) answer.tell(*number);
-    return answer;
-}
-
 Answer answer_of(const Result<Count>& count) {
     Answer answer = answer_from(count);
     if (!count) return answer;
@@ -77,6 +71,21 @@ Ballot ballot_of(const Operation& operation) {
 }
 
 }  // namespace
+
+Answer answer_of(const Result<std::int64_t>& number) {
+    Answer answer = answer_from(number);
+    if (number) answer.tell(*number);
+    return answer;
+}
+
+Answer answer_of(const Result<bool>& admitted) {
+    Answer answer = answer_from(admitted);
+    if (admitted) {
+        answer.refused = !*admitted;
+        answer.returned = *admitted ? 1 : 0;
+    }
+    return answer;
+}
 
 std::string_view to_string(Outcome outcome) {
     switch (outcome) {
@@ -167,13 +176,8 @@ Answer LimiterDriver::apply(const Operation& operation) {
     const Name key = item_name(operation.item);
     const auto decision = operation.kind == OperationKind::read
                               ? limiter_->peek(key.view(), timeout_)
-                              : limiter_->hit(key.view(), 1, {}, timeout_);
-    Answer answer = answer_from(decision);
-    if (decision) {
-        answer.refused = !decision->allowed;
-        answer.returned = decision->allowed ? 1 : 0;
-    }
-    return answer;
+                              : limiter_->hit(key.view(), 1, timeout_);
+    return answer_of(decision ? Result<bool>{decision->allowed} : decision.error());
 }
 
 Answer SetsDriver::apply(const Operation& operation) {
@@ -182,11 +186,19 @@ Answer SetsDriver::apply(const Operation& operation) {
         return answer_from(sets_->top(key.view(), 10, timeout_));
     }
     const Name member("user:", operation.user);
-    const auto done = operation.kind == OperationKind::vote
-                          ? sets_->upsert(key.view(), member.view(),
-                                          static_cast<double>(operation.value), {}, timeout_)
-                          : sets_->remove(key.view(), member.view(), {}, timeout_);
+    const auto done =
+        operation.kind == OperationKind::vote
+            ? upsert({key.view(), member.view(), static_cast<double>(operation.value), {}})
+            : sets_->remove(key.view(), member.view(), {}, timeout_);
     return answer_of(done);
+}
+
+Result<Upsert> SetsDriver::upsert(const UpsertItem& item) {
+    return sets_->upsert(item.key, item.member, item.score, item.version, timeout_);
+}
+
+Result<std::vector<Result<Upsert>>> SetsDriver::upsert_many(std::span<const UpsertItem> items) {
+    return sets_->upsert_many(items, std::max<std::size_t>(items.size(), 1), timeout_);
 }
 
 // The upserts travel together. The others follow one by one: nobody batches those.
@@ -201,7 +213,7 @@ std::vector<Answer> SetsDriver::apply_many(std::span<const Operation> operations
         upserts.push_back(
             {key.view(), member.view(), static_cast<double>(operation.value), std::nullopt});
     }
-    auto done = sets_->upsert_many(upserts, std::max<std::size_t>(upserts.size(), 1), timeout_);
+    auto done = upsert_many(upserts);
     std::vector<Answer> answers;
     answers.reserve(operations.size());
     for (std::size_t next = 0; const Operation& operation : operations) {

@@ -52,6 +52,10 @@ struct Answer {
     void tell_cast(std::int64_t previous, std::int64_t value, bool changed, bool counted);
 };
 
+/// What a call that returned a number is to the ledger, and one that admitted a hit or did not.
+Answer answer_of(const Result<std::int64_t>& number);
+Answer answer_of(const Result<bool>& admitted);
+
 class Driver {
   public:
     using Done = std::function<void(const Answer&)>;
@@ -145,12 +149,17 @@ class LimiterDriver final : public Driver {
 
 /// Sorted sets: vote upserts the user with the operation's value for a score into the item's set,
 /// unvote removes the user, read gets the first ten.
-class SetsDriver final : public Driver {
+class SetsDriver : public Driver {
   public:
     SetsDriver(std::shared_ptr<LiveSets> sets, Timeout timeout)
         : sets_(std::move(sets)), timeout_(timeout) {}
     Answer apply(const Operation& operation) override;
     std::vector<Answer> apply_many(std::span<const Operation> operations) override;
+
+  protected:
+    virtual Result<Upsert> upsert(const UpsertItem& item);
+    virtual Result<std::vector<Result<Upsert>>> upsert_many(std::span<const UpsertItem> items);
+    Timeout timeout() const { return timeout_; }
 
   private:
     std::shared_ptr<LiveSets> sets_;

@@ -54,9 +54,12 @@ std::vector<Strategy> make_strategies() {
         if (known.promise_from_first.empty()) continue;
         add(WorkloadKind::limiter, std::string{known.name} + "_first");
     }
-    for (const char* way :
-         {"script", "ttl_gate", "watch", "exists_then_add", "unguarded_pipeline"}) {
-        add(WorkloadKind::zset, way);
+    for (const char* way : {"list", "per_second_key", "racy_incr", "incr_expire", "racy_list"}) {
+        all.push_back({WorkloadKind::limiter, StoreKind::redis, way, std::string{"redis/"} + way});
+    }
+    for (const char* way : {"script", "ttl_gate"}) add(WorkloadKind::zset, way);
+    for (const char* way : {"watch", "exists_then_add", "unguarded_pipeline"}) {
+        all.push_back({WorkloadKind::zset, StoreKind::redis, way, std::string{"redis/"} + way});
     }
     return all;
 }

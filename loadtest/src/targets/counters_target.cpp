@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "checkers/audit.hpp"
+#include "plain_counters.hpp"
 #include "store_target.hpp"
 
 namespace hotcount::loadtest {
@@ -15,18 +16,10 @@ std::vector<std::string> counter_keys(std::uint64_t items) {
     return keys;
 }
 
-Result<CounterOptions> counter_options(const TrialSettings& settings, const Strategy& strategy) {
+CounterOptions counter_options(const TrialSettings& settings, const Strategy& strategy) {
     CounterOptions options;
     if (strategy.way.empty()) return options;
     options.ttl = settings.life > Duration{0} ? settings.life : long_life(settings);
-    if (strategy.way == "ttl") return options;
-    options.method = strategy.way == "incr" ? CounterMethod::incr : CounterMethod::set_nx_incr;
-    for (const Compensation compensation :
-         {Compensation::none, Compensation::first, Compensation::ttl, Compensation::both}) {
-        if (strategy.way == "set_nx_" + std::string{to_string(compensation)}) {
-            options.compensation = compensation;
-        }
-    }
     return options;
 }
 
@@ -34,13 +27,19 @@ class CountersTarget final : public StoreTarget {
   public:
     static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
                                                 const Strategy& strategy, StoreHandle store) {
-        HOTCOUNT_TRY_ASSIGN(const CounterOptions options, counter_options(settings, strategy));
+        const CounterOptions options = counter_options(settings, strategy);
         HOTCOUNT_TRY_ASSIGN(auto counter, store.make<Counter>(options));
+        std::unique_ptr<Driver> driver =
+            std::make_unique<CounterDriver>(std::move(counter), settings.timeout);
+        if (options.ttl && strategy.way != "ttl") {
+            driver = std::make_unique<PlainCounterDriver>(
+                std::move(driver), store.client(), strategy.way, *options.ttl, settings.timeout);
+        }
         return std::unique_ptr<Target>(
-            new CountersTarget(settings, strategy, std::move(store), std::move(counter)));
+            new CountersTarget(settings, strategy, std::move(store), std::move(driver)));
     }
 
-    Driver& driver() override { return driver_; }
+    Driver& driver() override { return *driver_; }
     UnvoteValue unvote() const override { return UnvoteValue::add_minus_one; }
     Contract contract() const override {
         const std::string where = store_.on_redis() ? "on the server" : "in this process's memory";
@@ -76,14 +75,13 @@ class CountersTarget final : public StoreTarget {
 
   private:
     CountersTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
-                   std::shared_ptr<Counter> counter)
-        : StoreTarget(settings, strategy, std::move(store)),
-          driver_(std::move(counter), settings.timeout) {}
+                   std::unique_ptr<Driver> driver)
+        : StoreTarget(settings, strategy, std::move(store)), driver_(std::move(driver)) {}
 
     bool expires() const { return !strategy_.way.empty(); }
     bool racy() const { return expires() && strategy_.way != "ttl"; }
 
-    CounterDriver driver_;
+    std::unique_ptr<Driver> driver_;
 };
 
 /// A counter whose adds wait in a queue while its Redis is away.

@@ -13,6 +13,8 @@
 #include "checkers/limiter_checker.hpp"
 #include "checkers/sets_checker.hpp"
 #include "load/run_folder.hpp"
+#include "plain_limiters.hpp"
+#include "plain_sets.hpp"
 #include "store_target.hpp"
 
 namespace hotcount::loadtest {
@@ -47,18 +49,27 @@ class LimiterTarget final : public StoreTarget {
   public:
     static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
                                                 const Strategy& strategy, StoreHandle store) {
+        if (const PlainLimiter* const way = plain_limiter(strategy.way)) {
+            HOTCOUNT_TRY(check_plain_limit(*way, settings.limit));
+            auto driver = std::make_unique<PlainLimiterDriver>(store.client(), *way, settings.limit,
+                                                               settings.timeout);
+            const Rules rules{way->windows, way->on_callers_clock(), way->racy, way->promise};
+            return std::unique_ptr<Target>(
+                new LimiterTarget(settings, strategy, std::move(store), std::move(driver), rules));
+        }
         HOTCOUNT_TRY_ASSIGN(const LimiterOptions options,
                             limiter_options(settings.limit, strategy));
         HOTCOUNT_TRY_ASSIGN(auto limiter, store.make<Limiter>(options));
-        return std::unique_ptr<Target>(
-            new LimiterTarget(settings, strategy, std::move(store), std::move(limiter)));
+        auto driver = std::make_unique<LimiterDriver>(std::move(limiter), settings.timeout);
+        return std::unique_ptr<Target>(new LimiterTarget(settings, strategy, std::move(store),
+                                                         std::move(driver), rules_of(options)));
     }
 
-    Driver& driver() override { return driver_; }
+    Driver& driver() override { return *driver_; }
     UnvoteValue unvote() const override { return UnvoteValue::set_zero; }
     Contract contract() const override {
         Contract contract = contract_of(promise());
-        contract.exact = !racy();
+        contract.exact = !way_.racy;
         return contract;
     }
     Result<void> begin() override {
@@ -123,44 +134,48 @@ class LimiterTarget final : public StoreTarget {
     }
 
   private:
-    LimiterTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
-                  std::shared_ptr<Limiter> limiter)
-        : StoreTarget(settings, strategy, std::move(store)),
-          driver_(limiter, settings.timeout),
-          options_(limiter->options()) {}
+    /// What the checker needs to know of a way.
+    struct Rules {
+        Windows windows;
+        bool on_callers_clock;
+        bool racy;
+        std::string_view promise;
+    };
 
-    bool racy() const { return info().is_unsafe; }
-    const AlgorithmInfo& info() const { return hotcount::info(options_.algorithm); }
-    WindowKind window() const {
-        return options_.align == Align::first ? WindowKind::from_first_hit : info().window;
-    }
+    LimiterTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
+                  std::unique_ptr<Driver> driver, Rules way)
+        : StoreTarget(settings, strategy, std::move(store)),
+          driver_(std::move(driver)),
+          way_(way) {}
 
     std::string promise() const {
         return std::string{"a hit is admitted"} +
-               (racy() ? " (RACY, WRONG, to compare with): " : ": ") +
-               std::string{options_.align == Align::first ? info().promise_from_first
-                                                          : info().promise};
+               (way_.racy ? " (RACY, WRONG, to compare with): " : ": ") + std::string{way_.promise};
     }
 
-    Windows windows() const {
-        switch (window()) {
+    static Rules rules_of(const LimiterOptions& options) {
+        const AlgorithmInfo& info = hotcount::info(options.algorithm);
+        if (options.align == Align::first) {
+            return {Windows::after_first, false, false, info.promise_from_first};
+        }
+        return {windows_of(info.window), false, false, info.promise};
+    }
+    static Windows windows_of(WindowKind window) {
+        switch (window) {
             case WindowKind::none:
                 return Windows::none;
             case WindowKind::store_clock:
-            case WindowKind::caller_clock:
                 return Windows::clock;
             case WindowKind::weighted_clock:
                 return Windows::weighted_clock;
             case WindowKind::sliding:
-                return Windows::sliding;
-            case WindowKind::from_first_hit:
                 break;
         }
-        return Windows::after_first;
+        return Windows::sliding;
     }
 
     Result<StoreHandle::Offset> clock_offset() const {
-        if (window() != WindowKind::caller_clock) return store_.clock_offset();
+        if (!way_.on_callers_clock) return store_.clock_offset();
         const auto wall = std::chrono::duration_cast<nanoseconds>(
             std::chrono::system_clock::now().time_since_epoch());
         return StoreHandle::Offset{wall.count() - steady_ns(), 0};
@@ -169,14 +184,14 @@ class LimiterTarget final : public StoreTarget {
     LimiterRules rules_of(const Ledger& ledger) const {
         LimiterRules rules;
         const Rate& rate = settings_.limit;
-        rules.windows = windows();
+        rules.windows = way_.windows;
         const bool on_clock =
             rules.windows == Windows::clock || rules.windows == Windows::weighted_clock;
         rules.limit = rate.burst;  // Of a window: its limit.
         rules.rate_limit = rate.limit;
         rules.period_ns = std::chrono::duration_cast<nanoseconds>(rate.period).count();
-        rules.may_over_admit = racy();
-        rules.may_refuse = racy();
+        rules.may_over_admit = way_.racy;
+        rules.may_refuse = way_.racy;
         if (!on_clock) return rules;
         const std::int64_t moved = after_->ns - before_.ns;
         rules.clock_offset_ns = before_.ns + moved / 2 + ledger.started_ns();
@@ -185,8 +200,8 @@ class LimiterTarget final : public StoreTarget {
         return rules;
     }
 
-    LimiterDriver driver_;
-    LimiterOptions options_;
+    std::unique_ptr<Driver> driver_;
+    Rules way_;
     StoreHandle::Offset before_{0, 0};
     std::optional<StoreHandle::Offset> after_{};
 };
@@ -196,18 +211,28 @@ class SetsTarget final : public StoreTarget {
     static Result<std::unique_ptr<Target>> make(const TrialSettings& settings,
                                                 const Strategy& strategy, StoreHandle store) {
         LiveSetsOptions options;
+        const auto plain = plain_way(strategy.way);
+        // With ttl_gate, remove() is a plain ZREM.
+        if (plain || strategy.way == "ttl_gate") options.method = UpsertMethod::ttl_gate;
         options.gate = settings.gate;
-        for (const UpsertMethod method :
-             {UpsertMethod::script, UpsertMethod::ttl_gate, UpsertMethod::watch,
-              UpsertMethod::exists_then_add, UpsertMethod::unguarded_pipeline}) {
-            if (to_string(method) == strategy.way) options.method = method;
+        if (plain && *plain != PlainWay::watch &&
+            settings.gate.value_or(Duration{0}) > Duration{0}) {
+            return make_error(ErrorCode::config, fmt::format("{} has no gate", strategy.name));
         }
         HOTCOUNT_TRY_ASSIGN(auto sets, store.make<LiveSets>(options));
-        return std::unique_ptr<Target>(
-            new SetsTarget(settings, strategy, std::move(store), std::move(sets), options.method));
+        std::unique_ptr<Driver> driver;
+        if (plain) {
+            driver = std::make_unique<PlainSetsDriver>(store.client(), sets, *plain,
+                                                       settings.gate.value_or(Duration{0}),
+                                                       settings.timeout);
+        } else {
+            driver = std::make_unique<SetsDriver>(sets, settings.timeout);
+        }
+        return std::unique_ptr<Target>(new SetsTarget(settings, strategy, std::move(store),
+                                                      std::move(sets), std::move(driver)));
     }
 
-    Driver& driver() override { return driver_; }
+    Driver& driver() override { return *driver_; }
     UnvoteValue unvote() const override { return UnvoteValue::numbered; }
     Contract contract() const override {
         Contract contract = contract_of(promise());
@@ -283,47 +308,42 @@ class SetsTarget final : public StoreTarget {
     static constexpr const char* kAnchor = "anchor";
 
     SetsTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
-               std::shared_ptr<LiveSets> sets, UpsertMethod method)
+               std::shared_ptr<LiveSets> sets, std::unique_ptr<Driver> driver)
         : StoreTarget(settings, strategy, std::move(store)),
-          sets_(sets),
-          method_(method),
-          driver_(std::move(sets), settings.timeout) {}
+          sets_(std::move(sets)),
+          driver_(std::move(driver)) {}
 
     Duration gate() const { return settings_.gate.value_or(std::chrono::seconds{10}); }
     // As its contract says: a stall that outlives the gate.
-    bool may_make_sets() const {
-        return wrong() || (method_ == UpsertMethod::ttl_gate && settings_.stall >= gate());
-    }
+    bool may_make_sets() const { return wrong() || (gated() && settings_.stall >= gate()); }
     /// A call stalled for longer than the gate, whatever held it up: it took that long, or nobody knows
     /// how long it took.
     bool outlived_gate(const std::vector<SetWrite>& writes) const {
-        return method_ == UpsertMethod::ttl_gate &&
-               std::any_of(writes.begin(), writes.end(), [&](const SetWrite& write) {
+        return gated() && std::any_of(writes.begin(), writes.end(), [&](const SetWrite& write) {
                    return write.score != 0 && write.done_ns - write.sent_ns > gate().count();
                });
     }
+    bool gated() const { return strategy_.way == "ttl_gate"; }
     bool wrong() const {
-        return method_ == UpsertMethod::exists_then_add ||
-               method_ == UpsertMethod::unguarded_pipeline;
+        return plain_way(strategy_.way).value_or(PlainWay::watch) != PlainWay::watch;
     }
 
     std::string promise() const {
-        switch (method_) {
-            case UpsertMethod::script:
-                return "the member has the score; a set that is not there is never made";
-            case UpsertMethod::ttl_gate:
-                return fmt::format(
-                    "the member has the score; no set is made unless a call stalls "
-                    "for longer than the gate of {}",
-                    format_duration(gate()));
-            case UpsertMethod::exists_then_add:
-                return "the member has the score (RACY, to compare with): a set that expires "
-                       "between the two commands is made again, without a TTL";
-            case UpsertMethod::watch:
-                return "the member has the score; a set that is not there is never made, whatever "
-                       "happens between the look and the transaction";
-            case UpsertMethod::unguarded_pipeline:
-                break;
+        if (gated()) {
+            return fmt::format(
+                "the member has the score; no set is made unless a call stalls "
+                "for longer than the gate of {}",
+                format_duration(gate()));
+        }
+        const auto plain = plain_way(strategy_.way);
+        if (!plain) return "the member has the score; a set that is not there is never made";
+        if (*plain == PlainWay::exists_then_add) {
+            return "the member has the score (RACY, to compare with): a set that expires "
+                   "between the two commands is made again, without a TTL";
+        }
+        if (*plain == PlainWay::watch) {
+            return "the member has the score; a set that is not there is never made, whatever "
+                   "happens between the look and the transaction";
         }
         return "the member has the score (WRONG, to compare with): it is always added, so that "
                "sets are made that should not be, without a TTL";
@@ -377,14 +397,16 @@ class SetsTarget final : public StoreTarget {
     }
 
     std::shared_ptr<LiveSets> sets_;
-    UpsertMethod method_;
-    SetsDriver driver_;
+    std::unique_ptr<Driver> driver_;
     std::vector<SetLife> lives_{};  // Times on the monotonic clock.
 };
 
 }  // namespace
 
 Result<void> check_limit(const Rate& limit, const Strategy& strategy) {
+    if (const PlainLimiter* const way = plain_limiter(strategy.way)) {
+        return check_plain_limit(*way, limit);
+    }
     HOTCOUNT_TRY_ASSIGN(const LimiterOptions options, limiter_options(limit, strategy));
     HOTCOUNT_TRY_ASSIGN(const auto store, memory::Store::make());
     HOTCOUNT_TRY(Limiter::make(store, options));

@@ -19,8 +19,7 @@ class Counter(AsyncLifetime, CounterBase[Added]):
     just the same. Calls of one turn of the loop travel together. In Memory a call is done when it
     returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not
     sent yet; of one that is sent nobody hears any more. Any number of loops may use it, in any
-    threads, and so may forked children. Over Redis add and add_many of a method other than 'script'
-    are a ConfigError: each waits for several round trips.
+    threads, and so may forked children.
 
     >>> import asyncio
     >>> from hotcount import aio

@@ -25,8 +25,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     waiting share a transaction. In Memory a call is done when it
     returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not
     sent yet; of one that is sent nobody hears any more. Any number of loops may use it, in any
-    threads, and so may forked children. Over Redis 'per_second_key', 'racy_incr', 'incr_expire'
-    and 'racy_list' are a ConfigError: each of their hits waits for several round trips.
+    threads, and so may forked children.
 
     >>> import asyncio
     >>> from hotcount import aio
@@ -59,7 +58,6 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
         cost: int = 1,
         *,
         rate: Rates | None = None,
-        who: Key | None = None,
         op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
@@ -180,9 +178,3 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
         self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> None:
         """As hotcount.Limiter.reset, to be awaited."""
-
-    @native
-    async def entries(
-        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
-    ) -> list[str]:
-        """As hotcount.Limiter.entries, to be awaited."""

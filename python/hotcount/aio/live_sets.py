@@ -40,7 +40,7 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
     sent yet; of one that is sent nobody hears any more. Any number of loops may use it, in any
     threads, and so may forked children.
 
-    Over Redis sweep(), and upserts with any method but 'script', wait for several round trips. At
+    Over Redis sweep(), and upserts with 'ttl_gate', wait for several round trips. At
     most 8 threads of this object make them, however many tasks wait and whatever the loop does
     meanwhile. They begin in the order of the calls and may end in another; one that none of the
     threads was free for by its timeout is a DeadlineError, and has applied nothing.

@@ -189,19 +189,6 @@ class BoundLimiter final : public Bound<Limiter> {
             answered_by);
     }
 
-    // A list: that of a `list` limiter, and as it was before results were tuples.
-    py::object to_python(const std::vector<std::string>& callers) {
-        py::list entries;
-        for (const std::string& who : callers) {
-            // As file names are: bytes that are no UTF-8 come back as they went in.
-            auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
-                who.data(), static_cast<Py_ssize_t>(who.size()), "surrogateescape"));
-            if (!text) throw py::error_already_set();
-            entries.append(text);
-        }
-        return entries;
-    }
-
     py::object to_batch(const std::vector<Result<Decision>>& decisions, const Refusals& refusals,
                         OnErrors on_errors) {
         tell_outage();

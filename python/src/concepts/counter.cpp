@@ -41,34 +41,6 @@ void tell_each(ManyAdded& many, const Tell& tell) {
 // -- the table, for what counters alone have ------------------------------------------------------
 
 template <>
-struct From<CounterMethod> {
-    static CounterMethod read(const Argument& argument) {
-        return static_cast<CounterMethod>(
-            to_choice(argument.value, argument.name, {"script", "incr", "set_nx_incr"}));
-    }
-};
-template <>
-struct To<CounterMethod> {
-    static py::object make(CounterMethod method) {
-        return To<std::string_view>::make(to_string(method));
-    }
-};
-
-template <>
-struct From<Compensation> {
-    static Compensation read(const Argument& argument) {
-        return static_cast<Compensation>(
-            to_choice(argument.value, argument.name, {"none", "first", "ttl", "both"}));
-    }
-};
-template <>
-struct To<Compensation> {
-    static py::object make(Compensation compensation) {
-        return To<std::string_view>::make(to_string(compensation));
-    }
-};
-
-template <>
 struct To<TryAdd> {
     static py::object make(const TryAdd& value) {
         return try_add_class.make(value.applied, value.value);
@@ -103,8 +75,6 @@ constexpr std::array kOptions{
     option<&CounterOptions::prefix, KeyText>("prefix"),
     option<&CounterOptions::ttl>("ttl"),
     option<&CounterOptions::op_keep>("op_keep"),
-    option<&CounterOptions::method>("method"),
-    option<&CounterOptions::compensation>("compensation"),
 };
 
 class BoundCounter : public Bound<Counter> {
@@ -288,6 +258,10 @@ void bind_counter() {
     constructor<&make_counter, StoreArgument, Options<CounterOptions, kOptions>,
                 std::optional<QueueRow>>("CounterBase.__init__",
                                          "store " + names_of<kOptions>() + "retry");
+    refuse_keywords(
+        "CounterBase.__init__", "method compensation",
+        "an add is one step; hotcount-load compares with the ways in several steps, and "
+        "notebooks/ways.py has their code");
     attributes<BoundCounter, kOptions>("CounterBase", "ttl");
     declare_queue<BoundCounter>("CounterBase", "CounterBase.retry_stats");
 

@@ -22,12 +22,6 @@ namespace {
 /// A cost, 1 or more; the core says so.
 using Cost = std::int64_t;
 
-/// who=: None, or 1 byte and more. The core takes an empty one for none.
-struct Who {
-    std::string_view name;
-    operator std::string_view() const { return name; }
-};
-
 /// The keys of a batch with their costs; of two Python parameters.
 struct KeysAndCosts {
     py::object elements;  // Keys point into them while the GIL is released.
@@ -43,16 +37,6 @@ using LimitedHits = std::vector<LimitedHit>;
 }  // namespace
 
 // -- the table, for what limiters alone have ------------------------------------------------------
-
-template <>
-struct From<Who> {
-    static Who read(const Argument& argument) {
-        if (argument.value == Py_None) return {};
-        const std::string_view name = to_bytes(argument.value, argument.name);
-        if (name.empty()) raise_config("who is empty; it takes 1 to 1000 bytes");
-        return {name};
-    }
-};
 
 template <>
 struct From<KeysAndCosts> {
@@ -106,17 +90,14 @@ namespace {
 /// op_id=: the core refuses an empty one.
 using OpId = std::optional<std::string_view>;
 
-Error who_of_once() { return make_error(ErrorCode::config, "who is not for hits with an op_id"); }
-Result<Decision> hit_now(Limiter& limiter, std::string_view key, std::int64_t cost,
-                         std::string_view who, OpId op_id, Timeout timeout) {
-    if (!op_id) return limiter.hit(key, cost, who, timeout);
-    if (!who.empty()) return who_of_once();
+Result<Decision> hit_now(Limiter& limiter, std::string_view key, std::int64_t cost, OpId op_id,
+                         Timeout timeout) {
+    if (!op_id) return limiter.hit(key, cost, timeout);
     return limiter.hit_once(key, cost, *op_id, timeout);
 }
-void hit_later(Limiter& limiter, std::string_view key, std::int64_t cost, std::string_view who,
-               OpId op_id, Completion<Decision> done, AsyncCall call) {
-    if (!op_id) return limiter.hit_async(key, cost, who, std::move(done), call);
-    if (!who.empty()) return done(who_of_once());
+void hit_later(Limiter& limiter, std::string_view key, std::int64_t cost, OpId op_id,
+               Completion<Decision> done, AsyncCall call) {
+    if (!op_id) return limiter.hit_async(key, cost, std::move(done), call);
     limiter.hit_once_async(key, cost, *op_id, std::move(done), call);
 }
 
@@ -276,8 +257,11 @@ void bind_limiter() {
                 },
                 &kTag<BoundLimiter>});
     method<&hit_all_now, &hit_all_later, LimitedHits, Timeout>("Limiter._hit_all", "hits timeout");
-    method<&hit_now, &hit_later, LimiterKey, Cost, AtRates, Who, OpId, Timeout>(
-        "Limiter.hit", "key cost rate who op_id timeout");
+    method<&hit_now, &hit_later, LimiterKey, Cost, AtRates, OpId, Timeout>(
+        "Limiter.hit", "key cost rate op_id timeout");
+    refuse_keywords("Limiter.hit", "who",
+                    "the lists that remember callers are strategies of hotcount-load, and "
+                    "notebooks/ways.py has their code");
     method<&Limiter::hit_many, &Limiter::hit_many_async, KeysAndCosts, AtRates, OnErrors, Timeout>(
         "Limiter.hit_many", "keys cost rate errors timeout");
     method<&Limiter::at_most, &Limiter::at_most_async, LimiterKey, Cost, AtRates, Timeout>(
@@ -302,8 +286,6 @@ void bind_limiter() {
                                                                                "key rate timeout");
     method<&Limiter::reset, &Limiter::reset_async, LimiterKey, AtRates, Timeout>(
         "Limiter.reset", "key rate timeout");
-    method<&Limiter::entries, &Limiter::entries_async, LimiterKey, AtRates, Timeout>(
-        "Limiter.entries", "key rate timeout");
 }
 
 }  // namespace hotcount::python

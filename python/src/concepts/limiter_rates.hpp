@@ -49,6 +49,8 @@ struct From<Rate> {
 template <>
 struct From<Algorithm> {
     static Algorithm read(const Argument& argument) {
+        refuse_ways(argument.value, argument.name,
+                    {"per_second_key", "racy_incr", "incr_expire", "list", "racy_list"});
         return unwrap(parse_algorithm(to_word(argument.value, argument.name)));
     }
 };

@@ -125,9 +125,10 @@ struct From<Items> {
 template <>
 struct From<UpsertMethod> {
     static UpsertMethod read(const Argument& argument) {
+        refuse_ways(argument.value, argument.name,
+                    {"watch", "exists_then_add", "unguarded_pipeline"});
         return static_cast<UpsertMethod>(
-            to_choice(argument.value, argument.name,
-                      {"script", "ttl_gate", "watch", "exists_then_add", "unguarded_pipeline"}));
+            to_choice(argument.value, argument.name, {"script", "ttl_gate"}));
     }
 };
 template <>

@@ -146,6 +146,12 @@ void add_native(Native native) {
     }
 }
 
+void refuse_keywords(const char* function, std::string_view names, std::string_view why) {
+    Native& native = natives().at(function);
+    native.refused = split_names(names);
+    native.why_refused = why;
+}
+
 void add_getter(OptionGetter getter) { getters().push_back(new OptionGetter(std::move(getter))); }
 
 // -- declared functions ---------------------------------------------------------------------------
@@ -362,6 +368,10 @@ void NativeFunction::bind_slowly(PyObject** slots, PyObject* const* values, Py_s
             }
         }
         if (index == size_) {
+            for (const std::string& refused : native_->refused) {
+                if (PyUnicode_CompareWithASCIIString(keyword, refused.c_str()) != 0) continue;
+                raise_config(refused + " is no option: " + native_->why_refused);
+            }
             raise_type(shown_name() + "() got an unexpected keyword argument " + quoted(keyword));
         }
         if (slots[index] != nullptr) {

@@ -2,11 +2,11 @@
 //
 //   class Limiter(Lifetime, LimiterBase):             # hotcount/limiter.py
 //       @native
-//       def hit(self, key: Key, cost: int = 1, *, who: ... = None, ...) -> Decision:
+//       def hit(self, key: Key, cost: int = 1, *, op_id: ... = None, ...) -> Decision:
 //           """Takes cost, 1 or more, if the limit allows it. ..."""
 //
-//   method<&Limiter::hit, &Limiter::hit_async, LimiterKey, Cost, Who, Timeout>(
-//       "Limiter.hit", "key cost who timeout");       // limiter.cpp, by native_calls.hpp
+//   method<&Limiter::hit, &Limiter::hit_async, LimiterKey, Cost, OpId, Timeout>(
+//       "Limiter.hit", "key cost op_id timeout");       // limiter.cpp, by native_calls.hpp
 //
 // Names, order, kinds and defaults of the parameters are the declaration's; C++ says of what type
 // each is, which picks its conversion (table.hpp). `native` joins the two when the module is
@@ -93,10 +93,14 @@ struct Native {
     vectorcallfunc awaited;   ///< For `async def`; null: there is none.
     void (*check)(const NativeFunction&);
     bool declared{false};
+    std::vector<std::string> refused{};  ///< Keywords that it took once ...
+    std::string why_refused{};           ///< ... and what their error says.
 };
 
 void add_native(Native native);
-/// "key cost who": split at spaces.
+/// Makes a call with one of these keywords a config error that says why.
+void refuse_keywords(const char* function, std::string_view names, std::string_view why);
+/// "key cost op_id": split at spaces.
 std::vector<std::string> split_names(std::string_view names);
 /// "(key, cost)".
 std::string listed(const std::vector<std::string>& names);

@@ -2,6 +2,7 @@
 
 #include <datetime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -275,6 +276,17 @@ std::size_t to_choice(py::handle value, const Where& where,
         known += (known.empty() ? "'" : ", '") + std::string{choice} + "'";
     }
     raise_bad(where, "is " + quoted(value) + "; it takes " + known, value);
+}
+
+void refuse_ways(py::handle value, const Where& where,
+                 std::initializer_list<std::string_view> ways) {
+    const std::string word = to_text(value, where);
+    if (std::find(ways.begin(), ways.end(), word) == ways.end()) return;
+    raise_bad(where,
+              "is " + quoted(value) +
+                  ", which the library does not have: hotcount-load compares with it, and "
+                  "notebooks/ways.py has its code",
+              value);
 }
 
 }  // namespace hotcount::python

@@ -100,6 +100,9 @@ inline std::size_t to_choice(py::handle value, const Where& where,
                              std::initializer_list<std::string_view> choices) {
     return to_choice(value, where, std::span{choices.begin(), choices.size()});
 }
+/// Refuses a way that only hotcount-load compares with; the error says where its code is.
+void refuse_ways(py::handle value, const Where& where,
+                 std::initializer_list<std::string_view> ways);
 
 /// A batch's columns as read: elements that are refused already keep their place.
 struct Refusals {

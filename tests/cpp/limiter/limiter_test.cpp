@@ -54,10 +54,6 @@ TEST_P(MemoryLimiter, OtherRatesAreOtherStates) {
 
 TEST_P(MemoryLimiter, AnOpIdIsTakenOnce) {
     const auto limiter = make();
-    if (!info(GetParam()).takes_refunds) {
-        EXPECT_TRUE(failed_with(limiter->hit_once("k", 1, "a"), ErrorCode::config));
-        return;
-    }
     EXPECT_EQ(limiter->hit_once("k", 4, "a")->remaining, 6);
     EXPECT_EQ(limiter->hit_once("k", 4, "a")->remaining, 6);
     EXPECT_EQ(limiter->hit_once("k", 4, "b")->remaining, 2);
@@ -72,11 +68,11 @@ TEST_P(MemoryLimiter, CallsThatDoNotWaitAnswerAsThoseThatDo) {
     const auto limiter = make();
     std::vector<Result<Decision>> decisions;
     const auto keep = [&](Result<Decision> decision) { decisions.push_back(std::move(decision)); };
-    limiter->hit_async("k", 4, {}, keep);
+    limiter->hit_async("k", 4, keep);
     limiter->test_async("k", 7, keep);
     limiter->peek_async("k", keep);
-    limiter->hit_async("k", 0, {}, keep);
-    limiter->hit_async("", 1, {}, keep);
+    limiter->hit_async("k", 0, keep);
+    limiter->hit_async("", 1, keep);
     ASSERT_EQ(decisions.size(), 5U);
     EXPECT_EQ(decisions[0]->remaining, 6);
     EXPECT_FALSE(decisions[1]->allowed);
@@ -99,9 +95,6 @@ TEST_P(MemoryLimiter, CallsThatDoNotWaitAnswerAsThoseThatDo) {
 
     limiter->reset_async("k", [](const Result<void>& done) { EXPECT_TRUE(done.ok()); });
     EXPECT_EQ(limiter->peek("k")->remaining, 10);
-    limiter->entries_async("k", [&](const Result<std::vector<std::string>>& entries) {
-        EXPECT_EQ(entries.ok(), GetParam() == Algorithm::list);
-    });
 }
 
 TEST_P(MemoryLimiter, AnAnswerIsKeptUntilItsRetryAfter) {
@@ -162,8 +155,7 @@ TEST_P(MemoryLimiter, AWallClockThatIsSetBackLocksNobodyOut) {
 INSTANTIATE_TEST_SUITE_P(All, MemoryLimiter,
                          ::testing::Values(Algorithm::fixed_window, Algorithm::sliding_window,
                                            Algorithm::sliding_log, Algorithm::gcra,
-                                           Algorithm::token_bucket, Algorithm::leaky_bucket,
-                                           Algorithm::list),
+                                           Algorithm::token_bucket, Algorithm::leaky_bucket),
                          [](const auto& test) { return std::string{to_string(test.param)}; });
 
 class LimiterOfSeveralRates : public MemoryLimiter {
@@ -217,72 +209,6 @@ TEST_P(LimiterOfSeveralRates, WaitingForRetryAfterIsEnough) {
         ASSERT_FALSE(limiter->test("k", 1 + i % 3)->allowed);
         clock_->advance(1us);
         ASSERT_TRUE(limiter->hit("k", 1 + i % 3)->allowed);
-    }
-}
-
-// A clock that runs something the next time it is asked.
-class HookClock final : public Clock {
-  public:
-    SteadyTime steady_now() const override {
-        if (const auto run = std::exchange(hook, nullptr)) run();
-        return SteadyTime{1h};
-    }
-    WallTime wall_now() const override { return WallTime{1h}; }
-    mutable std::function<void()> hook;
-};
-
-// Between the check and the step the memory store's clock is asked for the expiry: there the next
-// caller comes in, and so on. With a limit of 1 all of them are admitted.
-TEST(UnsafeLimiters, AllWhoCheckBeforeAnybodyActsAreAdmitted) {
-    for (const Algorithm algorithm : {Algorithm::per_second_key, Algorithm::incr_expire}) {
-        const auto clock = std::make_shared<HookClock>();
-        memory::StoreOptions store_options;
-        store_options.clock = clock;
-        LimiterOptions options;
-        options.rates = {*Rate::parse("1/s")};
-        options.algorithm = algorithm;
-        const auto limiter = *Limiter::make(*memory::Store::make(store_options), options);
-        int admitted = 0;
-        std::function<void(int)> call = [&](int others) {
-            if (others > 0) clock->hook = [&call, others] { call(others - 1); };
-            admitted += limiter->hit("hot")->allowed ? 1 : 0;
-        };
-        call(9);
-        EXPECT_EQ(admitted, 10) << to_string(algorithm);
-    }
-}
-
-TEST(UnsafeLimiters, AnExpiredKeyMakesRoomForANewOne) {
-    for (const Algorithm algorithm : {Algorithm::per_second_key, Algorithm::racy_incr,
-                                      Algorithm::incr_expire, Algorithm::racy_list}) {
-        const auto clock = std::make_shared<ManualClock>();
-        memory::StoreOptions store_options;
-        store_options.clock = clock;
-        store_options.max_keys = 1;
-        store_options.when_full = memory::WhenFull::refuse;
-        LimiterOptions options;
-        options.rates = {*Rate::parse("1/s")};
-        options.algorithm = algorithm;
-        const auto limiter = *Limiter::make(*memory::Store::make(store_options), options);
-        EXPECT_TRUE(limiter->hit("first")->allowed) << to_string(algorithm);
-        clock->advance(11s);
-        EXPECT_TRUE(succeeded(limiter->hit("second"))) << to_string(algorithm);
-    }
-}
-
-TEST(UnsafeLimiters, ALimitOf10Admits11) {
-    memory::StoreOptions store_options;
-    store_options.clock = std::make_shared<ManualClock>();
-    const auto store = *memory::Store::make(store_options);
-    for (const Algorithm algorithm : {Algorithm::per_second_key, Algorithm::racy_incr,
-                                      Algorithm::incr_expire, Algorithm::racy_list}) {
-        LimiterOptions options;
-        options.rates = {*Rate::parse("10/s")};
-        options.algorithm = algorithm;
-        const auto limiter = *Limiter::make(store, options);
-        int admitted = 0;
-        for (int i = 0; i < 20; ++i) admitted += limiter->hit("k")->allowed ? 1 : 0;
-        EXPECT_EQ(admitted, 11) << to_string(algorithm);
     }
 }
 

@@ -186,7 +186,7 @@ TEST(CommandLine, AllIsGroupedByWorkload) {
     ASSERT_EQ(settings.groups.size(), 4U);
     const std::vector<WorkloadKind> workloads = {WorkloadKind::votes, WorkloadKind::counters,
                                                  WorkloadKind::limiter, WorkloadKind::zset};
-    const std::vector<std::size_t> sizes = {10, 16, 24, 10};
+    const std::vector<std::size_t> sizes = {10, 16, 19, 7};
     for (std::size_t i = 0; i < workloads.size(); ++i) {
         EXPECT_EQ(settings.groups[i].trial.workload, workloads[i]);
         EXPECT_EQ(settings.groups[i].strategies.size(), sizes[i]);
@@ -242,16 +242,18 @@ TEST(CommandLine, AnOptionThatWouldBeIgnoredIsRefused) {
     EXPECT_THAT(refuse({"run", "-s", "redis", "--redis", "http://h"}), HasSubstr("--redis"));
     EXPECT_THAT(refuse({"run", "-s", "naive", "--limit", "5/s"}), HasSubstr("--limit"));
     EXPECT_THAT(refuse({"run", "-s", "gcra", "--limit", "often"}), HasSubstr("--limit"));
-    EXPECT_THAT(refuse({"compare", "-s", "gcra,per_second_key", "--limit", "5/min"}),
-                AllOf(HasSubstr("--limit"), HasSubstr("memory/per_second_key")));
-    EXPECT_THAT(refuse({"run", "-s", "list", "--limit", "5/s burst 9"}), HasSubstr("memory/list"));
+    EXPECT_THAT(refuse({"compare", "-s", "gcra,per_second_key", "--limit", "5/min", "--redis",
+                        "redis://h"}),
+                AllOf(HasSubstr("--limit"), HasSubstr("redis/per_second_key")));
+    EXPECT_THAT(refuse({"run", "-s", "list", "--limit", "5/s burst 9", "--redis", "redis://h"}),
+                HasSubstr("redis/list"));
     EXPECT_THAT(refuse({"run", "-s", "gcra", "--mix", "vote=1,unvote=1"}), HasSubstr("unvote"));
     EXPECT_THAT(refuse({"run", "-s", "memory", "--life", "5ms"}), HasSubstr("with a TTL"));
     EXPECT_THAT(refuse({"run", "-s", "memory/ttl", "--life", "5us"}), HasSubstr("1ms or more"));
     EXPECT_THAT(refuse({"run", "-s", "memory/ttl", "--life", "5ms", "--mix", "vote=1,unvote=1"}),
                 HasSubstr("unvote"));
     EXPECT_THAT(refuse({"run", "-s", "memory/ttl", "--gate", "5ms"}), HasSubstr("--gate"));
-    EXPECT_THAT(refuse({"run", "-s", "memory/watch", "--rebuild-every", "5ms"}),
+    EXPECT_THAT(refuse({"run", "-s", "memory/ttl_gate", "--rebuild-every", "5ms"}),
                 HasSubstr("--rebuild-every"));
     EXPECT_THAT(refuse({"run", "-s", "memory/script", "--rebuild-every", "5us"}),
                 HasSubstr("1ms or more"));

@@ -119,7 +119,7 @@ TEST(StrategyNames, TellTheirWorkloadAndStore) {
     for (const Strategy& strategy : all_strategies()) {
         EXPECT_TRUE(names.insert(strategy.name).second) << strategy.name;
     }
-    EXPECT_EQ(names.size(), 60U);
+    EXPECT_EQ(names.size(), 52U);
 }
 
 TEST(StrategyNames, APartOfOneIsOnTheRedisGivenElseInMemory) {
@@ -135,8 +135,8 @@ TEST(StrategyNames, APartOfOneIsOnTheRedisGivenElseInMemory) {
 }
 
 TEST(StrategyNames, AllAreThoseThatCanBeDriven) {
-    EXPECT_EQ(parse_strategies("all", {}, true).value().size(), 60U);
-    EXPECT_EQ(parse_strategies("all", {}, false).value().size(), 28U);
+    EXPECT_EQ(parse_strategies("all", {}, true).value().size(), 52U);
+    EXPECT_EQ(parse_strategies("all", {}, false).value().size(), 20U);
     EXPECT_EQ(parse_strategies("all", WorkloadKind::counters, true).value(),
               (std::vector<std::string>{"memory", "redis", "memory/ttl", "redis/ttl", "redis/incr",
                                         "redis/set_nx_none", "redis/set_nx_first",

@@ -238,7 +238,7 @@ INSTANTIATE_TEST_SUITE_P(, LimiterAuditTest,
                          testing::Values("memory/gcra", "memory/token_bucket",
                                          "memory/leaky_bucket", "memory/fixed_window",
                                          "memory/fixed_window_first", "memory/sliding_window",
-                                         "memory/sliding_log", "memory/list"),
+                                         "memory/sliding_log"),
                          [](const auto& one) {
                              const std::string name = one.param;
                              return name.substr(name.find('/') + 1);
@@ -325,16 +325,6 @@ TEST_P(LimiterAuditTest, FindsEveryKeyThatNeverExpires) {
     EXPECT_GE(breaches_.load(), 40U);
     EXPECT_EQ(trial.audit.keys_without_ttl, breaches_.load());
     EXPECT_EQ(trial.conclusion, Conclusion::broken);
-}
-
-TEST_F(StoreAuditTest, ARacyLimiterMayDoWhatItsContractSays) {
-    settings_.limit = Rate::parse("20/86400 s").value();
-    const TrialResult trial = run("memory/racy_incr", admit, 100);
-    EXPECT_GE(trial.audit.over_admitted, breaches_.load());
-    EXPECT_EQ(trial.audit.allowed_breaches, trial.audit.breaches());
-    EXPECT_EQ(trial.conclusion, Conclusion::passed);
-    EXPECT_THAT(trial.contract.acknowledged, HasSubstr("may over-admit"));
-    EXPECT_FALSE(trial.contract.exact);
 }
 
 TEST_F(StoreAuditTest, FindsEverySetThatAnUpsertMade) {

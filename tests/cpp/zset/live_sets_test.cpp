@@ -129,17 +129,14 @@ TEST_F(MemoryLiveSets, WithoutACompanionTheLastMemberTakesTheSetAlong) {
     EXPECT_EQ(*sets->remove("a}b", "a"), Upsert::absent);
 }
 
-TEST_F(MemoryLiveSets, OtherMethodsSeeNoSetWithoutMembers) {
+TEST_F(MemoryLiveSets, TheTtlGateSeesNoSetWithoutMembers) {
     const auto sets = make();
-    for (const auto method :
-         {UpsertMethod::watch, UpsertMethod::ttl_gate, UpsertMethod::exists_then_add}) {
-        ASSERT_TRUE(succeeded(sets->create("k", 60s, Members{{"a", 1}})));
-        ASSERT_EQ(*sets->remove("k", "a"), Upsert::applied);
-        LiveSetsOptions options;
-        options.method = method;
-        EXPECT_EQ(*make(options)->upsert("k", "b", 1), Upsert::absent) << to_string(method);
-        EXPECT_EQ(*sets->upsert("k", "b", 1), Upsert::applied);
-    }
+    ASSERT_TRUE(succeeded(sets->create("k", 60s, Members{{"a", 1}})));
+    ASSERT_EQ(*sets->remove("k", "a"), Upsert::applied);
+    LiveSetsOptions options;
+    options.method = UpsertMethod::ttl_gate;
+    EXPECT_EQ(*make(options)->upsert("k", "b", 1), Upsert::absent);
+    EXPECT_EQ(*sets->upsert("k", "b", 1), Upsert::applied);
 }
 
 TEST_F(MemoryLiveSets, VersionsFromManyThreadsEndWithTheHighest) {
@@ -240,10 +237,6 @@ TEST_F(MemoryLiveSets, AScoreThatIsNoNumberIsRefused) {
 }
 
 TEST_F(MemoryLiveSets, OptionsThatCannotWorkAreRefused) {
-    LiveSetsOptions gated;
-    gated.method = UpsertMethod::exists_then_add;
-    gated.gate = 1s;
-    EXPECT_TRUE(failed_with(LiveSets::make(store_, gated), ErrorCode::config, "gate"));
     LiveSetsOptions below;
     below.gate = -1s;
     EXPECT_TRUE(failed_with(LiveSets::make(store_, below), ErrorCode::config, "gate"));
@@ -260,10 +253,9 @@ TEST_P(StalledUpsert, RevivesADeadSetUnlessItIsOneStep) {
     options.method = GetParam();
     const auto sets = *LiveSets::make(store, options);
     ASSERT_TRUE(succeeded(sets->create("k", 60s, Members{{"a", 1}, {"b", 2}})));
-    // The store looks at the clock once to find the set; those with a gate look once more.
-    const bool one_step = GetParam() == UpsertMethod::script || GetParam() == UpsertMethod::watch;
-    const bool gated = one_step || GetParam() == UpsertMethod::ttl_gate;
-    clock->stall_after(gated ? 2 : 1);
+    // The store looks at the clock once to find the set, and once more for the gate.
+    const bool one_step = GetParam() == UpsertMethod::script;
+    clock->stall_after(2);
     EXPECT_EQ(*sets->upsert("k", "late", 3), Upsert::applied);
     // What was added in one step dies with the set.
     const auto left = *sets->sweep("*");
@@ -273,9 +265,7 @@ TEST_P(StalledUpsert, RevivesADeadSetUnlessItIsOneStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, StalledUpsert,
-                         ::testing::Values(UpsertMethod::script, UpsertMethod::watch,
-                                           UpsertMethod::ttl_gate, UpsertMethod::exists_then_add,
-                                           UpsertMethod::unguarded_pipeline),
+                         ::testing::Values(UpsertMethod::script, UpsertMethod::ttl_gate),
                          [](const auto& method) { return std::string{to_string(method.param)}; });
 
 }  // namespace

@@ -263,7 +263,7 @@ def test_what_many_cancelled_calls_held_in_waiting_threads_is_let_go_of(
 ) -> None:
     async def main() -> None:
         store = aio.Redis(own_redis.url, client_name="left", timeout=20, silence_limit=60)
-        sets = aio.LiveSets(store, method="watch")
+        sets = aio.LiveSets(store, method="ttl_gate")
         await sets.create("k", 60, {"m": 0})
         async with stopped(own_redis):
             # As many as there are threads, and those that wait for one.

@@ -74,7 +74,7 @@ def test_scores_are_the_same_numbers(
     url, methods = "memory://", ["script"]
     if kind == "redis":
         server: RedisServer = request.getfixturevalue("own_redis")
-        url, methods = server.url, ["script", "ttl_gate", "watch"]
+        url, methods = server.url, ["script", "ttl_gate"]
     found = run(SETS, german, json.dumps([url, methods, SCORES]))
     assert found == [True] * 2 * len(methods)
 

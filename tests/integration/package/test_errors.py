@@ -187,7 +187,7 @@ def raised(call: Any) -> Any:
             "guess",
         ),
         (
-            lambda: hotcount.Counter("memory://", method="guess"),  # type: ignore[arg-type]
+            lambda: hotcount.LiveSets("memory://", method="guess"),  # type: ignore[arg-type]
             "method",
             "guess",
         ),

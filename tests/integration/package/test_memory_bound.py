@@ -8,7 +8,7 @@ import warnings
 import hotcount
 import pytest
 
-from tests.support.limiters import SAFE, UNSAFE
+from tests.support.limiters import SAFE
 from tests.support.together import together
 
 
@@ -91,22 +91,6 @@ def test_counters_and_sets_are_refused_whatever_when_full_says() -> None:
     with pytest.raises(hotcount.CapacityError):
         hotcount.LiveSets(store).create("k", 60, {"a": 1})
     assert hotcount.LiveSets(store).upsert("k", "a", 1) is hotcount.Upsert.ABSENT
-
-
-@pytest.mark.parametrize("way", UNSAFE)
-def test_an_unsafe_algorithm_keeps_to_the_policy_of_a_full_store(way: str) -> None:
-    for when_full, allowed in (("admit", True), ("refuse", False)):
-        store = hotcount.Memory(max_keys=1, when_full=when_full)  # type: ignore[arg-type]
-        hotcount.Counter(store).add("fills it")
-        limited = hotcount.Limiter(store, "1/second", algorithm=way)  # type: ignore[arg-type]
-        if allowed:
-            with pytest.warns(RuntimeWarning, match="memory://.*max_keys"):
-                decisions = [limited.hit("k") for _ in range(3)]
-            assert [decision.reason for decision in decisions] == ["untracked"] * 3
-            assert store.stats()["untracked"] == 3
-        else:
-            with pytest.raises(hotcount.CapacityError):
-                limited.hit("k")
 
 
 def test_many_threads_at_the_bound_admit_no_tracked_key_twice() -> None:

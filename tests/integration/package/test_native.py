@@ -205,7 +205,7 @@ def test_repr_shows_the_store_the_rate_the_algorithm_and_what_is_no_default() ->
     assert repr(limiter) == (
         f"hotcount.Limiter({store!r}, rate='5/minute', algorithm='gcra', name='api')"
     )
-    assert repr(hotcount.aio.Limiter(store, "5/s", algorithm="list")).startswith(
+    assert repr(hotcount.aio.Limiter(store, "5/s", algorithm="fixed_window")).startswith(
         "hotcount.aio.Limiter("
     )
 
@@ -365,7 +365,7 @@ def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> No
             store: object,
             rate: object,
             *,
-            algorithm: str = "list",
+            algorithm: str = "fixed_window",
             name: None = None,
             align: str = "clock",
             charge_denied: bool = False,
@@ -381,7 +381,7 @@ def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> No
 
     assert "Limiter.test declares a default" in refused(lambda: native(Limiter.test))
     told = refused(lambda: native(LimiterBase.__init__))
-    assert "algorithm='list' where C++ has 'gcra'" in told
+    assert "algorithm='fixed_window' where C++ has 'gcra'" in told
 
 
 def test_an_async_declaration_of_what_only_waits_is_an_import_error() -> None:

@@ -28,8 +28,6 @@ def writes(store: Any) -> Calls:
         "add with a ttl": lambda: living.add("k"),
         "try_add": lambda: plain.try_add("k", max=10**6),
         "reset": lambda: plain.reset("k"),
-        "incr": lambda: hotcount.Counter(store, ttl=60, method="incr").add("k"),
-        "set_nx_incr": lambda: hotcount.Counter(store, ttl=60, method="set_nx_incr").add("k"),
         "period add": lambda: period.add("k"),
         "period add at": lambda: period.add("k", 1, AT),
     }

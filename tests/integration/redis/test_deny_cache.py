@@ -180,7 +180,6 @@ def test_shadow_is_as_without_it(store: hotcount.Redis) -> None:
         ({"deny_cache": -1}, "deny_cache is -1; it takes 0 to 10000000"),
         ({"deny_cache": 10**7 + 1}, "deny_cache is 10000001"),
         ({"deny_cache": 1, "charge_denied": True}, "deny_cache is not for charge_denied"),
-        ({"deny_cache": 1, "algorithm": "racy_incr"}, "deny_cache is not for racy_incr"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:

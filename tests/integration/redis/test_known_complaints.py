@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 from hotcount import aio, hit_all
 
 from tests.support.eventually import eventually
-from tests.support.limiters import SAFE, SEVERAL
+from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer, calls_of
 from tests.support.together import together
 from tests.support.wrong_clock import WrongClock
@@ -142,7 +142,7 @@ def test_limits_268_memory_does_not_grow_with_the_limit(
     assert direct.execute("MEMORY", "USAGE", key) < 400
 
 
-@pytest.mark.parametrize("algorithm", SEVERAL)
+@pytest.mark.parametrize("algorithm", SAFE)
 def test_rate_limiter_flexible_280_what_one_limit_refuses_spends_nothing_of_the_others(
     algorithm: Any, own_redis: RedisServer
 ) -> None:
@@ -174,7 +174,7 @@ def test_ratelimit_js_17_a_look_takes_nothing(
     assert direct.execute("DBSIZE") == 0
 
 
-@pytest.mark.parametrize("algorithm", SEVERAL)
+@pytest.mark.parametrize("algorithm", SAFE)
 def test_ratelimit_js_17_what_was_not_used_is_given_back(
     algorithm: Any, own_redis: RedisServer
 ) -> None:

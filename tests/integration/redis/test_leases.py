@@ -348,8 +348,6 @@ def test_over_a_database_a_lease_is_one_transaction(tmp_path: Path) -> None:
         ({"lease": 10**6 + 1}, "lease is 1000001"),
         ({"lease": 5, "charge_denied": True}, "lease is not for charge_denied"),
         ({"lease": 5, "shadow": True}, "lease is not for shadow"),
-        ({"lease": 5, "algorithm": "list"}, "lease is for .* not for list"),
-        ({"lease": 5, "algorithm": "racy_incr"}, "lease is for .* not for racy_incr"),
     ],
 )
 def test_options_that_it_does_not_go_with(options: dict[str, Any], says: str) -> None:

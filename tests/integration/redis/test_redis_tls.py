@@ -122,7 +122,7 @@ def test_a_certificate_that_does_not_hold_is_refused_and_the_error_says_why(
             with pytest.raises(hotcount.UnavailableError, match=said):
                 redis.ping()
             with pytest.raises(hotcount.UnavailableError, match=said):
-                hotcount.LiveSets(redis, method="watch").upsert("k", "a", 1)
+                redis.execute("NOT.KNOWN")
 
         async def in_a_loop() -> None:
             async with hotcount.aio.Redis(url, timeout=5) as redis:

@@ -76,10 +76,9 @@ struct Options {
     Duration spin{std::chrono::microseconds{60}};
     /// What CLIENT LIST shows. HELLO carries it, so it is not shown with RESP2.
     std::string client_name{"hotcount"};
-    /// Most dedicated connections: those that transactions with WATCH, and commands that are not
-    /// known to answer exactly once, have to themselves. They are made when they are needed. At the
-    /// bound a caller waits until its deadline. More: fewer waits, but transactions on one key make
-    /// each other try again.
+    /// Most dedicated connections: those that commands which are not known to answer exactly once have
+    /// to themselves. They are made when they are needed. At the bound a caller waits until its
+    /// deadline. More: fewer waits.
     std::size_t exclusive_connections{8};
     /// Most memory that the reply of one call may take, in bytes: what a hostile server can make the
     /// client hold. An array counts 48 bytes an element, a batch all of its replies. It is checked
