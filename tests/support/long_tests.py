@@ -232,7 +232,9 @@ GROUPS = [
             "integration/package/test_header_examples.py": {"": NONE},
             "codebase/test_require_servers.py": {"test_a_missing_mysql_is": "with-the-plugin"},
             "integration/package/test_op_id_memory.py": {"test_no_hash_of_op": "^k$"},
-            "integration/package/test_readme.py": {"test_shell_commands_succeed": "^make|-r 1000"},
+            "integration/package/test_readme.py": {
+                "test_shell_commands_succeed": "^make test|-r 1000"
+            },
         },
     ),
 ]
@@ -243,12 +245,17 @@ STRATEGIES = ("naive", "slotted", "batched", "cached", "cached-memory", "cached-
 # The contract holds for each of them alike. Tests in other folders are about their differences.
 DATABASES = ("sqlite-file", "postgresql", "mariadb")
 IDS = {name: name for name in STRATEGIES} | {each.values[0]: str(each.id) for each in LOOPS}
-ON_MYSQL = ("contract/", "integration/sql/")
+ON_MYSQL = (
+    "contract/test_votes_contract.py",
+    "contract/test_slotted_counter_contract.py",
+    "integration/sql/test_mariadb",
+    "integration/sql/test_votes_folds.py",
+)
 CONTRACT_IDS = IDS | {name: name for name in DATABASES}
 
 
 def mark_long_tests(items: Sequence[pytest.Item], *, mysql: bool) -> None:
-    """mysql: the run is of --mysql. What MySQL does otherwise than MariaDB is in few folders."""
+    """mysql: the run is of --mysql. What MySQL does otherwise than MariaDB is in few files."""
     kept: dict[str, list[tuple[str, re.Pattern[str]]]] = defaultdict(list)
     for group in GROUPS:
         for file, tests in group.tests.items():
