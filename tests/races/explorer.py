@@ -47,8 +47,14 @@ class Model(Generic[State]):
 STUCK = "nobody can go on"
 
 
-def explore(model: Model[State], start: State, limit: int = 5_000_000) -> Findings:
-    """Every order of the steps, each state once; more states than the limit fail."""
+def explore(
+    model: Model[State],
+    start: State,
+    limit: int = 5_000_000,
+    until: frozenset[str] = frozenset(),
+) -> Findings:
+    """Every order of the steps, each state once; more states than the limit fail. It ends once all
+    faults of `until` are found."""
     findings = Findings()
     came: dict[State, tuple[State | None, str]] = {start: (None, "start")}
     todo = [start]
@@ -61,7 +67,7 @@ def explore(model: Model[State], start: State, limit: int = 5_000_000) -> Findin
             way.append(step)
         return way[::-1]
 
-    while todo:
+    while todo and not (until and until <= set(findings.faults)):
         state = todo.pop()
         findings.states += 1
         assert findings.states <= limit, "the bounds are too large"

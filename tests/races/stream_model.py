@@ -2,10 +2,11 @@
 
 A step is one script of Redis, or one statement or transaction of SQL. Callers keep the name of the
 streams; a worker's statement is held on its way for any time, while the worker is killed and others
-take its page over; Redis goes back to any snapshot that was saved, and its clock back to the start;
-another strategy takes the tables over and gives them back. Operations are numbered in the order of
-their acknowledgements, and a row names the one that stands. test_write_behind_model.py has the
-rules of a page and of a stream's life.
+take its page over, and so is the script of a voter that opens a stream or of a flush that closes
+one. Redis goes back to any snapshot that was saved, and its clock back to the start; another
+strategy takes the tables over and gives them back. Operations are numbered in the order of their
+acknowledgements, and a row names the one that stands. test_write_behind_model.py has the rules of a
+page and of a stream's life.
 
 Each rule of the protocol can be left out (Rules), and the checks must find the hole.
 """
@@ -13,9 +14,20 @@ Each rule of the protocol can be left out (Rules), and the checks must find the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from tests.races.explorer import Findings, Model
+from tests.races.explorer import Findings
+from tests.races.stream_rules import (
+    FLUSHED,
+    GHOST,
+    KEPT,
+    LOST,
+    MISSING,
+    OLDER,
+    UNDONE,
+    WAITS,
+    Rules,
+)
+from tests.races.stream_workers import Moves, Workers, marks
 from tests.races.stream_world import (
     PAIRS,
     PER_TICK,
@@ -25,50 +37,16 @@ from tests.races.stream_world import (
     Erased,
     Op,
     Row,
+    Script,
     Sql,
-    Statement,
     Stream,
-    Worker,
     World,
 )
 
-GHOST = "an erased vote is back"
-MISSING = "a vote cast after the erasure is missing"
-UNDONE = "a write of another strategy is undone"
-OLDER = "an older vote stands"
-LOST = "an acknowledged vote is lost"
-FLUSHED = "flush() reports that nothing waits, and votes wait"
-
-
-@dataclass(frozen=True)
-class Rules:
-    mark_names_writers: bool = True  # Other strategies do not write while write_behind does.
-    drains: bool = True  # The votes cast before an erasure are in SQL before it deletes.
-    fence: bool = True  # An erasure raises it, ...
-    fence_rises: bool = True  # ... never lowers it, ...
-    fence_at_clock: bool = True  # ... and raises it at least to Redis's clock.
-    fence_filters: bool = True  # Workers drop entries up to it, ...
-    fence_in_statement: bool = True  # ... and write nothing if it was raised since.
-    raises_last_id: bool = True  # Of a stream that a snapshot has set back behind the fence.
-    fence_has_name: bool = True  # That of the streams: another name has another fence.
-    erases_again: bool = True  # As long as an erasure deletes rows that are newer than its fence.
-    prunes_to_fence: bool = True  # Pruning leaves newer rows.
-    floor_to_fence: bool = True  # A stream that is made anew begins behind the fence.
-    life_when_made: bool = True  # Of a stream; else when its maker has noted that it will be.
-    reads_name: bool = True  # Once for each call; else it is remembered from the call before.
-    checks_name: bool = True  # Where it is used, under the lock.
-    floor_by_name: bool = True  # A worker remembers what it has reserved by name and life.
-    one_stream: bool = True  # If the database takes different ids for equal.
-    # What the protocol does not promise is excused.
-    stray: bool = True  # Votes in a closed stream that a snapshot has revived.
-    behind: bool = True  # Votes with ids that Redis gave before it and its clock went back.
-
-
 OTHERS = {"others"}
-Moves = Iterator[tuple[str, World]]
 
 
-class StreamModel(Model[World]):
+class StreamModel(Workers):
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
 
@@ -98,13 +76,18 @@ class StreamModel(Model[World]):
             if not sql.streams or voter.name != sql.name:
                 yield f"voter {me} is refused", state.of("voters", me, Caller())
             elif not sql.open:
-                yield f"voter {me} notes again", noted
+                if sql.life < state.lives:
+                    yield f"voter {me} notes again", noted
             else:
-                begins = Stream(sql.name, voter.shard, max(sql.floor, 1))
-                opened = state.having(state.stream(sql.name, voter.shard) or begins)
+                script = Script("opens", sql.name, voter.shard, sql.life, sql.floor)
+                opened = state.opened(script, anew=True)
                 if self.rules.life_when_made:
                     opened = opened.in_sql(life=sql.life + 1)
                 yield f"voter {me} opens", opened.of("voters", me, Caller(voter.name))
+                if state.late_scripts:
+                    late = state._replace(scripts=(*state.scripts, script))
+                    late = late._replace(late_scripts=state.late_scripts - 1)
+                    yield f"voter {me} is killed as it opens", late.of("voters", me, Caller())
         elif state.casts and sql.streams and voter.name != sql.name:
             yield f"voter {me} asks for the name", state.of("voters", me, Caller(sql.name))
         for pair in state.pairs if state.casts and voter.name and voter.step == "idle" else ():
@@ -114,28 +97,38 @@ class StreamModel(Model[World]):
                 yield f"voter {me} casts {pair}", self.cast(state, stream, Op(pair))
                 if state.retracts:
                     yield f"voter {me} retracts {pair}", self.cast(state, stream, Op(pair, True))
-            elif sql.streams:
+                if state.bad:
+                    after = state._replace(bad=state.bad - 1)
+                    yield (
+                        f"voter {me} casts {pair} badly",
+                        self.cast(after, stream, Op(pair, bad=True)),
+                    )
+            elif not sql.streams:
+                yield f"voter {me} is refused", state.of("voters", me, Caller())
+            elif sql.life < state.lives:
                 caller = Caller(voter.name, "noted", shard)
                 yield f"voter {me} notes stream {shard}", noted.of("voters", me, caller)
-            else:
-                yield f"voter {me} is refused", state.of("voters", me, Caller())
 
     def cast(self, state: World, stream: Stream, op: Op) -> World:
         new = max(state.clock * PER_TICK, stream.last + 1)
         sql = state.sql
         stray = not (sql.streams and sql.open and stream.name == sql.name)
+        stray = stray and stream.back and not stream.seen
         # A worker that has come by has seen to it that no id is behind the fence.
         fenced = stream.seen and new <= sql.fence[stream.shard]
-        behind = state.slow and stream.back and new <= state.top and not fenced
+        behind = state.slow and stream.back and new <= state.top and not (fenced or stream.anew)
         excused = (behind and self.rules.behind) or (stray and self.rules.stray)
         waiting = (*stream.waiting, Entry(new, len(state.ops)))
-        after = state.having(stream._replace(last=new, waiting=waiting))
+        after = state.having(stream._replace(last=new, top=new, waiting=waiting))
         ops = (*state.ops, op._replace(excused=excused))
         return after._replace(ops=ops, casts=state.casts - 1)
 
     def redis(self, state: World) -> Moves:
         if state.ticks:
             yield "the clock ticks", state._replace(clock=state.clock + 1, ticks=state.ticks - 1)
+        if state.back_ticks and state.clock > 1:
+            after = state._replace(clock=1, back_ticks=state.back_ticks - 1)
+            yield "the clock is set back", after
         if state.saves and state.streams not in state.saved:
             saved = (*state.saved, state.streams)
             yield f"snapshot {len(saved) - 1}", state._replace(saved=saved, saves=state.saves - 1)
@@ -148,118 +141,19 @@ class StreamModel(Model[World]):
                     yield f"back to snapshot {number} with a slow clock", slow
 
     def restored(self, state: World, saved: tuple[Stream, ...]) -> World:
-        kept = {entry for stream in saved for entry in stream.waiting}
+        kept = {(entry.id, entry.op) for stream in saved for entry in stream.waiting}
         ops = list(state.ops)
         for entry in [entry for stream in state.streams for entry in stream.waiting]:
             row = state.sql.rows[state.key(ops[entry.op].pair)]
-            if entry not in kept and (row is None or row.version < entry.id):
+            if (entry.id, entry.op) not in kept and (row is None or row.version < entry.id):
                 ops[entry.op] = ops[entry.op]._replace(excused=True)
         return state._replace(
-            streams=tuple(stream._replace(back=True, seen=False) for stream in saved),
+            streams=tuple(stream._replace(back=True, seen=False, anew=False) for stream in saved),
             ops=tuple(ops),
             epoch=state.epoch + 1,
             restores=state.restores - 1,
-            clock=state.clock + 2,  # It takes longer than ids are ahead of the clock.
+            clock=state.clock + (2 if self.rules.restarts_late else 0),
         )
-
-    # -- workers ----------------------------------------------------------------------------------
-
-    def worker(self, state: World, me: int) -> Moves:
-        worker, sql = state.workers[me], state.sql
-        idle = state.of("workers", me, Worker(reserved=worker.reserved))
-        if state.deaths and worker.step != "idle":
-            wire = tuple(s._replace(worker=-1) if s.worker == me else s for s in state.wire)
-            dead = state._replace(wire=wire, deaths=state.deaths - 1)
-            yield f"worker {me} is killed", dead.of("workers", me, Worker())
-        if worker.step == "idle" and self.has_work(state):
-            looked = Worker("looked", seen=sql, reserved=worker.reserved)
-            yield f"worker {me} looks", state.of("workers", me, looked)
-        elif worker.step == "looked":
-            taken = list(self.takes(state, me))
-            yield from taken or [(f"worker {me} finds nothing", idle)]
-        elif worker.step == "taken":
-            yield self.sends(state, me)
-        elif worker.step == "written":
-            after = idle.without(worker.seen.name, worker.shard, worker.page)
-            yield f"worker {me} settles", after
-
-    def has_work(self, state: World) -> bool:
-        streams = [s for s in state.streams if s.name == state.sql.name]
-        back = any(self.is_back(stream, state.sql) for stream in streams)
-        return state.sql.streams and (back or any(stream.waiting for stream in streams))
-
-    def is_back(self, stream: Stream, seen: Sql) -> bool:
-        return self.rules.raises_last_id and stream.last < seen.fence[stream.shard]
-
-    def takes(self, state: World, me: int) -> Moves:
-        worker = state.workers[me]
-        for stream in [s for s in state.streams if s.name == worker.seen.name]:
-            shard = stream.shard
-            knows = stream.seen or worker.seen.fence == state.sql.fence
-            if self.is_back(stream, worker.seen):
-                raised = stream._replace(last=worker.seen.fence[shard], seen=knows)
-                yield f"worker {me} raises stream {shard}", state.having(raised)
-                continue
-            # A worker keeps its page until it gives it up; Redis may have forgotten that it has it.
-            held = {
-                entry
-                for other in state.workers
-                if (other.seen.name, other.shard, other.epoch) == (stream.name, shard, state.epoch)
-                for entry in other.page
-            }
-            free = [entry for entry in stream.waiting if entry not in held]
-            for most in range(1, min(len(free), 2) + 1):
-                taken = Worker("taken", shard, tuple(free[:most]), worker.seen, state.epoch)
-                after = state.having(stream._replace(seen=knows))
-                after = after.of("workers", me, taken._replace(reserved=worker.reserved))
-                yield f"worker {me} takes {most} of {shard}", after
-
-    def sends(self, state: World, me: int) -> tuple[str, World]:
-        """It drops old entries, reserves versions, and sends its statement."""
-        worker, sql = state.workers[me], state.sql
-        seen, shard = worker.seen, worker.shard
-        fence = seen.fence[shard] if self.rules.fence_filters else 0
-        old = tuple(entry for entry in worker.page if entry.id <= fence)
-        page = worker.page[len(old) :]
-        after = state.without(seen.name, shard, old)
-        name, life, known = worker.reserved
-        ours = life == seen.life and (name == seen.name or not self.rules.floor_by_name)
-        if page and not (ours and page[-1].id <= known):
-            known = max(sql.floor, page[-1].id)
-            if (sql.name, sql.life) != (seen.name, seen.life):
-                page = ()
-            else:
-                after = after.in_sql(floor=known)
-        if not page:
-            idle = Worker(reserved=worker.reserved)
-            return f"worker {me} leaves its page", after.of("workers", me, idle)
-        reserved = (seen.name, seen.life, known)
-        sent = worker._replace(step="sent", page=page, reserved=reserved)
-        named = (seen.name if self.rules.fence_has_name else 0, *seen.fence)
-        wire = (*state.wire, Statement(me, page, named))
-        return f"worker {me} sends", after._replace(wire=wire).of("workers", me, sent)
-
-    def arrivals(self, state: World) -> Moves:
-        for index, statement in enumerate(state.wire):
-            writes = state.sql.streams or not self.rules.mark_names_writers
-            fence = (state.sql.name if self.rules.fence_has_name else 0, *state.sql.fence)
-            writes = writes and (statement.fence == fence or not self.rules.fence_in_statement)
-            rows = list(state.sql.rows)
-            for entry in statement.page if writes else ():
-                key = state.key(state.ops[entry.op].pair)
-                there = rows[key]
-                if there is None or there.version < entry.id:
-                    rows[key] = Row(entry.op, entry.id)
-            after = state.in_sql(rows=tuple(rows))
-            after = after._replace(wire=state.wire[:index] + state.wire[index + 1 :])
-            me = statement.worker
-            if me >= 0:
-                worker = state.workers[me]
-                told = worker._replace(step="written")
-                left = Worker(reserved=worker.reserved)
-                after = after.of("workers", me, told if writes else left)
-            whose = f"worker {me}'s" if me >= 0 else "a killed worker's"
-            yield f"{whose} page is {'written' if writes else 'refused'}", after
 
     # -- erasures, other strategies and switches --------------------------------------------------
 
@@ -267,34 +161,61 @@ class StreamModel(Model[World]):
         eraser, sql, rules = state.erasers[me], state.sql, self.rules
         ours = sql.streams or not rules.mark_names_writers
         done = state.of("erasers", me, Caller(eraser.name))
-        part = Erased(eraser.kind, 0, -1, eraser.deleted)
+        part = Erased(eraser.kind, (0, 0), 0, -1, eraser.deleted)
         refused = done._replace(erased=(*state.erased, part)) if eraser.deleted else done
         if eraser.step in ("idle", "again"):
-            kinds = [eraser.kind] if eraser.step == "again" else sorted({*state.erasures} - OTHERS)
+            again = eraser.step == "again"
+            kinds = [eraser.kind] if again else sorted({*state.erasures} - OTHERS)
             for kind in kinds if sql.streams else ():
-                begun = eraser.begun if eraser.step == "again" else len(state.ops)
-                asked = state if eraser.step == "again" else self.asked(state, kind)
+                begun = eraser.begun if again else len(state.ops)
                 name = sql.name if rules.reads_name or not eraser.name else eraser.name
-                after, to = self.looks(asked, name, kind)
-                looked = Caller(name, "looked", 0, kind, to, begun, deleted=eraser.deleted)
-                yield f"eraser {me} begins: {kind}", after.of("erasers", me, looked)
-            if eraser.step == "again" and not sql.streams:
+                looked = Caller(name, "looked", 0, kind, (), begun, eraser.deleted)
+                after = state if again else self.asked(state, kind)
+                looked = looked._replace(seen=marks(sql), epoch=state.epoch)
+                after = after.of("erasers", me, looked)
+                yield f"eraser {me} looks: {kind}", after
+            if again and not sql.streams:
                 yield f"eraser {me} is refused", refused
+        elif eraser.step == "looked" and self.is_late(state, eraser):
+            late = eraser._replace(step="again")
+            yield f"eraser {me} looks again", state.of("erasers", me, late)
+        elif eraser.step == "looked":
+            after, to = self.advanced(state, eraser)
+            missing = tuple(n for n in SHARDS if to[n] and not state.stream(eraser.name, n))
+            for shard in missing if rules.closes_missing else ():
+                after = self.closed(after, eraser.name, shard, eraser.seen.life)
+            advanced = eraser._replace(step="advanced", to=to, missing=missing)
+            yield f"eraser {me} moves ids to {to}", after.of("erasers", me, advanced)
         elif not ours or (eraser.name != sql.name and rules.checks_name):
             yield f"eraser {me} is refused", refused
         elif eraser.step == "raised":
             deleted, newer = self.deleted(done, eraser)
-            if newer and rules.erases_again:
-                again = eraser._replace(step="again", deleted=len(state.ops))
-                deleted = deleted._replace(erased=state.erased).of("erasers", me, again)
+            if newer and eraser.kind == "row" and rules.erases_again:
+                rest = eraser._replace(step="again", deleted=len(state.ops))
+                deleted = deleted._replace(erased=state.erased).of("erasers", me, rest)
             yield f"eraser {me} deletes", deleted
         elif not (rules.drains and state.waits(eraser)):
+            if rules.life_before_fence and sql.life != eraser.seen.life:
+                anew = eraser._replace(step="again")
+                yield f"eraser {me} begins again", state.of("erasers", me, anew)
+                return
             least = sql.fence if rules.fence_rises else (0, 0)
-            fence = tuple(map(max, eraser.to, least)) if rules.fence else sql.fence
+            low = eraser.missing if rules.fence_to_floor_of_now else ()
+            to = tuple(
+                max(each, sql.floor) if n in low else each for n, each in enumerate(eraser.to)
+            )
+            fence = tuple(map(max, to, least)) if rules.fence else sql.fence
             unseen = tuple(stream._replace(seen=False) for stream in state.streams)
-            after = state.in_sql(fence=fence)._replace(streams=unseen)
-            raised = eraser._replace(step="raised")
+            floor = max(sql.floor, *to) if rules.floor_to_fence else sql.floor
+            after = state.in_sql(fence=fence, floor=floor)._replace(streams=unseen)
+            seen = eraser.seen if rules.late_pages else marks(sql)
+            raised = eraser._replace(step="raised", to=to, seen=seen)
             yield f"eraser {me} raises the fence", after.of("erasers", me, raised)
+
+    def is_late(self, state: World, eraser: Caller) -> bool:
+        """Whether Redis went back since it has looked, and its clock is behind its ids."""
+        back = eraser.epoch != state.epoch and state.clock * PER_TICK <= state.top
+        return back and self.rules.moves_at_once
 
     @staticmethod
     def asked(state: World, kind: str) -> World:
@@ -302,38 +223,54 @@ class StreamModel(Model[World]):
         left.remove(kind)
         return state._replace(erasures=tuple(left))
 
-    def looks(self, state: World, name: int, kind: str) -> tuple[World, tuple[int, ...]]:
-        """One transaction, with its scripts of Redis: nobody makes a stream meanwhile."""
-        to = [0, 0]
-        for shard in (0,) if kind == "item" else SHARDS:
-            to[shard] = state.last(name, shard)
-            if self.rules.fence_at_clock:
-                to[shard] = max(to[shard], (state.clock + 1) * PER_TICK)
-            stream = state.stream(name, shard)
-            if stream:
-                state = state.having(stream._replace(last=to[shard]))
-        if self.rules.floor_to_fence:
-            state = state.in_sql(floor=max(state.sql.floor, *to))
+    def advanced(self, state: World, eraser: Caller) -> tuple[World, tuple[int, ...]]:
+        rules, seen, to = self.rules, eraser.seen, [0, 0]
+        for shard in (0,) if eraser.kind in ("item", "row") else SHARDS:
+            record = state.record(eraser.name, shard)
+            beyond = max(
+                record.last if record.there else 0,
+                seen.floor if rules.fence_to_floor else 0,
+                seen.fence[shard] if rules.fence_beyond else 0,
+            )
+            now = state.clock * PER_TICK if rules.fence_at_clock else 0
+            to[shard] = max(beyond + 1, now if record.there else now - 1)
+            if record.there:
+                state = state.having(record._replace(last=to[shard]))
         return state._replace(top=max(state.top, *to)), tuple(to)
 
     def deleted(self, state: World, eraser: Caller) -> tuple[World, bool]:
         """Whether a row was newer than the fence, too."""
         rows, newer = list(state.sql.rows), False
+        keeps = eraser.kind in ("user", "item") and self.rules.erases_to_fence
         for key, row in enumerate(rows):
             if row is None or not state.covers(eraser.kind, state.ops[row.op]):
                 continue
             is_newer = row.version > eraser.to[self.shard(state, state.ops[row.op].pair)]
-            if eraser.kind != "prune":
+            if eraser.kind != "prune" and not (is_newer and keeps):
                 rows[key] = None
                 newer |= is_newer
-            elif not (is_newer and self.rules.prunes_to_fence):
+            elif eraser.kind == "prune" and not (is_newer and self.rules.prunes_to_fence):
                 # As good as none, and it says that the vote is retracted.
                 rows[key] = row._replace(version=0)
         after = state.in_sql(rows=tuple(rows))
-        erased = Erased(eraser.kind, max(eraser.to), eraser.begun, len(state.ops))
+        if eraser.kind == "user" and self.rules.forgets_refused:
+            after = self.forgotten(after, eraser.name)
         if eraser.kind != "prune":
+            known = eraser.seen.floor
+            erased = Erased(eraser.kind, eraser.to, known, eraser.begun, len(state.ops))
             after = after._replace(erased=(*state.erased, erased))
         return after, newer
+
+    @staticmethod
+    def forgotten(state: World, name: int) -> World:
+        for record in state.streams:
+            if record.name < name:
+                gone = record._replace(there=False, last=0, top=0, waiting=(), refused=())
+                state = state.having(gone)
+            elif record.name == name:
+                of_others = [r for r in record.refused if not state.covers("user", state.ops[r.op])]
+                state = state.having(record._replace(refused=tuple(of_others)))
+        return state
 
     def other_strategies(self, state: World) -> Moves:
         sql = state.sql
@@ -371,14 +308,21 @@ class StreamModel(Model[World]):
         elif not sql.streams or (flusher.name != sql.name and self.rules.checks_name):
             yield f"flush {me} is refused", done
         elif not state.waits(flusher):
-            if any(s.waiting for s in state.streams if s.name == flusher.name):
+            if any(stream.waiting for stream in state.there(flusher.name)):
                 yield f"flush {me} reports later votes", done
                 return
-            left = tuple(s for s in state.streams if s.name != flusher.name)
-            after = done.in_sql(open=False)._replace(streams=left)
-            waiting = [entry.op for s in left if s.name == sql.name for entry in s.waiting]
+            after = done.in_sql(open=False)
+            for shard in SHARDS:
+                after = self.closed(after, flusher.name, shard, sql.life)
+            left = after.there(sql.name)
+            waiting = [entry.op for stream in left for entry in stream.waiting]
             wrong = flusher.epoch == state.epoch and min(waiting, default=99) < flusher.begun
             yield f"flush {me} closes", after._replace(flush_was_wrong=wrong)
+            for shard in SHARDS if state.late_scripts else ():
+                script = Script("closes", flusher.name, shard, sql.life)
+                late = done._replace(scripts=(*state.scripts, script))
+                late = late._replace(late_scripts=state.late_scripts - 1)
+                yield f"flush {me} is killed as it closes {shard}", late
 
     # -- what is wrong ----------------------------------------------------------------------------
 
@@ -388,16 +332,25 @@ class StreamModel(Model[World]):
         for row in filter(None, state.sql.rows):
             op = state.ops[row.op]
             for erased in state.erased:
-                # Redis had lost the vote, and its clock did not know of it any more.
-                unknown = op.excused and state.slow and row.version > erased.to
+                # Redis had lost the vote, and neither its clock nor a worker knew of its id.
+                known = max(erased.to[self.shard(state, op.pair)], erased.known)
+                unknown = op.excused and state.slow and row.version > known
                 if row.op < erased.begun and state.covers(erased.kind, op) and not unknown:
                     yield GHOST
         if self.may_end(state):
+            if any(stream.waiting for stream in state.there(state.sql.name)) and state.sql.streams:
+                yield WAITS
+                return
+            for erased in state.erased if state.sql.streams else ():
+                users = [each.op for record in state.streams for each in record.refused]
+                of_user = [op for op in users if state.covers("user", state.ops[op])]
+                if erased.kind == "user" and min(of_user, default=99) < erased.begun:
+                    yield KEPT
             for key, found in enumerate(state.sql.rows):
                 yield from self.faults_of_row(state, key, found)
 
     def faults_of_row(self, state: World, key: int, row: Row | None) -> Iterator[str]:
-        ops = [n for n, op in enumerate(state.ops) if state.key(op.pair) == key]
+        ops = [n for n, op in enumerate(state.ops) if state.key(op.pair) == key and not op.bad]
         last = max((n for n in ops if not state.ops[n].excused), default=-1)
         if last < 0 or (row and row.op >= last):
             return
@@ -417,4 +370,4 @@ class StreamModel(Model[World]):
         """Whether nothing is under way, and no worker has anything to do."""
         busy = any(worker.step != "idle" for worker in state.workers)
         busy = busy or any(eraser.step != "idle" for eraser in state.erasers)
-        return not (busy or state.wire or self.has_work(state))
+        return not (busy or state.wire or state.scripts or self.has_work(state))

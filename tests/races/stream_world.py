@@ -13,21 +13,36 @@ class Op(NamedTuple):
     pair: int
     retracts: bool = False
     by_others: bool = False
+    bad: bool = False  # SQL refuses it.
     excused: bool = False
 
 
 class Entry(NamedTuple):
     id: int
     op: int
+    taken: int = 0  # When it was delivered, by the clock of Redis; 0: it was not.
+
+
+class Refused(NamedTuple):
+    id: int
+    op: int
+    vote: int  # The id that the vote had.
 
 
 class Stream(NamedTuple):
+    """What Redis has of a shard: the stream, its refused votes, and the life it was closed in."""
+
     name: int
     shard: int
     last: int
     waiting: tuple[Entry, ...] = ()
     back: bool = False  # It is of a snapshot, ...
-    seen: bool = False  # ... and a worker has come by since, and since the fence was raised.
+    seen: bool = False  # ... and a worker has mended it since, and since the fence was raised.
+    anew: bool = False  # It was made since Redis went back, behind the floor.
+    there: bool = True
+    top: int = 0  # The highest id that a vote had.
+    closed: int = 0
+    refused: tuple[Refused, ...] = ()
 
 
 class Row(NamedTuple):
@@ -46,7 +61,7 @@ class Sql(NamedTuple):
 
 
 class Worker(NamedTuple):
-    step: str = "idle"  # idle, looked, taken, sent, written
+    step: str = "idle"  # idle, looked, taken, sent, written, mends
     shard: int = 0
     page: tuple[Entry, ...] = ()
     seen: Sql = Sql()  # When it looked.
@@ -55,9 +70,21 @@ class Worker(NamedTuple):
 
 
 class Statement(NamedTuple):
+    """Of a page, on its way to SQL."""
+
     worker: int  # -1: nobody waits for it any more.
     page: tuple[Entry, ...]
     fence: tuple[int, ...]
+
+
+class Script(NamedTuple):
+    """Of a process that was killed, on its way to Redis."""
+
+    what: str  # opens, closes
+    name: int
+    shard: int
+    life: int
+    begin: int = 0
 
 
 class Caller(NamedTuple):
@@ -71,11 +98,14 @@ class Caller(NamedTuple):
     begun: int = 0  # Operations acknowledged before the call, ...
     deleted: int = 0  # ... and before an erasure deleted rows, and began again.
     epoch: int = 0
+    seen: Sql = Sql()  # When an eraser looked.
+    missing: tuple[int, ...] = ()  # Shards without a stream, when it moved the ids.
 
 
 class Erased(NamedTuple):
     kind: str
-    to: int
+    to: tuple[int, ...]
+    known: int  # The highest id that workers knew of.
     begun: int
     ended: int
 
@@ -96,24 +126,37 @@ class World(NamedTuple):
     erasers: tuple[Caller, ...] = (Caller(),)
     flushers: tuple[Caller, ...] = (Caller(),)
     wire: tuple[Statement, ...] = ()
+    scripts: tuple[Script, ...] = ()
     # What may still happen.
     pairs: tuple[int, ...] = (0,)
     casts: int = 1
+    bad: int = 0  # Votes that SQL refuses, of the casts.
     retracts: bool = False
-    erasures: tuple[str, ...] = ()  # user, item, prune; others: the user, by another strategy.
+    erasures: tuple[str, ...] = ()  # user, item, row, prune; others: the user, by another strategy.
     others: int = 0
     saves: int = 0
     restores: int = 0
     slow_clock: bool = False
     ticks: int = 0
-    deaths: int = 0
+    back_ticks: int = 0  # How often the clock of a Redis that keeps its data is set back.
+    deaths: int = 0  # Of workers, ...
+    late_scripts: int = 0  # ... and of voters and flushers.
     switches: int = 0
     flushes: int = 0
+    lives: int = 3  # In later ones voters make no stream: they and erasers may refuse each other.
     collates: bool = False  # Items 0 and 1 are one to the database.
 
-    def stream(self, name: int, shard: int) -> Stream | None:
+    def record(self, name: int, shard: int) -> Stream:
+        """Of a stream that may not be there."""
         found = [s for s in self.streams if (s.name, s.shard) == (name, shard)]
-        return found[0] if found else None
+        return found[0] if found else Stream(name, shard, 0, there=False)
+
+    def stream(self, name: int, shard: int) -> Stream | None:
+        found = self.record(name, shard)
+        return found if found.there else None
+
+    def there(self, name: int) -> list[Stream]:
+        return [s for s in self.streams if s.name == name and s.there]
 
     def last(self, name: int, shard: int) -> int:
         stream = self.stream(name, shard)
@@ -121,12 +164,28 @@ class World(NamedTuple):
 
     def having(self, stream: Stream) -> World:
         rest = [s for s in self.streams if (s.name, s.shard) != (stream.name, stream.shard)]
-        streams = tuple(sorted([*rest, stream]))
-        return self._replace(streams=streams, top=max(self.top, stream.last))
+        if stream.there or stream.closed or stream.refused:
+            rest.append(stream)
+        return self._replace(streams=tuple(sorted(rest)), top=max(self.top, stream.last))
 
-    def without(self, name: int, shard: int, page: tuple[Entry, ...]) -> World:
+    def opened(self, script: Script, *, anew: bool = False) -> World:
+        """Nothing, if the stream was closed in this life or a later one."""
+        record = self.record(script.name, script.shard)
+        if record.there or record.closed >= script.life:
+            return self
+        begun = Stream(script.name, script.shard, max(script.begin, 1), refused=record.refused)
+        return self.having(begun._replace(back=self.epoch > 0, anew=anew, closed=record.closed))
+
+    def closed(self, name: int, shard: int, life: int) -> World:
+        """Nothing, if votes wait there."""
+        record = self.record(name, shard)
+        if record.waiting:
+            return self
+        gone = Stream(name, shard, 0, there=False, closed=life, refused=record.refused)
+        return self.having(gone)
+
+    def without(self, name: int, shard: int, ids: set[int]) -> World:
         stream = self.stream(name, shard)
-        ids = {entry.id for entry in page}
         if stream is None or not ids:
             return self
         left = tuple(entry for entry in stream.waiting if entry.id not in ids)
@@ -146,9 +205,10 @@ class World(NamedTuple):
 
     def covers(self, kind: str, op: Op) -> bool:
         user, item = PAIRS[self.key(op.pair)]
-        return {"prune": op.retracts, "item": item == 0}.get(kind, user == 0)
+        by_kind = {"prune": op.retracts, "item": item == 0, "row": item == 0}
+        return by_kind.get(kind, user == 0)
 
     def waits(self, caller: Caller) -> bool:
         """Whether votes wait that were cast before the call."""
-        streams = [s for s in self.streams if s.name == caller.name]
+        streams = self.there(caller.name)
         return any(entry.id <= caller.to[s.shard] for s in streams for entry in s.waiting)

@@ -144,9 +144,7 @@ GROUPS = [
         0.5,
         {
             "races/test_stream_model.py": {
-                "test_without_a_rule_the": "^(?!rules(5|22|11|16)-)",
-                "test_every_order_of_few": "two voters|pruning",
-                "test_drawn_orders_of_more": NONE,
+                "test_every_order_of_few": "^(?!a slow clock|a name that|votes during|pruning)",
             },
             "races/test_views_model.py": {"test_drawn_orders_of_all": NONE},
             "races/test_retry_model.py": {"test_every_order_of_few": "^(?!a clock)"},
