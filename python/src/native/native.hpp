@@ -30,6 +30,7 @@
 #include "bound.hpp"
 #include "store.hpp"
 #include "table.hpp"
+#include "values/gil.hpp"
 #include "values/pybind.hpp"
 
 namespace hotcount::python {
@@ -67,12 +68,19 @@ class Bound : public BoundConcept {
     Bound(std::shared_ptr<Concept> made, StoreReference reference,
           const void* tag = &kTag<Bound<Concept>>)
         : BoundConcept(tag, std::move(reference)), core(std::move(made)) {}
+    // The end of the core waits for its threads, and one of them may be telling a loop an outcome, for
+    // which it needs the GIL.
+    ~Bound() override {
+        if (PyGILState_Check() == 0) return;
+        const WithoutGil released;
+        core.reset();
+    }
 
     /// What a call of the core is made on. (A store's may end during the call: it gives a copy.)
     const std::shared_ptr<Concept>& held() const { return core; }
     const auto& options() const { return core->options(); }
 
-    const std::shared_ptr<Concept> core;
+    std::shared_ptr<Concept> core;  // Does not change.
 };
 
 template <class Concept>

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import hotcount
 import pytest
+from hotcount import aio
 
+from tests.support.loops import run
 from tests.support.servers import RedisServer
 
 
@@ -166,3 +170,44 @@ print("the end", flush=True)
             timeout=30,
         )
         assert (run.returncode, run.stdout, run.stderr) == (0, "the end\n", "")
+
+
+class SlowlyWoken(asyncio.SelectorEventLoop):
+    """A thread that wakes it goes on later than the loop itself."""
+
+    def _write_to_self(self) -> None:
+        super()._write_to_self()  # type: ignore[misc]
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.2)
+
+
+MAKES: dict[str, Callable[[hotcount.Database], Any]] = {
+    "limiter": lambda database: aio.Limiter(database, "5/minute"),
+    "slotted": lambda database: aio.SlottedCounter(database),
+    "votes": lambda database: aio.Votes(database, strategy="batched", missing_items="create"),
+}
+CALLS: dict[str, Callable[[Any], Awaitable[object]]] = {
+    "limiter": lambda limiter: limiter.hit_many(["a", "b"]),
+    "slotted": lambda counter: counter.add_many({"a": 1, "b": 1}),
+    "votes": lambda votes: votes.cast_many([1, 2], [1, 1]),
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("concept", MAKES)
+def test_an_object_may_go_while_its_thread_still_tells_the_loop_an_outcome(
+    concept: str, tmp_path: Path
+) -> None:
+    """Its end waits for the thread, which needs the GIL once more."""
+
+    async def use(database: hotcount.Database) -> None:
+        for _ in range(3):
+            made = MAKES[concept](database)
+            await CALLS[concept](made)
+            del made
+
+    with hotcount.Database(f"sqlite:///{tmp_path}/a.db", timeout=10) as database:
+        hotcount.Limiter(database, "5/minute").create_table()
+        hotcount.SlottedCounter(database).create_table()
+        hotcount.Votes(database, strategy="batched").create_tables()
+        run(SlowlyWoken, use(database))
