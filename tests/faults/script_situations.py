@@ -420,10 +420,16 @@ SITUATIONS = [
     Situation("votes_stream_add/there", ["s"], ["3", "1", "u", "7", "1"], STREAM),
     Situation("votes_stream_add/full", ["s"], ["1", "1", "u", "7", "1"], TAKEN),
     Situation("votes_stream_add/unborn", ["s"], ["3", "1", "u", "7", "1"]),
-    Situation("votes_stream_open/fresh", ["s", "c"], ["workers", "9-3", "1"]),
-    Situation("votes_stream_open/closed", ["s", "c"], ["workers", "9-3", "1"], [["SET", "c", "1"]]),
-    Situation("votes_stream_open/there", ["s", "c"], ["workers", "9-3", "1"], STREAM),
-    Situation("votes_stream_open/without its group", ["s", "c"], ["other", "9-3", "1"], STREAM),
+    *(
+        Situation(f"votes_stream_open/{name}", ["s", "c", "l"], [group, "9-3", "1"], before)
+        for name, group, before in [
+            ("fresh", "workers", []),
+            ("closed", "workers", [["SET", "c", "1"]]),
+            ("from the least", "workers", [["SET", "l", "9-4"]]),
+            ("there", "workers", STREAM),
+            ("without its group", "other", STREAM),
+        ]
+    ),
     Situation("votes_stream_close/empty", ["s", "c"], ["1", "60"], STREAM),
     Situation("votes_stream_close/gone", ["s", "c"], ["1", "60"]),
     Situation("votes_stream_close/with a vote", ["s", "c"], ["1", "60"], TAKEN),
@@ -454,8 +460,8 @@ SITUATIONS = [
         ["workers", "me", "30000"],
         [*TAKEN, ["XREADGROUP", "GROUP", "workers", "me", "STREAMS", "s", ">"]],
     ),
-    Situation("votes_stream_advance/there", ["s", "c"], ["1", "60", "0-0"], TAKEN),
-    Situation("votes_stream_advance/gone", ["s", "c"], ["1", "60", "0-0"]),
+    Situation("votes_stream_advance/there", ["s", "l"], ["60", "0-0"], TAKEN),
+    Situation("votes_stream_advance/gone", ["s", "l"], ["60", "0-0"]),
     Situation(
         "votes_stream_trim_refused/one of two",
         ["r"],

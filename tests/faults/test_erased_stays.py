@@ -105,7 +105,9 @@ def votes(sides: BothSides, past: Snapshot) -> hotcount.Votes:
 
 
 def streams(past: Snapshot, what: str = "waiting:*") -> list[bytes]:
-    return sorted(key for key in past.run("KEYS", what) if not key.endswith(b":closed"))
+    return sorted(
+        key for key in past.run("KEYS", what) if not key.endswith((b":closed", b":least"))
+    )
 
 
 def age(past: Snapshot) -> None:

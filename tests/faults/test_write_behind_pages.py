@@ -44,7 +44,7 @@ def votes(url: str, own_redis: RedisServer) -> Iterator[hotcount.Votes]:
 
 
 def streams(direct: hotcount.Redis) -> list[bytes]:
-    return [key for key in direct.execute("KEYS", "waiting:*") if not key.endswith(b":refused")]
+    return [key for key in direct.execute("KEYS", "waiting:*") if key.endswith(b"}")]
 
 
 def pages(direct: hotcount.Redis) -> list[Any]:

@@ -182,8 +182,8 @@ class StreamModel(Workers):
         elif eraser.step == "looked":
             after, to = self.advanced(state, eraser)
             missing = tuple(n for n in SHARDS if to[n] and not state.stream(eraser.name, n))
-            for shard in missing if rules.closes_missing else ():
-                after = self.closed(after, eraser.name, shard, eraser.seen.life)
+            for shard in missing if rules.keeps_least else ():
+                after = after.from_least(eraser.name, shard, to[shard])
             advanced = eraser._replace(step="advanced", to=to, missing=missing)
             yield f"eraser {me} moves ids to {to}", after.of("erasers", me, advanced)
         elif not ours or (eraser.name != sql.name and rules.checks_name):
@@ -195,20 +195,22 @@ class StreamModel(Workers):
                 deleted = deleted._replace(erased=state.erased).of("erasers", me, rest)
             yield f"eraser {me} deletes", deleted
         elif not (rules.drains and state.waits(eraser)):
-            if rules.life_before_fence and sql.life != eraser.seen.life:
+            low = eraser.missing if rules.fence_to_floor_of_now else ()
+            low = tuple(n for n in low if eraser.to[n] < sql.floor)
+            made = any(state.stream(eraser.name, n) for n in low)
+            if made or (rules.life_before_fence and sql.life != eraser.seen.life):
                 anew = eraser._replace(step="again")
                 yield f"eraser {me} begins again", state.of("erasers", me, anew)
                 return
             least = sql.fence if rules.fence_rises else (0, 0)
-            low = eraser.missing if rules.fence_to_floor_of_now else ()
-            to = tuple(
-                max(each, sql.floor) if n in low else each for n, each in enumerate(eraser.to)
-            )
+            to = tuple(sql.floor if n in low else each for n, each in enumerate(eraser.to))
             fence = tuple(map(max, to, least)) if rules.fence else sql.fence
             unseen = tuple(stream._replace(seen=False) for stream in state.streams)
             floor = max(sql.floor, *to) if rules.floor_to_fence else sql.floor
             after = state.in_sql(fence=fence, floor=floor)._replace(streams=unseen)
             seen = eraser.seen if rules.late_pages else marks(sql)
+            for shard in low if rules.keeps_least else ():
+                after = after.from_least(eraser.name, shard, to[shard])
             raised = eraser._replace(step="raised", to=to, seen=seen)
             yield f"eraser {me} raises the fence", after.of("erasers", me, raised)
 

@@ -45,7 +45,7 @@ class Rules:
     drops_former: bool = True  # Streams of former names, too.
     reopens: bool = True  # The mark, if a snapshot has brought back a stream that was closed.
     fence_to_floor_of_now: bool = True  # Where the erasure has found no stream.
-    closes_missing: bool = True  # There it refuses the streams that calls from before it make.
+    keeps_least: bool = True  # There a stream that a late call makes begins beyond the fence.
     last_id_rises: bool = True  # A worker that raises ids lowers none.
     closed_rises: bool = True  # Nor does a late call lower the life in which a stream was closed.
     trims_by_vote: bool = True  # Refused votes are trimmed by the ids that they had.

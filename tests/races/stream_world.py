@@ -30,7 +30,7 @@ class Refused(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """What Redis has of a shard: the stream, its refused votes, and the life it was closed in."""
+    """What Redis has of a shard: the stream, its refused votes, and how it may be made again."""
 
     name: int
     shard: int
@@ -41,7 +41,8 @@ class Stream(NamedTuple):
     anew: bool = False  # It was made since Redis went back, behind the floor.
     there: bool = True
     top: int = 0  # The highest id that a vote had.
-    closed: int = 0
+    closed: int = 0  # Not in this life or an earlier one, ...
+    least: int = 0  # ... and with later ids than this.
     refused: tuple[Refused, ...] = ()
 
 
@@ -143,7 +144,7 @@ class World(NamedTuple):
     late_scripts: int = 0  # ... and of voters and flushers.
     switches: int = 0
     flushes: int = 0
-    lives: int = 3  # In later ones voters make no stream: they and erasers may refuse each other.
+    lives: int = 3  # In later ones voters make no stream.
     collates: bool = False  # Items 0 and 1 are one to the database.
 
     def record(self, name: int, shard: int) -> Stream:
@@ -164,7 +165,7 @@ class World(NamedTuple):
 
     def having(self, stream: Stream) -> World:
         rest = [s for s in self.streams if (s.name, s.shard) != (stream.name, stream.shard)]
-        if stream.there or stream.closed or stream.refused:
+        if stream.there or stream.closed or stream.least or stream.refused:
             rest.append(stream)
         return self._replace(streams=tuple(sorted(rest)), top=max(self.top, stream.last))
 
@@ -173,16 +174,21 @@ class World(NamedTuple):
         record = self.record(script.name, script.shard)
         if record.there or record.closed >= script.life:
             return self
-        begun = Stream(script.name, script.shard, max(script.begin, 1), refused=record.refused)
-        return self.having(begun._replace(back=self.epoch > 0, anew=anew, closed=record.closed))
+        last = max(script.begin, 1, record.least)
+        begun = record._replace(last=last, back=self.epoch > 0, seen=False, anew=anew, there=True)
+        return self.having(begun._replace(top=0))
 
     def closed(self, name: int, shard: int, life: int) -> World:
         """Nothing, if votes wait there."""
         record = self.record(name, shard)
         if record.waiting:
             return self
-        gone = Stream(name, shard, 0, there=False, closed=life, refused=record.refused)
-        return self.having(gone)
+        gone = Stream(name, shard, 0, there=False, closed=life, least=record.least)
+        return self.having(gone._replace(refused=record.refused))
+
+    def from_least(self, name: int, shard: int, least: int) -> World:
+        record = self.record(name, shard)
+        return self.having(record._replace(least=max(record.least, least)))
 
     def without(self, name: int, shard: int, ids: set[int]) -> World:
         stream = self.stream(name, shard)

@@ -95,12 +95,15 @@ Result<StreamDrain::Fenced> StreamDrain::settle(const sql::Id* item, Deadline de
         // if Redis has restored an old copy of its data or its clock is behind.
         auto beyond = streams.fence->versions;
         for (std::int64_t& version : beyond) version = std::max(version, streams.floor);
-        HOTCOUNT_TRY_ASSIGN(
-            const auto advanced,
-            waiting_->stream.advance(streams.space, shards, beyond, streams.life, deadline));
+        HOTCOUNT_TRY_ASSIGN(const auto advanced,
+                            waiting_->stream.advance(streams.space, shards, beyond, deadline));
         HOTCOUNT_TRY(write(streams.space, shards, deadline));
-        HOTCOUNT_TRY_ASSIGN(const auto fence,
-                            waiting_->marks.raise_fence(streams, shards, advanced, deadline));
+        const auto again = [&](std::span<const std::size_t> gone, std::int64_t floor) {
+            beyond.fill(floor);
+            return waiting_->stream.advance(streams.space, gone, beyond, deadline);
+        };
+        HOTCOUNT_TRY_ASSIGN(const auto fence, waiting_->marks.raise_fence(streams, shards, advanced,
+                                                                          again, deadline));
         if (!fence) continue;
         std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
         for (const std::size_t shard : shards) lowest = std::min(lowest, (*fence)[shard]);

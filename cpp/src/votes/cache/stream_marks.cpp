@@ -187,7 +187,7 @@ std::shared_ptr<const StreamMarks::Fence> StreamMarks::fence_of(const std::strin
 
 Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
     const Streams& streams, std::span<const std::size_t> shards,
-    std::span<const VoteStream::Advanced> advanced, Deadline deadline) {
+    std::span<const VoteStream::Advanced> advanced, const Advance& again, Deadline deadline) {
     const auto raise = [&](sql::Connection& connection) -> Result<std::optional<Versions>> {
         HOTCOUNT_TRY_ASSIGN(const Marks floor, read(connection, lock_floor_));
         // Waits for the transactions of workers that write under the present fence.
@@ -196,11 +196,21 @@ Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
         if (marks.id != streams.space || !held.fence) return streams_are_gone();
         if (marks.life != streams.life) return std::optional<Versions>{};
         Versions versions{};
-        Versions fence = parse_fence(*held.fence).versions;
+        std::vector<std::size_t> gone;
         for (std::size_t i = 0; i < shards.size(); ++i) {
-            const std::size_t shard = shards[i];
-            versions[shard] =
-                std::max(advanced[i].last, advanced[i].there ? std::int64_t{0} : floor.floor);
+            versions[shards[i]] = advanced[i].last;
+            if (!advanced[i].there && advanced[i].last < floor.floor) gone.push_back(shards[i]);
+        }
+        if (!gone.empty()) {
+            HOTCOUNT_TRY_ASSIGN(const auto now, again(gone, floor.floor));
+            for (std::size_t i = 0; i < gone.size(); ++i) {
+                // Made by a call that was on its way for long.
+                if (now[i].there) return std::optional<Versions>{};
+                versions[gone[i]] = now[i].last;
+            }
+        }
+        Versions fence = parse_fence(*held.fence).versions;
+        for (const std::size_t shard : shards) {
             fence[shard] = std::max(fence[shard], versions[shard]);
         }
         const std::int64_t highest = *std::max_element(versions.begin(), versions.end());

@@ -64,14 +64,17 @@ class StreamMarks {
     Result<bool> reserve(const Streams& streams, std::int64_t version, Deadline deadline);
     using Versions = std::array<std::int64_t, VoteStream::kShards>;
     /// Raises the fence of these shards to the last versions of their streams, and the floor behind it;
-    /// where it is higher it stays. For a stream that was not there, the version is at least the floor:
-    /// a worker may have written its votes, and flush() have closed it, since `streams` were read.
-    /// Nothing that was taken before is written after this has returned. Returns the versions, by shard;
-    /// none if a stream was made since `streams`: its votes may have such versions.
+    /// where it is higher it stays. For a stream that was not there, the version is beyond the floor: a
+    /// worker may have written its votes, and flush() have closed it, since `streams` were read. Then
+    /// `again` advances it once more, while nobody makes a stream. Nothing that was taken before is
+    /// written after this has returned. Returns the versions, by shard; none if a stream was made since
+    /// `streams`: its votes may have such versions.
+    using Advance = std::function<Result<std::vector<VoteStream::Advanced>>(
+        std::span<const std::size_t> shards, std::int64_t beyond)>;
     Result<std::optional<Versions>> raise_fence(const Streams& streams,
                                                 std::span<const std::size_t> shards,
                                                 std::span<const VoteStream::Advanced> advanced,
-                                                Deadline deadline);
+                                                const Advance& again, Deadline deadline);
     /// Runs open(floor, life) while nobody closes the streams or changes the strategy. It may be run
     /// again.
     Result<void> open(

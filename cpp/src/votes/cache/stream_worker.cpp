@@ -305,7 +305,8 @@ class StreamWorker final : public StreamVisitor {
             // A group writes what it is given, however late.
             if (!reserved || deadline.passed()) return false;
         }
-        // Again for the rows whose last vote was refused: an earlier one may be accepted.
+        // Again for the rows whose last vote was refused: an earlier one may be accepted. Versions keep
+        // their order if the last one is written after all.
         while (!rows.empty() && !deadline.passed()) {
             std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
             writes.reserve(rows.size());
@@ -337,6 +338,8 @@ class StreamWorker final : public StreamVisitor {
                     if (!votes.empty()) left.push_back(std::move(votes));
                 } else if (sql::may_be_one_writes_fault(error)) {
                     suspects.push_back({shard, *votes.back(), error});
+                    votes.pop_back();
+                    if (!votes.empty()) left.push_back(std::move(votes));
                 } else {
                     failed = error;
                 }

@@ -19,7 +19,7 @@ constexpr std::int64_t kHalfFull = std::int64_t{1} << 19;
 constexpr std::string_view kKeptRefused = "1000";
 // A worker that is this idle, and has no votes, is forgotten.
 constexpr std::string_view kForgetConsumer = "600000";
-// Of the life in which a stream was closed, in seconds: longer than a call can be on its way.
+// Of what a call that makes a stream has to respect, in seconds: longer than it can be on its way.
 constexpr std::string_view kKeepClosed = "86400";
 
 // FNV-1a: the same in every process and release, or two would put one item's votes in two streams.
@@ -127,7 +127,7 @@ Result<void> VoteStream::open(std::string_view space, std::size_t shard, std::in
     // An empty stream has had no vote, so its last id is 0-0: what has it is not begun.
     const std::string stream = key(space, shard);
     HOTCOUNT_TRY(
-        run(kScript, {stream, stream + ":closed"},
+        run(kScript, {stream, stream + ":closed", stream + ":least"},
             {std::string{kGroup}, id_of(std::max<std::int64_t>(floor, 1)), std::to_string(life)},
             deadline));
     return {};
@@ -238,7 +238,7 @@ Result<void> VoteStream::raise(std::string_view space, std::size_t shard, std::i
                                Deadline deadline) {
     std::array<std::int64_t, kShards> beyond{};
     beyond[shard] = version;
-    auto raised = advance(space, {&shard, 1}, beyond, 0, deadline);
+    auto raised = advance(space, {&shard, 1}, beyond, deadline);
     return raised ? Result<void>{} : std::move(raised).error();
 }
 
@@ -283,16 +283,15 @@ Result<std::vector<VoteStream::State>> VoteStream::states(std::string_view space
 
 Result<std::vector<VoteStream::Advanced>> VoteStream::advance(
     std::string_view space, std::span<const std::size_t> shards,
-    const std::array<std::int64_t, kShards>& beyond, std::int64_t life, Deadline deadline) {
+    const std::array<std::int64_t, kShards>& beyond, Deadline deadline) {
     static const redis::Script kScript{lua::votes::kStreamAdvanceLua,
                                        redis::Script::Kind::combinable,
                                        redis::is_tuple<2, redis::is_number>};
     std::vector<Advanced> advanced(shards.size());
-    redis::ScriptBatch batch{
-        kScript, shards.size(), {}, {std::to_string(life), std::string{kKeepClosed}}, {}};
+    redis::ScriptBatch batch{kScript, shards.size(), {}, {std::string{kKeepClosed}}, {}};
     for (const std::size_t shard : shards) {
         batch.keys.push_back(key(space, shard));
-        batch.keys.push_back(batch.keys.back() + ":closed");
+        batch.keys.push_back(batch.keys.back() + ":least");
         batch.arguments.push_back(id_of(beyond[shard]));
     }
     HOTCOUNT_TRY(ask(std::move(batch), deadline, [&](std::size_t call, const Reply& reply) {

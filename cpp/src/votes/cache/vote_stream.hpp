@@ -3,6 +3,7 @@
 //   {store prefix}waiting:{<stream_id>:<shard>}           i item, u user (o: op_id), v value
 //   {store prefix}waiting:{<stream_id>:<shard>}:refused   the same, e error, id of the vote: the last 1,000
 //   {store prefix}waiting:{<stream_id>:<shard>}:closed    the life in which the stream was closed
+//   {store prefix}waiting:{<stream_id>:<shard>}:least     if it is made again, its votes have later ids
 //
 // The braces are the keys' own: the keys of a shard are in one slot of a Redis Cluster. All of an
 // item's votes are in one stream. Where ids that differ may be one item or user, because the column
@@ -114,12 +115,12 @@ class VoteStream {
         bool there{false};     ///< There is such a stream.
     };
     /// Has votes that are added from here on get later versions than `last`, for each shard; `last` is
-    /// later than `beyond`, which is by shard. A stream that is not there is closed in this life: an
-    /// open() that is on its way makes none. 0: it is not closed.
+    /// later than `beyond`, which is by shard. For a stream that is not there, this also holds if an
+    /// open() that is on its way makes it.
     Result<std::vector<Advanced>> advance(std::string_view space,
                                           std::span<const std::size_t> shards,
                                           const std::array<std::int64_t, kShards>& beyond,
-                                          std::int64_t life, Deadline deadline);
+                                          Deadline deadline);
     /// How many refused votes are kept.
     Result<std::int64_t> refused(std::string_view space, Deadline deadline);
     /// Deletes the refused votes of a user; in one stream all of them, because the user may be there

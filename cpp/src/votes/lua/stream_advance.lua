@@ -1,9 +1,9 @@
 -- Moves the last id of streams to the present, so that later votes get higher ids. Combinable.
--- KEYS    per stream two: the stream, the life in which it was closed
--- ARGV[1] this life, or 0   ARGV[2] for how many seconds it is kept
--- ARGV[3..] per stream the id that it is moved beyond in any case, MILLISECONDS-NUMBER
+-- KEYS    per stream two: the stream, the least id with which it may be made
+-- ARGV[1] for how many seconds that is kept
+-- ARGV[2..] per stream the id that it is moved beyond in any case, MILLISECONDS-NUMBER
 -- RETURNS per stream {the last id that a vote of it may have by now, 1 if it is there or 0}, or its
---         error. One that is not there is closed in this life: a call that makes it may be on its way
+--         error. For one that is not there the id is kept: a call that makes it may be on its way
 -- WHY a script: a vote may come between the look at the clock and XSETID, which would also set an
 -- empty stream back.
 local LAST_NUMBER = 1048575 -- Of a millisecond; VoteStream has 20 bits.
@@ -23,18 +23,25 @@ local function after(milliseconds, number)
 end
 
 -- An error, or nothing.
-local function close(key)
-    local closed = redis.pcall('GET', key)
-    if type(closed) == 'table' then return closed end
-    if closed and closed + 0 >= ARGV[1] + 0 then return nil end
-    local done = redis.pcall('SET', key, ARGV[1], 'EX', ARGV[2])
+local function keep(key, milliseconds, number)
+    local kept = redis.pcall('GET', key)
+    if type(kept) == 'table' then return kept end
+    if kept then
+        local kept_milliseconds, kept_number = parse(kept)
+        if kept_milliseconds > milliseconds
+            or kept_milliseconds == milliseconds and kept_number >= number then
+            return nil
+        end
+    end
+    local id = string.format('%.0f-%.0f', milliseconds, number)
+    local done = redis.pcall('SET', key, id, 'EX', ARGV[1])
     return done.err and done
 end
 
 local results = {}
 for i = 1, #KEYS / 2 do
     local key = KEYS[2 * i - 1]
-    local milliseconds, number = parse(ARGV[i + 2])
+    local milliseconds, number = parse(ARGV[i + 1])
     local there = redis.pcall('EXISTS', key)
     if type(there) == 'table' then
         results[i] = there
@@ -44,7 +51,8 @@ for i = 1, #KEYS / 2 do
         else
             milliseconds, number = after(milliseconds, number)
         end
-        results[i] = close(KEYS[2 * i]) or {string.format('%.0f-%.0f', milliseconds, number), 0}
+        results[i] = keep(KEYS[2 * i], milliseconds, number)
+            or {string.format('%.0f-%.0f', milliseconds, number), 0}
     else
         local info = redis.pcall('XINFO', 'STREAM', key)
         if info.err then

@@ -27,7 +27,9 @@ Error versions_are_ours() {
 
 // Of a stream. Of the vote it is certain that it is not.
 Error not_applied(Error error) {
-    if (error.code == ErrorCode::outcome_unknown) error.code = ErrorCode::deadline;
+    if (error.code != ErrorCode::outcome_unknown) return error;
+    error.code = ErrorCode::deadline;
+    error.message += "; that is about the stream, and the vote was not applied";
     return error;
 }
 
