@@ -179,6 +179,51 @@ def test_a_vote_before_one_that_a_constraint_refuses_is_written(
         assert votes.get(1, 7) == 4
 
 
+def test_votes_of_a_user_that_a_trigger_refuses_are_set_aside_in_one_round(
+    make: Make, sides: BothSides
+) -> None:
+    """A trigger's error might be about all votes: a vote that is written shows that it is not."""
+    votes = make()
+    body = {
+        "sqlite": (
+            "CREATE TRIGGER no BEFORE INSERT ON vote WHEN NEW.user_id = 7 "
+            "BEGIN SELECT RAISE(ABORT, 'not you'); END",
+        ),
+        "postgresql": (
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "IF NEW.user_id = 7 THEN RAISE EXCEPTION 'not you'; END IF; RETURN NEW; END $$",
+            "CREATE TRIGGER no BEFORE INSERT ON vote FOR EACH ROW EXECUTE FUNCTION refuse()",
+        ),
+        "mariadb": (
+            "CREATE TRIGGER no BEFORE INSERT ON vote FOR EACH ROW IF NEW.user_id = 7 THEN "
+            "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not you'; END IF",
+        ),
+    }
+    with sides.engine.begin() as connection:
+        for statement in body[sides.dialect]:
+            connection.exec_driver_sql(statement)
+    votes.cast_many([1] * 50, [7] * 50, range(50))
+    votes.cast(1, 8)
+    done = votes.sync_worker().run_once(timeout=20)
+    assert (done.saved, done.refused, done.at_risk) == (1, 50, 0)
+
+
+def test_first_votes_are_taken_beside_erasures(make: Make, sides: BothSides) -> None:
+    """flush() has deleted the streams: each vote makes one, while erasures find none."""
+    votes = make()
+
+    def erase(stop: threading.Event) -> None:
+        while not stop.is_set():
+            votes.erase_user(99, timeout=10)
+
+    with beside(erase), beside(erase), beside(erase):
+        for user in range(20):
+            assert votes.flush(timeout=20).at_risk == 0
+            assert all(votes.cast(item, user).pending for item in range(1, 7))
+    assert votes.flush(timeout=20).at_risk == 0
+    assert int(votes.count(1)) == 20
+
+
 def test_a_call_waits_for_its_own_stream_and_for_no_other_that_is_full(make: Make) -> None:
     votes = make(interval=0.001, max_pending=100_000)
 

@@ -1,4 +1,4 @@
-"""What was erased under write_behind stays erased, and later votes count, beside late calls.
+"""Erasures of write_behind beside late calls: erased votes stay erased, and later votes count.
 
 tests/races/test_stream_model.py has found these orders.
 """

@@ -30,7 +30,7 @@ class Refused(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """What Redis has of a shard: the stream, its refused votes, and how it may be made again."""
+    """A shard in Redis: the stream, its refused votes, and the bounds for making it again."""
 
     name: int
     shard: int

@@ -1,5 +1,6 @@
-"""Which tests are long by the table below, or by the size of a product: `make test` leaves them out
-and `make test-all` runs them. A test that stands alone has the marker `long` itself.
+"""The tests that only `make test-all` runs: groups of the table below, and cases of large products.
+
+A single long test has the marker `long` itself.
 """
 
 from __future__ import annotations
@@ -253,7 +254,7 @@ CONTRACT_IDS = IDS | {name: name for name in DATABASES}
 
 
 def mark_long_tests(items: Sequence[pytest.Item], *, mysql: bool) -> None:
-    """mysql: the run is of --mysql. What MySQL does otherwise than MariaDB is in few files."""
+    """mysql: the run is of --mysql. The differences between MySQL and MariaDB are in few files."""
     kept: dict[str, list[tuple[str, re.Pattern[str]]]] = defaultdict(list)
     for group in GROUPS:
         for file, tests in group.tests.items():

@@ -52,7 +52,7 @@ struct Answer {
     void tell_cast(std::int64_t previous, std::int64_t value, bool changed, bool counted);
 };
 
-/// What a call that returned a number is to the ledger, and one that admitted a hit or did not.
+/// The ledger's answer for a call that returned a number, and for one that admitted or refused a hit.
 Answer answer_of(const Result<std::int64_t>& number);
 Answer answer_of(const Result<bool>& admitted);
 

@@ -118,8 +118,8 @@ constexpr OldestServer kOldestMariaDb{"MariaDB", {10, 6, 3}};
 constexpr OldestServer kOldestMySql{"MySQL", {8, 0, 20}};
 
 // How long the server lets a session wait for a lock: longer than our deadline, in case that we vanish.
-// A transaction that hears nothing from us is given up sooner, because others wait for its locks; ours
-// never pause that long.
+// A transaction that hears nothing from us ends sooner, because others wait for its locks. Ours pause
+// only while write_behind makes or closes a stream in Redis.
 //
 // MySQL has a limit for idle sessions alone, in a transaction or not. Sessions of ours are closed before
 // it ends them.

@@ -1,5 +1,4 @@
-// What the workers have in common: rounds until they are told to stop, sums of rounds, and a worker for
-// each process.
+// Parts that all workers share: the loop of rounds, the sums of rounds, and a worker for each process.
 #pragma once
 
 #include <functional>
