@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "sql/statements.hpp"
+
 namespace hotcount {
 
 /// A row that is one parameter, for BulkStatement.
@@ -34,6 +36,10 @@ class BulkStatement {
           between_(std::move(between)),
           tail_(std::move(tail)),
           before_(before) {}
+
+    /// `text` has one --each (sql/statements.hpp). The placeholders of its row follow each other and
+    /// the head's.
+    explicit BulkStatement(const std::string& text) : BulkStatement(Parts{text}) {}
 
     /// How many of `left` rows to give to the next statement, if each may stand in it once:
     /// batches of up to 64 callers are one statement of just that many.
@@ -78,6 +84,46 @@ class BulkStatement {
     }
 
   private:
+    struct Parts {
+        explicit Parts(const std::string& text) {
+            const std::size_t first = text.find(sql::kRowsMark);
+            const std::size_t second = text.find(sql::kRowsMark, first + 1);
+            const std::size_t third = text.find(sql::kRowsMark, second + 1);
+            head = text.substr(0, first);
+            between = text.substr(first + 1, second - first - 1);
+            row = text.substr(second + 1, third - second - 1);
+            tail = text.substr(third + 1);
+            for (std::size_t at = row.find('?'); at != std::string::npos;
+                 at = row.find('?', at + 1)) {
+                const std::size_t number = std::stoul(row.substr(at + 1));
+                lowest = std::min(lowest, number);
+                highest = std::max(highest, number);
+            }
+        }
+        std::string numbered(std::size_t first) const {
+            std::string text;
+            for (std::size_t i = 0; i < row.size(); ++i) {
+                text += row[i];
+                if (row[i] != '?') continue;
+                std::size_t digits = 0;
+                const std::size_t number = std::stoul(row.substr(i + 1), &digits);
+                text += std::to_string(number - lowest + first);
+                i += digits;
+            }
+            return text;
+        }
+        std::string head, between, row, tail;
+        std::size_t lowest{std::string::npos};
+        std::size_t highest{0};
+    };
+    explicit BulkStatement(Parts parts)
+        : head_(parts.head),
+          row_([parts](std::size_t first) { return parts.numbered(first); }),
+          placeholders_(parts.highest - parts.lowest + 1),
+          between_(parts.between),
+          tail_(parts.tail),
+          before_(parts.lowest - 1) {}
+
     static constexpr std::size_t kExact = 64;
     static constexpr std::size_t kMost = 512;
 

@@ -1,0 +1,53 @@
+// The statements of an embedded .sql file.
+//
+//     -- name: count_of
+//     -- The count of item ?1. Locks nothing. Returns one row: n.
+//     SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = ?1
+//     --if exact
+//         + (SELECT COALESCE(SUM(diff), 0) FROM {journal} WHERE item = ?1)
+//     --end
+//
+// A statement begins at `-- name:` and ends at the next one. Other comments are for readers and are
+// left out, and each run of white space outside quotes becomes one space.
+//
+//   {name}                   the value that the caller gives for it; else the file's own statement of
+//                            that name, so a part that several statements share is written once
+//   --if NAME --else --end   lines for a value that is not empty; --if !NAME for one that is empty
+//   --each SEP --end         lines that BulkStatement repeats for each row, SEP between two rows
+//
+// {name} stands for SQL: a quoted identifier, a type or a clause, never for a value. Values are
+// parameters: ?1, ?2.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace hotcount::sql {
+
+/// What {name} stands for. A flag is "" or "1".
+using Names = std::map<std::string, std::string, std::less<>>;
+
+/// The value of a flag.
+inline std::string flag(bool is_set) { return is_set ? "1" : ""; }
+
+class Statements {
+  public:
+    /// `file` must outlive it: an embedded constant does.
+    Statements(std::string_view file, Names names);
+
+    /// The text of a statement. Throws std::logic_error that names what the file or the caller lacks:
+    /// a mistake of ours, which the first object that uses the file shows.
+    std::string operator[](std::string_view name) const;
+    /// With further names, which come before the others.
+    std::string with(std::string_view name, const Names& more) const;
+
+  private:
+    std::map<std::string_view, std::string_view> parts_{};
+    Names names_;
+};
+
+/// `--each` in the text of a statement: the mark, the separator, the mark, a row, the mark.
+inline constexpr char kRowsMark = '\x1e';
+
+}  // namespace hotcount::sql
