@@ -109,18 +109,17 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
         decision = await acquire_soon(self, lambda loop: name_of(key, loop=loop), 1, patience, ask)
         return Place(self, key, holder, decision)
 
+    # Written by scripts/aio.
+    # fmt: off
     @native
-    async def _acquire(
-        self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None
-    ) -> Decision:
+    async def _acquire(self, key: LimiterKey, holder: str, *,
+            timeout: Seconds | None = None) -> Decision:
         """Takes a place for this holder, or answers that all are held."""
-
     @native
     async def _renew(self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None) -> bool:
         """Whether the holder's lease has begun anew."""
-
     @native
-    async def _release(
-        self, key: LimiterKey, holder: str, *, timeout: Seconds | None = None
-    ) -> bool:
+    async def _release(self, key: LimiterKey, holder: str, *,
+            timeout: Seconds | None = None) -> bool:
         """Whether the holder gave back what it held."""
+    # fmt: on

@@ -32,73 +32,37 @@ class Counter(AsyncLifetime, CounterBase[Added]):
 
     __slots__ = ("__weakref__",)
 
+    # Written by scripts/aio.
+    # fmt: off
     @native
-    async def add(
-        self,
-        key: Key,
-        n: int = 1,
-        *,
-        op_id: Key | None = None,
-        timeout: Seconds | None = None,
-    ) -> Added:
+    async def add(self, key: Key, n: int = 1, *, op_id: Key | None = None,
+            timeout: Seconds | None = None) -> Added:
         """As hotcount.Counter.add, to be awaited."""
-
     @native
-    async def try_add(
-        self,
-        key: Key,
-        n: int = 1,
-        *,
-        min: int | None = None,
-        max: int | None = None,
-        timeout: Seconds | None = None,
-    ) -> TryAdd:
+    async def try_add(self, key: Key, n: int = 1, *, min: int | None = None, max: int | None = None,
+            timeout: Seconds | None = None) -> TryAdd:
         """As hotcount.Counter.try_add, to be awaited."""
-
-    # A Counter[int] is a Counter[int | Queued] too; the first that fits is taken.
     @overload
-    async def add_many(  # type: ignore[overload-overlap]
-        self: Counter[int],
-        keys: Keys | Amounts,
-        n: Numbers = 1,
-        *,
-        errors: OnErrors = "raise",
-        timeout: Seconds | None = None,
-    ) -> Int64Batch: ...
+    async def add_many(self: Counter[int], keys: Keys | Amounts, n: Numbers = 1, *,  # type: ignore[overload-overlap]
+            errors: OnErrors = "raise", timeout: Seconds | None = None) -> Int64Batch: ...
     @overload
-    async def add_many(
-        self: Counter[int | Queued],
-        keys: Keys | Amounts,
-        n: Numbers = 1,
-        *,
-        errors: OnErrors = "raise",
-        timeout: Seconds | None = None,
-    ) -> AddedBatch: ...
+    async def add_many(self: Counter[int | Queued], keys: Keys | Amounts, n: Numbers = 1, *,
+            errors: OnErrors = "raise", timeout: Seconds | None = None) -> AddedBatch: ...
     @native
-    async def add_many(
-        self,
-        keys: Keys | Amounts,
-        n: Numbers = 1,
-        *,
-        errors: OnErrors = "raise",
-        timeout: Seconds | None = None,
-    ) -> Int64Batch | AddedBatch:
+    async def add_many(self, keys: Keys | Amounts, n: Numbers = 1, *, errors: OnErrors = "raise",
+            timeout: Seconds | None = None) -> Int64Batch | AddedBatch:
         """As hotcount.Counter.add_many, to be awaited."""
-
     @native
     async def get(self, key: Key, *, timeout: Seconds | None = None) -> int:
         """As hotcount.Counter.get, to be awaited."""
-
     @native
-    async def get_many(
-        self, keys: Keys, *, errors: OnErrors = "raise", timeout: Seconds | None = None
-    ) -> Int64Batch:
+    async def get_many(self, keys: Keys, *, errors: OnErrors = "raise",
+            timeout: Seconds | None = None) -> Int64Batch:
         """As hotcount.Counter.get_many, to be awaited."""
-
     @native
     async def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
         """As hotcount.Counter.reset, to be awaited."""
-
     @native
     async def ttl(self, key: Key, *, timeout: Seconds | None = None) -> float | None:
         """As hotcount.Counter.ttl, to be awaited."""
+    # fmt: on

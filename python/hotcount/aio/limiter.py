@@ -22,10 +22,10 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
 
     A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
     just the same. Calls of one turn of the loop travel together; over a Database those that are
-    waiting share a transaction. In Memory a call is done when it
-    returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not
-    sent yet; of one that is sent nobody hears any more. Any number of loops may use it, in any
-    threads, and so may forked children.
+    waiting share a transaction. In Memory a call is done when it returns, and awaiting it does not
+    yield to the loop. Cancelling withdraws a call that is not sent yet: it takes nothing and gives
+    nothing back. One that is sent may have done either, and its outcome is dropped. Any number of
+    loops may use it, in any threads, and so may forked children.
 
     >>> import asyncio
     >>> from hotcount import aio
@@ -37,85 +37,6 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     """
 
     __slots__ = ("__weakref__",)
-
-    @native
-    async def create_table(self, *, timeout: Seconds | None = None) -> None:
-        """As hotcount.Limiter.create_table, to be awaited."""
-
-    @native
-    async def _hit_all(
-        self,
-        hits: Sequence[tuple[LimiterBase, LimiterKey, int, Rates | None]],
-        *,
-        timeout: Seconds | None = None,
-    ) -> tuple[Decision, tuple[str, ...]]:
-        """The hits of one store, all or none; and what answered each, 'allowed' for the store."""
-
-    @native
-    async def hit(
-        self,
-        key: LimiterKey,
-        cost: int = 1,
-        *,
-        rate: Rates | None = None,
-        op_id: Key | None = None,
-        timeout: Seconds | None = None,
-    ) -> Decision:
-        """As hotcount.Limiter.hit, to be awaited.
-
-        Cancelled before it is sent, nothing is taken; later, it may have been.
-        """
-
-    @native
-    async def hit_many(
-        self,
-        keys: LimiterKeys,
-        cost: Numbers = 1,
-        *,
-        rate: Rates | None = None,
-        errors: OnErrors = "raise",
-        timeout: Seconds | None = None,
-    ) -> Decisions:
-        """As hotcount.Limiter.hit_many, to be awaited."""
-
-    @native
-    async def at_most(
-        self,
-        key: LimiterKey,
-        n: int,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
-    ) -> int:
-        """As hotcount.Limiter.at_most, to be awaited.
-
-        Cancelled before it is sent, nothing is taken; later, it may have been.
-        """
-
-    @native
-    async def refund(
-        self,
-        key: LimiterKey,
-        n: int,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
-    ) -> int:
-        """As hotcount.Limiter.refund, to be awaited.
-
-        Cancelled before it is sent, nothing is given back; later, it may have been.
-        """
-
-    @native
-    async def block(
-        self,
-        key: LimiterKey,
-        seconds: Seconds,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
-    ) -> None:
-        """As hotcount.Limiter.block, to be awaited."""
 
     def reserve(
         self,
@@ -156,25 +77,45 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
 
     wait = acquire
 
+    # Written by scripts/aio.
+    # fmt: off
     @native
-    async def test(
-        self,
-        key: LimiterKey,
-        cost: int = 1,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
-    ) -> Decision:
+    async def create_table(self, *, timeout: Seconds | None = None) -> None:
+        """As hotcount.Limiter.create_table, to be awaited."""
+    @native
+    async def _hit_all(self, hits: Sequence[tuple[LimiterBase, LimiterKey, int, Rates | None]], *,
+            timeout: Seconds | None = None) -> tuple[Decision, tuple[str, ...]]:
+        """The hits of one store, all or none; and what answered each, 'allowed' for the store."""
+    @native
+    async def hit(self, key: LimiterKey, cost: int = 1, *, rate: Rates | None = None,
+            op_id: Key | None = None, timeout: Seconds | None = None) -> Decision:
+        """As hotcount.Limiter.hit, to be awaited."""
+    @native
+    async def hit_many(self, keys: LimiterKeys, cost: Numbers = 1, *, rate: Rates | None = None,
+            errors: OnErrors = "raise", timeout: Seconds | None = None) -> Decisions:
+        """As hotcount.Limiter.hit_many, to be awaited."""
+    @native
+    async def at_most(self, key: LimiterKey, n: int, *, rate: Rates | None = None,
+            timeout: Seconds | None = None) -> int:
+        """As hotcount.Limiter.at_most, to be awaited."""
+    @native
+    async def refund(self, key: LimiterKey, n: int, *, rate: Rates | None = None,
+            timeout: Seconds | None = None) -> int:
+        """As hotcount.Limiter.refund, to be awaited."""
+    @native
+    async def block(self, key: LimiterKey, seconds: Seconds, *, rate: Rates | None = None,
+            timeout: Seconds | None = None) -> None:
+        """As hotcount.Limiter.block, to be awaited."""
+    @native
+    async def test(self, key: LimiterKey, cost: int = 1, *, rate: Rates | None = None,
+            timeout: Seconds | None = None) -> Decision:
         """As hotcount.Limiter.test, to be awaited."""
-
     @native
-    async def peek(
-        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
-    ) -> Decision:
+    async def peek(self, key: LimiterKey, *, rate: Rates | None = None,
+            timeout: Seconds | None = None) -> Decision:
         """As hotcount.Limiter.peek, to be awaited."""
-
     @native
-    async def reset(
-        self, key: LimiterKey, *, rate: Rates | None = None, timeout: Seconds | None = None
-    ) -> None:
+    async def reset(self, key: LimiterKey, *, rate: Rates | None = None,
+            timeout: Seconds | None = None) -> None:
         """As hotcount.Limiter.reset, to be awaited."""
+    # fmt: on

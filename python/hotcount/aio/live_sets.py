@@ -37,8 +37,10 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
     A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
     just the same. Calls of one turn of the loop travel together. In Memory a call is done when it
     returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not
-    sent yet; of one that is sent nobody hears any more. Any number of loops may use it, in any
-    threads, and so may forked children.
+    sent yet; one that is sent may be applied, and its outcome is dropped. upsert_many() sends each
+    batch when the one before is answered; cancelled, those behind are not sent. A sweep() that has
+    begun goes on to its end. Any number of loops may use it, in any threads, and so may forked
+    children.
 
     Over Redis sweep(), and upserts with 'ttl_gate', wait for several round trips. At
     most 8 threads of this object make them, however many tasks wait and whatever the loop does
@@ -57,74 +59,6 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
     """
 
     __slots__ = ("__weakref__",)
-
-    @native
-    async def upsert(
-        self,
-        key: Key,
-        member: Key,
-        score: float,
-        *,
-        version: int | None = None,
-        timeout: Seconds | None = None,
-    ) -> Upsert:
-        """As hotcount.LiveSets.upsert, to be awaited.
-
-        Cancelled before it is sent, nothing is applied; later, it may have been.
-        """
-
-    @native
-    async def upsert_many(
-        self,
-        items: Iterable[UpsertItem] | None = None,
-        batch: int = 128,
-        *,
-        keys: Keys | None = None,
-        members: Keys | None = None,
-        scores: Iterable[float] | None = None,
-        versions: Iterable[int | None] | None = None,
-        errors: OnErrors = "raise",
-        timeout: Seconds | None = None,
-    ) -> Upserts:
-        """As hotcount.LiveSets.upsert_many, to be awaited.
-
-        Each batch is sent when the one before is answered; cancelled, those behind are not sent.
-        """
-
-    @native
-    async def remove(
-        self, key: Key, member: Key, version: int | None = None, *, timeout: Seconds | None = None
-    ) -> Upsert:
-        """As hotcount.LiveSets.remove, to be awaited."""
-
-    @native
-    async def top(self, key: Key, n: int, *, timeout: Seconds | None = None) -> ScoredMembers:
-        """As hotcount.LiveSets.top, to be awaited."""
-
-    @native
-    async def range(
-        self, key: Key, start: int, stop: int, *, timeout: Seconds | None = None
-    ) -> ScoredMembers:
-        """As hotcount.LiveSets.range, to be awaited."""
-
-    @native
-    async def rank(self, key: Key, member: Key, *, timeout: Seconds | None = None) -> int | None:
-        """As hotcount.LiveSets.rank, to be awaited."""
-
-    @native
-    async def create(
-        self, key: Key, ttl: Seconds, members: Members, *, timeout: Seconds | None = None
-    ) -> None:
-        """As hotcount.LiveSets.create, to be awaited."""
-
-    @native
-    async def sweep(
-        self, match: Key, *, dry_run: bool = False, timeout: Seconds | None = None
-    ) -> SweepReport:
-        """As hotcount.LiveSets.sweep, to be awaited.
-
-        Cancelled before it has begun, nothing is deleted; later, it goes on to its end.
-        """
 
     def rebuild(self, key: Key, ttl: Seconds, *, lease: Seconds = 10.0) -> Rebuild:
         """As hotcount.LiveSets.rebuild, for `async with`."""
@@ -153,12 +87,48 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
             await builds.settle(0)
         return RebuildReport(builds.published, builds.failed)
 
+    # Written by scripts/aio.
+    # fmt: off
+    @native
+    async def upsert(self, key: Key, member: Key, score: float, *, version: int | None = None,
+            timeout: Seconds | None = None) -> Upsert:
+        """As hotcount.LiveSets.upsert, to be awaited."""
+    @native
+    async def upsert_many(self, items: Iterable[UpsertItem] | None = None, batch: int = 128, *,
+            keys: Keys | None = None, members: Keys | None = None,
+            scores: Iterable[float] | None = None, versions: Iterable[int | None] | None = None,
+            errors: OnErrors = "raise", timeout: Seconds | None = None) -> Upserts:
+        """As hotcount.LiveSets.upsert_many, to be awaited."""
+    @native
+    async def remove(self, key: Key, member: Key, version: int | None = None, *,
+            timeout: Seconds | None = None) -> Upsert:
+        """As hotcount.LiveSets.remove, to be awaited."""
+    @native
+    async def top(self, key: Key, n: int, *, timeout: Seconds | None = None) -> ScoredMembers:
+        """As hotcount.LiveSets.top, to be awaited."""
+    @native
+    async def range(self, key: Key, start: int, stop: int, *,
+            timeout: Seconds | None = None) -> ScoredMembers:
+        """As hotcount.LiveSets.range, to be awaited."""
+    @native
+    async def rank(self, key: Key, member: Key, *, timeout: Seconds | None = None) -> int | None:
+        """As hotcount.LiveSets.rank, to be awaited."""
+    @native
+    async def create(self, key: Key, ttl: Seconds, members: Members, *,
+            timeout: Seconds | None = None) -> None:
+        """As hotcount.LiveSets.create, to be awaited."""
+    @native
+    async def sweep(self, match: Key, *, dry_run: bool = False,
+            timeout: Seconds | None = None) -> SweepReport:
+        """As hotcount.LiveSets.sweep, to be awaited."""
+    # fmt: on
+
 
 class Rebuild(RebuildBase):
     """hotcount.Rebuild for event loops: `async with sets.rebuild(key, ttl=60) as build`.
 
     An add that is only gathered is done when it returns. What has to be sent over Redis is sent by
-    the threads that sweep() has too.
+    the threads that sweep() has too. A publish() that is cancelled may be published.
     """
 
     __slots__ = ("__weakref__",)
@@ -193,40 +163,31 @@ class Rebuild(RebuildBase):
         with suppress(HotcountError):
             await self.abandon()
 
+    # Written by scripts/aio.
+    # fmt: off
     @native
-    async def add(
-        self,
-        member: Key,
-        score: float,
-        version: int | None = None,
-        *,
-        timeout: Seconds | None = None,
-    ) -> None:
+    async def add(self, member: Key, score: float, version: int | None = None, *,
+            timeout: Seconds | None = None) -> None:
         """As hotcount.Rebuild.add, to be awaited."""
-
     @native
     async def add_many(self, members: RebuildMembers, *, timeout: Seconds | None = None) -> None:
         """As hotcount.Rebuild.add_many, to be awaited."""
-
     @native
     async def renew(self, *, timeout: Seconds | None = None) -> None:
         """As hotcount.Rebuild.renew, to be awaited."""
-
     @native
     async def publish(self, *, timeout: Seconds | None = None) -> None:
-        """As hotcount.Rebuild.publish, to be awaited. Cancelled, it may be published."""
-
+        """As hotcount.Rebuild.publish, to be awaited."""
     @native
     async def abandon(self, *, timeout: Seconds | None = None) -> None:
         """As hotcount.Rebuild.abandon, to be awaited."""
-
     @native
     async def _begin(self, *, timeout: Seconds | None = None) -> None:
         """Takes the lease."""
-
     @native
     async def _finish(self, *, timeout: Seconds | None = None) -> None:
         """publish(), but nothing after publish() or abandon()."""
+    # fmt: on
 
 
 async def _parts_of(members: AnyMembers, patience: float) -> AsyncIterator[RebuildMembers]:

@@ -27,25 +27,18 @@ class PeriodCounter(AsyncLifetime, PeriodCounterBase[Added]):
 
     __slots__ = ("__weakref__",)
 
+    # Written by scripts/aio.
+    # fmt: off
     @native
-    async def add(
-        self,
-        key: Key,
-        n: int = 1,
-        at: datetime | None = None,
-        *,
-        timeout: Seconds | None = None,
-    ) -> Added:
+    async def add(self, key: Key, n: int = 1, at: datetime | None = None, *,
+            timeout: Seconds | None = None) -> Added:
         """As hotcount.PeriodCounter.add, to be awaited."""
-
     @native
-    async def get(
-        self, key: Key, at: datetime | None = None, *, timeout: Seconds | None = None
-    ) -> int:
+    async def get(self, key: Key, at: datetime | None = None, *,
+            timeout: Seconds | None = None) -> int:
         """As hotcount.PeriodCounter.get, to be awaited."""
-
     @native
-    async def series(
-        self, key: Key, start: datetime, end: datetime, *, timeout: Seconds | None = None
-    ) -> list[tuple[datetime, int]]:
+    async def series(self, key: Key, start: datetime, end: datetime, *,
+            timeout: Seconds | None = None) -> list[tuple[datetime, int]]:
         """As hotcount.PeriodCounter.series, to be awaited."""
+    # fmt: on

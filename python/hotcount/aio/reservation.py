@@ -21,42 +21,21 @@ class Reserving(Handle):
 
     __slots__ = ()
 
+    # Written by scripts/aio.
+    # fmt: off
     @native
-    async def _reserve(
-        self,
-        key: LimiterKey,
-        n: int,
-        id: str,
-        lease: Seconds,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
-    ) -> Decision:
+    async def _reserve(self, key: LimiterKey, n: int, id: str, lease: Seconds, *,
+            rate: Rates | None = None, timeout: Seconds | None = None) -> Decision:
         """Holds n for the id."""
-
     @native
-    async def _commit(
-        self,
-        key: LimiterKey,
-        id: str,
-        actual: int,
-        *,
-        rate: Rates | None = None,
-        op_id: Key | None = None,
-        timeout: Seconds | None = None,
-    ) -> Decision:
+    async def _commit(self, key: LimiterKey, id: str, actual: int, *, rate: Rates | None = None,
+            op_id: Key | None = None, timeout: Seconds | None = None) -> Decision:
         """Ends what is held and takes what was used."""
-
     @native
-    async def _cancel(
-        self,
-        key: LimiterKey,
-        id: str,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
-    ) -> Decision:
+    async def _cancel(self, key: LimiterKey, id: str, *, rate: Rates | None = None,
+            timeout: Seconds | None = None) -> Decision:
         """Ends what is held."""
+    # fmt: on
 
 
 class Reservation(ReservationBase[Reserving]):

@@ -33,42 +33,30 @@ class SlottedCounter(AsyncLifetime, SlottedCounterBase):
 
     __slots__ = ("__weakref__",)
 
+    # Written by scripts/aio.
+    # fmt: off
     @native
     async def create_table(self, *, timeout: Seconds | None = None) -> None:
         """As hotcount.SlottedCounter.create_table, to be awaited."""
-
     @native
-    async def add(
-        self,
-        key: Key,
-        n: int = 1,
-        *,
-        slot: int | None = None,
-        op_id: Key | None = None,
-        timeout: Seconds | None = None,
-    ) -> None:
+    async def add(self, key: Key, n: int = 1, *, slot: int | None = None, op_id: Key | None = None,
+            timeout: Seconds | None = None) -> None:
         """As hotcount.SlottedCounter.add, to be awaited."""
-
     @native
-    async def add_many(
-        self, mapping: Amounts, *, errors: OnErrors = "raise", timeout: Seconds | None = None
-    ) -> Int64Batch:
+    async def add_many(self, mapping: Amounts, *, errors: OnErrors = "raise",
+            timeout: Seconds | None = None) -> Int64Batch:
         """As hotcount.SlottedCounter.add_many, to be awaited."""
-
     @native
     async def get(self, key: Key, *, timeout: Seconds | None = None) -> int:
         """As hotcount.SlottedCounter.get, to be awaited."""
-
     @native
-    async def get_many(
-        self, keys: Keys, *, errors: OnErrors = "raise", timeout: Seconds | None = None
-    ) -> Int64Batch:
+    async def get_many(self, keys: Keys, *, errors: OnErrors = "raise",
+            timeout: Seconds | None = None) -> Int64Batch:
         """As hotcount.SlottedCounter.get_many, to be awaited."""
-
     @native
     async def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
         """As hotcount.SlottedCounter.reset, to be awaited."""
-
     @native
     async def compact(self, key: Key, *, timeout: Seconds | None = None) -> int:
         """As hotcount.SlottedCounter.compact, to be awaited."""
+    # fmt: on

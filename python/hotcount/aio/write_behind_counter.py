@@ -31,42 +31,30 @@ class WriteBehindCounter(AsyncLifetime, WriteBehindCounterBase):
 
     __slots__ = ("__weakref__",)
 
+    # Written by scripts/aio.
+    # fmt: off
     @native
     async def create_tables(self, *, timeout: Seconds | None = None) -> None:
         """As hotcount.WriteBehindCounter.create_tables, to be awaited."""
-
     @native
-    async def add(
-        self, key: Key, n: int = 1, *, ack: Ack = "cache", timeout: Seconds | None = None
-    ) -> None:
+    async def add(self, key: Key, n: int = 1, *, ack: Ack = "cache",
+            timeout: Seconds | None = None) -> None:
         """As hotcount.WriteBehindCounter.add, to be awaited."""
-
     @native
-    async def add_many(
-        self,
-        keys: Keys | Amounts,
-        n: Numbers = 1,
-        *,
-        ack: Ack = "cache",
-        errors: OnErrors = "raise",
-        timeout: Seconds | None = None,
-    ) -> Int64Batch:
+    async def add_many(self, keys: Keys | Amounts, n: Numbers = 1, *, ack: Ack = "cache",
+            errors: OnErrors = "raise", timeout: Seconds | None = None) -> Int64Batch:
         """As hotcount.WriteBehindCounter.add_many, to be awaited."""
-
     @native
     async def get(self, key: Key, *, timeout: Seconds | None = None) -> Count:
         """As hotcount.WriteBehindCounter.get, to be awaited."""
-
     @native
-    async def get_many(
-        self, keys: Keys, *, errors: OnErrors = "raise", timeout: Seconds | None = None
-    ) -> Counts:
+    async def get_many(self, keys: Keys, *, errors: OnErrors = "raise",
+            timeout: Seconds | None = None) -> Counts:
         """As hotcount.WriteBehindCounter.get_many, to be awaited."""
-
     @native
     async def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
         """As hotcount.WriteBehindCounter.reset, to be awaited."""
-
     @native
     async def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
         """As hotcount.WriteBehindCounter.flush, to be awaited."""
+    # fmt: on
