@@ -244,6 +244,33 @@ VoteNames VoteNames::anonymous(const sql::Grammar& grammar) const {
     return names;
 }
 
+sql::Names to_names(const VoteNames& n) {
+    return {{"item", n.item},
+            {"id", n.id},
+            {"count", n.count},
+            {"vote", n.vote},
+            {"vote_item", n.vote_item},
+            {"vote_user", n.vote_user},
+            {"value", n.value},
+            {"previous", n.previous},
+            {"version", n.version},
+            {"anonymous_vote", n.anonymous_vote},
+            {"anonymous_user", n.anonymous_user},
+            {"cell", n.cell},
+            {"live", n.live},
+            {"meta", n.meta},
+            {"journal", n.journal},
+            {"journal_index", n.journal_index},
+            {"journal_index_name", n.journal_index_name},
+            {"count_view", n.count_view},
+            {"sync", n.sync},
+            {"recount", n.recount},
+            {"item_type", n.item_type},
+            {"user_type", n.user_type},
+            {"foreign_key", sql::flag(n.foreign_key)},
+            {"has_count", sql::flag(!n.count.empty())}};
+}
+
 Layout::Layout(const VotesOptions& options, sql::Dialect dialect)
     : Layout(options, VoteNames{options, dialect.grammar()}, hotcount::vote_dialect(dialect)) {}
 

@@ -10,6 +10,7 @@
 
 #include "count_place.hpp"
 #include "sql/dialect.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount {
 
@@ -55,6 +56,10 @@ struct VoteNames {
     VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
               const sql::TableName& votes);
 };
+
+/// What a .sql file calls them: {item}, {vote_user} and so on, and the flags foreign_key and
+/// has_count.
+sql::Names to_names(const VoteNames& names);
 
 /// Which votes for item ?1 have the value ?2 and no user. A table of the application's own may have
 /// such; nothing tells one from another.
