@@ -58,13 +58,16 @@ class Writer {
         }
         if (line == "--end") return end();
         if (line.starts_with("--") || line.empty() || !is_kept()) return;
-        if (joins_ && !text_.empty()) text_ += ' ';
+        if (joins_ && !text_.empty() && text_.back() != '\n') {
+            text_ += text_.back() == ';' ? '\n' : ' ';
+        }
         joins_ = true;
         put_in(line);
     }
 
     std::string text() && {
         if (!blocks_.empty()) refuse(statement_, "a block without --end");
+        if (text_.ends_with(';')) text_ += '\n';
         return std::move(text_);
     }
 

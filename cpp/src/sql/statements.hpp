@@ -8,12 +8,14 @@
 //     --end
 //
 // A statement begins at `-- name:` and ends at the next one. Other comments are for readers and are
-// left out, and each run of white space outside quotes becomes one space.
+// left out, and each run of white space outside quotes becomes one space. Only the end of a line
+// after ; stays: a script has one statement a line.
 //
 //   {name}                   the value that the caller gives for it; else the file's own statement of
 //                            that name, so a part that several statements share is written once
 //   --if NAME --else --end   lines for a value that is not empty; --if !NAME for one that is empty
-//   --each SEP --end         lines that BulkStatement repeats for each row, SEP between two rows
+//   --each SEP --end         lines that BulkStatement repeats for each row, SEP between two rows;
+//                            #1 is the number of ?1
 //
 // {name} stands for SQL: a quoted identifier, a type or a clause, never for a value. Values are
 // parameters: ?1, ?2.

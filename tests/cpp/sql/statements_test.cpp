@@ -32,9 +32,16 @@ item = ?1   AND note <> '  {value} -- '
 INSERT INTO {table} VALUES
 --each ,
 (?2,
- ?3)
+ ?3, #2, "?" )
 --end
 RETURNING 1
+-- name: script
+BEGIN;
+UPDATE {table}
+    SET n = 1;
+{commit}
+-- name: commit
+COMMIT;
 -- name: open
 --if shared
 SELECT 1
@@ -63,14 +70,19 @@ TEST(StatementsTest, FurtherNamesComeFirst) {
                 testing::StrEq("SELECT n FROM \"votes\" WHERE FALSE FOR UPDATE"));
 }
 
+TEST(StatementsTest, AScriptHasOneStatementALine) {
+    EXPECT_EQ(statements(true)["script"], "BEGIN;\nUPDATE \"votes\" SET n = 1;\nCOMMIT;\n");
+}
+
 TEST(StatementsTest, RowsStayMarked) {
     EXPECT_EQ(statements(true)["write"],
-              "INSERT INTO \"votes\" VALUES \x1e, \x1e(?2, ?3)\x1e RETURNING 1");
+              "INSERT INTO \"votes\" VALUES \x1e, \x1e(?2, ?3, #2, \"?\" )\x1e RETURNING 1");
 }
 
 TEST(StatementsTest, BulkStatementNumbersTheRows) {
     BulkStatement bulk{statements(true)["write"]};
-    EXPECT_EQ(bulk.of(2).text(), "INSERT INTO \"votes\" VALUES (?2, ?3), (?4, ?5) RETURNING 1");
+    EXPECT_EQ(bulk.of(2).text(),
+              "INSERT INTO \"votes\" VALUES (?2, ?3, 2, \"?\" ), (?4, ?5, 4, \"?\" ) RETURNING 1");
 }
 
 TEST(StatementsTest, MistakesNameTheStatementAndWhatItLacks) {

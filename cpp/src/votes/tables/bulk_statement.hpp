@@ -93,24 +93,31 @@ class BulkStatement {
             between = text.substr(first + 1, second - first - 1);
             row = text.substr(second + 1, third - second - 1);
             tail = text.substr(third + 1);
-            for (std::size_t at = row.find('?'); at != std::string::npos;
-                 at = row.find('?', at + 1)) {
-                const std::size_t number = std::stoul(row.substr(at + 1));
+            renumbered([this](std::size_t number) {
                 lowest = std::min(lowest, number);
                 highest = std::max(highest, number);
-            }
+                return number;
+            });
         }
-        std::string numbered(std::size_t first) const {
+        // The row with another number for that of each ?1 and #1 outside quotes.
+        template <class Number>
+        std::string renumbered(const Number& number) const {
             std::string text;
+            char quote = '\0';
             for (std::size_t i = 0; i < row.size(); ++i) {
-                text += row[i];
-                if (row[i] != '?') continue;
+                const char c = row[i];
+                const bool quoted = quote != '\0';
+                if (quoted ? c == quote : c == '\'' || c == '"') quote = quoted ? '\0' : c;
+                if (c != '#' || quoted) text += c;
+                if ((c != '?' && c != '#') || quoted) continue;
                 std::size_t digits = 0;
-                const std::size_t number = std::stoul(row.substr(i + 1), &digits);
-                text += std::to_string(number - lowest + first);
+                text += std::to_string(number(std::stoul(row.substr(i + 1), &digits)));
                 i += digits;
             }
             return text;
+        }
+        std::string numbered(std::size_t first) const {
+            return renumbered([&](std::size_t number) { return number - lowest + first; });
         }
         std::string head, between, row, tail;
         std::size_t lowest{std::string::npos};
