@@ -1,9 +1,5 @@
-// The application's own tables on PostgreSQL: what they are, by the catalogue, and how they are altered
-// online.
-//
-// ALTER TABLE takes ACCESS EXCLUSIVE for as long as it takes to change the catalogue: a column with a
-// constant default rewrites nothing, an index is built CONCURRENTLY and then becomes the constraint,
-// and a foreign key is added NOT VALID and then checked under a lock that lets voters through.
+// The application's own tables on PostgreSQL: what they are (catalog.sql), and how they are altered
+// online (adoption.sql).
 #include "votes/tables/adopter.hpp"
 
 #include <algorithm>
@@ -11,6 +7,7 @@
 
 #include "ballots.hpp"
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 
 namespace hotcount {
 namespace {
@@ -27,21 +24,7 @@ FoundColumn::Kind kind_of(std::string_view type) {
 Result<FoundTable> find_table(sql::Connection& connection, const std::string& table,
                               const std::string& items, const std::string& id) {
     FoundTable found;
-    // A policy for everything and everybody hides nothing, unless there is one that restricts.
-    // Whatever reads an expression locks its table, so it is read only where there is a policy.
-    static const sql::Statement kTable{
-        "SELECT CAST(relkind IN ('r', 'p') AS int), CAST(EXISTS (SELECT FROM pg_trigger WHERE "
-        "tgrelid = c.oid AND NOT tgisinternal AND tgenabled <> 'D' AND tgname NOT LIKE "
-        "'hotcount\\_%') OR EXISTS (SELECT FROM "
-        "pg_rewrite WHERE ev_class = c.oid AND ev_type <> '1') OR EXISTS (SELECT FROM "
-        "pg_constraint WHERE conrelid = c.oid AND contype = 'c') AS int), CAST(relkind = 'p' AS "
-        "int), CAST(CASE WHEN row_security_active(c.oid) THEN EXISTS (SELECT FROM pg_policy WHERE "
-        "polrelid = c.oid AND NOT polpermissive) OR NOT EXISTS (SELECT FROM pg_policy WHERE "
-        "polrelid = c.oid AND polcmd = '*' AND pg_get_expr(polqual, polrelid) = 'true' AND "
-        "COALESCE(pg_get_expr(polwithcheck, polrelid), 'true') = 'true' AND EXISTS (SELECT FROM "
-        "unnest(polroles) AS of(role) WHERE CASE WHEN role = 0 THEN true ELSE pg_has_role(role, "
-        "'USAGE') END)) ELSE false END AS int) FROM pg_class AS c WHERE oid = "
-        "to_regclass(CAST(?1 AS text))"};
+    static const sql::Statement kTable{postgres_catalog()["table"]};
     const sql::RowVisitor see_table = [&](const sql::Row& row) -> Result<void> {
         found.is_table = row.integer(0) != 0;
         found.is_view = !found.is_table;
@@ -58,18 +41,7 @@ Result<FoundTable> find_table(sql::Connection& connection, const std::string& ta
     HOTCOUNT_TRY(connection.query(kTable, {std::string_view{table}}, see_table));
     if (!found.is_table) return found;
 
-    // funcformat 0: the default calls a function, and is no literal with a type.
-    static const sql::Statement kColumns{
-        "SELECT CAST(a.attname AS text), format_type(a.atttypid, a.atttypmod), "
-        "CAST(COALESCE(b.typname, t.typname) AS text), CAST(a.attnotnull OR t.typnotnull AS int), "
-        "CAST(a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL AS int), "
-        "CAST(a.attgenerated <> '' OR a.attidentity = 'a' AS int), CAST(a.attidentity <> '' AS "
-        "int), CAST(COALESCE(CAST(d.adbin AS text) LIKE '%:funcformat 0%', false) AS int) FROM "
-        "pg_attribute "
-        "AS a JOIN pg_type AS t ON t.oid = a.atttypid LEFT JOIN pg_type AS b ON b.oid = "
-        "t.typbasetype LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum "
-        "WHERE a.attrelid = to_regclass(CAST(?1 AS "
-        "text)) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"};
+    static const sql::Statement kColumns{postgres_catalog()["columns"]};
     const sql::RowVisitor see_column = [&](const sql::Row& row) -> Result<void> {
         FoundColumn column{std::string{row.text(0)}, std::string{row.text(1)},
                            kind_of(row.text(2))};
@@ -84,15 +56,7 @@ Result<FoundTable> find_table(sql::Connection& connection, const std::string& ta
     };
     HOTCOUNT_TRY(connection.query(kColumns, {std::string_view{table}}, see_column));
 
-    static const sql::Statement kKeys{
-        "SELECT CAST(x.relname AS text), CAST(a.attname AS text), CAST(i.indisunique AND "
-        "i.indimmediate AND i.indpred IS NULL AND NOT EXISTS (SELECT FROM "
-        "unnest(CAST(i.indkey AS int2[])) AS e(n) WHERE e.n = 0) AS int), CAST(i.indisvalid AS "
-        "int), CAST(i.indpred IS NULL AS int), k.place FROM pg_index AS i JOIN pg_class AS x ON "
-        "x.oid = i.indexrelid CROSS JOIN LATERAL unnest(CAST(i.indkey AS int2[])) WITH ORDINALITY "
-        "AS k(number, place) LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum "
-        "= k.number AND k.number <> 0 WHERE i.indrelid = to_regclass(CAST(?1 AS text)) AND "
-        "k.place <= i.indnkeyatts ORDER BY 1, k.place"};
+    static const sql::Statement kKeys{postgres_catalog()["keys"]};
     std::map<std::string, std::vector<std::string>> keys;
     const sql::RowVisitor see_key = [&](const sql::Row& row) -> Result<void> {
         const std::string index{row.text(0)};
@@ -108,14 +72,7 @@ Result<FoundTable> find_table(sql::Connection& connection, const std::string& ta
     HOTCOUNT_TRY(connection.query(kKeys, {std::string_view{table}}, see_key));
     for (auto& [index, key] : keys) found.keys.push_back(std::move(key));
 
-    static const sql::Statement kRefers{
-        "SELECT CAST(a.attname AS text), CAST(f.conname AS text), CAST(f.convalidated AS int) FROM "
-        "pg_constraint AS f JOIN pg_attribute AS a ON "
-        "a.attrelid = f.conrelid AND a.attnum = f.conkey[1] JOIN pg_attribute AS o ON o.attrelid "
-        "= f.confrelid AND o.attnum = f.confkey[1] WHERE f.contype = 'f' AND "
-        "array_length(f.conkey, 1) = 1 AND f.conrelid = to_regclass(CAST(?1 "
-        "AS text)) AND f.confrelid = to_regclass(CAST(?2 AS text)) AND o.attname = CAST(?3 AS "
-        "text)"};
+    static const sql::Statement kRefers{postgres_catalog()["references"]};
     const sql::RowVisitor see_reference = [&](const sql::Row& row) -> Result<void> {
         if (row.integer(2) != 0) {
             found.refers.emplace_back(row.text(0));
@@ -154,7 +111,7 @@ class PostgresAdopter final : public Adopter {
             path = row.text(0);
             return {};
         };
-        static const sql::Statement kPath{"SELECT current_setting('search_path')"};
+        static const sql::Statement kPath{postgres_catalog()["search_path"]};
         HOTCOUNT_TRY(connection.query(kPath, {}, see));
         // Names without a schema are those of this session.
         const bool usual = path.empty() || path == "\"$user\", public";
@@ -166,9 +123,8 @@ class PostgresAdopter final : public Adopter {
                "both tables and on the new ones.\n" +
                (usual ? std::string{} : "SET search_path = " + path + ";\n");
     }
-    // Of the transaction, not of the session: a pooler would hand a session's on to others.
     std::string impatiently(const std::string& text) const override {
-        return "BEGIN;\nSET LOCAL lock_timeout = '2s';\n" + text + "COMMIT;\n";
+        return script("impatiently", {{"statements", text}});
     }
     std::string cannot_add_key(const FoundTable& votes) const override {
         if (!votes.is_partitioned) return {};
@@ -190,7 +146,7 @@ class PostgresAdopter final : public Adopter {
             text += (text.empty() ? "" : ", ") + ("ADD COLUMN " + column);
         }
         return "-- Of the catalogue only: no row is rewritten.\n" +
-               impatiently("ALTER TABLE " + table + " " + text + ";\n");
+               script("add_columns", {{"table", table}, {"columns", text}});
     }
     std::string add_default(const std::string& table, const std::string& column,
                             const FoundColumn& found) const override {
@@ -199,51 +155,47 @@ class PostgresAdopter final : public Adopter {
         if (found.kind == FoundColumn::Kind::uuid) value = "gen_random_uuid()";
         if (value.empty()) return {};
         return "-- A vote does not name this column.\n" +
-               impatiently("ALTER TABLE " + table + " ALTER COLUMN " + column + " SET DEFAULT " +
-                           value + ";\n");
+               script("add_default", {{"table", table}, {"column", column}, {"default", value}});
     }
     std::string add_key(const sql::TableName& table, const std::string& key,
                         const std::string& first, const std::string& second,
                         bool unfinished) const override {
-        const std::string name = sql::quote_identifier(key);
-        return make_index(table, key, "UNIQUE ", first + ", " + second, unfinished) +
-               impatiently("ALTER TABLE " + table.sql() + " ADD CONSTRAINT " + name +
-                           " UNIQUE USING INDEX " + name + ";\n");
+        return script("add_key",
+                      index_names(table, key, "UNIQUE", first + ", " + second, unfinished));
     }
     std::string add_index(const sql::TableName& table, const std::string& index,
                           const std::string& column, bool unfinished) const override {
         return "-- For sums over the votes of an item.\n" +
-               make_index(table, index, "", column, unfinished);
+               script("make_index", index_names(table, index, "", column, unfinished));
     }
     std::string add_reference(const VoteNames& n, const std::string& key,
                               bool unchecked) const override {
+        sql::Names names = to_names(n);
+        names.insert({{"key", key}, {"unchecked", sql::flag(unchecked)}});
         return "-- Votes are for items that exist. The rows that are there are checked while "
                "voters go on.\n" +
-               (unchecked ? std::string{}
-                          : impatiently("ALTER TABLE " + n.vote + " ADD CONSTRAINT " + key +
-                                        " FOREIGN KEY (" + n.vote_item + ") REFERENCES " + n.item +
-                                        " (" + n.id + ") NOT VALID;\n")) +
-               impatiently("ALTER TABLE " + n.vote + " VALIDATE CONSTRAINT " + key + ";\n");
+               script("add_reference", names);
     }
     std::string begin() const override { return "BEGIN ISOLATION LEVEL READ COMMITTED;\n"; }
-    // All in one statement, and so of one snapshot.
     std::string fill_journal(const VoteNames& n, const std::string& openings,
                              const std::string& rows, const std::string& marks) const override {
-        return begin() + "SELECT pg_advisory_xact_lock(" + fold_lock_key(n) + ");\nWITH " +
-               (openings.empty() ? "" : "hc_kept AS (" + openings + "), ") + "hc_noted AS (" +
-               rows + ") " + marks + ";\nCOMMIT;\n";
+        return sql::Statements{sql::postgres::kJournalSql, postgres_names(n, {})}.with(
+            "fill", {{"openings", openings}, {"rows", rows}, {"marks", marks}});
     }
 
   private:
-    // Waits for transactions that are older, and keeps nobody waiting.
-    static std::string make_index(const sql::TableName& table, const std::string& index,
+    static std::string script(std::string_view name, sql::Names names) {
+        return sql::Statements{sql::postgres::kAdoptionSql, std::move(names)}[name];
+    }
+    static sql::Names index_names(const sql::TableName& table, const std::string& index,
                                   const std::string& unique, const std::string& columns,
                                   bool unfinished) {
-        const std::string name = sql::quote_identifier(index);
-        const sql::TableName there{table.schema, index};
-        return (unfinished ? "DROP INDEX CONCURRENTLY " + there.sql() + ";\n" : std::string{}) +
-               "CREATE " + unique + "INDEX CONCURRENTLY " + name + " ON " + table.sql() + " (" +
-               columns + ");\n";
+        return {{"table", table.sql()},
+                {"index", sql::TableName{table.schema, index}.sql()},
+                {"index_name", sql::quote_identifier(index)},
+                {"unique", unique},
+                {"columns", columns},
+                {"unfinished", sql::flag(unfinished)}};
     }
 };
 

@@ -1,5 +1,10 @@
 #include "ballots.hpp"
 
+#include "dialect.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
+#include "sql/dialect.hpp"
+#include "votes/tables/sync_pages.hpp"
+
 namespace hotcount {
 namespace {
 
@@ -33,17 +38,34 @@ bool same_row(const Ballot& a, const Ballot& b) { return a.item == b.item && a.u
 
 }  // namespace
 
-const char* element_type(IdType type) {
-    switch (type) {
-        case IdType::integer:
-            return "bigint";
-        case IdType::text:
-            return "text";
-        case IdType::uuid:
-            break;
-    }
-    return "uuid";
+sql::Names postgres_names(const VoteNames& n, const VotesOptions& options) {
+    const auto element = [](IdType type) {
+        switch (type) {
+            case IdType::integer:
+                return "bigint";
+            case IdType::text:
+                return "text";
+            case IdType::uuid:
+                break;
+        }
+        return "uuid";
+    };
+    sql::Names names = to_names(n);
+    names.insert({{"item_element", element(options.item_type)},
+                  {"user_element", element(options.user_type)},
+                  {"route", literal(vote_route(options, sql::postgres_grammar().dialect()))},
+                  {"cached", sql::flag(options.strategy == VoteStrategy::cached)},
+                  {"fenced", sql::flag(options.strategy == VoteStrategy::write_behind)},
+                  {"in_slot", sql::flag(options.strategy == VoteStrategy::slotted)},
+                  {"sync_tables", sync_tables(n)},
+                  {"nobodys", nobodys(n)},
+                  {"journal_literal", literal(n.journal)},
+                  {"journal_index_literal", literal(n.journal_index)},
+                  {"fold_slot", std::to_string(kFoldSlot)}});
+    return names;
 }
+
+sql::Statements postgres_catalog() { return {sql::postgres::kCatalogSql, {}}; }
 
 PostgresBallots::PostgresBallots(std::vector<QueuedVote*> of) : votes(std::move(of)) {
     const sql::Id* last = nullptr;
@@ -79,42 +101,11 @@ std::vector<PostgresBallots> in_waves(std::span<QueuedVote* const> votes) {
     return ballots;
 }
 
-std::string array_of(IdType type, const std::string& parameter) {
-    return "CAST(" + parameter + " AS " + element_type(type) + "[])";
-}
-
-std::string ballot_table(const VotesOptions& options) {
-    return "unnest(" + array_of(options.item_type, "?1") + ", " +
-           array_of(options.user_type, "?2") +
-           ", CAST(?3 AS bigint[]), CAST(?4 AS bigint[])) WITH ORDINALITY AS b (item, voter, val, "
-           "version, number)";
-}
-
 std::string array_literal(std::span<const sql::Id> ids) {
     std::string array;
     for (const sql::Id& id : ids) append_element(array, id);
     close_array(array);
     return array;
-}
-
-std::string create_items_text(const VoteNames& n, const VotesOptions& options) {
-    return "INSERT INTO " + n.item + " (" + n.id + ") SELECT id FROM unnest(" +
-           array_of(options.item_type, "?1") + ") AS id ORDER BY id ON CONFLICT DO NOTHING";
-}
-
-std::string upsert_votes(const VoteNames& n, const std::string& rows) {
-    const std::string& row = n.vote;
-    return "INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value +
-           ", " + n.previous + ", " + n.version + ") " + rows + " ON CONFLICT (" + n.vote_item +
-           ", " + n.vote_user + ") DO UPDATE SET " + n.previous + " = " + row + "." + n.value +
-           ", " + n.value + " = excluded." + n.value + ", " + n.version + " = COALESCE(excluded." +
-           n.version + ", " + row + "." + n.version + ") WHERE CASE WHEN excluded." + n.version +
-           " IS NULL THEN " + row + "." + n.value + " IS DISTINCT FROM excluded." + n.value +
-           " ELSE COALESCE(" + row + "." + n.version + " < excluded." + n.version + ", TRUE) END";
-}
-
-std::string old_and_new(const VoteNames& n) {
-    return n.previous + " AS prev, " + n.value + " AS val";
 }
 
 Cast cast_of(const sql::Row& row, int column) {

@@ -30,34 +30,20 @@ struct PostgresBallots {
 /// second statement, and so on. `votes` are sorted by (item, user), those of one user in order.
 std::vector<PostgresBallots> in_waves(std::span<QueuedVote* const> votes);
 
-/// The table of the parameters ?1 to ?4: items, users, values, versions, of the types that the
-/// options say. Columns: item, voter, val, version, number.
-std::string ballot_table(const VotesOptions& options);
-/// "bigint" and the like: what an id is as a parameter.
-const char* element_type(IdType type);
-/// "CAST(?5 AS bigint[])" and the like.
-std::string array_of(IdType type, const std::string& parameter);
+/// {name}s of this dialect's .sql files: of the tables, of the types that the options say, and of the
+/// strategy.
+sql::Names postgres_names(const VoteNames& names, const VotesOptions& options);
+/// Of catalog.sql, which needs no names.
+sql::Statements postgres_catalog();
 
 /// An array literal of the ids.
 std::string array_literal(std::span<const sql::Id> ids);
-/// The statement that adds the items of the array ?1 which are not there, in order.
-std::string create_items_text(const VoteNames& names, const VotesOptions& options);
-
-/// INSERT INTO vote ... `rows`, a SELECT of item, user, val, 0, version ... ON CONFLICT ...: sets
-/// votes, keeps what they were in prev, leaves alone what is as asked. RETURNING follows.
-std::string upsert_votes(const VoteNames& names, const std::string& rows);
-/// For RETURNING: what a vote was and is, as prev and val.
-std::string old_and_new(const VoteNames& names);
-
 /// What a row's prev and val, from `column` on, say of a vote that was written.
 Cast cast_of(const sql::Row& row, int column);
 /// A vote that stays as it is.
 Cast unchanged_cast(std::int64_t value);
 /// The error for a row that belongs to no vote: a column changes what it is given.
 Error unasked_row();
-
-/// The two numbers of the fold's advisory lock, an SQL text.
-std::string fold_lock_key(const VoteNames& names);
 
 class SyncPages;
 std::unique_ptr<SyncPages> make_postgres_sync_pages(const VotesOptions& options,

@@ -3,8 +3,10 @@
 #include <charconv>
 
 #include "error.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "row.hpp"
 #include "sql/pool.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 
@@ -160,16 +162,12 @@ Result<void> PostgresConnection::await_standbys(Deadline deadline) {
     return {};
 }
 
-// A commit of nothing; if no warning was heard, only where the session's settings hide it. It hears
-// warnings itself whatever those say: the second signal of our own cancel may end its wait too. Not
+// A commit of nothing; if no warning was heard, only where the session's settings hide it. Not
 // prepared: it is rare.
 bool PostgresConnection::queue_nothing() {
-    static const std::string commit =
-        "set_config('client_min_messages', 'warning', true) || "
-        "pg_logical_emit_message(true, 'hotcount', '')::text";
-    static const Statement kNothing{"SELECT " + commit};
-    static const Statement kNothingIfUnheard{"SELECT CASE WHEN " + std::string{kHidesWarnings} +
-                                             " THEN " + commit + " END"};
+    static const Statements sql{postgres::kSessionSql, {}};
+    static const Statement kNothing{sql["commit_nothing"]};
+    static const Statement kNothingIfUnheard{sql["commit_nothing_unheard"]};
     return queue(heard_warning_ ? kNothing : kNothingIfUnheard, {}, Expected::Kind::question) &&
            queue_sync();
 }

@@ -64,10 +64,6 @@ struct PostgresSessionOptions {
     PostgresShared* shared;
 };
 
-/// Whether the session's client is told no warning.
-inline constexpr std::string_view kHidesWarnings =
-    "current_setting('client_min_messages') IN ('error', 'fatal', 'panic')";
-
 class PostgresConnection final : public Connection {
   public:
     explicit PostgresConnection(const PostgresSessionOptions& options)

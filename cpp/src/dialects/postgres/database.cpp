@@ -10,9 +10,11 @@
 #include <tuple>
 
 #include "connection.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 #include "sql/server_sessions.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -36,10 +38,7 @@ std::string scope_of(const Parameters& parameters) {
 }
 
 void warn_of_weak_settings(Database& database) {
-    // In pg_settings, and not SHOW's alone: what holds for this session.
-    static const Statement kRead{
-        "SELECT name, setting FROM pg_settings "
-        "WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')"};
+    static const Statement kRead{Statements{postgres::kSessionSql, {}}["durability"]};
     static constexpr std::array kWeak{
         WeakSetting{"fsync", is_off, kCorrupts},
         WeakSetting{"full_page_writes", is_off, kCorrupts},

@@ -11,9 +11,11 @@
 #include "base/secrets.hpp"
 #include "connection.hpp"
 #include "error.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/backoff.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -86,23 +88,10 @@ Result<void> PostgresConnection::dial(Deadline deadline) {
     return {};
 }
 
-// A server tells its client the number of the session's process, for cancel requests; a pooler
-// tells a number of its own. If the two differ, what is prepared now may be missing in the next
-// transaction, or be somebody else's.
-//
-// The same question sets up a session of our own, which a pooler would pass on to others: it hears
-// warnings (take_notice), and compiles no statement. That would take 0.24 s of a batch of votes that
-// takes 0.01 s, and enable_sort = off is enough for it: each sort then has a cost of 10^10. A
-// transaction that is idle for 5 s is ended, as on MariaDB: its process was stopped, and its locks
-// would stop every other. A limit of the operator's stays.
+// If the number of the process that the client was told is not the server's, a pooler stands between,
+// and what is prepared now may be missing in the next transaction, or be somebody else's.
 Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
-    static constexpr std::string_view kIdleLimit = "idle_in_transaction_session_timeout";
-    static const Statement kProcess{
-        "SELECT pg_backend_pid(), CASE WHEN pg_backend_pid() = CAST(?1 AS integer) THEN "
-        "set_config('jit', 'off', FALSE) || CASE current_setting('" +
-        std::string{kIdleLimit} + "') WHEN '0' THEN set_config('" + std::string{kIdleLimit} +
-        "', '5s', FALSE) ELSE '' END || CASE WHEN " + std::string{kHidesWarnings} +
-        " THEN set_config('client_min_messages', 'warning', FALSE) ELSE '' END END"};
+    static const Statement kProcess{Statements{postgres::kSessionSql, {}}["process"]};
     if (!keeps_prepared()) return {};
     const std::string process = std::to_string(pq_.PQbackendPID(handle_));
     // Not by name: it may be taken in a shared session.

@@ -1,5 +1,7 @@
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -59,21 +61,14 @@ class PostgresGrammar final : public Grammar {
     }
     bool writes_in_queries() const override { return true; }
     std::string_view own_write() const override { return "WITH hc_own AS (SELECT 1) "; }
-    // pg_settings, and not SHOW's alone: what holds for this session.
     std::vector<std::string> settings() const override {
-        return {
-            "SELECT name, setting FROM pg_settings WHERE name IN ('server_version', "
-            "'server_version_num', 'fsync', 'full_page_writes', 'synchronous_commit', "
-            "'synchronous_standby_names', 'default_transaction_isolation', 'max_connections', "
-            "'superuser_reserved_connections', 'default_transaction_read_only')",
-            "SELECT 'in_recovery', CAST(pg_is_in_recovery() AS text)",
-            "SELECT 'tls', CAST(ssl AS text) FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
-            "SELECT 'sessions', CAST(count(*) AS text) FROM pg_stat_activity "
-            "WHERE backend_type = 'client backend'",
-            "SELECT 'replicas', CAST(count(*) AS text) FROM pg_stat_replication",
-            "SELECT 'replica_lag_seconds', CAST(max(extract(epoch FROM replay_lag)) AS text) "
-            "FROM pg_stat_replication",
-        };
+        const Statements sql{postgres::kSessionSql, {}};
+        std::vector<std::string> queries;
+        for (const char* name :
+             {"settings", "in_recovery", "tls", "sessions", "replicas", "replica_lag"}) {
+            queries.push_back(sql[name]);
+        }
+        return queries;
     }
 };
 

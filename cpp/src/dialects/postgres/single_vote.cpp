@@ -2,6 +2,7 @@
 
 #include "ballots.hpp"
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -22,79 +23,22 @@ enum Column : std::uint8_t {
 };
 static_assert(number == kNumberColumn && level + 1 == kOutcomeColumns);
 
-// If a row belongs to no vote, the statement makes itself fail: it casts this text to a number, and
-// the server quotes the text.
+// A row that belongs to no vote makes the statement fail with an error that quotes this text
+// (votes.sql).
 constexpr std::string_view kOtherRow = "hc_other_row";
 
-// As the upsert has it.
+// As the upsert leaves it alone.
 bool stays(const sql::Row& row, const Ballot& ballot) {
     if (row.is_null(old_val)) return false;
     if (!ballot.version) return row.integer(old_val) == ballot.value;
     return !row.is_null(old_version) && row.integer(old_version) >= *ballot.version;
 }
 
-std::string count_in_slot(const VoteNames& n, const VotesOptions& options) {
-    return "hc_counted AS (INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT " +
-           single_item(options) +
-           ", CAST(?5 AS bigint), val - prev, 1 FROM hc_written WHERE val <> prev ON CONFLICT "
-           "(item, "
-           "slot) DO UPDATE SET n = " +
-           n.cell + ".n + excluded.n, ver = " + n.cell + ".ver + 1)";
-}
-
 }  // namespace
 
-std::string comes_this_way(const VotesOptions& options) {
-    return "name = 'vote_route' AND value = '" +
-           vote_route(options, sql::postgres_grammar().dialect()) +
-           "' AND current_setting('transaction_isolation') = 'read committed'";
-}
-
-// Not of constants alone: that would fail already when the statement is planned.
-std::string refuse_other_row() {
-    return "CAST('" + std::string{kOtherRow} + " ' || CAST(w.item AS text) AS bigint)";
-}
-
-std::string unwritten_columns(const VoteNames& n, const std::string& item, const std::string& voter,
-                              const std::string& there_text) {
-    const auto unless_written = [](const std::string& text) {
-        return "CASE WHEN w.val IS NULL THEN " + text + " END";
-    };
-    const std::string row = " FROM " + n.vote + " AS v WHERE v." + n.vote_item + " = " + item +
-                            " AND v." + n.vote_user + " = " + voter + ")";
-    return unless_written("(SELECT v." + n.value + row) + ", " +
-           unless_written("(SELECT v." + n.version + row) + ", " + unless_written(there_text) +
-           ", " + unless_written("(SELECT value FROM " + n.meta + " WHERE name = 'vote_route')") +
-           ", " + unless_written("current_setting('transaction_isolation')");
-}
-
-std::string single_item(const VotesOptions& options) {
-    return "CAST(?1 AS " + std::string{element_type(options.item_type)} + ")";
-}
-
-std::string single_vote(const VoteNames& n, const VotesOptions& options,
-                        const std::string& counted) {
-    const std::string item = single_item(options);
-    const std::string user = "CAST(?2 AS " + std::string{element_type(options.user_type)} + ")";
-    const std::string the_item = " FROM " + n.item + " WHERE " + n.id + " = " + item;
-    std::string locked;
-    std::string is_there = "EXISTS (SELECT" + the_item + ")";
-    if (!options.foreign_key) {
-        // The foreign key would make sure that the item stays until the commit.
-        locked = "hc_item AS MATERIALIZED (SELECT" + the_item + " FOR KEY SHARE), ";
-        is_there = "EXISTS (SELECT FROM hc_item)";
-    }
-    const std::string rows = "SELECT " + item + ", " + user +
-                             ", CAST(?3 AS bigint), 0, CAST(?4 AS bigint) FROM " + n.meta +
-                             " WHERE " + comes_this_way(options) + " AND " + is_there;
-    return "WITH hc_own AS (SELECT 1), " + locked + "hc_written AS (" + upsert_votes(n, rows) +
-           " RETURNING " + n.vote_item + " AS item, " + n.vote_user + " AS voter, " +
-           old_and_new(n) + "), " + counted +
-           // A row that is not the vote's is one that a trigger made another one: it fails it.
-           " SELECT CASE WHEN w.item <> " + item + " OR w.voter <> " + user + " THEN " +
-           refuse_other_row() + " ELSE 1 END, TRUE, w.prev, w.val, " +
-           unwritten_columns(n, item, user, is_there) +
-           " FROM (SELECT 1) AS one LEFT JOIN hc_written AS w ON TRUE";
+std::string single_vote(const VoteNames& n, const VotesOptions& options) {
+    return sql::Statements{sql::postgres::kVotesSql, postgres_names(n, options)}.with(
+        "single", {{"single", "1"}});
 }
 
 VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route) {
@@ -136,10 +80,10 @@ Error explain_postgres_key(Error error, const VotesOptions& options, const Ballo
 PostgresSlottedVotes::PostgresSlottedVotes(const VoteNames& n, const VotesOptions& options)
     : options_(options),
       route_(vote_route(options, sql::postgres_grammar().dialect())),
-      of_users_(single_vote(n, options, count_in_slot(n, options))),
-      anonymous_(single_vote(n.anonymous(sql::postgres_grammar()), anonymous_options(options),
-                             count_in_slot(n, options))),
-      create_(create_items_text(n, options)) {}
+      of_users_(single_vote(n, options)),
+      anonymous_(single_vote(n.anonymous(sql::postgres_grammar()), anonymous_options(options))),
+      create_(
+          sql::Statements{sql::postgres::kVotesSql, postgres_names(n, options)}["create_items"]) {}
 
 Result<VoteOutcome> PostgresSlottedVotes::attempt(sql::Database& database, const Ballot& ballot,
                                                   std::int64_t slot, Deadline deadline) {

@@ -16,24 +16,8 @@
 
 namespace hotcount {
 
-/// SQL for whether votes of these options get to the tables as the mark says, as a condition on the
-/// meta table. A statement of another level of isolation may not see that the mark has changed.
-std::string comes_this_way(const VotesOptions& options);
-
-/// SQL for a number, which fails the statement: `w` is no vote's of it. explain_postgres_vote() says so.
-std::string refuse_other_row();
-
-/// The last five columns of a vote's row, NULL if `w`, the vote as it was written, has one. `there`:
-/// SQL for whether its item is.
-std::string unwritten_columns(const VoteNames& names, const std::string& item,
-                              const std::string& voter, const std::string& there);
-
-/// A statement over one vote: ?1 to ?4 are item, user, value and version, of the types that the options
-/// say. `counted`: a CTE that counts by what hc_written says of it, its val and prev.
-std::string single_vote(const VoteNames& names, const VotesOptions& options,
-                        const std::string& counted);
-/// SQL for the item of single_vote().
-std::string single_item(const VotesOptions& options);
+/// A statement over one vote: ?1 to ?4 are item, user, value and version. slotted counts in the slot ?5.
+std::string single_vote(const VoteNames& names, const VotesOptions& options);
 
 /// What became of a vote.
 struct VoteOutcome {

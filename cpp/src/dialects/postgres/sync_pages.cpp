@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ballots.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -12,23 +13,14 @@ namespace {
 
 class PostgresSyncPages final : public SyncPages {
   public:
-    PostgresSyncPages(const VoteNames& n, const VotesOptions& options)
-        :  // Not FOR UPDATE, which also waits for those who have inserted a vote: two of them would
-          // wait for each other.
-          lock_("WITH hc_items AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item +
-                " WHERE " + n.id + " = ANY (" + array_of(options.item_type, "?1") + ") ORDER BY " +
-                n.id + " FOR NO KEY UPDATE), " + marks_locked(n, "1") +
-                " SELECT count(*) FROM hc_marks"),
-          read_("SELECT hc_p.number, " + sync_columns(n) + " FROM unnest(" +
-                array_of(options.item_type, "?1") +
-                ") WITH ORDINALITY AS hc_p (item, number) JOIN (" + sync_tables(n) + ") ON hc_i." +
-                n.id + " = hc_p.item"),
-          fence_(fence_text(n, options)),
-          save_past_held_(save_text(n, options, " SKIP LOCKED")),
-          save_and_wait_(save_text(n, options, "")),
-          count_(count_text(n, page(options))),
-          sum_("SELECT hc_p.number, " + counted_sum(n, "hc_p.item") + " FROM unnest(" +
-               array_of(options.item_type, "?1") + ") WITH ORDINALITY AS hc_p (item, number)") {}
+    explicit PostgresSyncPages(const sql::Statements& sql)
+        : lock_(sql["lock"]),
+          read_(sql["read"]),
+          fence_(sql["fence"]),
+          save_past_held_(sql.with("save", {{"waits", ""}})),
+          save_and_wait_(sql.with("save", {{"waits", "1"}})),
+          count_(sql["set_counts"]),
+          sum_(sql["sums"]) {}
 
     Result<bool> tells_ids_apart(sql::Connection&) override { return true; }
 
@@ -121,82 +113,6 @@ class PostgresSyncPages final : public SyncPages {
     }
 
   private:
-    // ?1 to ?4, arrays of a SyncPages::Save's members.
-    static std::string page(const VotesOptions& options) {
-        return "unnest(" + array_of(options.item_type, "?1") +
-               ", CAST(?2 AS bigint[]), CAST(?3 AS bigint[]), CAST(?4 AS bigint[])) AS hc_p "
-               "(item, n, gen, version)";
-    }
-    // Rows of vote_sync of the items in hc_items, which come first, as they are once they are locked.
-    static std::string marks_locked(const VoteNames& n, const std::string& columns) {
-        return "hc_marks AS MATERIALIZED (SELECT " + columns + " FROM " + n.sync +
-               " WHERE item = ANY (ARRAY(SELECT id FROM hc_items)) ORDER BY item FOR NO KEY "
-               "UPDATE)";
-    }
-    // ?1 items, ?2 holder, ?3 space. The snapshot is older than the locks. What has vote_count from
-    // it is right if nothing was saved or recounted between: whoever writes that count writes
-    // vote_sync's row with it.
-    static std::string fence_text(const VoteNames& n, const VotesOptions& options) {
-        return "WITH hc_items AS MATERIALIZED (SELECT hc_p.number, hc_i." + n.id +
-               " AS id, COALESCE(hc_i." + n.count +
-               ", 0) AS stored, COALESCE(hc_s.epoch, 0) AS epoch, COALESCE(hc_s.saved_gen, 0) AS "
-               "saved_gen, COALESCE(hc_s.saved_version, 0) AS saved_version FROM unnest(" +
-               array_of(options.item_type, "?1") +
-               ") WITH ORDINALITY AS hc_p (item, number) JOIN (" + sync_tables(n) + ") ON hc_i." +
-               n.id + " = hc_p.item WHERE EXISTS (SELECT FROM " + n.meta +
-               " WHERE name = 'cache_id' AND value = ?3)), " + marks_locked(n, "item, holder") +
-               ", hc_fenced AS (INSERT INTO " + n.sync +
-               " AS hc_t (item, gen, holder) SELECT i.id, 1, ?2 FROM hc_items AS i LEFT JOIN "
-               "hc_marks AS m ON m.item = i.id ORDER BY i.id ON CONFLICT (item) DO UPDATE SET gen "
-               "= hc_t.gen + 1, holder = excluded.holder RETURNING item, gen, epoch, saved_gen, "
-               "saved_version), "
-               // Of a row that came after the snapshot nobody knows whose it was.
-               "hc_asked AS (INSERT INTO " +
-               n.recount +
-               " AS hc_r (item, asked) SELECT f.item, 1 FROM hc_fenced AS f LEFT JOIN hc_marks AS "
-               "m ON m.item = f.item WHERE CASE WHEN m.item IS NULL THEN f.gen > 1 ELSE m.holder "
-               "<> '' AND m.holder <> ?2 END ORDER BY f.item ON CONFLICT (item) DO UPDATE SET "
-               "asked = hc_r.asked + 1) SELECT i.number, i.id, f.gen, i.epoch, i.stored, CAST("
-               "f.epoch = i.epoch AND f.saved_gen = i.saved_gen AND f.saved_version = "
-               "i.saved_version AS int) FROM hc_items AS i JOIN hc_fenced AS f ON f.item = i.id";
-    }
-    // ?1 to ?5 arrays of a SyncPages::Save's members, ?6 space. Locks the mark, the items, then their
-    // rows of vote_sync, each as they are by then. As SyncTable::outcome_of() has it.
-    static std::string save_text(const VoteNames& n, const VotesOptions& options,
-                                 const std::string& past) {
-        return "WITH hc_place AS MATERIALIZED (SELECT name, value FROM " + n.meta +
-               " WHERE name IN ('counted_in', 'cache_id') ORDER BY name FOR SHARE), hc_there AS "
-               "MATERIALIZED (SELECT count(*) = 2 AS ok FROM hc_place WHERE (name = 'counted_in' "
-               "AND value = '" +
-               std::string{to_string(CountPlace::cache)} +
-               "') OR (name = 'cache_id' AND value = ?6)), hc_p AS MATERIALIZED (SELECT * FROM "
-               "unnest(" +
-               array_of(options.item_type, "?1") +
-               ", CAST(?2 AS bigint[]), CAST(?3 AS bigint[]), CAST(?4 AS bigint[]), CAST(?5 AS "
-               "bigint[])) WITH ORDINALITY AS hc_u (item, n, gen, version, epoch, number)), "
-               "hc_items AS MATERIALIZED (SELECT " +
-               n.id + " AS id, COALESCE(" + n.count + ", 0) AS stored FROM " + n.item + " WHERE " +
-               n.id + " = ANY (" + array_of(options.item_type, "?1") +
-               ") AND (SELECT ok FROM hc_there) ORDER BY " + n.id + " FOR NO KEY UPDATE" + past +
-               "), " + marks_locked(n, "item, epoch, gen, saved_gen, saved_version") +
-               ", hc_taken AS MATERIALIZED (SELECT p.item, p.n, p.gen, p.version FROM hc_p AS p "
-               "JOIN hc_items AS i ON i.id = p.item JOIN hc_marks AS m ON m.item = p.item WHERE "
-               "m.epoch = p.epoch AND m.gen = p.gen AND NOT (m.saved_gen = p.gen AND "
-               "m.saved_version >= p.version)), hc_counted AS (" +
-               count_text(n, "hc_taken AS hc_p") + "), hc_saved AS (UPDATE " + n.sync +
-               " AS hc_s SET saved_gen = t.gen, saved_version = t.version FROM hc_taken AS t WHERE "
-               "hc_s.item = t.item) SELECT p.number, CAST(h.ok AS int), i.id, i.stored, "
-               "COALESCE(m.epoch, 0), COALESCE(m.gen, 0), COALESCE(m.saved_gen, 0), "
-               "COALESCE(m.saved_version, 0), CAST(i.id IS NULL AND EXISTS (SELECT FROM " +
-               n.item + " AS o WHERE o." + n.id +
-               " = p.item) AS int) FROM hc_p AS p CROSS JOIN hc_there AS h LEFT JOIN "
-               "hc_items AS i ON i.id = p.item LEFT JOIN hc_marks AS m ON m.item = p.item";
-    }
-    static std::string count_text(const VoteNames& n, const std::string& rows) {
-        return "UPDATE " + n.item + " AS hc_i SET " + n.count + " = hc_p.n FROM " + rows +
-               " WHERE hc_i." + n.id + " = hc_p.item";
-    }
-
     static Result<std::size_t> index_of(const sql::Row& row, std::span<const sql::Id> items) {
         const auto index = static_cast<std::size_t>(row.integer(0)) - 1;
         if (index >= items.size()) return unasked_row();
@@ -242,7 +158,11 @@ class PostgresSyncPages final : public SyncPages {
 
 std::unique_ptr<SyncPages> make_postgres_sync_pages(const VotesOptions& options,
                                                     const VoteNames& names) {
-    return std::make_unique<PostgresSyncPages>(names, options);
+    sql::Names of = postgres_names(names, options);
+    of["sync_columns"] = sync_columns(names);
+    of["counted_sum"] = counted_sum(names, "hc_p.item");
+    return std::make_unique<PostgresSyncPages>(
+        sql::Statements{sql::postgres::kSyncPagesSql, std::move(of)});
 }
 
 }  // namespace hotcount

@@ -1,27 +1,14 @@
-// batched and cached on PostgreSQL: a batch is one statement, which commits by itself.
-//
-//   own_votes the votes, numbered. Triggers look for hc_own (outside_triggers.cpp), and soon find it
-//   free      the items that are there and that nobody holds, with the lock that the foreign key
-//             takes: skipped, not waited for
-//   written   the votes of such items that change, with what they were
-//   noted     by how much each item's count moves, in the journal
-//
-// cached notes nothing: it reads the epoch of each item, whose row it shares with who votes and not
-// with who recounts.
-//
-// Each name begins with hc_, or it would hide a table of the user's with that name. The rows say
-// what became of each vote (single_vote.hpp).
-//
-// write_behind: the statement also locks stream_fence as it was when the votes were taken from their
-// stream, or writes nothing (stream_marks.hpp).
+// batched, cached and write_behind on PostgreSQL: a batch is one statement, which commits by itself
+// (votes.sql).
 //
 // A vote that is alone is written by a shorter statement. If its item is held, that waits until
-// somebody else wants to write. The held thread waits for what is held for long.
+// another session wants to write. The held thread waits for items that are held for long.
 #include <algorithm>
 #include <atomic>
 
 #include "ballots.hpp"
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "single_vote.hpp"
 #include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
@@ -33,71 +20,10 @@ namespace {
 // Another transaction has held a row for longer than lock_timeout.
 constexpr std::string_view kLockTimeout = "55P03";
 
-// The items as the statement's snapshot has them, and as they are once they are locked. If a row was
-// changed between, by a recount say, what the snapshot has of its epoch may be too old: then it does
-// not fit, and its votes are written again.
-std::string free_to_cache(const VoteNames& n, const std::string& asked) {
-    return "hc_seen AS MATERIALIZED (SELECT hc_i." + n.id + " AS id, hc_i.xmin AS made, " +
-           "COALESCE(hc_s.epoch, 0) AS epoch, COALESCE(hc_s.wide, 0) AS wide FROM " +
-           sync_tables(n) + " WHERE hc_i." + n.id + asked +
-           "), hc_locked AS MATERIALIZED (SELECT " + n.id + " AS id, xmin AS made FROM " + n.item +
-           " WHERE " + n.id + asked + " ORDER BY " + n.id +
-           " FOR SHARE SKIP LOCKED), hc_free AS MATERIALIZED (SELECT s.id, s.epoch, s.wide, s.wide "
-           "= 0 AND s.made = l.made AS fits FROM hc_locked AS l JOIN hc_seen AS s ON s.id = l.id)";
-}
-
 // Of strategy cached, after those of the outcome.
 enum CachedColumn : std::uint8_t { kEpoch = kOutcomeColumns, kItem, kCacheId, kWide };
 // Of write_behind.
 constexpr int kWithinFence = kOutcomeColumns;
-
-// ?6 the fence.
-std::string batch_text(const VoteNames& n, const VotesOptions& options) {
-    const bool cached = options.strategy == VoteStrategy::cached;
-    const bool fenced = options.strategy == VoteStrategy::write_behind;
-    const std::string asked = " = ANY (" + array_of(options.item_type, "?5") + ")";
-    const std::string rows =
-        "SELECT b.item, b.voter, b.val, 0, b.version FROM hc_own_votes AS b JOIN hc_free AS f ON "
-        "f.id "
-        "= b.item WHERE " +
-        std::string{cached ? "f.fits AND " : ""} + "EXISTS (SELECT FROM " + n.meta + " WHERE " +
-        comes_this_way(options) + ")" + (fenced ? " AND EXISTS (SELECT FROM hc_fence)" : "") +
-        " ORDER BY b.number";
-    return "WITH hc_own_votes AS MATERIALIZED (SELECT * FROM " + ballot_table(options) + "), " +
-           (fenced ? "hc_fence AS MATERIALIZED (SELECT FROM " + n.meta +
-                         " WHERE name = 'stream_fence' AND value = ?6 FOR SHARE), "
-                   : "") +
-           (cached
-                ? free_to_cache(n, asked)
-                : "hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " +
-                      n.id + asked + " ORDER BY " + n.id + " FOR KEY SHARE SKIP LOCKED)") +
-           ", hc_written AS (" + upsert_votes(n, rows) + " RETURNING " + n.vote_item +
-           " AS item, " + n.vote_user + " AS voter, " + old_and_new(n) + ")" +
-           (cached ? ""
-                   : ", hc_noted AS (INSERT INTO " + n.journal +
-                         " (item, diff) SELECT item, CAST(SUM(val - prev) AS bigint) FROM "
-                         "hc_written GROUP BY item HAVING SUM(val - prev) <> 0)") +
-           // A row that is no vote's was changed by a trigger: it makes all votes fail.
-           " SELECT COALESCE(b.number, " + refuse_other_row() +
-           "), f.id IS NOT NULL, w.prev, w.val, " +
-           unwritten_columns(
-               n, "b.item", "b.voter",
-               "EXISTS (SELECT FROM " + n.item + " AS i WHERE i." + n.id + " = b.item)") +
-           (cached ? ", f.epoch, f.id, (SELECT value FROM " + n.meta +
-                         " WHERE name = 'cache_id'), f.wide"
-                   : "") +
-           (fenced ? ", CAST(EXISTS (SELECT FROM hc_fence) AS int)" : "") +
-           " FROM hc_own_votes AS b LEFT JOIN hc_free AS f ON f.id = b.item FULL JOIN hc_written "
-           "AS w "
-           "ON w.item = b.item AND w.voter = b.voter";
-}
-
-std::string single_text(const VoteNames& n, const VotesOptions& options) {
-    return single_vote(n, options,
-                       "hc_noted AS (INSERT INTO " + n.journal + " (item, diff) SELECT " +
-                           single_item(options) +
-                           ", val - prev FROM hc_written WHERE val <> prev)");
-}
 
 class PostgresBatchWriter final : public sql::BatchWriter {
   public:
@@ -107,10 +33,9 @@ class PostgresBatchWriter final : public sql::BatchWriter {
           route_(vote_route(options, sql::postgres_grammar().dialect())),
           fenced_(options.strategy == VoteStrategy::write_behind),
           appended_(std::move(appended)),
-          create_(create_items_text(n, options)),
-          wait_for_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ANY (" +
-                          array_of(options.item_type, "?1") + ") ORDER BY " + n.id +
-                          (place_ == CountPlace::cache ? " FOR SHARE" : " FOR KEY SHARE")),
+          create_(of(n, options)["create_items"]),
+          set_lock_timeout_(of(n, options)["set_lock_timeout"]),
+          wait_for_items_(of(n, options)["wait_for_items"]),
           of_users_(n, options),
           anonymous_(n.anonymous(sql::postgres_grammar()), anonymous_options(options)) {}
 
@@ -129,10 +54,15 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     }
 
   private:
+    static sql::Statements of(const VoteNames& n, const VotesOptions& options) {
+        return {sql::postgres::kVotesSql, postgres_names(n, options)};
+    }
+
     // The statements over one of the two vote tables.
     struct Table {
         Table(const VoteNames& n, const VotesOptions& options)
-            : batch(batch_text(n, options)), single(single_text(n, options)) {}
+            : batch(of(n, options).with("batch", {{"single", ""}})),
+              single(single_vote(n, options)) {}
         sql::Statement batch;
         sql::Statement single;
     };
@@ -346,7 +276,7 @@ class PostgresBatchWriter final : public sql::BatchWriter {
     const bool fenced_;
     const NoteAppended appended_;
     const sql::Statement create_;
-    const sql::Statement set_lock_timeout_{"SELECT set_config('lock_timeout', ?1, TRUE)"};
+    const sql::Statement set_lock_timeout_;
     const sql::Statement wait_for_items_;
     const Table of_users_;
     const Table anonymous_;

@@ -1,27 +1,10 @@
-// The journal on PostgreSQL: a fold is one statement, which is a transaction of its own.
-//
-//   due     whether the counts are here, and how long it is until a fold is due; at once after a
-//           fold that was later than now: the server's clock went back
-//   alone   the fold's lock, of the transaction: only tried, so that nobody waits for a fold
-//   here    the mark again, held: who moves the counts does not know that lock in older releases
-//   gone    a page of rows, taken out
-//   moved   their sums, in the cells of slot kFoldSlot
-//   totals  the items' counts by all cells. The others are as the snapshot has them: only strategy
-//           slotted writes to those, and it is read the same way by whoever reads while this runs
-//   free    the items whose rows nobody holds; shown: their own counts
-//   again   the other items, in the journal (these three only if the items have counts)
-//   paced   when this fold began and how long it took, for all processes
-//
-// Each name has hc_ before it: without, one would hide the user's own table of that name.
-//
-// The journal was empty when it was vacuumed, so the planner expects one row of each part, and would
-// compare each item with each: 2 to 3 s for 2,300 items. So no two parts are joined: an IN inside an
-// IS is looked up in a hash table, whatever the planner expects.
+// The journal on PostgreSQL: a fold is one statement, which is a transaction of its own (journal.sql).
 #include <array>
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "ballots.hpp"
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
 #include "votes/journal/journal.hpp"
 #include "votes/tables/count_place.hpp"
@@ -29,104 +12,20 @@
 namespace hotcount {
 namespace {
 
-std::string mark_of(const VoteNames& n, const std::string& name) {
-    return "(SELECT value FROM " + n.meta + " WHERE name = '" + name + "')";
-}
-
-// Copies the totals to the items that nobody holds, and asks for the others again.
-std::string show_text(const VoteNames& n) {
-    return "hc_free AS MATERIALIZED (SELECT " + n.id + " AS id FROM " + n.item + " WHERE " + n.id +
-           " IN (SELECT item FROM hc_sums) ORDER BY " + n.id +
-           " FOR NO KEY UPDATE SKIP LOCKED), hc_shown AS (UPDATE " + n.item + " AS i SET " +
-           n.count + " = t.n FROM hc_totals AS t WHERE i." + n.id +
-           " = t.item AND (t.item IN (SELECT id FROM hc_free)) IS TRUE RETURNING t.item), hc_again "
-           "AS (INSERT INTO " +
-           n.journal +
-           " (item, diff) SELECT s.item, 0 FROM hc_sums AS s WHERE (s.item IN (SELECT id FROM "
-           "hc_free)) IS NOT TRUE AND EXISTS (SELECT FROM " +
-           n.item + " AS i WHERE i." + n.id + " = s.item) RETURNING item), ";
-}
-
-// ?1 the items of `which`, ?2 whether to fold only if it is due, ?3 the least pause in
-// microseconds, ?4 the most rows, ?5 how many times what the last one took is the least pause too.
-std::string fold_text(const VoteNames& n, const std::string& which) {
-    const std::string slot = std::to_string(kFoldSlot);
-    const std::string now = sql::postgres_grammar().now_microseconds();
-    return "WITH hc_clock AS MATERIALIZED (SELECT " + now +
-           " AS us), hc_pace AS MATERIALIZED (SELECT us, " + mark_of(n, "counted_in") + " = '" +
-           std::string{to_string(CountPlace::journal)} + "' AS here, COALESCE(CAST(" +
-           mark_of(n, "folded_at") + " AS bigint), 0) AS last, COALESCE(CAST(" +
-           mark_of(n, "fold_took") +
-           " AS bigint), 0) AS took FROM hc_clock), hc_due AS MATERIALIZED (SELECT here, CASE WHEN "
-           "last > us THEN 0 ELSE last + GREATEST(CAST(?3 AS bigint), LEAST(CAST(?5 AS bigint) * "
-           "took, " +
-           std::to_string(microseconds_of(kLongestPause)) +
-           ")) - us END AS wait FROM hc_pace), hc_alone AS MATERIALIZED (SELECT CASE "
-           "WHEN "
-           "here AND (CAST(?2 AS bigint) = 0 OR wait <= 0) THEN pg_try_advisory_xact_lock(" +
-           fold_lock_key(n) +
-           ") END AS mine FROM hc_due), hc_here AS MATERIALIZED (SELECT name FROM " + n.meta +
-           " WHERE name = 'counted_in' AND value = '" +
-           std::string{to_string(CountPlace::journal)} +
-           "' AND (SELECT mine FROM hc_alone) FOR SHARE SKIP LOCKED), hc_page AS MATERIALIZED "
-           "(SELECT "
-           "ctid AS place FROM " +
-           n.journal + " WHERE EXISTS (SELECT FROM hc_here) AND " + which +
-           " LIMIT CAST(?4 AS bigint)), hc_gone AS (DELETE FROM " + n.journal +
-           " WHERE ctid >= (SELECT MIN(place) FROM hc_page) AND ctid <= (SELECT MAX(place) FROM "
-           "hc_page) AND (ctid IN (SELECT place FROM hc_page)) IS TRUE RETURNING item, diff), "
-           "hc_sums AS MATERIALIZED (SELECT item, CAST(SUM(diff) AS bigint) AS d FROM hc_gone "
-           "GROUP BY item), "
-           "hc_moved AS (INSERT INTO " +
-           n.cell + " (item, slot, n, ver) SELECT item, " + slot +
-           ", d, us FROM hc_sums, hc_clock ORDER BY item ON CONFLICT (item, slot) DO UPDATE SET n "
-           "= " +
-           n.cell + ".n + excluded.n, ver = GREATEST(" + n.cell +
-           ".ver + 1, excluded.ver) RETURNING item, n, ver), hc_totals AS MATERIALIZED (SELECT "
-           "m.item, CAST(m.n + COALESCE((SELECT SUM(o.n) FROM " +
-           n.cell + " AS o WHERE o.item = m.item AND o.slot <> " + slot +
-           "), 0) AS bigint) AS n, m.ver FROM hc_moved AS m), " +
-           (n.count.empty() ? std::string{} : show_text(n)) + "hc_took AS MATERIALIZED (SELECT " +
-           now + " - us AS us FROM hc_clock WHERE (SELECT COUNT(*) FROM hc_totals)" +
-           (n.count.empty() ? ""
-                            : " + (SELECT COUNT(*) FROM hc_shown) + (SELECT COUNT(*) FROM "
-                              "hc_again)") +
-           " >= 0), hc_paced AS (UPDATE " + n.meta +
-           " AS m SET value = CASE m.name WHEN 'folded_at' THEN CAST(c.us AS text) ELSE CAST(t.us "
-           "AS text) END FROM hc_clock AS c, hc_took AS t WHERE m.name IN ('folded_at', "
-           "'fold_took') AND "
-           "EXISTS (SELECT FROM hc_gone)) SELECT 0, (SELECT item FROM hc_sums LIMIT 0), CASE WHEN "
-           "here "
-           "IS NOT TRUE THEN 3 WHEN CAST(?2 AS bigint) <> 0 AND wait > 0 THEN 2 WHEN NOT EXISTS "
-           "(SELECT FROM hc_here) THEN 1 ELSE 0 END, CASE WHEN here AND CAST(?2 AS bigint) <> 0 "
-           "AND "
-           "wait > 0 THEN wait ELSE (SELECT COUNT(*) FROM hc_gone) END FROM hc_due UNION ALL "
-           "SELECT 1, "
-           "item, n, ver FROM hc_totals" +
-           (n.count.empty() ? "" : " UNION ALL SELECT 2, item, 0, 0 FROM hc_again");
-}
-
 class PostgresJournal final : public Journal {
   public:
     PostgresJournal(std::shared_ptr<sql::Database> database, const VoteNames& n,
-                    const VotesOptions& options)
+                    const VotesOptions& options, const sql::Statements& sql)
         : database_(std::move(database)),
           pause_us_(microseconds_of(options.fold_interval)),
-          fold_(fold_text(n, "item <> ALL (" + array_of(options.item_type, "?1") + ")")),
-          fold_only_(fold_text(n, "item = ANY (" + array_of(options.item_type, "?1") + ")")),
-          ask_("INSERT INTO " + n.journal + " (item, diff) SELECT " + n.id + ", 0 FROM " + n.item +
-               " WHERE " + n.id + " = ANY (" + array_of(options.item_type, "?1") + ") AND " +
-               mark_of(n, "counted_in") + " = '" + std::string{to_string(CountPlace::journal)} +
-               "'"),
-          items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
+          fold_(sql.with("fold", {{"only", ""}})),
+          fold_only_(sql.with("fold", {{"only", "1"}})),
+          ask_(sql["ask"]),
+          items_(sql["items"]),
           backlog_(backlog_text(n, sql::postgres_grammar(), "bigint")),
           journal_(n.journal),
-          // If the role may not vacuum, each try would write a warning into the server's log.
-          may_vacuum_(
-              "SELECT CAST(pg_has_role(relowner, 'USAGE') AS int) FROM pg_class WHERE oid = "
-              "to_regclass(CAST(?1 AS text))"),
-          // As others vacuum it, somebody has done it; and never a lock that keeps readers waiting.
-          vacuum_("VACUUM (TRUNCATE FALSE, SKIP_LOCKED) " + n.journal) {}
+          may_vacuum_(sql["may_vacuum"]),
+          vacuum_(sql["vacuum"]) {}
 
     Result<FoldedPage> fold(const FoldRequest& request, Deadline deadline) override {
         auto folded = sql::transact_alone(*database_, deadline, [&](sql::Connection& connection) {
@@ -233,7 +132,10 @@ class PostgresJournal final : public Journal {
 std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
                                                const VotesOptions& options) {
     const VoteNames names{options, sql::postgres_grammar()};
-    return std::make_unique<PostgresJournal>(std::move(database), names, options);
+    sql::Names of = postgres_names(names, options);
+    of["longest_pause"] = std::to_string(microseconds_of(kLongestPause));
+    const sql::Statements sql{sql::postgres::kJournalSql, std::move(of)};
+    return std::make_unique<PostgresJournal>(std::move(database), names, options, sql);
 }
 
 }  // namespace hotcount

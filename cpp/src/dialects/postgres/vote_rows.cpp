@@ -1,11 +1,7 @@
-// The rows of the vote table on PostgreSQL: one upsert keeps the old value in the row itself,
-// because a read beside the upsert reads the statement's snapshot, which may be older.
-//
-// The same statement checks that votes come this way. That stays true until the commit without
-// a lock on the mark: whoever moves the counts first waits for every transaction that has written
-// votes, and a statement that waited for him has its snapshot after his commit.
+// The rows of the vote table on PostgreSQL, written in the caller's transaction.
 #include "ballots.hpp"
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "single_vote.hpp"
 #include "sql/dialect.hpp"
 #include "votes/tables/count_place.hpp"
@@ -13,28 +9,16 @@
 namespace hotcount {
 namespace {
 
-std::string own_upsert(const VoteNames& n, const std::string& rows) {
-    return std::string{sql::postgres_grammar().own_write()} + upsert_votes(n, rows);
-}
-
 class PostgresVoteRows final : public VoteRows {
   public:
-    PostgresVoteRows(std::shared_ptr<const Layout> layout, const VoteNames& n,
+    PostgresVoteRows(std::shared_ptr<const Layout> layout, const sql::Statements& sql,
                      const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
-          set_(own_upsert(n, "SELECT ?1, ?2, ?3, 0, ?4 FROM " + n.meta +
-                                 " WHERE name = 'vote_route' AND value = '" +
-                                 vote_route(options, layout_->dialect()) + "'") +
-               " RETURNING " + old_and_new(n)),
-          read_("SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
-                n.vote_user + " = ?2"),
-          set_all_(own_upsert(n, "SELECT item, voter, val, 0, version FROM " +
-                                     ballot_table(options) + " ORDER BY number") +
-                   " RETURNING " + n.vote_item + ", " + n.vote_user + ", " + old_and_new(n)),
-          read_all_("SELECT b.item, b.voter, v." + n.value + " FROM " + ballot_table(options) +
-                    " JOIN " + n.vote + " AS v ON v." + n.vote_item + " = b.item AND v." +
-                    n.vote_user + " = b.voter ORDER BY number") {}
+          set_(sql["set"]),
+          read_(sql["read"]),
+          set_all_(sql["set_all"]),
+          read_all_(sql["read_all"]) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         const sql::Value item = sql::to_value(ballot.item);
@@ -118,7 +102,8 @@ class PostgresVoteRows final : public VoteRows {
 std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> layout,
                                                   const VoteNames& names,
                                                   const VotesOptions& options) {
-    return std::make_unique<PostgresVoteRows>(std::move(layout), names, options);
+    const sql::Statements sql{sql::postgres::kVotesSql, postgres_names(names, options)};
+    return std::make_unique<PostgresVoteRows>(std::move(layout), sql, options);
 }
 
 }  // namespace hotcount

@@ -1,0 +1,78 @@
+-- Sessions on PostgreSQL: how a new one is set up, and how the server is set.
+
+-- name: process
+-- Returns the process that serves the session. A server tells its client that number, for cancel
+-- requests; a pooler tells a number of its own. If ?1, the number told, is the server's, the same
+-- question sets up the session, which a pooler would pass on to others: it hears warnings
+-- (take_notice), and compiles no statement. That would take 0.24 s of a batch of votes that takes
+-- 0.01 s, and enable_sort = off is enough for it: each sort then has a cost of 10^10. A transaction
+-- that is idle for 5 s is ended, as on MariaDB: its process was stopped, and its locks would stop
+-- every other. A limit of the operator's stays.
+SELECT
+    pg_backend_pid(),
+    CASE
+        WHEN pg_backend_pid() = CAST(?1 AS integer)
+        THEN
+            set_config('jit', 'off', FALSE)
+            || CASE current_setting('idle_in_transaction_session_timeout')
+                WHEN '0' THEN set_config('idle_in_transaction_session_timeout', '5s', FALSE)
+                ELSE ''
+            END
+            || CASE
+                WHEN {hides_warnings} THEN set_config('client_min_messages', 'warning', FALSE)
+                ELSE ''
+            END
+    END
+
+-- name: commit_nothing
+-- Writes nothing to the log and commits, and hears warnings itself whatever the session's settings
+-- say: the second signal of our own cancel may end its wait too.
+SELECT {nothing}
+
+-- name: commit_nothing_unheard
+-- The same only where the session's settings hide warnings.
+SELECT CASE WHEN {hides_warnings} THEN {nothing} END
+
+-- name: nothing
+set_config('client_min_messages', 'warning', true)
+|| pg_logical_emit_message(true, 'hotcount', '')::text
+
+-- name: durability
+-- In pg_settings, and not SHOW's alone: as it holds for this session.
+SELECT name, setting
+FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
+
+-- name: settings
+SELECT name, setting
+FROM pg_settings
+WHERE name IN (
+    'server_version', 'server_version_num', 'fsync', 'full_page_writes', 'synchronous_commit',
+    'synchronous_standby_names', 'default_transaction_isolation', 'max_connections',
+    'superuser_reserved_connections', 'default_transaction_read_only'
+)
+
+-- name: in_recovery
+SELECT 'in_recovery', CAST(pg_is_in_recovery() AS text)
+
+-- name: tls
+SELECT 'tls', CAST(ssl AS text)
+FROM pg_stat_ssl
+WHERE pid = pg_backend_pid()
+
+-- name: sessions
+SELECT 'sessions', CAST(count(*) AS text)
+FROM pg_stat_activity
+WHERE backend_type = 'client backend'
+
+-- name: replicas
+SELECT 'replicas', CAST(count(*) AS text)
+FROM pg_stat_replication
+
+-- name: replica_lag
+SELECT 'replica_lag_seconds', CAST(max(extract(epoch FROM replay_lag)) AS text)
+FROM pg_stat_replication
+
+-- name: hides_warnings
+-- The session's client is told no warning.
+current_setting('client_min_messages') IN ('error', 'fatal', 'panic')
