@@ -249,6 +249,7 @@ Result<std::string> limiter_schema(sql::Dialect dialect, const LimiterOptions& o
 enum class KeyRule : std::uint8_t;
 class JointCall;
 class LimiterBackend;
+struct Outcome;
 struct OnceOnly;
 /// Makes the backend of a limiter at other rates, with what such limiters share.
 using LimiterBackendMaker =
@@ -390,8 +391,7 @@ class Limiter {
     struct Batch;
     Result<std::string> full(std::string_view key) const;
     Result<void> check(std::int64_t cost) const;
-    Result<void> check_at_most(std::int64_t n) const;
-    Result<void> check_refund(std::int64_t n) const;
+    Result<void> check_n(std::int64_t n) const;
     Result<std::int64_t> check_block(Duration duration) const;
     Result<void> check_reservation(std::string_view id, std::int64_t n, std::int64_t least) const;
     Result<void> check_once(std::int64_t cost, std::string_view op_id) const;
@@ -401,8 +401,7 @@ class Limiter {
     static Result<std::shared_ptr<Limiter>> make_with(LimiterBackendMaker maker,
                                                       LimiterOptions options);
     Batch check(std::span<const std::string_view> keys, std::span<const std::int64_t> costs) const;
-    void decide_async(std::string_view key, std::int64_t cost, bool take, Completion<Decision> done,
-                      const AsyncCall& call);
+    Completion<Outcome> decided(Completion<Decision> done) const;
 
     LimiterOptions options_;
     const AlgorithmInfo& info_;

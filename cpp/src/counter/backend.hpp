@@ -37,14 +37,6 @@ struct Route {
     const redis::Cancelled* cancelled;
 };
 
-/// Makes a call over CounterBackend::waiting() and returns what it ended with.
-template <class T, class Call>
-Result<T> wait_for(Call&& call) {
-    std::optional<Result<T>> outcome;
-    call([&](Result<T> result) { outcome.emplace(std::move(result)); });
-    return std::move(*outcome);
-}
-
 class CounterBackend {
   public:
     explicit CounterBackend(CounterOptions options) : options_(std::move(options)) {}

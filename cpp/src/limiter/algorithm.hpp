@@ -118,7 +118,7 @@ struct JointHit {
     bool looks_on;  ///< Its refusal keeps nobody from taking.
 };
 
-/// An algorithm over one store. Keys come checked and in full, costs 1 or more; a cost below 0 gives
+/// An algorithm over one store. Each call completes; whether its caller waits, AsyncCall says. Keys come checked and in full, costs 1 or more; a cost below 0 gives
 /// hits back.
 class LimiterBackend {
   public:
@@ -128,25 +128,28 @@ class LimiterBackend {
     /// For messages; none where hit_all() takes no hits anyway.
     virtual std::string store_name() const { return {}; }
     virtual KeyRule key_rule() const { return KeyRule::any_bytes; }
+    /// How a caller who waits calls the others: with this they have completed when they return.
+    virtual AsyncCall waiting(Timeout timeout) const { return {nullptr, timeout, nullptr, true}; }
+
     /// What the store needs before the first hit; most need nothing.
-    virtual Result<void> create_table(Timeout) { return {}; }
-    virtual Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                                   Timeout timeout) = 0;
-    /// decide() with Take::all of a key that lacks what the limiter's keys begin with. The outcome is
-    /// written where it is read: in memory a copy would cost as much as the arithmetic.
+    virtual void create_table(const AsyncCall&, Completion<void> done) { done({}); }
+    virtual void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                        Completion<Outcome> done) = 0;
+    /// The same for a caller who waits.
+    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, Timeout timeout) {
+        return wait_for<Outcome>([&](Completion<Outcome> done) {
+            decide(key, cost, take, waiting(timeout), std::move(done));
+        });
+    }
+    /// decide() with Take::all, for a caller who waits, of a key that lacks what the limiter's keys
+    /// begin with. The outcome is written where it is read: in memory a copy would cost as much as
+    /// the arithmetic.
     virtual Result<void> hit(std::string_view prefix, std::string_view key, std::int64_t cost,
                              Timeout timeout, Outcome& outcome);
-    /// Results by index; one by one unless a backend has something better.
-    virtual std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
-                                                   std::span<const std::int64_t> costs,
-                                                   Timeout timeout) {
-        std::vector<Result<Outcome>> outcomes;
-        outcomes.reserve(keys.size());
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-            outcomes.push_back(decide(keys[i], costs[i], Take::all, timeout));
-        }
-        return outcomes;
-    }
+    /// decide() with Take::all of each key. Results by index.
+    virtual void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                           const AsyncCall& call,
+                           Completion<std::vector<Result<Outcome>>> done) = 0;
     /// decide() with Take::all, once per op_id, as Limiter::hit_once() has it. What stands here
     /// refuses: databases remember none.
     virtual void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
@@ -159,7 +162,7 @@ class LimiterBackend {
     /// once per op_id, as Limiter::commit_once() has it; null: each time.
     virtual void commit(const std::string& key, std::string_view id, std::int64_t used,
                         const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done);
-    virtual Result<void> reset(const std::string& key, Timeout timeout) = 0;
+    virtual void reset(const std::string& key, const AsyncCall& call, Completion<void> done) = 0;
 
     /// Limiters that say the same, and not null, can take hits together: the store's address.
     virtual const void* joins() const { return nullptr; }
@@ -173,27 +176,8 @@ class LimiterBackend {
     virtual Result<void> refund_local(const std::string&, std::int64_t) { return {}; }
     /// What decides while the store is away; null: nobody.
     virtual const OutageAnswers* stand_in() const { return nullptr; }
-    /// How a call on this store waits.
-    virtual AsyncCall waiting(Timeout timeout) const { return {nullptr, timeout, nullptr}; }
     /// As Limiter has it.
     virtual std::optional<OutageEvent> next_outage_event() { return std::nullopt; }
-
-    // The same without waiting. What stands here is for backends that never wait: memory.
-
-    virtual void create_table_async(const AsyncCall&, Completion<void> done) {
-        done(create_table({}));
-    }
-    virtual void decide_async(const std::string& key, std::int64_t cost, Take take,
-                              const AsyncCall&, Completion<Outcome> done) {
-        done(decide(key, cost, take, {}));
-    }
-    virtual void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                                 const AsyncCall&, Completion<std::vector<Result<Outcome>>> done) {
-        done(take_many(keys, costs, {}));
-    }
-    virtual void reset_async(const std::string& key, const AsyncCall&, Completion<void> done) {
-        done(reset(key, {}));
-    }
 };
 
 /// The same backend, or one that answers for it while the store is away, as the options say.

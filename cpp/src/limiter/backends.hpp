@@ -132,13 +132,10 @@ class RedisLimiterBackend : public LimiterBackend {
     std::string_view store_prefix() const override { return client_->options().prefix; }
     std::string store_name() const override { return server(); }
     AsyncCall waiting(Timeout timeout) const override {
-        return {&client_->waiting(), timeout ? timeout : client_->options().timeout, nullptr};
+        return {&client_->waiting(), timeout ? timeout : client_->options().timeout, nullptr, true};
     }
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           Timeout timeout) override;
-    Result<void> reset(const std::string& key, Timeout timeout) override;
-    void reset_async(const std::string& key, const AsyncCall& call, Completion<void> done) override;
+    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override;
 
   protected:
     static Result<Outcome> to_outcome(const std::string& server, const redis::Reply& reply);

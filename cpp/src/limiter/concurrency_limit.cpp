@@ -47,14 +47,6 @@ Rate rate_of(const ConcurrencyOptions& options) {
     return {options.limit, std::chrono::ceil<microseconds>(options.lease), options.limit};
 }
 
-// The outcome of a call that has ended when it returns.
-template <class T, class Call>
-Result<T> waited(const Call& call) {
-    std::optional<Result<T>> outcome;
-    call([&](Result<T> found) { outcome.emplace(std::move(found)); });
-    return std::move(*outcome);
-}
-
 }  // namespace
 
 Error no_holders(std::string_view key) {
@@ -91,7 +83,7 @@ Result<std::string> ConcurrencyLimit::full(std::string_view key, std::string_vie
 
 Result<Decision> ConcurrencyLimit::try_acquire(std::string_view key, std::string_view holder,
                                                Timeout timeout) {
-    return waited<Decision>([&](Completion<Decision> done) {
+    return wait_for<Decision>([&](Completion<Decision> done) {
         try_acquire_async(key, holder, std::move(done), backend_->waiting(timeout));
     });
 }
@@ -117,14 +109,14 @@ Result<Decision> ConcurrencyLimit::acquire(std::string_view key, std::string_vie
 
 Result<bool> ConcurrencyLimit::renew(std::string_view key, std::string_view holder,
                                      Timeout timeout) {
-    return waited<bool>([&](Completion<bool> done) {
+    return wait_for<bool>([&](Completion<bool> done) {
         renew_async(key, holder, std::move(done), backend_->waiting(timeout));
     });
 }
 
 Result<bool> ConcurrencyLimit::release(std::string_view key, std::string_view holder,
                                        Timeout timeout) {
-    return waited<bool>([&](Completion<bool> done) {
+    return wait_for<bool>([&](Completion<bool> done) {
         release_async(key, holder, std::move(done), backend_->waiting(timeout));
     });
 }

@@ -142,54 +142,33 @@ class DenyCacheBackend final : public WrappedBackend {
     DenyCacheBackend(std::unique_ptr<LimiterBackend> backend, std::shared_ptr<DenyCache> cache)
         : WrappedBackend(std::move(backend)), cache_(std::move(cache)) {}
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           Timeout timeout) override {
-        if (!may_know(cost, take)) return backend_->decide(key, cost, take, timeout);
-        if (const auto known = cache_->find(key, cost)) return *known;
-        const auto sending = cache_->send();
-        auto outcome = backend_->decide(key, cost, take, timeout);
-        if (outcome) cache_->keep(sending, key, cost, *outcome);
-        return outcome;
-    }
-
-    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                      Completion<Outcome> done) override {
+    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                Completion<Outcome> done) override {
         if (!may_know(cost, take)) {
-            return backend_->decide_async(key, cost, take, call, std::move(done));
+            return backend_->decide(key, cost, take, call, std::move(done));
         }
         if (const auto known = cache_->find(key, cost)) return done(*known);
-        backend_->decide_async(key, cost, take, call,
-                               [cache = cache_, sending = cache_->send(), key, cost,
-                                done = std::move(done)](Result<Outcome> outcome) {
-                                   if (outcome) cache->keep(sending, key, cost, *outcome);
-                                   done(std::move(outcome));
-                               });
+        backend_->decide(key, cost, take, call,
+                         [cache = cache_, sending = cache_->send(), key, cost,
+                          done = std::move(done)](Result<Outcome> outcome) {
+                             if (outcome) cache->keep(sending, key, cost, *outcome);
+                             done(std::move(outcome));
+                         });
     }
 
-    std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
-                                           std::span<const std::int64_t> costs,
-                                           Timeout timeout) override {
-        const auto sending = cache_->send();
-        AskedElements asked(keys, costs, known());
-        auto answers = backend_->take_many(asked.keys, asked.costs, timeout);
-        keep_all(*cache_, sending, asked, answers);
-        return asked.join(std::move(answers));
-    }
-
-    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         const AsyncCall& call,
-                         Completion<std::vector<Result<Outcome>>> done) override {
+    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
         const auto sending = cache_->send();
         const auto asked = std::make_shared<AskedElements>(keys, costs, known());
-        backend_->take_many_async(asked->keys, asked->costs, call,
-                                  [asked, sending, cache = cache_, done = std::move(done)](
-                                      Result<std::vector<Result<Outcome>>> answers) {
-                                      if (answers) {
-                                          keep_all(*cache, sending, *asked, *answers);
-                                          *answers = asked->join(std::move(*answers));
-                                      }
-                                      done(std::move(answers));
-                                  });
+        backend_->take_many(asked->keys, asked->costs, call,
+                            [asked, sending, cache = cache_,
+                             done = std::move(done)](Result<std::vector<Result<Outcome>>> answers) {
+                                if (answers) {
+                                    keep_all(*cache, sending, *asked, *answers);
+                                    *answers = asked->join(std::move(*answers));
+                                }
+                                done(std::move(answers));
+                            });
     }
 
     // Not asked: the repeat of a hit that was admitted is admitted, whatever was denied since; and hits

@@ -42,7 +42,7 @@ class JointCall {
 
     static Result<JointCall> make(std::span<const LimitedHit> hits);
 
-    Result<JointDecision> run(Timeout timeout) const;
+    AsyncCall waiting(Timeout timeout) const { return backend().waiting(timeout); }
     void start(const AsyncCall& call, Done done) const;
 
   private:
@@ -139,20 +139,6 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
     return joint;
 }
 
-Result<JointDecision> JointCall::run(Timeout timeout) const {
-    if (is_plain_hit()) {
-        const JointHit& hit = hits_.front();
-        HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
-                            hit.backend->decide(hit.key, hit.cost, Take::all_free, timeout));
-        return decide({outcome});
-    }
-    // Stores on which hits join call back before they return.
-    std::optional<Result<JointDecision>> decided;
-    start(backend().waiting(timeout),
-          [&](Result<JointDecision> found) { decided.emplace(std::move(found)); });
-    return std::move(*decided);
-}
-
 // -- keys in several slots of a cluster -----------------------------------------------------------
 
 // Holds every hit, each in its slot, and takes them when all are held; else lets go of those that are.
@@ -209,9 +195,10 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
         return call_.timeout && std::chrono::steady_clock::now() - began_ >= *call_.timeout;
     }
     AsyncCall step(const redis::Cancelled* cancelled) const {
-        if (!call_.timeout) return {call_.channel, call_.timeout, cancelled};
+        if (!call_.timeout) return {call_.channel, call_.timeout, cancelled, call_.waits};
         const Duration left = *call_.timeout - (std::chrono::steady_clock::now() - began_);
-        return {call_.channel, std::max<Duration>(left, std::chrono::milliseconds{1}), cancelled};
+        return {call_.channel, std::max<Duration>(left, std::chrono::milliseconds{1}), cancelled,
+                call_.waits};
     }
     static Error late() {
         return make_error(ErrorCode::deadline,
@@ -332,7 +319,7 @@ class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
 void JointCall::start(const AsyncCall& call, Done done) const {
     if (is_plain_hit()) {
         const JointHit& hit = hits_.front();
-        hit.backend->decide_async(
+        hit.backend->decide(
             hit.key, hit.cost, Take::all_free, call,
             [joint = *this, done = std::move(done)](const Result<Outcome>& outcome) {
                 if (!outcome) return done(outcome.error());
@@ -364,7 +351,8 @@ void hit_all_async(std::span<const LimitedHit> hits, Completion<JointDecision> d
 
 Result<JointDecision> hit_all(std::span<const LimitedHit> hits, Timeout timeout) {
     HOTCOUNT_TRY_ASSIGN(const JointCall joint, JointCall::make(hits));
-    return joint.run(timeout);
+    return wait_for<JointDecision>(
+        [&](JointCall::Done done) { joint.start(joint.waiting(timeout), std::move(done)); });
 }
 
 void JointInMemory::hit_together(std::vector<JointHit> hits, const AsyncCall&,

@@ -144,12 +144,9 @@ OnceOnly Limiter::once(std::string_view op_id) const {
 
 Result<Decision> Limiter::hit_once(std::string_view key, std::int64_t cost, std::string_view op_id,
                                    Timeout timeout) {
-    // Over Memory, and over Redis' waiting channel, it has ended when it returns.
-    std::optional<Result<Decision>> decided;
-    hit_once_async(
-        key, cost, op_id, [&](Result<Decision> decision) { decided.emplace(std::move(decision)); },
-        backend_->waiting(timeout));
-    return std::move(*decided);
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        hit_once_async(key, cost, op_id, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::string_view op_id,
@@ -157,12 +154,7 @@ void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::strin
     if (auto fits = check_once(cost, op_id); !fits) return done(fits.error());
     const auto name = full(key);
     if (!name) return done(name.error());
-    backend_->hit_once(
-        *name, cost, once(op_id), call,
-        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
-            if (!found) return done(std::move(found).error());
-            done(to_decision(*found, *rates, shadow));
-        });
+    backend_->hit_once(*name, cost, once(op_id), call, decided(std::move(done)));
 }
 
 Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeout patience) {

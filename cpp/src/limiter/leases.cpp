@@ -137,52 +137,11 @@ class LeaseBackend final : public WrappedBackend {
           terms_(terms),
           limit_(limit) {}
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           Timeout timeout) override {
-        if (take == Take::block) leases_->drop(key);
-        if (!may_spend(cost, take)) {
-            auto outcome = backend_->decide(key, cost, take, timeout);
-            if (take == Take::block) leases_->drop(key);  // What was taken meanwhile.
-            return outcome;
-        }
-        if (take == Take::nothing) {
-            const std::int64_t held = leases_->held(key);
-            auto looked =
-                backend_->decide(key, std::max<std::int64_t>(cost - held, 1), take, timeout);
-            if (looked) *looked = beside(*looked, held, cost);
-            return looked;
-        }
-        if (take == Take::what_fits) {
-            const Leases::HeldUnits out = leases_->take_out(key, cost);
-            if (out.n == cost) return all_of(cost);
-            auto taken = backend_->decide(key, cost - out.n, take, timeout);
-            return with_units(*leases_, key, out, std::move(taken));
-        }
-        const auto begun = leases_->begin(key, cost);
-        if (begun.spent) return *begun.spent;
-        if (begun.taking == 0) {
-            const SteadyTime from = std::chrono::steady_clock::now();
-            auto outcome = backend_->decide(key, cost, take, timeout);
-            if (!is_denied(outcome)) return outcome;
-            // Perhaps for want of what another hit of this object was taking.
-            const auto until = from + timeout.value_or(kWaits);
-            if (auto spent = leases_->spend_taken(key, cost, until)) return *spent;
-            return outcome;
-        }
-        LeaseTaking taking(leases_, terms_, key, cost, begun);
-        auto given = backend_->decide(key, taking.wanted(), Take::what_fits, timeout);
-        if (!given) return given;
-        if (const auto outcome = taking.give(*given)) return *outcome;
-        auto answered = backend_->decide(key, taking.missing(), take, timeout);
-        if (!answered) return answered;
-        return taking.finish(*answered);
-    }
-
-    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                      Completion<Outcome> done) override {
+    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                Completion<Outcome> done) override {
         if (take == Take::block) {
             leases_->drop(key);
-            return backend_->decide_async(
+            return backend_->decide(
                 key, cost, take, call,
                 [leases = leases_, key, done = std::move(done)](Result<Outcome> outcome) {
                     leases->drop(key);  // What was taken meanwhile.
@@ -190,21 +149,20 @@ class LeaseBackend final : public WrappedBackend {
                 });
         }
         if (!may_spend(cost, take)) {
-            return backend_->decide_async(key, cost, take, call, std::move(done));
+            return backend_->decide(key, cost, take, call, std::move(done));
         }
         if (take == Take::nothing) {
             const std::int64_t held = leases_->held(key);
-            return backend_->decide_async(
-                key, std::max<std::int64_t>(cost - held, 1), take, call,
-                [held, cost, done = std::move(done)](Result<Outcome> looked) {
-                    if (looked) *looked = beside(*looked, held, cost);
-                    done(std::move(looked));
-                });
+            return backend_->decide(key, std::max<std::int64_t>(cost - held, 1), take, call,
+                                    [held, cost, done = std::move(done)](Result<Outcome> looked) {
+                                        if (looked) *looked = beside(*looked, held, cost);
+                                        done(std::move(looked));
+                                    });
         }
         if (take == Take::what_fits) {
             const Leases::HeldUnits out = leases_->take_out(key, cost);
             if (out.n == cost) return done(all_of(cost));
-            return backend_->decide_async(
+            return backend_->decide(
                 key, cost - out.n, take, call,
                 [leases = leases_, key, out, done = std::move(done)](Result<Outcome> taken) {
                     done(with_units(*leases, key, out, std::move(taken)));
@@ -213,51 +171,45 @@ class LeaseBackend final : public WrappedBackend {
         const auto begun = leases_->begin(key, cost);
         if (begun.spent) return done(*begun.spent);
         if (begun.taking == 0) {
-            return backend_->decide_async(
-                key, cost, take, call,
-                [leases = leases_, key, cost, done = std::move(done)](Result<Outcome> outcome) {
-                    // Perhaps for want of what another hit was taking, which was answered before.
-                    if (is_denied(outcome)) {
-                        if (auto spent = leases->spend_held(key, cost)) return done(*spent);
-                    }
-                    done(std::move(outcome));
-                });
+            // A caller who waits lets the other hit take until then.
+            const SteadyTime until = std::chrono::steady_clock::now() +
+                                     (call.waits ? call.timeout.value_or(kWaits) : Duration{0});
+            return backend_->decide(key, cost, take, call,
+                                    [leases = leases_, key, cost, until,
+                                     done = std::move(done)](Result<Outcome> outcome) {
+                                        // Perhaps for want of what another hit of this object is taking.
+                                        if (is_denied(outcome)) {
+                                            if (auto spent = leases->spend_taken(key, cost, until))
+                                                return done(*spent);
+                                        }
+                                        done(std::move(outcome));
+                                    });
         }
         const auto taking = std::make_shared<LeaseTaking>(leases_, terms_, key, cost, begun);
         // Others are to spend the lease: it is not withdrawn with the hit that it was taken for.
-        const AsyncCall own{call.channel, call.timeout, nullptr};
-        backend_->decide_async(key, taking->wanted(), Take::what_fits, own,
-                               [taking, backend = backend_, key, take, call,
-                                done = std::move(done)](Result<Outcome> given) {
-                                   if (!given) return done(std::move(given));
-                                   if (call.cancelled != nullptr && *call.cancelled) {
-                                       taking->keep(*given);
-                                       return done(std::move(given));
-                                   }
-                                   if (const auto outcome = taking->give(*given))
-                                       return done(*outcome);
-                                   backend->decide_async(key, taking->missing(), take, call,
-                                                         [taking, done](Result<Outcome> answered) {
-                                                             if (answered)
-                                                                 *answered =
-                                                                     taking->finish(*answered);
-                                                             done(std::move(answered));
-                                                         });
-                               });
+        const AsyncCall own{call.channel, call.timeout, nullptr, call.waits};
+        backend_->decide(key, taking->wanted(), Take::what_fits, own,
+                         [taking, backend = backend_, key, take, call,
+                          done = std::move(done)](Result<Outcome> given) {
+                             if (!given) return done(std::move(given));
+                             if (call.cancelled != nullptr && *call.cancelled) {
+                                 taking->keep(*given);
+                                 return done(std::move(given));
+                             }
+                             if (const auto outcome = taking->give(*given)) return done(*outcome);
+                             backend->decide(key, taking->missing(), take, call,
+                                             [taking, done](Result<Outcome> answered) {
+                                                 if (answered)
+                                                     *answered = taking->finish(*answered);
+                                                 done(std::move(answered));
+                                             });
+                         });
     }
 
-    std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
-                                           std::span<const std::int64_t> costs,
-                                           Timeout timeout) override {
-        AskedElements asked(keys, costs, spend_held());
-        return asked.join(backend_->take_many(asked.keys, asked.costs, timeout));
-    }
-
-    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         const AsyncCall& call,
-                         Completion<std::vector<Result<Outcome>>> done) override {
+    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
         const auto asked = std::make_shared<AskedElements>(keys, costs, spend_held());
-        backend_->take_many_async(
+        backend_->take_many(
             asked->keys, asked->costs, call,
             [asked, done = std::move(done)](Result<std::vector<Result<Outcome>>> outcomes) {
                 if (outcomes) *outcomes = asked->join(std::move(*outcomes));
@@ -265,20 +217,13 @@ class LeaseBackend final : public WrappedBackend {
             });
     }
 
-    Result<void> reset(const std::string& key, Timeout timeout) override {
+    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
         leases_->drop(key);
-        auto done = backend_->reset(key, timeout);
-        leases_->drop(key);  // What was taken meanwhile.
-        return done;
-    }
-    void reset_async(const std::string& key, const AsyncCall& call,
-                     Completion<void> done) override {
-        leases_->drop(key);
-        backend_->reset_async(key, call,
-                              [leases = leases_, key, done = std::move(done)](Result<void> reset) {
-                                  leases->drop(key);  // What was taken meanwhile.
-                                  done(std::move(reset));
-                              });
+        backend_->reset(key, call,
+                        [leases = leases_, key, done = std::move(done)](Result<void> reset) {
+                            leases->drop(key);  // What was taken meanwhile.
+                            done(std::move(reset));
+                        });
     }
 
   private:

@@ -126,14 +126,7 @@ Result<void> Limiter::check(std::int64_t cost) const {
     return {};
 }
 
-Result<void> Limiter::check_at_most(std::int64_t n) const {
-    if (n < 1) {
-        return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 1 or more");
-    }
-    return {};
-}
-
-Result<void> Limiter::check_refund(std::int64_t n) const {
+Result<void> Limiter::check_n(std::int64_t n) const {
     if (n >= 1) return {};
     return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 1 or more");
 }
@@ -148,49 +141,80 @@ Result<std::int64_t> Limiter::check_block(Duration duration) const {
                           "; it takes more than 0 seconds and 366 days at most");
 }
 
-// -- calls that are waited for ------------------------------------------------------------------
-
-Result<void> Limiter::create_table(Timeout timeout) { return backend_->create_table(timeout); }
-
 Result<Decision> Limiter::hit(std::string_view key, std::int64_t cost, Timeout timeout) {
     if (cost != 1) HOTCOUNT_TRY(check(cost));
     if (!is_plain_key(key, key_rule_)) HOTCOUNT_TRY(check_limit_key(key, key_rule_));
     return hit_plainly(*backend_, prefix_, key, cost, timeout, options_);
 }
 
-Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
-    HOTCOUNT_TRY(check(cost));
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY_ASSIGN(const Outcome outcome,
-                        backend_->decide(name, cost, Take::nothing, timeout));
-    return to_decision(outcome, options_.rates, options_.shadow);
+// What a call ends with, for its caller. It may outlive the limiter.
+Completion<Outcome> Limiter::decided(Completion<Decision> done) const {
+    return
+        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
+            if (!found) return done(std::move(found).error());
+            done(to_decision(*found, *rates, shadow));
+        };
 }
 
-Result<std::int64_t> Limiter::at_most(std::string_view key, std::int64_t n, Timeout timeout) {
-    HOTCOUNT_TRY(check_at_most(n));
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, n, Take::what_fits, timeout));
-    return how_much(outcome, n, options_.shadow);
+void Limiter::create_table_async(Completion<void> done, AsyncCall call) {
+    backend_->create_table(call, std::move(done));
 }
 
-Result<std::int64_t> Limiter::refund(std::string_view key, std::int64_t n, Timeout timeout) {
-    HOTCOUNT_TRY(check_refund(n));
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY_ASSIGN(const Outcome outcome, backend_->decide(name, -n, Take::all, timeout));
-    return outcome.remaining;
+void Limiter::hit_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
+                        AsyncCall call) {
+    if (auto fits = check(cost); !fits) return done(fits.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->decide(*name, cost, Take::all, call, decided(std::move(done)));
+}
+
+void Limiter::test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
+                         AsyncCall call) {
+    if (auto fits = check(cost); !fits) return done(fits.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->decide(*name, cost, Take::nothing, call, decided(std::move(done)));
+}
+
+void Limiter::at_most_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                            AsyncCall call) {
+    if (auto fits = check_n(n); !fits) return done(fits.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->decide(*name, n, Take::what_fits, call,
+                     [n, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
+                         if (!found) return done(std::move(found).error());
+                         done(how_much(*found, n, shadow));
+                     });
+}
+
+void Limiter::refund_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
+                           AsyncCall call) {
+    if (auto fits = check_n(n); !fits) return done(fits.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->decide(*name, -n, Take::all, call, [done = std::move(done)](Result<Outcome> found) {
+        if (!found) return done(std::move(found).error());
+        done(found->remaining);
+    });
 }
 
 Result<void> Limiter::refund_local(std::string_view key, std::int64_t n) {
-    HOTCOUNT_TRY(check_refund(n));
+    HOTCOUNT_TRY(check_n(n));
     HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
     return backend_->refund_local(name, n);
 }
 
-Result<void> Limiter::block(std::string_view key, Duration duration, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::int64_t us, check_block(duration));
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    HOTCOUNT_TRY(backend_->decide(name, us, Take::block, timeout));
-    return {};
+void Limiter::block_async(std::string_view key, Duration duration, Completion<void> done,
+                          AsyncCall call) {
+    const auto us = check_block(duration);
+    if (!us) return done(us.error());
+    auto name = full(key);
+    if (!name) return done(std::move(name).error());
+    backend_->decide(*name, *us, Take::block, call,
+                     [done = std::move(done)](Result<Outcome> found) {
+                         done(found ? Result<void>{} : std::move(found).error());
+                     });
 }
 
 // A batch's good elements as a backend takes them, and the errors of the others in their places.
@@ -230,104 +254,72 @@ Limiter::Batch Limiter::check(std::span<const std::string_view> keys,
     return batch;
 }
 
-std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view> keys,
-                                                std::span<const std::int64_t> costs,
-                                                Timeout timeout) {
-    Batch batch = check(keys, costs);
-    return batch.merge(backend_->take_many(batch.names, batch.costs, timeout), options_.rates,
-                       options_.shadow);
-}
-
-Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(key));
-    return backend_->reset(name, timeout);
-}
-
-std::optional<OutageEvent> Limiter::next_outage_event() { return backend_->next_outage_event(); }
-
-// -- calls that are not -------------------------------------------------------------------------
-
-void Limiter::create_table_async(Completion<void> done, AsyncCall call) {
-    backend_->create_table_async(call, std::move(done));
-}
-
-void Limiter::decide_async(std::string_view key, std::int64_t cost, bool take,
-                           Completion<Decision> done, const AsyncCall& call) {
-    if (auto fits = check(cost); !fits) return done(fits.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->decide_async(
-        *name, cost, take ? Take::all : Take::nothing, call,
-        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
-            if (!found) return done(std::move(found).error());
-            done(to_decision(*found, *rates, shadow));
-        });
-}
-
-void Limiter::hit_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
-                        AsyncCall call) {
-    decide_async(key, cost, true, std::move(done), call);
-}
-
-void Limiter::at_most_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
-                            AsyncCall call) {
-    if (auto fits = check_at_most(n); !fits) return done(fits.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->decide_async(
-        *name, n, Take::what_fits, call,
-        [n, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
-            if (!found) return done(std::move(found).error());
-            done(how_much(*found, n, shadow));
-        });
-}
-
-void Limiter::refund_async(std::string_view key, std::int64_t n, Completion<std::int64_t> done,
-                           AsyncCall call) {
-    if (auto fits = check_refund(n); !fits) return done(fits.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->decide_async(*name, -n, Take::all, call,
-                           [done = std::move(done)](Result<Outcome> found) {
-                               if (!found) return done(std::move(found).error());
-                               done(found->remaining);
-                           });
-}
-
-void Limiter::block_async(std::string_view key, Duration duration, Completion<void> done,
-                          AsyncCall call) {
-    const auto us = check_block(duration);
-    if (!us) return done(us.error());
-    auto name = full(key);
-    if (!name) return done(std::move(name).error());
-    backend_->decide_async(*name, *us, Take::block, call,
-                           [done = std::move(done)](Result<Outcome> found) {
-                               done(found ? Result<void>{} : std::move(found).error());
-                           });
-}
-
-void Limiter::test_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
-                         AsyncCall call) {
-    decide_async(key, cost, false, std::move(done), call);
-}
-
 void Limiter::hit_many_async(std::span<const std::string_view> keys,
                              std::span<const std::int64_t> costs,
                              Completion<std::vector<Result<Decision>>> done, AsyncCall call) {
     const auto batch = std::make_shared<Batch>(check(keys, costs));
-    backend_->take_many_async(
-        std::move(batch->names), batch->costs, call,
-        [batch, rates = rates_, shadow = options_.shadow,
-         done = std::move(done)](const Result<std::vector<Result<Outcome>>>& outcomes) {
-            if (!outcomes) return done(outcomes.error());
-            done(batch->merge(*outcomes, *rates, shadow));
-        });
+    backend_->take_many(std::move(batch->names), batch->costs, call,
+                        [batch, rates = rates_, shadow = options_.shadow, done = std::move(done)](
+                            const Result<std::vector<Result<Outcome>>>& outcomes) {
+                            if (!outcomes) return done(outcomes.error());
+                            done(batch->merge(*outcomes, *rates, shadow));
+                        });
 }
 
 void Limiter::reset_async(std::string_view key, Completion<void> done, AsyncCall call) {
     const auto name = full(key);
     if (!name) return done(name.error());
-    backend_->reset_async(*name, call, std::move(done));
+    backend_->reset(*name, call, std::move(done));
+}
+
+std::optional<OutageEvent> Limiter::next_outage_event() { return backend_->next_outage_event(); }
+
+// -- the same for callers who wait ---------------------------------------------------------------
+
+Result<void> Limiter::create_table(Timeout timeout) {
+    return wait_for<void>([&](Completion<void> done) {
+        create_table_async(std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<Decision> Limiter::test(std::string_view key, std::int64_t cost, Timeout timeout) {
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        test_async(key, cost, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<std::int64_t> Limiter::at_most(std::string_view key, std::int64_t n, Timeout timeout) {
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        at_most_async(key, n, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<std::int64_t> Limiter::refund(std::string_view key, std::int64_t n, Timeout timeout) {
+    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+        refund_async(key, n, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<void> Limiter::block(std::string_view key, Duration duration, Timeout timeout) {
+    return wait_for<void>([&](Completion<void> done) {
+        block_async(key, duration, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+std::vector<Result<Decision>> Limiter::hit_many(std::span<const std::string_view> keys,
+                                                std::span<const std::int64_t> costs,
+                                                Timeout timeout) {
+    using Decisions = std::vector<Result<Decision>>;
+    auto decided = wait_for<Decisions>([&](Completion<Decisions> done) {
+        hit_many_async(keys, costs, std::move(done), backend_->waiting(timeout));
+    });
+    return decided ? std::move(*decided) : Decisions(keys.size(), std::move(decided).error());
+}
+
+Result<void> Limiter::reset(std::string_view key, Timeout timeout) {
+    return wait_for<void>([&](Completion<void> done) {
+        reset_async(key, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 }  // namespace hotcount

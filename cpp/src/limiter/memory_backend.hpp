@@ -26,8 +26,8 @@ class MemoryLimiterBackend : public LimiterBackend {
     std::string_view store_prefix() const override { return store_->options().prefix; }
     std::string store_name() const override { return "memory"; }
 
-    Result<void> reset(const std::string& key, Timeout) override {
-        return store_->remove(key, [](const memory::Entry*) { return Result<void>{}; });
+    void reset(const std::string& key, const AsyncCall&, Completion<void> done) override {
+        done(store_->remove(key, [](const memory::Entry*) { return Result<void>{}; }));
     }
 
   protected:
@@ -136,7 +136,39 @@ class SteppedInMemory final : public JointInMemory {
         return done;
     }
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take, Timeout) override {
+    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall&,
+                Completion<Outcome> done) override {
+        done(decided(key, cost, take));
+    }
+
+    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs, const AsyncCall&,
+                   Completion<std::vector<Result<Outcome>>> done) override {
+        std::vector<Result<Outcome>> outcomes;
+        outcomes.reserve(keys.size());
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            outcomes.push_back(decided(keys[i], costs[i], Take::all));
+        }
+        done(std::move(outcomes));
+    }
+
+    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease,
+                 const AsyncCall&, Completion<Outcome> done) override {
+        if (n > limit_) return done(decided(key, n, Take::nothing));
+        done(or_untracked(store_->upsert(key,
+                                         [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
+                                             const std::int64_t now = law_now();
+                                             Marked* const marked = mark(entry, fresh, now);
+                                             if (marked == nullptr) return no_limit_state(key);
+                                             const Outcome outcome =
+                                                 hold(*marked, now, n, id, lease);
+                                             settle_expiry(entry, *marked, now, outcome);
+                                             return outcome;
+                                         }),
+                          n));
+    }
+
+  private:
+    Result<Outcome> decided(const std::string& key, std::int64_t cost, Take take) {
         if (take == Take::block) return block(key, cost);
         if (take == Take::what_fits) cost = std::min(cost, limit_);
         // What can only be denied must not leave an absent key behind.
@@ -157,23 +189,6 @@ class SteppedInMemory final : public JointInMemory {
                             cost);
     }
 
-    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease,
-                 const AsyncCall&, Completion<Outcome> done) override {
-        if (n > limit_) return done(decide(key, n, Take::nothing, {}));
-        done(or_untracked(store_->upsert(key,
-                                         [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
-                                             const std::int64_t now = law_now();
-                                             Marked* const marked = mark(entry, fresh, now);
-                                             if (marked == nullptr) return no_limit_state(key);
-                                             const Outcome outcome =
-                                                 hold(*marked, now, n, id, lease);
-                                             settle_expiry(entry, *marked, now, outcome);
-                                             return outcome;
-                                         }),
-                          n));
-    }
-
-  private:
     Result<Outcome> end_in(const std::string& key, memory::Entry* entry, bool fresh,
                            std::string_view id, std::int64_t used) const override {
         if (!charging_) return charging_.error();

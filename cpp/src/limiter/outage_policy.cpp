@@ -169,55 +169,27 @@ class PolicyBackend final : public WrappedBackend {
                   std::shared_ptr<const OutageAnswers> answers)
         : WrappedBackend(std::move(store)), answers_(std::move(answers)) {}
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           Timeout timeout) override {
-        if (!is_decision(cost, take)) return backend_->decide(key, cost, take, timeout);
-        const OutageAnswers::Asking asking = begin(timeout);
-        if (auto instead = answers_->decide_if_away(asking.phase, channel({}), key, cost, take)) {
-            return std::move(*instead);
-        }
-        auto outcome = backend_->decide(key, cost, take, timeout);
-        if (!answers_->takes_over(asking, outcome)) return outcome;
-        return answers_->decide(key, cost, take);
-    }
-
-    std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
-                                           std::span<const std::int64_t> costs,
-                                           Timeout timeout) override {
-        const OutageAnswers::Asking asking = begin(timeout);
-        if (Outage::is_away(asking.phase)) {
-            return decide_many(asking.phase, channel({}), keys, costs);
-        }
-        auto outcomes = backend_->take_many(keys, costs, timeout);
-        for (std::size_t i = 0; i < outcomes.size(); ++i) {
-            if (!answers_->takes_over(asking, outcomes[i])) continue;
-            outcomes[i] = answers_->decide(keys[i], costs[i], Take::all);
-        }
-        return outcomes;
-    }
-
-    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                      Completion<Outcome> done) override {
+    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                Completion<Outcome> done) override {
         if (!is_decision(cost, take)) {
-            return backend_->decide_async(key, cost, take, call, std::move(done));
+            return backend_->decide(key, cost, take, call, std::move(done));
         }
         const OutageAnswers::Asking asking = begin(call.timeout);
         if (auto instead = answers_->decide_if_away(asking.phase, channel(call), key, cost, take)) {
             return done(std::move(*instead));
         }
-        backend_->decide_async(key, cost, take, call,
-                               [answers = answers_, asking, key, cost, take,
-                                done = std::move(done)](Result<Outcome> outcome) {
-                                   if (!answers->takes_over(asking, outcome)) {
-                                       return done(std::move(outcome));
-                                   }
-                                   done(answers->decide(key, cost, take));
-                               });
+        backend_->decide(key, cost, take, call,
+                         [answers = answers_, asking, key, cost, take,
+                          done = std::move(done)](Result<Outcome> outcome) {
+                             if (!answers->takes_over(asking, outcome)) {
+                                 return done(std::move(outcome));
+                             }
+                             done(answers->decide(key, cost, take));
+                         });
     }
 
-    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         const AsyncCall& call,
-                         Completion<std::vector<Result<Outcome>>> done) override {
+    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
         const OutageAnswers::Asking asking = begin(call.timeout);
         if (Outage::is_away(asking.phase)) {
             return done(decide_many(asking.phase, channel(call), keys, costs));
@@ -227,19 +199,19 @@ class PolicyBackend final : public WrappedBackend {
             std::vector<std::int64_t> costs;
         };
         const auto kept = std::make_shared<const Kept>(Kept{keys, costs});
-        backend_->take_many_async(
-            std::move(keys), std::move(costs), call,
-            [answers = answers_, asking, kept,
-             done = std::move(done)](Result<std::vector<Result<Outcome>>> found) {
-                if (found) {
-                    for (std::size_t i = 0; i < found->size(); ++i) {
-                        Result<Outcome>& one = (*found)[i];
-                        if (!answers->takes_over(asking, one)) continue;
-                        one = answers->decide(kept->keys[i], kept->costs[i], Take::all);
-                    }
-                }
-                done(std::move(found));
-            });
+        backend_->take_many(std::move(keys), std::move(costs), call,
+                            [answers = answers_, asking, kept,
+                             done = std::move(done)](Result<std::vector<Result<Outcome>>> found) {
+                                if (found) {
+                                    for (std::size_t i = 0; i < found->size(); ++i) {
+                                        Result<Outcome>& one = (*found)[i];
+                                        if (!answers->takes_over(asking, one)) continue;
+                                        one = answers->decide(kept->keys[i], kept->costs[i],
+                                                              Take::all);
+                                    }
+                                }
+                                done(std::move(found));
+                            });
     }
 
     const OutageAnswers* stand_in() const override { return answers_.get(); }
@@ -292,14 +264,10 @@ class PolicyBackend final : public WrappedBackend {
     }
 
     // What sets or shows a state is no decision: no policy can answer it.
-    Result<void> reset(const std::string& key, Timeout timeout) override {
-        if (answers_->local) (void)answers_->local->reset(key, timeout);
-        return backend_->reset(key, timeout);
-    }
-    void reset_async(const std::string& key, const AsyncCall& call,
-                     Completion<void> done) override {
-        if (answers_->local) (void)answers_->local->reset(key, {});
-        backend_->reset_async(key, call, std::move(done));
+    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
+        // In memory: it has completed when it returns.
+        if (answers_->local) answers_->local->reset(key, {}, [](const Result<void>&) {});
+        backend_->reset(key, call, std::move(done));
     }
     std::optional<OutageEvent> next_outage_event() override {
         return answers_->outage->next_event();

@@ -31,23 +31,8 @@ Error about_limit(const std::string& key, const Error& error) {
         .about(&ErrorFacts::key, key);
 }
 
-// A call that waits is the other one over the waiting channel, where it has ended when it returns.
-Result<Outcome> RedisLimiterBackend::decide(const std::string& key, std::int64_t cost, Take take,
-                                            Timeout timeout) {
-    std::optional<Result<Outcome>> outcome;
-    decide_async(key, cost, take, waiting(timeout),
-                 [&](Result<Outcome> found) { outcome.emplace(std::move(found)); });
-    return std::move(*outcome);
-}
-
-Result<void> RedisLimiterBackend::reset(const std::string& key, Timeout timeout) {
-    Result<void> outcome;
-    reset_async(key, waiting(timeout), [&](Result<void> done) { outcome = std::move(done); });
-    return outcome;
-}
-
-void RedisLimiterBackend::reset_async(const std::string& key, const AsyncCall& call,
-                                      Completion<void> done) {
+void RedisLimiterBackend::reset(const std::string& key, const AsyncCall& call,
+                                Completion<void> done) {
     const std::string_view command[] = {"DEL", key};
     forget_denials(key);
     submit(redis::Request::command(command), call,
@@ -141,8 +126,8 @@ class ScriptBackend final : public RedisLimiterBackend {
         client_->prepare(script_);
     }
 
-    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                      Completion<Outcome> done) override {
+    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                Completion<Outcome> done) override {
         const std::string price = take == Take::block ? std::to_string(cost) : to_price(cost);
         const redis::SharedArguments& shared = encoded_[to_word(take).front() - '0'];
         const std::string_view keys[] = {key};
@@ -162,19 +147,8 @@ class ScriptBackend final : public RedisLimiterBackend {
                });
     }
 
-    std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
-                                           std::span<const std::int64_t> costs,
-                                           Timeout timeout) override {
-        std::vector<Result<Outcome>> outcomes;
-        take_many_async(
-            {keys.begin(), keys.end()}, {costs.begin(), costs.end()}, waiting(timeout),
-            [&](Result<std::vector<Result<Outcome>>> found) { outcomes = std::move(*found); });
-        return outcomes;
-    }
-
-    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         const AsyncCall& call,
-                         Completion<std::vector<Result<Outcome>>> done) override {
+    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
         if (keys.empty()) return done(std::vector<Result<Outcome>>{});
         struct Gathered {
             std::string server;

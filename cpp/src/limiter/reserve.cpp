@@ -1,8 +1,6 @@
 // Reservations: a part of a limit that is held until it is known how much was used.
 #include <algorithm>
-#include <functional>
 #include <hotcount/detail/base/check.hpp>
-#include <optional>
 
 #include "limiter/backends.hpp"
 
@@ -24,12 +22,6 @@ bool is_reservation_id(std::string_view id) {
                c == '-' || c == '_';
     };
     return !id.empty() && id.size() <= kLongestId && std::ranges::all_of(id, fits);
-}
-
-Result<Decision> decision_of(const std::function<void(Completion<Decision>)>& start) {
-    std::optional<Result<Decision>> decision;
-    start([&](Result<Decision> found) { decision.emplace(std::move(found)); });
-    return std::move(*decision);
 }
 
 }  // namespace
@@ -66,24 +58,23 @@ Result<void> Limiter::check_reservation(std::string_view id, std::int64_t n,
                                              std::to_string(least) + " or more");
 }
 
-// Over Memory, and over Redis' waiting channel, a call has ended when it returns.
 Result<Decision> Limiter::reserve(std::string_view key, std::int64_t n, std::string_view id,
                                   Duration lease, Timeout timeout) {
-    return decision_of([&](Completion<Decision> done) {
+    return wait_for<Decision>([&](Completion<Decision> done) {
         reserve_async(key, n, id, lease, std::move(done), backend_->waiting(timeout));
     });
 }
 
 Result<Decision> Limiter::commit(std::string_view key, std::string_view id, std::int64_t used,
                                  Timeout timeout) {
-    return decision_of([&](Completion<Decision> done) {
+    return wait_for<Decision>([&](Completion<Decision> done) {
         commit_async(key, id, used, std::move(done), backend_->waiting(timeout));
     });
 }
 
 Result<Decision> Limiter::commit_once(std::string_view key, std::string_view id, std::int64_t used,
                                       std::string_view op_id, Timeout timeout) {
-    return decision_of([&](Completion<Decision> done) {
+    return wait_for<Decision>([&](Completion<Decision> done) {
         commit_once_async(key, id, used, op_id, std::move(done), backend_->waiting(timeout));
     });
 }
@@ -100,12 +91,8 @@ void Limiter::reserve_async(std::string_view key, std::int64_t n, std::string_vi
     }
     const auto name = full(key);
     if (!name) return done(name.error());
-    backend_->reserve(
-        *name, n, id, std::chrono::ceil<std::chrono::microseconds>(lease).count(), call,
-        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
-            if (!found) return done(std::move(found).error());
-            done(to_decision(*found, *rates, shadow));
-        });
+    backend_->reserve(*name, n, id, std::chrono::ceil<std::chrono::microseconds>(lease).count(),
+                      call, decided(std::move(done)));
 }
 
 void Limiter::settle(std::string_view key, std::string_view id, std::int64_t used,
@@ -113,12 +100,7 @@ void Limiter::settle(std::string_view key, std::string_view id, std::int64_t use
     if (auto fits = check_reservation(id, used, 0); !fits) return done(fits.error());
     const auto name = full(key);
     if (!name) return done(name.error());
-    backend_->commit(
-        *name, id, used, once, call,
-        [rates = rates_, shadow = options_.shadow, done = std::move(done)](Result<Outcome> found) {
-            if (!found) return done(std::move(found).error());
-            done(to_decision(*found, *rates, shadow));
-        });
+    backend_->commit(*name, id, used, once, call, decided(std::move(done)));
 }
 
 void Limiter::commit_async(std::string_view key, std::string_view id, std::int64_t used,

@@ -101,55 +101,23 @@ class SqlLimiterBackend final : public LimiterBackend {
                                                                     : KeyRule::sql_text;
     }
 
-    // -- calls that are waited for ----------------------------------------------------------------
-
-    Result<void> create_table(Timeout timeout) override {
-        return store_->create_table(deadline(timeout));
+    void create_table(const AsyncCall& call, Completion<void> done) override {
+        read(call, std::move(done),
+             [](const LimitStore& store, Deadline by) { return store.create_table(by); });
     }
 
-    Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take,
-                           Timeout timeout) override {
+    void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
+                Completion<Outcome> done) override {
         cost = price(cost, take);
         if (only_looks(cost, take)) {
-            HOTCOUNT_TRY_ASSIGN(const auto look, store_->look(*law_, key, cost, deadline(timeout)));
-            // In vain without the right to write, or while others hold the row: the next call tries.
-            if (look.moved) (void)calls_->commit.get().submit(move_of(key), deadline(timeout));
-            return look.outcome;
-        }
-        const auto hit = std::make_shared<QueuedHit>(key, law_, cost, take);
-        HOTCOUNT_TRY(calls_->commit.get().submit(hit, deadline(timeout)));
-        return hit->outcome;
-    }
-
-    std::vector<Result<Outcome>> take_many(std::span<const std::string> keys,
-                                           std::span<const std::int64_t> costs,
-                                           Timeout timeout) override {
-        const Hits hits = queued(keys, costs);
-        return outcomes(hits, calls_->commit.get().submit_all(hits, deadline(timeout)));
-    }
-
-    Result<void> reset(const std::string& key, Timeout timeout) override {
-        return calls_->commit.get().submit(reset_of(key), deadline(timeout));
-    }
-
-    // -- calls that are not -----------------------------------------------------------------------
-
-    void create_table_async(const AsyncCall& call, Completion<void> done) override {
-        elsewhere(call, std::move(done),
-                  [](const LimitStore& store, Deadline by) { return store.create_table(by); });
-    }
-
-    void decide_async(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
-                      Completion<Outcome> done) override {
-        cost = price(cost, take);
-        if (only_looks(cost, take)) {
-            return elsewhere<LimitStore::Looked>(
+            return read<LimitStore::Looked>(
                 call,
-                [calls = calls_, move = move_of(key), by = deadline(call.timeout),
+                [calls = calls_, move = move_of(key), call, by = deadline(call.timeout),
                  done = std::move(done)](const Result<LimitStore::Looked>& look) {
                     if (!look) return done(look.error());
-                    if (look->moved)
-                        calls->commit.get().submit_async(move, by, [](Result<void>) {});
+                    // In vain without the right to write, or while others hold the row: the next
+                    // call tries.
+                    if (look->moved) write(*calls, move, by, call.waits, [](Result<void>) {});
                     done(look->outcome);
                 },
                 [law = law_, key, cost](const LimitStore& store, Deadline by) {
@@ -157,26 +125,27 @@ class SqlLimiterBackend final : public LimiterBackend {
                 });
         }
         auto hit = std::make_shared<QueuedHit>(key, law_, cost, take);
-        calls_->commit.get().submit_async(hit, deadline(call.timeout),
-                                          [hit, done = std::move(done)](Result<void> written) {
-                                              done(outcome(*hit, std::move(written)));
-                                          });
+        write(*calls_, hit, deadline(call.timeout), call.waits,
+              [hit, done = std::move(done)](Result<void> written) {
+                  done(outcome(*hit, std::move(written)));
+              });
     }
 
-    void take_many_async(std::vector<std::string> keys, std::vector<std::int64_t> costs,
-                         const AsyncCall& call,
-                         Completion<std::vector<Result<Outcome>>> done) override {
+    void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
+                   const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
         Hits hits = queued(keys, costs);
-        calls_->commit.get().submit_all_async(
-            hits, deadline(call.timeout),
-            [hits, done = std::move(done)](std::vector<Result<void>> written) {
-                done(outcomes(hits, std::move(written)));
-            });
+        sql::GroupCommit& commit = calls_->commit.get();
+        const Deadline by = deadline(call.timeout);
+        if (call.waits) return done(outcomes(hits, commit.submit_all(hits, by)));
+        commit.submit_all_async(hits, by,
+                                [hits, done = std::move(done)](std::vector<Result<void>> written) {
+                                    done(outcomes(hits, std::move(written)));
+                                });
     }
 
-    void reset_async(const std::string& key, const AsyncCall& call,
-                     Completion<void> done) override {
-        calls_->commit.get().submit_async(reset_of(key), deadline(call.timeout), std::move(done));
+    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
+        write(*calls_, std::make_shared<QueuedHit>(key, law_), deadline(call.timeout), call.waits,
+              std::move(done));
     }
 
   private:
@@ -194,9 +163,6 @@ class SqlLimiterBackend final : public LimiterBackend {
     // Writes a state that a look has found to lie ahead.
     std::shared_ptr<QueuedHit> move_of(const std::string& key) const {
         return std::make_shared<QueuedHit>(key, law_, 1, Take::nothing);
-    }
-    std::shared_ptr<QueuedHit> reset_of(const std::string& key) const {
-        return std::make_shared<QueuedHit>(key, law_);
     }
 
     // In order, those that only look too.
@@ -223,9 +189,16 @@ class SqlLimiterBackend final : public LimiterBackend {
         return found;
     }
 
+    static void write(LimitCalls& calls, std::shared_ptr<sql::QueuedWrite> hit, Deadline by,
+                      bool waits, Completion<void> done) {
+        sql::GroupCommit& commit = calls.commit.get();
+        if (waits) return done(commit.submit(std::move(hit), by));
+        commit.submit_async(std::move(hit), by, std::move(done));
+    }
     template <class T, class Work>
-    void elsewhere(const AsyncCall& call, Completion<T> done, Work work) {
+    void read(const AsyncCall& call, Completion<T> done, Work work) {
         const Deadline by = deadline(call.timeout);
+        if (call.waits) return done(work(*store_, by));
         calls_->elsewhere.get().run<T>(
             by, call.cancelled, std::move(done),
             [store = store_, work = std::move(work), by] { return work(*store, by); });

@@ -65,16 +65,11 @@ class WrappedBackend : public LimiterBackend {
         return backend_->next_outage_event();
     }
 
-    Result<void> create_table(Timeout timeout) override { return backend_->create_table(timeout); }
-    void create_table_async(const AsyncCall& call, Completion<void> done) override {
-        backend_->create_table_async(call, std::move(done));
+    void create_table(const AsyncCall& call, Completion<void> done) override {
+        backend_->create_table(call, std::move(done));
     }
-    Result<void> reset(const std::string& key, Timeout timeout) override {
-        return backend_->reset(key, timeout);
-    }
-    void reset_async(const std::string& key, const AsyncCall& call,
-                     Completion<void> done) override {
-        backend_->reset_async(key, call, std::move(done));
+    void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
+        backend_->reset(key, call, std::move(done));
     }
     void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                   const AsyncCall& call, Completion<Outcome> done) override {

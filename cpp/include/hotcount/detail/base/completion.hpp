@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <hotcount/result.hpp>
+#include <optional>
+#include <utility>
 
 namespace hotcount {
 
@@ -10,6 +12,14 @@ namespace hotcount {
 /// whether that may happen before the call returns. It must not throw.
 template <class T>
 using Completion = std::function<void(Result<T>)>;
+
+/// The outcome of a call that calls its completion before it returns (AsyncCall::waits).
+template <class T, class Call>
+Result<T> wait_for(Call&& call) {
+    std::optional<Result<T>> outcome;
+    call([&](Result<T> result) { outcome.emplace(std::move(result)); });
+    return std::move(*outcome);
+}
 
 /// Lives while its thread calls completions one after the other.
 ///

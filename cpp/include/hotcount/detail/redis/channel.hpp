@@ -27,13 +27,16 @@ class Channel {
 
 namespace hotcount {
 
-/// How a call is handed in that nobody waits for.
+/// How a call is handed in.
 struct AsyncCall {
     /// Null: the store's shared connection, whose completions run_once() or a thread of the library
     /// calls. Stores without I/O need no channel and complete the call at once.
     redis::Channel* channel{nullptr};
     Timeout timeout{};
     const redis::Cancelled* cancelled{nullptr};
+    /// The caller waits: its thread calls the completion before the call returns. Over Redis that is
+    /// what Client::waiting() does.
+    bool waits{false};
 };
 
 }  // namespace hotcount
