@@ -26,6 +26,7 @@ NOT_OURS = {
     *("_pybind11_conduit_v1_", "__class_getitem__", "__firstlineno__", "__static_attributes__"),
     *("__orig_bases__", "__parameters__", "__match_args__"),
     "__slots__",
+    *("__buffer__", "__release_buffer__"),  # From 3.12 on; memoryview() has them.
     "__getitem__",  # Overloaded: its docstring shows no parameters. operators() has it.
 }
 
