@@ -7,6 +7,7 @@ import inspect
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
@@ -79,7 +80,13 @@ def decorate(
     return cast(F, wrapper)
 
 
+# What hears the decisions of decorators in this context: a web integration's limits of a request.
+heard_by: ContextVar[Callable[[Decision], None] | None] = ContextVar("heard_by", default=None)
+
+
 def _require_allowed(decision: Decision) -> None:
+    if (hear := heard_by.get()) is not None:
+        hear(decision)
     if not decision.allowed:
         raise LimitExceeded(decision)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TypeVar, Union
+from typing import TypeVar, Union, cast
 
 from hotcount._types import LimiterKey, Seconds
 from hotcount.errors import ConfigError
@@ -65,29 +65,40 @@ def hit_all(
     >>> hotcount.hit_all([(user, "eve", 6, "20/minute"), (everyone, "all")]).allowed
     True
     """
-    groups = group_hits(hits, Limiter, rate)
+    return take_now(group_hits(hits, Limiter, rate), timeout)[0]
+
+
+def take_now(
+    groups: list[list[Hit[AnyLimiter]]], timeout: Seconds | None
+) -> tuple[Decision, list[Taken[AnyLimiter]]]:
+    """hit_all of limiters of either face: the decision, and what give_back() undoes."""
     answers: list[Answer] = []
     try:
         for group in groups:
-            answers.append(group[0][0]._hit_all(group, timeout=timeout))
+            # Each class has both faces, and this caller waits.
+            speaker = cast(Limiter, group[0][0])
+            answers.append(Limiter._hit_all(speaker, group, timeout=timeout))
             if not answers[-1][0]:
                 break
     except BaseException:
-        _give_back(to_give_back(groups, answers), timeout)
+        give_back(to_give_back(groups, answers), timeout)
         raise
+    taken = to_give_back(groups, answers)
     if not answers[-1][0]:
-        _give_back(to_give_back(groups, answers), timeout)
-    return merge_decisions(answers)
+        give_back(taken, timeout)
+        taken = []
+    return merge_decisions(answers), taken
 
 
-def _give_back(taken: list[Taken[Limiter]], timeout: Seconds | None) -> None:
-    # Each is given back, also when that of another fails.
+def give_back(taken: list[Taken[AnyLimiter]], timeout: Seconds | None) -> None:
+    """Refunds each, also when the refund of another fails."""
     with ExitStack() as stack:
         for (limiter, key, cost, rate), by in taken:
+            own = cast(Limiter, limiter)
             if by == "local":
-                stack.callback(limiter._refund_local, key, cost, rate=rate)
+                stack.callback(own._refund_local, key, cost, rate=rate)
             else:
-                stack.callback(limiter.refund, key, cost, rate=rate, timeout=timeout)
+                stack.callback(Limiter.refund, own, key, cost, rate=rate, timeout=timeout)
 
 
 def group_hits(

@@ -34,9 +34,13 @@ MODULES = (
     "hotcount.aio",
     "hotcount.load",
     "hotcount.report",
-    "hotcount.integrations.limits",
-    "hotcount.integrations.locust",
-    "hotcount.integrations.sqlalchemy",
+    *(
+        f"hotcount.integrations.{name}"
+        for name in (
+            *("asgi", "django", "fastapi", "flask", "limits"),
+            *("locust", "rest_framework", "sqlalchemy"),
+        )
+    ),
 )
 ERROR = re.compile(r"\b(?:[A-Z]\w*Error|LimitExceeded)\b")
 

@@ -53,8 +53,8 @@ def run_sqlalchemy(url: str, seed: int) -> None:
 
 
 def run_django(folder: str, schema: str, seed: int) -> None:
-    import django  # type: ignore[import-untyped]
-    from django.conf import settings  # type: ignore[import-untyped]
+    import django
+    from django.conf import settings
 
     settings.configure(
         DATABASES={
@@ -68,7 +68,7 @@ def run_django(folder: str, schema: str, seed: int) -> None:
         }
     )
     django.setup()
-    from django.db import OperationalError, models, transaction  # type: ignore[import-untyped]
+    from django.db import OperationalError, models, transaction
 
     class Vote(models.Model):  # type: ignore[misc]
         pk = models.CompositePrimaryKey("item_id", "user_id")

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, suppress
+from typing import cast
 
 from hotcount._limit import FOLLOWS, leave_alone
 from hotcount._types import Seconds
 from hotcount.aio.limiter import Limiter
 from hotcount.errors import HotcountError
-from hotcount.joint_hits import Answer, Hits, Taken, group_hits, merge_decisions, to_give_back
+from hotcount.joint_hits import (
+    Answer,
+    AnyLimiter,
+    Hit,
+    Hits,
+    Taken,
+    group_hits,
+    merge_decisions,
+    to_give_back,
+)
 from hotcount.rate import Rates
 from hotcount.results import Decision
 
@@ -21,40 +31,54 @@ async def hit_all(
     It starts when it is awaited. If it is cancelled between two stores, it gives back what was
     taken, and does not wait for that; during a step, the hits of that store may have been taken.
     """
-    groups = group_hits(hits, Limiter, rate)
+    return (await take_soon(group_hits(hits, Limiter, rate), timeout))[0]
+
+
+async def take_soon(
+    groups: list[list[Hit[AnyLimiter]]], timeout: Seconds | None
+) -> tuple[Decision, list[Taken[AnyLimiter]]]:
+    """hit_all of limiters of either face: the decision, and what give_back() undoes."""
     answers: list[Answer] = []
     try:
         for group in groups:
-            answers.append(await group[0][0]._hit_all(group, timeout=timeout))
+            # Each class has both faces, and this caller must not block its loop.
+            speaker = cast(Limiter, group[0][0])
+            answers.append(await Limiter._hit_all(speaker, group, timeout=timeout))
             if not answers[-1][0]:
                 break
     except Exception:
-        await _give_back(to_give_back(groups, answers), timeout)
+        await give_back(to_give_back(groups, answers), timeout)
         raise
     except BaseException:
         # anyio cancels whatever is awaited after a cancellation too, so nothing is.
-        _leave_back(to_give_back(groups, answers))
+        leave_back(to_give_back(groups, answers))
         raise
+    taken = to_give_back(groups, answers)
     if not answers[-1][0]:
-        await _give_back(to_give_back(groups, answers), timeout)
-    return merge_decisions(answers)
+        await give_back(taken, timeout)
+        taken = []
+    return merge_decisions(answers), taken
 
 
-def _leave_back(taken: list[Taken[Limiter]]) -> None:
+def leave_back(taken: list[Taken[AnyLimiter]]) -> None:
     """Has what was taken given back, and waits for nothing."""
     for (limiter, key, cost, rate), by in taken:
+        own = cast(Limiter, limiter)
         with suppress(HotcountError):
             if by == "local":
-                limiter._refund_local(key, cost, rate=rate)
+                own._refund_local(key, cost, rate=rate)
             else:
-                leave_alone(limiter.refund(key, cost, rate=rate, timeout=FOLLOWS))
+                leave_alone(Limiter.refund(own, key, cost, rate=rate, timeout=FOLLOWS))
 
 
-async def _give_back(taken: list[Taken[Limiter]], timeout: Seconds | None) -> None:
-    # Each is given back, also when that of another fails.
+async def give_back(taken: list[Taken[AnyLimiter]], timeout: Seconds | None) -> None:
+    """Refunds each, also when the refund of another fails."""
     async with AsyncExitStack() as stack:
         for (limiter, key, cost, rate), by in taken:
+            own = cast(Limiter, limiter)
             if by == "local":
-                stack.callback(limiter._refund_local, key, cost, rate=rate)
+                stack.callback(own._refund_local, key, cost, rate=rate)
             else:
-                stack.push_async_callback(limiter.refund, key, cost, rate=rate, timeout=timeout)
+                stack.push_async_callback(
+                    Limiter.refund, own, key, cost, rate=rate, timeout=timeout
+                )

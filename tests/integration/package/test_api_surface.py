@@ -17,7 +17,7 @@ from unittest import mock
 import blinker
 import hotcount
 import pytest
-from django.dispatch import Signal  # type: ignore[import-untyped]
+from django.dispatch import Signal
 from hotcount import aio
 
 

@@ -1,0 +1,277 @@
+"""What the integrations of web frameworks share: whom a request counts for, the limits that it
+meets, and the headers that tell its client."""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+import math
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Literal, Union
+
+from hotcount import aio
+from hotcount._types import LimiterKey, Seconds
+from hotcount.aio import joint_hits as joint_soon
+from hotcount.errors import ConfigError
+from hotcount.joint_hits import Hit, Taken, give_back, group_hits, take_now
+from hotcount.limiter import Limiter, LimiterBase
+from hotcount.rate import Rate
+from hotcount.results import Decision
+
+Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
+Headers = Literal["both", "ietf", "legacy", "none"]
+
+# The names of all headers that a response may get from here, in lower case.
+HEADER_NAMES = frozenset(
+    {"ratelimit", "ratelimit-policy", "retry-after"}
+    | {f"x-ratelimit-{part}" for part in ("limit", "remaining", "reset")}
+)
+
+
+class Addresses:
+    """Finds the address of a client: the peer's, or the one that trusted proxies forward.
+
+    Args:
+        trusted_proxies: Addresses and networks ("10.0.0.0/8") of the proxies in front of the
+            server, and "unix" for peers without an address. X-Forwarded-For is read from its end,
+            and only as far as trusted proxies have written it. A proxy that is not listed counts
+            as the client of everybody behind it. A listed client can forge addresses.
+        ipv6_prefix: How many bits of an IPv6 address count, 1 to 128. 64 is what one subscriber
+            has; with 128 a client escapes its limit by the next of its own addresses.
+    """
+
+    def __init__(self, trusted_proxies: Iterable[str] = (), ipv6_prefix: int = 64) -> None:
+        if isinstance(trusted_proxies, str):
+            raise TypeError("trusted_proxies must be several networks, not one str: ['10.0.0.0/8']")
+        if not 1 <= ipv6_prefix <= 128:
+            raise ConfigError(f"ipv6_prefix is {ipv6_prefix}; it takes 1 to 128")
+        names = list(trusted_proxies)
+        self._trusts_unix = "unix" in names
+        self._trusted: list[Network] = []
+        for name in names:
+            if name == "unix":
+                continue
+            try:
+                self._trusted.append(ipaddress.ip_network(name, strict=False))
+            except ValueError as error:
+                raise ConfigError(
+                    f"trusted_proxies has {name!r}: it takes addresses, networks and 'unix'"
+                ) from error
+        self._ipv6_prefix = ipv6_prefix
+
+    def find(self, peer: str | None, forwarded: str) -> str:
+        """The address, as a key has it. forwarded: all of X-Forwarded-For, joined by commas."""
+        address = _parse(peer) if peer else None
+        if peer and address is None:
+            return peer  # No address, as of the test clients of frameworks.
+        if address is None:
+            if not self._trusts_unix:
+                raise ConfigError(
+                    "the server knows no address of its peer, as on a Unix socket: add 'unix' to "
+                    "trusted_proxies if a proxy is in front of it, or give another key"
+                )
+        elif not self._is_trusted(address):
+            return self._key(address)
+        for hop in reversed(forwarded.split(",")):
+            found = _parse(hop)
+            if found is None:
+                break
+            address = found
+            if not self._is_trusted(address):
+                break
+        return "unix" if address is None else self._key(address)
+
+    def _is_trusted(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+        return any(address in network for network in self._trusted)
+
+    def _key(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
+        if address.version == 4 or self._ipv6_prefix == 128:
+            return str(address)
+        return str(ipaddress.ip_network((address, self._ipv6_prefix), strict=False))
+
+
+def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address with or without a port; None for other texts."""
+    text = text.strip().strip('"')
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped or address
+
+
+class Rule:
+    """A limit of requests: who is limited, at which rate, and which requests it leaves alone.
+
+    key, rate, cost and exempt are functions of the framework's request, or values.
+    """
+
+    __slots__ = ("cost", "exempt", "key", "limiter", "methods", "rate", "scope")
+
+    def __init__(
+        self,
+        limiter: LimiterBase,
+        key: Callable[..., Any],
+        *,
+        rate: Any = None,
+        cost: Any = 1,
+        methods: Collection[str] | None = None,
+        exempt: Callable[..., Any] | None = None,
+        scope: tuple[str, ...] = (),
+    ) -> None:
+        if not isinstance(limiter, LimiterBase):
+            raise TypeError(f"limiter must be a Limiter, not {type(limiter).__name__}")
+        if not callable(key):
+            raise TypeError(f"key must be a function or one of the names, not {key!r}")
+        if isinstance(methods, str):
+            raise TypeError(f"methods must be several names, not one str: [{methods!r}]")
+        self.limiter, self.key, self.rate, self.cost = limiter, key, rate, cost
+        self.methods = None if methods is None else frozenset(name.upper() for name in methods)
+        self.exempt, self.scope = exempt, scope
+
+    def skips(self, method: str | None) -> bool:
+        """Whether the rule leaves this method alone."""
+        return self.methods is not None and (method or "").upper() not in self.methods
+
+    def to_hit(self, key: Any, cost: Any, rate: Any) -> Hit[LimiterBase]:
+        """The hit of a request, from what the functions have returned for it."""
+        if not isinstance(key, (str, bytes, tuple)):
+            name = getattr(self.key, "__qualname__", repr(self.key))
+            raise ConfigError(
+                f"the key function {name} returned {key!r}: a key is str, bytes or a tuple of "
+                "them. exempt= lets requests pass"
+            )
+        parts = key if isinstance(key, tuple) else (key,)
+        return self.limiter, (*self.scope, *parts) if self.scope else key, cost, rate
+
+    def hit_now(self, *request: Any) -> Hit[LimiterBase] | None:
+        """The hit of a request; None: it is exempt. The functions are plain ones."""
+        if self.exempt is not None and self.exempt(*request):
+            return None
+        chosen = (
+            one(*request) if callable(one) else one for one in (self.key, self.cost, self.rate)
+        )
+        return self.to_hit(*chosen)
+
+    async def hit_soon(self, *request: Any) -> Hit[LimiterBase] | None:
+        """The same where the functions may be async."""
+        if self.exempt is not None and await _settled(self.exempt(*request)):
+            return None
+        chosen = [
+            await _settled(one(*request)) if callable(one) else one
+            for one in (self.key, self.cost, self.rate)
+        ]
+        return self.to_hit(*chosen)
+
+
+async def _settled(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+class RequestLimits:
+    """The limits that one request has met so far.
+
+    A refusal spends nothing: what the request took of other limits before is given back.
+    """
+
+    __slots__ = ("_taken", "decision")
+
+    def __init__(self) -> None:
+        self.decision: Decision | None = None
+        """What the response tells: a refusal, else the decision that leaves least."""
+        self._taken: list[Taken[LimiterBase]] = []
+
+    def take_now(self, hits: list[Hit[LimiterBase]], timeout: Seconds | None = None) -> Decision:
+        """Takes the hits, all or none."""
+        if len(hits) == 1:
+            limiter, key, cost, rate = hits[0]
+            decision = Limiter.hit(limiter, key, cost, rate=rate, timeout=timeout)  # type: ignore[arg-type]
+            taken = [(hits[0], decision.reason)]
+        else:
+            decision, taken = take_now(group_hits(hits, LimiterBase, None), timeout)
+        if self._hear(decision, taken):
+            give_back(self._give_up(), timeout)
+        return decision
+
+    async def take_soon(
+        self, hits: list[Hit[LimiterBase]], timeout: Seconds | None = None
+    ) -> Decision:
+        """The same without blocking the loop."""
+        if len(hits) == 1:
+            limiter, key, cost, rate = hits[0]
+            decision = await aio.Limiter.hit(limiter, key, cost, rate=rate, timeout=timeout)  # type: ignore[arg-type]
+            taken = [(hits[0], decision.reason)]
+        else:
+            groups = group_hits(hits, LimiterBase, None)
+            decision, taken = await joint_soon.take_soon(groups, timeout)
+        if self._hear(decision, taken):
+            await joint_soon.give_back(self._give_up(), timeout)
+        return decision
+
+    def hear(self, decision: Decision) -> None:
+        """Has the response tell of a decision that something else has made."""
+        told = self.decision
+        if told is None or not decision or (told.allowed and decision.remaining < told.remaining):
+            self.decision = decision
+
+    def _hear(self, decision: Decision, taken: list[Taken[LimiterBase]]) -> bool:
+        self.hear(decision)
+        if not decision:
+            return True
+        # A limiter that only looks on may have taken nothing, and 'open' takes nothing.
+        self._taken += [one for one in taken if one[1] not in ("open", "shadow")]
+        return False
+
+    def _give_up(self) -> list[Taken[LimiterBase]]:
+        taken, self._taken = self._taken, []
+        return taken
+
+
+def to_headers(decision: Decision | None, style: Headers, status: int) -> dict[str, str]:
+    """The headers of a response; empty if the request has met no limit."""
+    if decision is None or style == "none":
+        return {}
+    headers = decision.headers("legacy" if style == "legacy" else "ietf")
+    if style == "both":
+        headers |= decision.headers("legacy")
+    if status < 400:  # A view has answered although a limit refuses.
+        headers.pop("Retry-After", None)
+    return headers
+
+
+def check_style(style: str) -> Headers:
+    """ConfigError for a style of headers that there is not."""
+    if style not in ("both", "ietf", "legacy", "none"):
+        raise ConfigError(f"headers is {style!r}; it takes 'both', 'ietf', 'legacy' or 'none'")
+    return style  # type: ignore[return-value]
+
+
+def to_message(decision: Decision) -> str:
+    """What a refused client reads. It names no host and no key."""
+    if decision.reason == "blocked":
+        limit = "Requests are blocked"
+        if decision.retry_after is None:
+            return limit
+    else:
+        quota = decision.quota or decision.limit
+        limit = f"Rate limit exceeded: {Rate(quota, decision.period, quota)}"
+    if decision.retry_after is None:
+        return f"{limit}. This request costs more than the limit"
+    return f"{limit}. Retry after {math.ceil(decision.retry_after)} seconds"
+
+
+def named_key(key: Any, names: dict[str, Callable[..., Any]]) -> Callable[..., LimiterKey]:
+    """A key function, or the one that a name stands for: 'ip', 'header:x-api-key'."""
+    if not isinstance(key, str):
+        return key  # type: ignore[no-any-return]
+    kind, colon, rest = key.partition(":")
+    make = names.get(kind + colon)
+    if make is None or bool(colon) != bool(rest):
+        known = ", ".join(repr(name + ("NAME" if name.endswith(":") else "")) for name in names)
+        raise ConfigError(f"key is {key!r}; it takes {known}, or a function")
+    return make(rest) if colon else make

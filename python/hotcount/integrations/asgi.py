@@ -1,0 +1,224 @@
+"""Limits for every ASGI application: Starlette, FastAPI, Quart, Litestar, Django.
+
+    app = RateLimitMiddleware(app, hotcount.Limiter("redis://localhost", "100/minute"), key="ip")
+
+Needs nothing beside hotcount.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from typing import Any
+
+from hotcount._limit import heard_by
+from hotcount._types import Seconds
+from hotcount.errors import ConfigError, LimitExceeded
+from hotcount.integrations._web import (
+    HEADER_NAMES,
+    Addresses,
+    Headers,
+    RequestLimits,
+    Rule,
+    check_style,
+    named_key,
+    to_headers,
+    to_message,
+)
+from hotcount.limiter import LimiterBase
+from hotcount.results import Decision
+
+__all__ = ["RateLimitMiddleware"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# Where a request's limits stand in its scope.
+LIMITS = "hotcount.limits"
+
+
+def limits_of(scope: Scope) -> RequestLimits:
+    """The limits that the request has met so far."""
+    limits: RequestLimits = scope.setdefault(LIMITS, RequestLimits())
+    return limits
+
+
+def header_of(scope: Scope, name: str) -> str:
+    """All values of a request's header, joined by commas; empty for none."""
+    wanted = name.lower().encode("latin-1")
+    return ",".join(
+        value.decode("latin-1") for key, value in scope.get("headers", ()) if key.lower() == wanted
+    )
+
+
+def key_of(key: Any, addresses: Addresses) -> Callable[..., Any]:
+    """The key function of a scope that a name stands for, or the function itself."""
+
+    def by_address(scope: Scope) -> str:
+        client = scope.get("client")
+        return addresses.find(client[0] if client else None, header_of(scope, "x-forwarded-for"))
+
+    def by_user(scope: Scope) -> str:
+        user = scope.get("user")
+        name = getattr(user, "identity", None) if getattr(user, "is_authenticated", False) else None
+        return f"user:{name}" if name is not None else f"ip:{by_address(scope)}"
+
+    return named_key(
+        key,
+        {
+            "ip": by_address,
+            "user_or_ip": by_user,
+            "path": lambda scope: scope["path"],
+            "header:": lambda name: lambda scope: header_of(scope, name),
+        },
+    )
+
+
+class RateLimitMiddleware:
+    """Limits HTTP requests and WebSocket handshakes, and tells each client what it has left.
+
+    The headers stand on every response of a request that has met a limit, also on 401, 404 and 500,
+    and those of limits further in, such as decorators and dependencies of hotcount, as well. A
+    LimitExceeded that the application raises before its response starts is answered like a refusal.
+
+    Args:
+        app: The application.
+        limiter: A Limiter of either face. None: no limit of its own; headers and answers alone.
+        key: Whom a request counts for: "ip", "user_or_ip" (scope["user"] of an authentication
+            middleware), "path", "header:NAME", or a function of the ASGI scope, plain or async,
+            that returns str, bytes or a tuple of them.
+        rate: In place of the limiter's own; also a function of the scope: None is the limiter's.
+        cost: What a request takes, 1 or more; also a function of the scope.
+        methods: The HTTP methods that count; None is all. A handshake has none and always counts.
+        exempt: A function of the scope, plain or async: true lets the request pass.
+        trusted_proxies: Addresses and networks of the proxies whose X-Forwarded-For is believed,
+            and "unix". Without them "ip" is the peer of the connection.
+        ipv6_prefix: How many bits of an IPv6 address count, 1 to 128.
+        headers: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit-*) or "none".
+        refuse: A function of the scope and the decision that returns the ASGI application of a
+            refusal, plain or async. None: status 429 with a JSON object that has "detail".
+        enabled: False passes all requests on, as tests want it.
+        timeout: Seconds for the hit; None is the store's.
+
+    Raises:
+        ConfigError: An option has a bad value; the message names it.
+        TypeError: An option has a wrong type.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        limiter: LimiterBase | None = None,
+        *,
+        key: Any = "ip",
+        rate: Any = None,
+        cost: Any = 1,
+        methods: Collection[str] | None = None,
+        exempt: Callable[[Scope], Any] | None = None,
+        trusted_proxies: Iterable[str] = (),
+        ipv6_prefix: int = 64,
+        headers: Headers = "both",
+        refuse: Callable[[Scope, Decision], Any] | None = None,
+        enabled: bool = True,
+        timeout: Seconds | None = None,
+    ) -> None:
+        addresses = Addresses(trusted_proxies, ipv6_prefix)
+        self.app = app
+        self._rule: Rule | None = None
+        if limiter is not None:
+            self._rule = Rule(
+                limiter,
+                key_of(key, addresses),
+                rate=rate,
+                cost=cost,
+                methods=methods,
+                exempt=exempt,
+            )
+        self._style = check_style(headers)
+        self._refuse = refuse or refusal
+        self._enabled = enabled
+        self._timeout = timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] not in ("http", "websocket") or not self._enabled:
+            return await self.app(scope, receive, send)
+        limits = limits_of(scope)
+        started = False
+
+        async def tell(message: Message) -> None:
+            nonlocal started
+            kind = message["type"]
+            if kind in ("http.response.start", "websocket.http.response.start"):
+                started = True
+                add_headers(message, to_headers(limits.decision, self._style, message["status"]))
+            elif kind in ("websocket.accept", "websocket.close"):
+                started = True
+            await send(message)
+
+        rule = self._rule
+        if rule is not None and not (scope["type"] == "http" and rule.skips(scope.get("method"))):
+            hit = await rule.hit_soon(scope)
+            if hit is not None:
+                decision = await limits.take_soon([hit], self._timeout)
+                if not decision:
+                    return await self._answer(decision, scope, receive, tell)
+        token = heard_by.set(limits.hear)
+        try:
+            await self.app(scope, receive, tell)
+        except LimitExceeded as error:
+            if started:
+                raise
+            limits.hear(error.decision)
+            await self._answer(error.decision, scope, receive, tell)
+        finally:
+            heard_by.reset(token)
+
+    async def _answer(self, decision: Decision, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
+            "extensions", {}
+        ):
+            # The server answers the handshake with 403: ASGI has no other status without the
+            # extension.
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": to_message(decision)})
+            return
+        app = self._refuse(scope, decision)
+        if hasattr(app, "__await__"):
+            app = await app
+        if not callable(app):
+            raise ConfigError(f"refuse returned {app!r}; it takes an ASGI application")
+        await app(scope, receive, send)
+
+
+def add_headers(message: Message, headers: dict[str, str]) -> None:
+    """Puts them in a response's start, in place of others of these names."""
+    if not headers:
+        return
+    kept = [
+        one for one in message.get("headers", ()) if one[0].lower().decode() not in HEADER_NAMES
+    ]
+    new = [(key.lower().encode(), value.encode("latin-1")) for key, value in headers.items()]
+    message["headers"] = [*kept, *new]
+
+
+def refusal(scope: Scope, decision: Decision) -> App:
+    """The application that answers 429 to a request or a handshake."""
+    body = json.dumps({"detail": to_message(decision)}).encode()
+    prefix = "websocket." if scope["type"] == "websocket" else ""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if prefix:
+            await receive()
+        fields = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        start = {"type": f"{prefix}http.response.start", "status": 429, "headers": fields}
+        await send(start)
+        await send({"type": f"{prefix}http.response.body", "body": body})
+
+    return answer

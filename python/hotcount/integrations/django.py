@@ -1,0 +1,436 @@
+"""Limits of Django views, with the names and arguments of django-ratelimit.
+
+    # settings.py
+    MIDDLEWARE = ["hotcount.integrations.django.RateLimitMiddleware", ...]
+    HOTCOUNT_RATELIMIT = {"STORE": "redis://localhost:6379", "ON_ERROR": "open"}
+
+    # views.py
+    @ratelimit(key="ip", rate="5/m", method="POST")
+    def login(request): ...
+
+The settings in HOTCOUNT_RATELIMIT:
+
+STORE: the URL of a store. It has no default; "memory://" counts in each process alone.
+ALGORITHM ("gcra"), NAME ("django"), ON_ERROR ("raise"), TIMEOUT: options of hotcount.Limiter.
+RATE, KEY ("ip"): a limit of all requests, in the middleware.
+HEADERS: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit-*) or "none".
+TRUSTED_PROXIES: addresses and networks of the proxies whose X-Forwarded-For is believed.
+IPV6_PREFIX (64): how many bits of an IPv6 address count.
+ENABLE: False lets all requests pass, as tests want it. Its default is RATELIMIT_ENABLE.
+
+Needs Django.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, TypeVar, Union
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.core.signals import setting_changed
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.module_loading import import_string
+
+import hotcount
+from hotcount._limit import heard_by
+from hotcount.errors import ConfigError, LimitExceeded
+from hotcount.integrations._web import (
+    Addresses,
+    RequestLimits,
+    Rule,
+    check_style,
+    named_key,
+    to_headers,
+    to_message,
+)
+from hotcount.results import Decision
+
+__all__ = [
+    "ALL",
+    "UNSAFE",
+    "RateLimitMiddleware",
+    "Ratelimited",
+    "get_usage",
+    "is_ratelimited",
+    "ratelimit",
+]
+
+ALL = None
+UNSAFE = ("DELETE", "PATCH", "POST", "PUT")
+Methods = Union[str, Collection[str], None]
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class Ratelimited(PermissionDenied):
+    """A refused request. RateLimitMiddleware answers 429; without it Django answers 403.
+
+    `decision` says why. It names no host and no key.
+    """
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(to_message(decision))
+        self.decision = decision
+
+
+class _Settings:
+    """HOTCOUNT_RATELIMIT, and what it makes."""
+
+    def __init__(self) -> None:
+        given = getattr(settings, "HOTCOUNT_RATELIMIT", {})
+        defaults = {
+            "STORE": None,
+            "ALGORITHM": "gcra",
+            "NAME": "django",
+            "ON_ERROR": "raise",
+            "TIMEOUT": None,
+            "RATE": None,
+            "KEY": "ip",
+            "HEADERS": "both",
+            "TRUSTED_PROXIES": (),
+            "IPV6_PREFIX": 64,
+            "ENABLE": getattr(settings, "RATELIMIT_ENABLE", True),
+        }
+        unknown = set(given) - set(defaults)
+        if unknown:
+            raise ImproperlyConfigured(
+                f"HOTCOUNT_RATELIMIT has {sorted(unknown)[0]!r}; it takes {', '.join(defaults)}"
+            )
+        self.values: dict[str, Any] = {**defaults, **given}
+        self.headers = check_style(self.values["HEADERS"])
+        self.addresses = Addresses(self.values["TRUSTED_PROXIES"], self.values["IPV6_PREFIX"])
+
+    @functools.cached_property
+    def limiter(self) -> hotcount.Limiter:
+        """Of all limits; each hit brings its rate."""
+        if self.values["STORE"] is None:
+            raise ImproperlyConfigured(
+                "HOTCOUNT_RATELIMIT has no STORE: give the URL of one, such as "
+                "'redis://localhost:6379'. 'memory://' counts in each process alone"
+            )
+        return hotcount.Limiter(
+            self.values["STORE"],
+            "1/second",
+            algorithm=self.values["ALGORITHM"],
+            name=self.values["NAME"],
+            on_error=self.values["ON_ERROR"],
+        )
+
+
+@functools.cache
+def _settings() -> _Settings:
+    return _Settings()
+
+
+def _forget_settings(*, setting: str, **_: Any) -> None:
+    if setting in ("HOTCOUNT_RATELIMIT", "RATELIMIT_ENABLE"):
+        _settings.cache_clear()
+
+
+setting_changed.connect(_forget_settings)  # override_settings() of tests.
+
+
+def ratelimit(
+    group: str | None = None,
+    key: Any = None,
+    rate: Any = None,
+    method: Methods = ALL,
+    block: bool = True,
+    *,
+    cost: int | Callable[[str, HttpRequest], int] = 1,
+) -> Callable[[View], View]:
+    """Limits a view, plain or async; request.limited says whether one of its limits has refused.
+
+    Args:
+        group: Views of one group share the limit. None: the view's module and name.
+        key: Whom a request counts for: "ip", "user", "user_or_ip", "header:NAME", "get:NAME",
+            "post:NAME", the dotted path of a function, or a function of group and request that
+            returns str, bytes or a tuple of them.
+        rate: Such as "5/m", "100/h" or "10/5m"; None is no limit. "0/s" refuses everybody. Also a
+            function of group and request that returns one, or its dotted path.
+        method: The HTTP methods that count: one, several, ALL, or UNSAFE.
+        block: Whether a refusal raises Ratelimited. If not, the view looks at request.limited.
+        cost: What a request takes, 1 or more; also a function of group and request.
+
+    Raises:
+        ConfigError: key or rate is bad; where it stands, at import.
+    """
+    if key is None:
+        raise ConfigError("ratelimit() needs a key: 'ip', 'user_or_ip', 'header:NAME', a function")
+    _check_rate(rate)
+
+    def decorator(view: View) -> View:
+        name = group or f"{view.__module__}.{view.__qualname__}"
+        limit = _Limit(name, key, rate, method, cost)
+        wrapper: Callable[..., Any]
+        if iscoroutinefunction(view):
+
+            @functools.wraps(view)
+            async def limited_soon(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                decision = await limit.hit_soon(request)
+                _note(request, decision, block)
+                return await view(request, *args, **kwargs)
+
+            wrapper = limited_soon
+        else:
+
+            @functools.wraps(view)
+            def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+                decision = limit.hit_now(request)
+                _note(request, decision, block)
+                return view(request, *args, **kwargs)
+
+            wrapper = limited
+        return wrapper  # type: ignore[return-value]
+
+    return decorator
+
+
+def get_usage(
+    request: HttpRequest,
+    group: str | None = None,
+    fn: Callable[..., Any] | None = None,
+    key: Any = None,
+    rate: Any = None,
+    method: Methods = ALL,
+    increment: bool = False,
+) -> dict[str, Any] | None:
+    """What a request has used of a limit; with increment it counts. None: it has no limit.
+
+    Args:
+        request: The request.
+        group: The group of the limit; without it the name of fn.
+        fn: The view.
+        key, rate, method: As in ratelimit().
+        increment: Whether this is a hit.
+
+    Returns:
+        "count", "limit", "should_limit" (without increment: whether the next hit is refused) and
+        "time_left", in seconds.
+    """
+    if group is None and fn is None:
+        raise ConfigError("a limit needs a group, or the view as fn")
+    name = group or f"{fn.__module__}.{fn.__qualname__}"  # type: ignore[union-attr]
+    limit = _Limit(name, key, rate, method, 1)
+    decision = limit.hit_now(request) if increment else limit.look(request)
+    if decision is None:
+        return None
+    return {
+        "count": decision.limit - decision.remaining + (increment and not decision.allowed),
+        "limit": decision.limit,
+        "should_limit": not decision.allowed,
+        "time_left": math.ceil(decision.retry_after or decision.reset_after),
+    }
+
+
+def is_ratelimited(
+    request: HttpRequest,
+    group: str | None = None,
+    fn: Callable[..., Any] | None = None,
+    key: Any = None,
+    rate: Any = None,
+    method: Methods = ALL,
+    increment: bool = False,
+) -> bool:
+    """Whether a limit refuses a request: get_usage()'s "should_limit", noted in request.limited."""
+    usage = get_usage(request, group, fn, key, rate, method, increment)
+    limited = usage is not None and usage["should_limit"]
+    request.limited = limited or getattr(request, "limited", False)
+    return limited
+
+
+_functions: list[Any] = [ratelimit, get_usage, is_ratelimited]
+for _each in _functions:  # method=ratelimit.UNSAFE
+    _each.ALL, _each.UNSAFE = ALL, UNSAFE
+
+
+def _note(request: HttpRequest, decision: Decision | None, block: bool) -> None:
+    refused = decision is not None and not decision
+    request.limited = refused or getattr(request, "limited", False)
+    if refused and block:
+        assert decision is not None
+        raise Ratelimited(decision)
+
+
+def _check_rate(rate: Any) -> None:
+    if isinstance(rate, str) and "/" in rate and not _is_none_at_all(rate):
+        hotcount.Limiter("memory://", rate)
+
+
+def _is_none_at_all(rate: str) -> bool:
+    return rate.partition("/")[0].strip() == "0"
+
+
+class _Limit:
+    """One limit of a view."""
+
+    def __init__(self, group: str, key: Any, rate: Any, method: Methods, cost: Any) -> None:
+        self._group, self._cost = group, cost
+        is_path = isinstance(key, str) and "." in key and ":" not in key
+        # The function of a path may stand further down in a module that is being imported.
+        self._find = functools.partial(_call, key) if is_path else named_key(key, KEYS)
+        self._rate = rate
+        self._methods = [method] if isinstance(method, str) else method
+        # Limits of a group for different methods count apart.
+        self._scope = (group,) if method is None else (group, *sorted(self._methods or ()))
+
+    def hit_now(self, request: HttpRequest) -> Decision | None:
+        hit = self._hit(request)
+        if hit is None or isinstance(hit, Decision):
+            return hit
+        return limits_of(request).take_now([hit], _settings().values["TIMEOUT"])
+
+    async def hit_soon(self, request: HttpRequest) -> Decision | None:
+        hit = self._hit(request)
+        if hit is None or isinstance(hit, Decision):
+            return hit
+        return await limits_of(request).take_soon([hit], _settings().values["TIMEOUT"])
+
+    def look(self, request: HttpRequest) -> Decision | None:
+        hit = self._hit(request)
+        if hit is None or isinstance(hit, Decision):
+            return hit
+        _, key, cost, rate = hit
+        return _settings().limiter.test(key, cost, rate=rate)
+
+    def _hit(self, request: HttpRequest) -> Any:
+        """The hit of a request; None: it has no limit; a refusal where the rate is 0."""
+        if not _settings().values["ENABLE"]:
+            return None
+        rate = self._rate
+        if isinstance(rate, str) and "/" not in rate:
+            rate = _call(rate, self._group, request)
+        elif callable(rate):
+            rate = rate(self._group, request)
+        if rate is None:
+            return None
+        if isinstance(rate, tuple) and len(rate) == 2 and all(isinstance(n, int) for n in rate):
+            rate = f"{rate[0]}/{rate[1]}s"  # (count, seconds), as django-ratelimit has it.
+        rule = Rule(
+            _settings().limiter,
+            self._find,
+            rate=rate,
+            cost=self._cost,
+            methods=self._methods,
+            scope=self._scope,
+        )
+        if rule.skips(request.method):
+            return None
+        if isinstance(rate, str) and _is_none_at_all(rate):
+            refusal = Decision(False, 0, 0, None, 0.0, "blocked", _settings().values["NAME"], 1.0)
+            limits_of(request).hear(refusal)
+            return refusal
+        cost = self._cost(self._group, request) if callable(self._cost) else self._cost
+        return rule.to_hit(self._find(self._group, request), cost, rate)
+
+
+def _call(path: str, group: str, request: HttpRequest) -> Any:
+    """Calls the function of a dotted path."""
+    try:
+        function = import_string(path)
+    except ImportError as error:
+        raise ConfigError(f"there is no function {path!r}: {error}") from error
+    return function(group, request)
+
+
+def limits_of(request: HttpRequest) -> RequestLimits:
+    """The limits that the request has met so far."""
+    found: RequestLimits | None = getattr(request, "_hotcount_limits", None)
+    if found is None:
+        found = request._hotcount_limits = RequestLimits()
+    return found
+
+
+def _by_ip(group: str, request: HttpRequest) -> str:
+    peer = request.META.get("REMOTE_ADDR") or None
+    return _settings().addresses.find(peer, request.META.get("HTTP_X_FORWARDED_FOR", ""))
+
+
+def _by_user(group: str, request: HttpRequest) -> str:
+    return str(request.user.pk)
+
+
+def _by_user_or_ip(group: str, request: HttpRequest) -> str:
+    user = getattr(request, "user", None)
+    if user is not None and user.is_authenticated:
+        return f"user:{user.pk}"
+    return f"ip:{_by_ip(group, request)}"
+
+
+KEYS: dict[str, Callable[..., Any]] = {
+    "ip": _by_ip,
+    "user": _by_user,
+    "user_or_ip": _by_user_or_ip,
+    "header:": lambda name: lambda group, request: request.headers.get(name, ""),
+    "get:": lambda name: lambda group, request: request.GET.get(name, ""),
+    "post:": lambda name: lambda group, request: request.POST.get(name, ""),
+}
+
+
+class RateLimitMiddleware:
+    """Answers refusals with 429 and puts the headers of limits on every response.
+
+    With RATE in the settings it limits all requests by KEY. It serves plain and async stacks.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self._get_response = get_response
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
+            markcoroutinefunction(self)
+        _settings()  # ImproperlyConfigured when the server starts.
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """Answers one request."""
+        if self._is_async:
+            return self._answer_soon(request)
+        heard_by.set(limits_of(request).hear)
+        limit = self._limit()
+        decision = limit.hit_now(request) if limit else None
+        if decision is not None and not decision:
+            response: HttpResponseBase = refusal(decision)
+        else:
+            response = self._get_response(request)
+        return self._tell(request, response)
+
+    async def _answer_soon(self, request: HttpRequest) -> HttpResponseBase:
+        heard_by.set(limits_of(request).hear)
+        limit = self._limit()
+        decision = await limit.hit_soon(request) if limit else None
+        if decision is not None and not decision:
+            response: HttpResponseBase = refusal(decision)
+        else:
+            response = await self._get_response(request)
+        return self._tell(request, response)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """The answer to a refusal: of @ratelimit, and of functions that Limiter.limit decorates."""
+        if not isinstance(error, (Ratelimited, LimitExceeded)):
+            return None
+        limits_of(request).hear(error.decision)
+        return refusal(error.decision)
+
+    @staticmethod
+    def _limit() -> _Limit | None:
+        values = _settings().values
+        if values["RATE"] is None:
+            return None
+        return _Limit("all requests", values["KEY"], values["RATE"], ALL, 1)
+
+    @staticmethod
+    def _tell(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        style, status = _settings().headers, response.status_code
+        for name, value in to_headers(limits_of(request).decision, style, status).items():
+            response[name] = value
+        return response
+
+
+def refusal(decision: Decision) -> HttpResponse:
+    """Status 429 with a text for people."""
+    return HttpResponse(to_message(decision), status=429, content_type="text/plain; charset=utf-8")

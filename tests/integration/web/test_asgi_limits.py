@@ -1,0 +1,307 @@
+"""Limits of ASGI and FastAPI applications: keys, options, handshakes, bad input."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import hotcount
+import pytest
+from fastapi import Depends, FastAPI, HTTPException, WebSocket
+from fastapi.testclient import TestClient
+from hotcount import aio
+from hotcount.integrations._web import Addresses
+from hotcount.integrations.asgi import RateLimitMiddleware
+from hotcount.integrations.fastapi import RateLimit, install, limit_exceeded_handler
+from starlette.requests import HTTPConnection
+from starlette.testclient import WebSocketDenialResponse
+
+PROXIES = ["10.0.0.0/8", "unix"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "trusted", "address"),
+    [
+        ("8.8.8.8", "", [], "8.8.8.8"),
+        ("8.8.8.8", "1.1.1.1", [], "8.8.8.8"),  # Nobody is trusted: forged.
+        ("8.8.8.8", "1.1.1.1", PROXIES, "8.8.8.8"),  # The peer is no proxy: forged.
+        ("10.0.0.1", "1.1.1.1", PROXIES, "1.1.1.1"),
+        ("10.0.0.1", "9.9.9.9, 1.1.1.1", PROXIES, "1.1.1.1"),  # The client wrote 9.9.9.9.
+        ("10.0.0.1", "1.1.1.1, 10.2.2.2", PROXIES, "1.1.1.1"),  # Two proxies.
+        ("10.0.0.1", "1.1.1.1:5000", PROXIES, "1.1.1.1"),
+        ("10.0.0.1", '"[2001:db8::7]:80"', PROXIES, "2001:db8::/64"),
+        ("10.0.0.1", "", PROXIES, "10.0.0.1"),
+        ("10.0.0.1", "unknown", PROXIES, "10.0.0.1"),
+        ("10.0.0.1", "1.1.1.1, unknown", PROXIES, "10.0.0.1"),
+        ("10.0.0.1", "10.3.3.3", PROXIES, "10.3.3.3"),  # All are proxies: the first of them.
+        (None, "1.1.1.1", PROXIES, "1.1.1.1"),
+        (None, "", PROXIES, "unix"),
+        ("testclient", "1.1.1.1", PROXIES, "testclient"),
+        ("2001:db8::1", "", [], "2001:db8::/64"),
+        ("2001:db8::ffff:1", "", [], "2001:db8::/64"),
+        ("::ffff:8.8.8.8", "", [], "8.8.8.8"),
+        ("::ffff:10.0.0.1", "1.1.1.1", PROXIES, "1.1.1.1"),
+        ("fe80::1%eth0", "", [], "fe80::/64"),
+    ],
+)
+def test_the_address_is_that_which_no_client_can_write(
+    peer: str | None, forwarded: str, trusted: list[str], address: str
+) -> None:
+    assert Addresses(trusted).find(peer, forwarded) == address
+
+
+def test_bad_proxies_are_named() -> None:
+    with pytest.raises(hotcount.ConfigError, match=r"trusted_proxies has 'proxy'"):
+        Addresses(["proxy"])
+    with pytest.raises(TypeError, match="not one str"):
+        Addresses("10.0.0.0/8")
+    with pytest.raises(hotcount.ConfigError, match="ipv6_prefix is 0"):
+        Addresses((), 0)
+    with pytest.raises(hotcount.ConfigError, match="add 'unix' to trusted_proxies"):
+        Addresses(()).find(None, "1.1.1.1")
+    assert Addresses((), 128).find("2001:db8::1", "") == "2001:db8::1"
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    """An ASGI application, with a header of its own that the middleware replaces."""
+    headers = [(b"x-ratelimit-limit", b"7"), (b"x-own", b"1")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+def statuses(client: TestClient, path: str = "/", times: int = 3, **options: Any) -> list[int]:
+    return [client.get(path, **options).status_code for _ in range(times)]
+
+
+@pytest.fixture(params=[hotcount.Limiter, aio.Limiter], ids=["sync", "aio"])
+def limiter(request: pytest.FixtureRequest) -> Any:
+    return request.param("memory://", "1/minute", name="web")
+
+
+async def soon(scope: Any) -> str:
+    await asyncio.sleep(0)
+    return str(scope["path"])
+
+
+@pytest.mark.parametrize("key", ["ip", "user_or_ip", "path", "header:host", soon], ids=str)
+def test_the_middleware_limits_by_each_key(limiter: Any, key: Any) -> None:
+    client = TestClient(RateLimitMiddleware(hello, limiter, key=key))
+    assert statuses(client) == [200, 429, 429]
+    refused = client.get("/")
+    assert refused.json() == {"detail": "Rate limit exceeded: 1/minute. Retry after 60 seconds"}
+    assert refused.headers["x-ratelimit-limit"] == "1"
+    assert "x-own" not in refused.headers
+    assert statuses(client, "/other") == ([200, 429, 429] if key in ("path", soon) else [429] * 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"enabled": False}, [200, 200, 200]),
+        ({"exempt": lambda scope: True}, [200, 200, 200]),
+        ({"methods": ["POST"]}, [200, 200, 200]),
+        ({"methods": ["get"]}, [200, 429, 429]),
+        ({"rate": "2/minute"}, [200, 200, 429]),
+        ({"rate": lambda scope: hotcount.Rate(2, 60, 2)}, [200, 200, 429]),
+        ({"cost": lambda scope: 2, "rate": "5/minute"}, [200, 200, 429]),
+        ({"cost": 2}, [429, 429, 429]),
+    ],
+    ids=str,
+)
+def test_options_choose_what_is_limited(limiter: Any, options: Any, told: list[int]) -> None:
+    assert statuses(TestClient(RateLimitMiddleware(hello, limiter, **options))) == told
+
+
+@pytest.mark.parametrize(
+    ("style", "names"),
+    [
+        ("ietf", {"ratelimit", "ratelimit-policy"}),
+        ("legacy", {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}),
+        ("none", set()),
+    ],
+)
+def test_headers_have_a_style(limiter: Any, style: Any, names: set[str]) -> None:
+    client = TestClient(RateLimitMiddleware(hello, limiter, headers=style))
+    told = {name for name in client.get("/").headers if "ratelimit" in name}
+    assert told == (names or {"x-ratelimit-limit"})  # Without any, the application's own stays.
+    assert ("retry-after" in client.get("/").headers) == bool(names)
+
+
+def test_a_refusal_of_ones_own(limiter: Any) -> None:
+    def refuse(scope: Any, decision: hotcount.Decision) -> Any:
+        assert not decision
+        return hello
+
+    client = TestClient(RateLimitMiddleware(hello, limiter, refuse=refuse))
+    assert [client.get("/").text for _ in range(2)] == ["hello", "hello"]
+    with pytest.raises(hotcount.ConfigError, match="refuse returned None"):
+        TestClient(RateLimitMiddleware(hello, limiter, refuse=lambda *_: None)).get("/")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "names"),
+    [
+        ({"key": "address"}, hotcount.ConfigError, "key is 'address'; it takes 'ip'"),
+        ({"key": "header:"}, hotcount.ConfigError, "key is 'header:'"),
+        ({"key": 7}, TypeError, "key must be a function"),
+        ({"methods": "GET"}, TypeError, r"\['GET'\]"),
+        ({"headers": "x"}, hotcount.ConfigError, "headers is 'x'"),
+        ({"limiter": "5/minute"}, TypeError, "limiter must be a Limiter, not str"),
+        ({"keys": "ip"}, TypeError, "keys"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_named_when_the_application_is_made(
+    options: Any, error: type[Exception], names: str
+) -> None:
+    given = {"limiter": hotcount.Limiter("memory://", "1/minute"), **options}
+    with pytest.raises(error, match=names):
+        RateLimitMiddleware(hello, **given)
+
+
+def no_key(scope: Any) -> None:
+    return None
+
+
+def test_a_key_function_without_a_key_is_named(limiter: Any) -> None:
+    client = TestClient(RateLimitMiddleware(hello, limiter, key=no_key))
+    with pytest.raises(hotcount.ConfigError, match=r"no_key returned None.*exempt="):
+        client.get("/")
+
+
+# -- FastAPI -----------------------------------------------------------------
+
+store = hotcount.Memory()
+
+
+@pytest.fixture
+def app() -> FastAPI:
+    app = FastAPI()
+    install(app)
+    return app
+
+
+@pytest.fixture
+def client(app: FastAPI) -> Iterator[TestClient]:
+    with TestClient(app, raise_server_exceptions=False) as made:
+        yield made
+
+
+def named(name: str, rate: str) -> hotcount.Limiter:
+    return hotcount.Limiter(store, rate, name=name)
+
+
+def test_a_refusal_spends_nothing_of_other_limits(app: FastAPI, client: TestClient) -> None:
+    everybody, one = named("everybody", "10/minute"), named("one", "1/minute")
+    limits = [Depends(RateLimit(limiter, key=lambda _: "k")) for limiter in (everybody, one)]
+
+    @app.get("/", dependencies=limits)
+    async def root() -> None: ...
+
+    assert statuses(client, times=4) == [200, 429, 429, 429]
+    assert everybody.peek("k").remaining == 9
+    assert client.get("/").headers["x-ratelimit-limit"] == "1"
+
+
+def test_the_dependency_is_the_decision_and_knows_plans(app: FastAPI, client: TestClient) -> None:
+    def rate(request: HTTPConnection) -> str | None:
+        return {"free": "1/minute"}.get(request.headers["plan"])
+
+    limit = RateLimit(named("plans", "3/minute"), rate=rate)
+
+    @app.get("/")
+    async def root(decision: hotcount.Decision = Depends(limit)) -> int:  # noqa: B008
+        return decision.limit
+
+    assert statuses(client, headers={"plan": "free"}) == [200, 429, 429]
+    assert client.get("/", headers={"plan": "gold"}).json() == 3
+    limit.enabled = False
+    with pytest.raises(AttributeError):  # There is no decision.
+        TestClient(app).get("/", headers={"plan": "free"})
+
+
+def test_routes_share_a_limiter_or_count_apart(app: FastAPI, client: TestClient) -> None:
+    limiter = named("routes", "1/minute")
+    for path, scope in (("/a", None), ("/b", None), ("/c", "c"), ("/d", "d")):
+        app.get(path, dependencies=[Depends(RateLimit(limiter, scope=scope))])(lambda: None)
+    assert [client.get(path).status_code for path in ("/a", "/b", "/c", "/d")] == [
+        *(200, 429),
+        *(200, 200),
+    ]
+
+
+def test_headers_stand_on_errors_of_the_application(app: FastAPI, client: TestClient) -> None:
+    @app.get("/{status}", dependencies=[Depends(RateLimit(named("errors", "9/minute")))])
+    def fail(status: int) -> None:
+        if status == 500:
+            raise RuntimeError
+        raise HTTPException(status)
+
+    for status in (401, 404, 422, 500):
+        response = client.get(f"/{status}")
+        assert response.status_code == status
+        assert response.headers["ratelimit-policy"] == '"errors";q=9;w=60'
+
+
+def test_a_handshake_is_refused(app: FastAPI, client: TestClient) -> None:
+    limit = RateLimit(named("sockets", "1/minute"))
+
+    @app.websocket("/socket", dependencies=[Depends(limit)])
+    async def talk(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.send_text("hello")
+        await socket.close()
+
+    with client.websocket_connect("/socket") as socket:
+        assert socket.receive_text() == "hello"
+    with pytest.raises(WebSocketDenialResponse) as refused:
+        client.websocket_connect("/socket").__enter__()
+    assert refused.value.status_code == 429
+    assert refused.value.headers["retry-after"] == "60"
+
+
+def test_a_handshake_at_the_middleware(limiter: Any) -> None:
+    client = TestClient(RateLimitMiddleware(hello, limiter))
+    client.get("/")
+    with pytest.raises(WebSocketDenialResponse) as refused:
+        client.websocket_connect("/").__enter__()
+    assert refused.value.status_code == 429
+
+
+def test_a_server_without_the_extension_closes_the_handshake(limiter: Any) -> None:
+    async def refused() -> list[Any]:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        app = RateLimitMiddleware(hello, limiter, key="path", cost=2)
+        await app({"type": "websocket", "path": "/", "headers": []}, receive, send)
+        return sent
+
+    (close,) = asyncio.run(refused())
+    assert (close["type"], close["code"]) == ("websocket.close", 1008)
+
+
+def test_the_handler_alone_answers_decorators() -> None:
+    app = FastAPI()
+    app.add_exception_handler(hotcount.LimitExceeded, limit_exceeded_handler)
+    limiter = hotcount.Limiter("memory://", "1/minute")
+
+    @app.get("/")
+    @limiter.limit(key="all")
+    async def root() -> None: ...
+
+    client = TestClient(app)
+    assert statuses(client) == [200, 429, 429]
+    assert client.get("/").headers["retry-after"] == "60"
+
+
+def test_install_comes_before_the_application_starts(app: FastAPI, client: TestClient) -> None:
+    client.get("/")
+    with pytest.raises(hotcount.ConfigError, match="before the application has started"):
+        install(app)

@@ -1,0 +1,195 @@
+"""Limits of Django views, the middleware and the throttles of Django REST framework."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import hotcount
+import pytest
+from hotcount.integrations import django as limits
+
+from tests.support.limit_apps import configure_django
+
+configure_django()
+
+from django.core.exceptions import ImproperlyConfigured  # noqa: E402
+from django.http import HttpRequest  # noqa: E402
+from django.test import AsyncClient, Client, RequestFactory, override_settings  # noqa: E402
+
+
+def with_settings(**changes: Any) -> Any:
+    return override_settings(HOTCOUNT_RATELIMIT={"STORE": "memory://", "NAME": "web", **changes})
+
+
+@pytest.fixture(autouse=True)
+def _a_store_of_its_own() -> Iterator[None]:
+    with with_settings():
+        yield
+
+
+def statuses(*paths: str, method: str = "get", user: str = "anna", **options: Any) -> list[int]:
+    client = Client(raise_request_exception=False)
+    headers = {"x-user": user}
+    return [getattr(client, method)(path, headers=headers, **options).status_code for path in paths]
+
+
+def test_plain_and_async_views() -> None:
+    assert statuses("/two", "/two", "/two") == [200, 200, 429]
+    assert statuses("/two", user="ben") == [200]
+    refused = Client().get("/two", headers={"x-user": "anna"})
+    assert refused.content == b"Rate limit exceeded: 2/minute. Retry after 30 seconds"
+
+    async def told() -> list[int]:
+        client = AsyncClient()
+        return [(await client.get(path)).status_code for path in ("/open", "/ip", "/ip")]
+
+    assert asyncio.run(told()) == [200, 200, 429]
+
+
+def test_block_false_leaves_the_answer_to_the_view() -> None:
+    client = Client()
+    answers = [client.get("/looks") for _ in range(2)]
+    assert [answer.content for answer in answers] == [b"False", b"True"]
+    assert "Retry-After" not in answers[1].headers
+
+
+def test_methods() -> None:
+    assert statuses("/unsafe", "/unsafe") == [200, 200]
+    assert statuses("/unsafe", "/unsafe", method="post") == [200, 429]
+
+
+def test_rates_and_keys_from_functions() -> None:
+    free, gold = "/planned?plan=free&who=1", "/planned?plan=gold&who=1"
+    assert statuses(free, free, gold, gold) == [200, 429, 200, 200]
+    assert statuses("/planned?plan=free&who=2", "/never") == [200, 429]
+
+
+def test_a_refusal_spends_nothing_of_other_limits() -> None:
+    assert statuses("/nested", "/nested", "/nested", "/nested") == [200, 429, 429, 429]
+    request = RequestFactory().get("/", headers={"x-user": "anna"})
+    assert not limits.is_ratelimited(request, "outer", key="header:x-user", rate="3/m")
+
+
+@pytest.mark.parametrize(
+    ("key", "request_of"),
+    [
+        ("get:who", lambda make, who: make.get("/", {"who": who})),
+        ("post:who", lambda make, who: make.post("/", {"who": who})),
+        ("ip", lambda make, who: make.get("/", REMOTE_ADDR=f"10.0.0.{len(who)}")),
+        ("user_or_ip", lambda make, who: make.get("/", REMOTE_ADDR=f"10.0.0.{len(who)}")),
+        (lambda group, request: request.path, lambda make, who: make.get(f"/{who}")),
+    ],
+    ids=str,
+)
+def test_keys(key: Any, request_of: Any) -> None:
+    @limits.ratelimit(key=key, rate="1/m")
+    def view(request: HttpRequest) -> bool:
+        return True
+
+    def admitted(who: str) -> bool:
+        try:
+            return view(request_of(RequestFactory(), who))
+        except limits.Ratelimited as refused:
+            return refused.decision.policy != "web"
+
+    assert [admitted(who) for who in ("a", "a", "ab", "ab")] == [True, False, True, False]
+
+
+def test_is_ratelimited_looks_and_counts() -> None:
+    request = RequestFactory().get("/")
+    options: Any = {"request": request, "group": "g", "key": "ip", "rate": "1/m"}
+    assert not limits.is_ratelimited(**options)
+    assert not limits.is_ratelimited(**options, increment=True)
+    assert limits.is_ratelimited(**options)
+    assert request.limited
+    usage = {"count": 2, "limit": 1, "should_limit": True, "time_left": 60}
+    assert limits.get_usage(**options, increment=True) == usage
+    assert limits.get_usage(**{**options, "rate": None}) is None
+    # A method's limit counts apart.
+    assert not limits.is_ratelimited(**options, method="GET")
+    with pytest.raises(hotcount.ConfigError, match="needs a group"):
+        limits.is_ratelimited(request, key="ip", rate="1/m")
+
+
+def test_the_middleware_limits_all_requests() -> None:
+    with with_settings(RATE="2/m", KEY="header:x-user"):
+        assert statuses("/ip", "/looks", "/boom", "/none") == [200, 200, 429, 429]
+        assert statuses("/looks", user="ben") == [200]
+
+        async def told() -> list[int]:
+            client = AsyncClient(headers={"x-user": "eve"})
+            return [(await client.get("/none")).status_code for _ in range(3)]
+
+        assert asyncio.run(told()) == [404, 404, 429]
+
+
+def test_tests_switch_limits_off() -> None:
+    with with_settings(ENABLE=False):
+        assert statuses("/ip", "/ip", "/throttled", "/throttled", "/throttled") == [200] * 5
+    with override_settings(RATELIMIT_ENABLE=False, HOTCOUNT_RATELIMIT={"STORE": "memory://"}):
+        assert statuses("/ip", "/ip") == [200, 200]
+
+
+def test_addresses_are_believed_behind_proxies_alone() -> None:
+    def told() -> list[int]:
+        client = Client()
+        forwarded = ("1.1.1.1", "9.9.9.9, 1.1.1.1", "2.2.2.2")
+        return [client.get("/ip", headers={"x-forwarded-for": f}).status_code for f in forwarded]
+
+    assert told() == [200, 429, 429]
+    with with_settings(TRUSTED_PROXIES=["127.0.0.0/8"]):
+        assert told() == [200, 429, 200]
+
+
+def test_throttles_of_rest_framework() -> None:
+    # The anonymous throttle refuses; that of users is not spent by it.
+    assert statuses(*["/throttled"] * 4) == [200, 200, 429, 429]
+    refused = Client().get("/throttled")
+    assert refused.headers["Retry-After"] == "30"
+    assert refused.headers["RateLimit-Policy"] == '"web";q=2;w=60'
+    assert statuses("/reports", "/reports") == [200, 429]
+    assert statuses(*["/forbidden"] * 3) == [403] * 3
+    assert Client().get("/forbidden").headers["X-RateLimit-Limit"] == "5"
+    assert statuses("/forbidden", "/forbidden") == [429, 429]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "names"),
+    [
+        ({"STORE": None}, ImproperlyConfigured, "has no STORE"),
+        ({"RATES": "1/m"}, ImproperlyConfigured, "has 'RATES'; it takes STORE"),
+        ({"HEADERS": "x"}, hotcount.ConfigError, "headers is 'x'"),
+        ({"TRUSTED_PROXIES": ["x"]}, hotcount.ConfigError, "trusted_proxies has 'x'"),
+        ({"ALGORITHM": "x"}, hotcount.ConfigError, "algorithm is 'x'"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_named(changes: Any, error: type[Exception], names: str) -> None:
+    with with_settings(**changes), pytest.raises(error, match=names):
+        Client().get("/ip")
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, "needs a key"),
+        ({"key": "address", "rate": "1/m"}, "key is 'address'; it takes 'ip', 'user'"),
+        ({"key": "ip", "rate": "often/m"}, "'often/m'"),
+    ],
+    ids=str,
+)
+def test_bad_options_are_named_at_import(options: dict[str, Any], names: str) -> None:
+    with pytest.raises(hotcount.ConfigError, match=names):
+        limits.ratelimit(**options)(lambda request: None)
+
+
+def test_functions_that_there_are_not_and_keys_that_are_none() -> None:
+    request = RequestFactory().get("/")
+    for key, rate in (("no.where", "1/m"), ("ip", "no.where")):
+        view: Any = limits.ratelimit(key=key, rate=rate)(lambda request: None)
+        with pytest.raises(hotcount.ConfigError, match=r"there is no function 'no\.where'"):
+            view(request)
+    with pytest.raises(hotcount.ConfigError, match="returned None"):
+        Client().get("/without-key")
