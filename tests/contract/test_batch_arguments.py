@@ -121,10 +121,7 @@ def test_an_empty_column_gives_an_empty_batch(counter: hotcount.Counter, empty: 
 def test_nuls_at_the_end_of_an_arrays_element_are_dropped_as_numpy_does(
     counter: hotcount.Counter,
 ) -> None:
-    for keys in (
-        np.array(["a\0b", "a\0\0", "\0a"]),
-        np.array([b"a\0b", b"a\0\0", b"\0a"]),
-    ):
+    for keys in (np.array(["a\0b", "a\0\0", "\0a"]), np.array([b"a\0b", b"a\0\0", b"\0a"])):
         counter.add_many(keys, [1, 2, 3])
         for key, amount in zip(keys.tolist(), [1, 2, 3]):
             assert counter.reset(key) == amount
@@ -335,10 +332,7 @@ def test_one_integer_is_for_all(counter: hotcount.Counter) -> None:
         (np.array(["1", "2"]), r"n\[0\] must be int, not numpy.str_"),
         (np.array(["1", "2"], dtype="S1"), r"n\[0\] must be int, not numpy.bytes_"),
         (np.array([1, 2.5], dtype=object), r"n\[1\] must be int, not float"),
-        (
-            np.array([[1, 2], [3, 4]]),
-            "n must be one-dimensional, not an array of 2 dimensions",
-        ),
+        (np.array([[1, 2], [3, 4]]), "n must be one-dimensional, not an array of 2 dimensions"),
         (np.array([1, 2], dtype="m8[s]"), r"n\[0\] must be int, not numpy.timedelta64"),
         (array.array("d", [1, 2]), r"n\[0\] must be int, not float"),
         (memoryview(array.array("f", [1, 2])), r"n\[0\] must be int, not float"),

@@ -110,9 +110,7 @@ def test_reset_does_not_forget_what_was_counted(counter: hotcount.Counter) -> No
     assert counter.add("k", 2, op_id="b") == 2
 
 
-def test_the_end_of_a_counters_life_does_not_forget_what_was_counted(
-    counter_store: Store,
-) -> None:
+def test_the_end_of_a_counters_life_does_not_forget_what_was_counted(counter_store: Store) -> None:
     counter = hotcount.Counter(counter_store, ttl=0.05)
     assert counter.add("k", 5, op_id="a") == 5
     time.sleep(0.06)
@@ -184,9 +182,7 @@ def test_an_empty_or_too_long_op_id_is_refused(counter: hotcount.Counter, bad: s
 # -- ids that say when they were made --------------------------------------------
 
 
-def test_an_id_that_was_made_too_long_ago_is_refused_and_not_counted(
-    counter_store: Store,
-) -> None:
+def test_an_id_that_was_made_too_long_ago_is_refused_and_not_counted(counter_store: Store) -> None:
     counter = hotcount.Counter(counter_store, op_keep=60)
     old = made_at(time.time() - 61)
     with pytest.raises(hotcount.ConfigError, match=f"{old}.*added nothing.*no longer known"):

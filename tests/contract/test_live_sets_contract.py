@@ -110,12 +110,7 @@ def test_a_wrong_type_hurts_only_its_own_element(counter_store: Store, method: A
         1: hotcount.WrongTypeError,
         3: hotcount.WrongTypeError,
     }
-    assert caught.value.result == [
-        Upsert.APPLIED,
-        Upsert.FAILED,
-        Upsert.APPLIED,
-        Upsert.FAILED,
-    ]
+    assert caught.value.result == [Upsert.APPLIED, Upsert.FAILED, Upsert.APPLIED, Upsert.FAILED]
     assert "counter" in str(caught.value.errors[1])
     assert sets.top("k", 1) == [("c", 3.0)]
     assert hotcount.Counter(counter_store, prefix="p").get("counter") == 1
@@ -211,12 +206,7 @@ def test_versions_from_many_threads_end_with_the_highest(sets: hotcount.LiveSets
 def test_a_batch_takes_versions_in_order(sets: hotcount.LiveSets) -> None:
     sets.create("k", 60, {"first": 0})
     rows = [("k", "a", 2, 2), ("k", "a", 1, 1), ("k", "b", 7, None), ("k", "a", 3, 3)]
-    assert sets.upsert_many(rows) == [
-        Upsert.APPLIED,
-        Upsert.STALE,
-        Upsert.APPLIED,
-        Upsert.APPLIED,
-    ]
+    assert sets.upsert_many(rows) == [Upsert.APPLIED, Upsert.STALE, Upsert.APPLIED, Upsert.APPLIED]
     columns = sets.upsert_many(
         keys=["k", "k"], members=["a", "b"], scores=[9, 9], versions=[3, None]
     )
@@ -332,9 +322,7 @@ def test_create_takes_many_members_and_the_last_of_equal_ones(sets: hotcount.Liv
 
 
 @pytest.mark.server
-def test_a_sweep_deletes_sorted_sets_without_a_ttl_and_nothing_else(
-    direct: hotcount.Redis,
-) -> None:
+def test_a_sweep_deletes_sorted_sets_without_a_ttl_and_nothing_else(direct: hotcount.Redis) -> None:
     sets = hotcount.LiveSets(direct)
     sets.create("feed:good", 60, {"a": 1})
     sets.upsert("feed:good", "b", 1, version=1)

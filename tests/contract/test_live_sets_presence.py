@@ -185,9 +185,7 @@ def test_a_set_without_members_that_others_emptied_is_absent(redis: hotcount.Red
 
 
 @pytest.mark.server
-def test_a_deleted_set_is_absent_though_its_companion_key_is_left(
-    redis: hotcount.Redis,
-) -> None:
+def test_a_deleted_set_is_absent_though_its_companion_key_is_left(redis: hotcount.Redis) -> None:
     sets = hotcount.LiveSets(redis)
     for command in (("DEL", "k"), ("ZREM", "k", "a"), ("PEXPIRE", "k", 0)):
         sets.create("k", 60, {"a": 1})

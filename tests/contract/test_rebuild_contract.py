@@ -98,9 +98,7 @@ def test_publish_and_abandon_in_the_block_are_its_end(sets: hotcount.LiveSets) -
 # -- what is written meanwhile ------------------------------------------------
 
 
-def test_writes_made_meanwhile_win_over_adds_before_and_after_them(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_writes_made_meanwhile_win_over_adds_before_and_after_them(sets: hotcount.LiveSets) -> None:
     sets.create("k", 60, dict.fromkeys(("before", "after", "gone", "kept"), 0))
     with sets.rebuild("k", ttl=60) as build:
         build.add_many({"before": 1, "gone": 1})
@@ -113,9 +111,7 @@ def test_writes_made_meanwhile_win_over_adds_before_and_after_them(
     assert members(sets) == {"before": 2.0, "after": 2.0, "fresh": 2.0, "kept": 1.0}
 
 
-def test_writes_to_an_absent_set_are_answered_absent_and_published(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_writes_to_an_absent_set_are_answered_absent_and_published(sets: hotcount.LiveSets) -> None:
     with sets.rebuild("k", ttl=60) as build:
         assert sets.upsert("k", "a", 2) is Upsert.ABSENT
         assert sets.upsert("k", "b", 2, version=5) is Upsert.ABSENT

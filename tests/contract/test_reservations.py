@@ -446,9 +446,7 @@ def test_a_refused_commit_says_when_a_hit_fits_beside_other_reservations(
     assert refused.retry_after == pytest.approx(looked.retry_after, abs=60)
 
 
-def test_a_key_with_the_most_reservations_names_the_rate_that_refuses(
-    counter_store: Store,
-) -> None:
+def test_a_key_with_the_most_reservations_names_the_rate_that_refuses(counter_store: Store) -> None:
     limiter = hotcount.Limiter(counter_store, "100000/300 days; 200000/360 days")
     for _ in range(1000):
         assert limiter.reserve("k", 1, lease=LONG)

@@ -163,9 +163,7 @@ def test_batches_from_many_threads_lose_nothing(counter: hotcount.SlottedCounter
     assert counter.get_many(list(amounts)) == [THREADS * number for number in range(20)]
 
 
-def test_one_bad_pair_is_reported_and_the_others_are_done(
-    counter: hotcount.SlottedCounter,
-) -> None:
+def test_one_bad_pair_is_reported_and_the_others_are_done(counter: hotcount.SlottedCounter) -> None:
     with pytest.raises(hotcount.BatchError) as caught:
         counter.add_many({"a": 1, "": 1, "nul\0": 1, "big": 2**63, "b": 2})
     assert {index: type(error) for index, error in caught.value.errors.items()} == {
@@ -213,9 +211,7 @@ def test_resize_and_compact_keep_every_count(counter: hotcount.SlottedCounter) -
     assert counter.get("k") == 21
 
 
-def test_resize_and_compact_lose_nothing_while_others_add(
-    counter: hotcount.SlottedCounter,
-) -> None:
+def test_resize_and_compact_lose_nothing_while_others_add(counter: hotcount.SlottedCounter) -> None:
     def work(index: int) -> None:
         for number in range(4):
             if index == 0:

@@ -46,9 +46,7 @@ def test_get_many_of_any_number_of_items_finds_each(
     assert list(votes.get_many(range(count), user=1)) == expected
 
 
-def test_ids_of_text_and_uuid_are_asked_for_as_they_were_cast(
-    database: hotcount.Database,
-) -> None:
+def test_ids_of_text_and_uuid_are_asked_for_as_they_were_cast(database: hotcount.Database) -> None:
     items = ["a'b", 'c"d', "ä{,}", "\\"]
     users = [uuid.UUID(int=n) for n in (3, 1, 2)]
     votes = make_votes(

@@ -33,9 +33,7 @@ def counts(votes: hotcount.Votes, *items: int) -> list[int]:
 # -- remove_item ------------------------------------------------------------
 
 
-def test_a_removed_item_counts_nothing_and_the_others_what_they_did(
-    votes: hotcount.Votes,
-) -> None:
+def test_a_removed_item_counts_nothing_and_the_others_what_they_did(votes: hotcount.Votes) -> None:
     votes.cast_many([1, 1, 1, 2, 2], [7, 8, 9, 7, 8], [1, -1, 4, 1, 1])
     votes.retract(1, 8)
     votes.cast(1, None, op_id="a")
@@ -224,9 +222,7 @@ def test_prune_goes_through_more_rows_than_a_slice(database: hotcount.Database) 
     assert votes.prune(before=0) == 0
 
 
-def test_cleaning_refuses_tables_that_another_strategy_counts(
-    database: hotcount.Database,
-) -> None:
+def test_cleaning_refuses_tables_that_another_strategy_counts(database: hotcount.Database) -> None:
     make_votes(database, "naive")
     with hotcount.Memory() as memory:
         late = hotcount.Votes(database, memory, "cached")

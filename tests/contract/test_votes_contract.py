@@ -269,9 +269,7 @@ def test_count_many_answers_in_order_and_repeats(votes: hotcount.Votes) -> None:
     assert counts.errors == {}
 
 
-def test_a_reader_never_sees_a_count_fall_or_pass_what_was_cast(
-    votes: hotcount.Votes,
-) -> None:
+def test_a_reader_never_sees_a_count_fall_or_pass_what_was_cast(votes: hotcount.Votes) -> None:
     def work(index: int) -> list[int]:
         if index % 2:
             votes.cast(1, index)

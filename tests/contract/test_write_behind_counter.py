@@ -173,9 +173,7 @@ def test_reset_takes_what_get_counts_wherever_it_is(
     assert views.get("k") == 0
 
 
-def test_resets_and_adds_of_many_threads_sum_exactly(
-    views: hotcount.WriteBehindCounter,
-) -> None:
+def test_resets_and_adds_of_many_threads_sum_exactly(views: hotcount.WriteBehindCounter) -> None:
     worker = views.sync_worker()
     acks: tuple[Any, ...] = ("cache", "local", "sql")
     taken: list[int] = []
@@ -296,9 +294,7 @@ def test_keys_are_bytes_of_any_kind_that_the_database_takes(
         views.add("k", -(2**63))
 
 
-def test_a_forked_child_counts_under_an_id_of_its_own(
-    views: hotcount.WriteBehindCounter,
-) -> None:
+def test_a_forked_child_counts_under_an_id_of_its_own(views: hotcount.WriteBehindCounter) -> None:
     views.add("k", 10)
     views.add("k", 1, ack="local")
     child = os.fork()

@@ -114,9 +114,7 @@ class Fuzz:
         for strategy in ("naive", "slotted", "batched", "cached"):
             base = hotcount.Database("sqlite:///:memory:")
             votes = hotcount.Votes(
-                base,
-                memory if strategy == "cached" else None,
-                strategy=strategy,
+                base, memory if strategy == "cached" else None, strategy=strategy
             )
             votes.create_tables()
             votes.add_items([1, 2])

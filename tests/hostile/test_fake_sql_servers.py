@@ -40,12 +40,7 @@ from tests.hostile.fake_sql_servers import (
 )
 
 TYPED = (hotcount.UnavailableError, hotcount.AuthError, hotcount.DeadlineError)
-TYPED_ALL = (
-    *TYPED,
-    hotcount.ConfigError,
-    hotcount.DatabaseError,
-    hotcount.PermissionDeniedError,
-)
+TYPED_ALL = (*TYPED, hotcount.ConfigError, hotcount.DatabaseError, hotcount.PermissionDeniedError)
 
 
 def postgres_url(server: FakeServer, options: str = "") -> str:

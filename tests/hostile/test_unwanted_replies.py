@@ -135,11 +135,7 @@ def alone_awaited(url: str) -> object:
 TYPED = [add, hit, add_many, hit_many, upsert, add_awaited]
 ROUTES = [*TYPED, alone, alone_awaited]
 
-KNOWN = (
-    hotcount.UnavailableError,
-    hotcount.OutcomeUnknownError,
-    hotcount.DeadlineError,
-)
+KNOWN = (hotcount.UnavailableError, hotcount.OutcomeUnknownError, hotcount.DeadlineError)
 
 
 def key_of(words: Words) -> str:

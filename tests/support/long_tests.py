@@ -145,7 +145,7 @@ GROUPS = [
         0.5,
         {
             "races/test_stream_model.py": {
-                "test_every_order_of_few": "^(?!a slow clock|a name that|votes during|pruning)",
+                "test_every_order_of_few": "^(?!a slow clock|a name that|votes during|pruning)"
             },
             "races/test_views_model.py": {"test_drawn_orders_of_all": NONE},
             "races/test_retry_model.py": {"test_every_order_of_few": "^(?!a clock)"},

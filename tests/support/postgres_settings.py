@@ -103,9 +103,7 @@ class PostgresSettings:
         try:
             self._run(
                 sql.SQL("{} SET {} = {}").format(
-                    sql.SQL(where),
-                    sql.Identifier(setting.name),
-                    value,
+                    sql.SQL(where), sql.Identifier(setting.name), value
                 )
             )
         except psycopg.Error:

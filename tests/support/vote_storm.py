@@ -170,11 +170,7 @@ class Storm:
     """
 
     def __init__(
-        self,
-        url: str,
-        connect: Callable[[], Any],
-        restart: Callable[[], object],
-        seed: int,
+        self, url: str, connect: Callable[[], Any], restart: Callable[[], object], seed: int
     ) -> None:
         self.ledger = Ledger()
         self.kills: Counter[str] = Counter()
