@@ -6,6 +6,8 @@ that joins later is one more param below.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import itertools
 import shutil
 import signal
@@ -120,6 +122,16 @@ def put_long_files_first(items: list[pytest.Item]) -> None:
     those of a few tests, which build, load or storm, nor those of the most tests."""
     tests = Counter(item.path for item in items)
     items.sort(key=lambda item: (tests[item.path] > FEW_TESTS, -tests[item.path]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,15 @@
 takes `limit_store` on every store.
 """
 
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import hotcount
 import pytest
 
+from tests.support.limiters import IDS, OPTIONS
+from tests.support.servers import RedisServer
 from tests.support.votes_strategies import WAYS, strategy, votes
 
 __all__ = ["strategy", "votes"]
@@ -33,3 +40,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.long)
         left.append(item)
     items[:] = left
+
+
+@pytest.fixture
+def counter(counter_store: hotcount.Memory | hotcount.Redis) -> hotcount.Counter:
+    return hotcount.Counter(counter_store)
+
+
+@pytest.fixture
+def sets(counter_store: hotcount.Memory | hotcount.Redis) -> hotcount.LiveSets:
+    return hotcount.LiveSets(counter_store)
+
+
+@pytest.fixture(params=OPTIONS, ids=IDS)
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Those of a Limiter."""
+    return dict(request.param)
+
+
+@pytest.fixture
+def redis(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
+    """A store whose keys a test can name."""
+    with redis_server.redis(timeout=20, prefix=f"{uuid.uuid4().hex}:") as redis:
+        yield redis
+
+
+@pytest.fixture
+def cache(redis: hotcount.Redis) -> hotcount.Redis:
+    """The store of a WriteBehindCounter for adds that are not in SQL yet."""
+    return redis
+
+
+@pytest.fixture
+def views(
+    database: hotcount.Database, cache: hotcount.Redis
+) -> Iterator[hotcount.WriteBehindCounter]:
+    # A flush of its own accord sends again what it does not know to be in SQL.
+    with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as views:
+        views.create_tables()
+        yield views

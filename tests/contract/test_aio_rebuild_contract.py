@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Union
 
 import hotcount
@@ -11,13 +11,6 @@ import pytest
 from hotcount import Upsert, aio
 
 Store = Union[hotcount.Memory, hotcount.Redis]
-
-
-def run(program: Callable[[], Awaitable[object]]) -> None:
-    async def main() -> None:
-        await asyncio.wait_for(asyncio.ensure_future(program()), 30)
-
-    asyncio.run(main())
 
 
 @pytest.fixture
@@ -29,83 +22,68 @@ async def members(sets: aio.LiveSets, key: str = "k") -> dict[Any, float]:
     return dict(await sets.range(key, 0, -1))
 
 
-def test_a_rebuild_publishes_at_the_end_of_its_block_with_what_came_meanwhile(
+async def test_a_rebuild_publishes_at_the_end_of_its_block_with_what_came_meanwhile(
     sets: aio.LiveSets,
 ) -> None:
-    async def program() -> None:
-        await sets.create("k", 60, {"old": 1, "gone": 1})
-        async with sets.rebuild("k", ttl=60) as build:
-            await build.add("a", 1)
-            await build.add_many([("b", 1), ("c", 1, 4), ("gone", 1)])
-            assert await sets.upsert("k", "a", 2) is Upsert.APPLIED
-            assert await sets.upsert("k", "c", 2, version=5) is Upsert.APPLIED
-            assert await sets.remove("k", "gone") is Upsert.APPLIED
-            await build.renew()
-            assert (await members(sets))["old"] == 1.0
-        assert await members(sets) == {"a": 2.0, "b": 1.0, "c": 2.0}
-
-    run(program)
+    await sets.create("k", 60, {"old": 1, "gone": 1})
+    async with sets.rebuild("k", ttl=60) as build:
+        await build.add("a", 1)
+        await build.add_many([("b", 1), ("c", 1, 4), ("gone", 1)])
+        assert await sets.upsert("k", "a", 2) is Upsert.APPLIED
+        assert await sets.upsert("k", "c", 2, version=5) is Upsert.APPLIED
+        assert await sets.remove("k", "gone") is Upsert.APPLIED
+        await build.renew()
+        assert (await members(sets))["old"] == 1.0
+    assert await members(sets) == {"a": 2.0, "b": 1.0, "c": 2.0}
 
 
-def test_many_tasks_add_to_one_build(sets: aio.LiveSets) -> None:
-    async def program() -> None:
-        async with sets.rebuild("k", ttl=60) as build:
-            await asyncio.gather(*(build.add(f"m{n}", n) for n in range(2000)))
-        assert len(await members(sets)) == 2000
-
-    run(program)
+async def test_many_tasks_add_to_one_build(sets: aio.LiveSets) -> None:
+    async with sets.rebuild("k", ttl=60) as build:
+        await asyncio.gather(*(build.add(f"m{n}", n) for n in range(2000)))
+    assert len(await members(sets)) == 2000
 
 
-def test_a_block_that_raises_gives_the_build_up(sets: aio.LiveSets) -> None:
+async def test_a_block_that_raises_gives_the_build_up(sets: aio.LiveSets) -> None:
     async def fail() -> None:
         async with sets.rebuild("k", ttl=60) as build:
             await build.add("a", 1)
             raise ZeroDivisionError
 
-    async def program() -> None:
-        await sets.create("k", 60, {"old": 1})
-        with pytest.raises(ZeroDivisionError):
-            await fail()
-        assert await members(sets) == {"old": 1.0}
+    await sets.create("k", 60, {"old": 1})
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    assert await members(sets) == {"old": 1.0}
+    async with sets.rebuild("k", ttl=60) as build:
+        await build.publish()
+    assert await members(sets) == {}
+
+
+async def test_a_task_that_is_cancelled_in_the_block_publishes_nothing(sets: aio.LiveSets) -> None:
+    begun = asyncio.Event()
+
+    async def work() -> None:
         async with sets.rebuild("k", ttl=60) as build:
-            await build.publish()
-        assert await members(sets) == {}
+            await build.add("a", 1)
+            begun.set()
+            await asyncio.Event().wait()
 
-    run(program)
-
-
-def test_a_task_that_is_cancelled_in_the_block_publishes_nothing(sets: aio.LiveSets) -> None:
-    async def program() -> None:
-        begun = asyncio.Event()
-
-        async def work() -> None:
-            async with sets.rebuild("k", ttl=60) as build:
-                await build.add("a", 1)
-                begun.set()
-                await asyncio.Event().wait()
-
-        task = asyncio.ensure_future(work())
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await members(sets) == {}
-        async with sets.rebuild("k", ttl=60):
-            pass
-
-    run(program)
+    task = asyncio.ensure_future(work())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await members(sets) == {}
+    async with sets.rebuild("k", ttl=60):
+        pass
 
 
-def test_a_lease_of_another_builder_is_told(sets: aio.LiveSets) -> None:
-    async def program() -> None:
-        async with sets.rebuild("k", ttl=60):
-            with pytest.raises(hotcount.LeaseLostError):
-                await sets.rebuild("k", ttl=60).__aenter__()
-
-    run(program)
+async def test_a_lease_of_another_builder_is_told(sets: aio.LiveSets) -> None:
+    async with sets.rebuild("k", ttl=60):
+        with pytest.raises(hotcount.LeaseLostError):
+            await sets.rebuild("k", ttl=60).__aenter__()
 
 
-def test_rebuild_many_takes_iterables_and_async_iterables(sets: aio.LiveSets) -> None:
+async def test_rebuild_many_takes_iterables_and_async_iterables(sets: aio.LiveSets) -> None:
     async def rows(count: int) -> AsyncIterator[tuple[str, float]]:
         for n in range(count):
             yield f"m{n}", n
@@ -115,41 +93,32 @@ def test_rebuild_many_takes_iterables_and_async_iterables(sets: aio.LiveSets) ->
             yield f"s{n}", rows(n * 50) if n % 2 else {f"m{i}": i for i in range(n * 50)}
         yield "s0", {}
 
-    async def program() -> None:
-        async with sets.rebuild("s3", ttl=60):
-            report = await sets.rebuild_many(source(), ttl=60)
-        assert report.published == 15
-        assert list(report.failed) == ["s3"]
-        assert isinstance(report.failed["s3"], hotcount.LeaseLostError)
-        sizes = [len(await members(sets, f"s{n}")) for n in range(15)]
-        assert sizes == [0 if n == 3 else n * 50 for n in range(15)]
-        assert await sets.rebuild_many([("t", {"a": 1})], ttl=60) == hotcount.RebuildReport(1, {})
-
-    run(program)
+    async with sets.rebuild("s3", ttl=60):
+        report = await sets.rebuild_many(source(), ttl=60)
+    assert report.published == 15
+    assert list(report.failed) == ["s3"]
+    assert isinstance(report.failed["s3"], hotcount.LeaseLostError)
+    sizes = [len(await members(sets, f"s{n}")) for n in range(15)]
+    assert sizes == [0 if n == 3 else n * 50 for n in range(15)]
+    assert await sets.rebuild_many([("t", {"a": 1})], ttl=60) == hotcount.RebuildReport(1, {})
 
 
-def test_rebuild_many_renews_the_lease_while_members_come_slowly(sets: aio.LiveSets) -> None:
+async def test_rebuild_many_renews_the_lease_while_members_come_slowly(sets: aio.LiveSets) -> None:
     async def slow() -> AsyncIterator[tuple[str, float]]:
         until = asyncio.get_running_loop().time() + 0.8
         while asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.01)
             yield "a", 1
 
-    async def program() -> None:
-        report = await sets.rebuild_many([("slow", slow())], ttl=60, lease=0.5)
-        assert report == hotcount.RebuildReport(published=1, failed={})
-
-    run(program)
+    report = await sets.rebuild_many([("slow", slow())], ttl=60, lease=0.5)
+    assert report == hotcount.RebuildReport(published=1, failed={})
 
 
-def test_what_the_source_raises_ends_rebuild_many(sets: aio.LiveSets) -> None:
+async def test_what_the_source_raises_ends_rebuild_many(sets: aio.LiveSets) -> None:
     async def source() -> AsyncIterator[tuple[str, Any]]:
         yield "a", {"x": 1}
         raise ZeroDivisionError
 
-    async def program() -> None:
-        with pytest.raises(ZeroDivisionError):
-            await sets.rebuild_many(source(), ttl=60)
-        assert await members(sets, "a") == {"x": 1.0}
-
-    run(program)
+    with pytest.raises(ZeroDivisionError):
+        await sets.rebuild_many(source(), ttl=60)
+    assert await members(sets, "a") == {"x": 1.0}

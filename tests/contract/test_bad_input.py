@@ -28,11 +28,6 @@ NO_TEXT: list[Any] = [1, 1.5, None, True, bytearray(b"a"), ["a"], object()]
 
 
 @pytest.fixture
-def sets(counter_store: Store) -> hotcount.LiveSets:
-    return hotcount.LiveSets(counter_store)
-
-
-@pytest.fixture
 def limiter(counter_store: Store) -> hotcount.Limiter:
     return hotcount.Limiter(counter_store, "2/hour")
 
@@ -185,9 +180,3 @@ def test_a_rate_that_is_none_is_a_config_error(
     with pytest.raises(hotcount.ConfigError) as caught:
         hotcount.Limiter(counter_store, rate, algorithm=algorithm)
     assert len(str(caught.value)) < 1000
-
-
-@pytest.mark.parametrize("rate", [5, None, b"5/s", True, 5.0, (5,)])
-def test_a_rate_of_another_type_is_a_type_error(counter_store: Store, rate: Any) -> None:
-    with pytest.raises(TypeError, match="rate"):
-        hotcount.Limiter(counter_store, rate)

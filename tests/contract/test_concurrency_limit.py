@@ -213,53 +213,48 @@ def test_threads_and_loops_are_never_more_than_the_limit(counter_store: Store) -
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_a_task_that_is_cancelled_leaves_no_place_behind(counter_store: Store, turns: int) -> None:
+async def test_a_task_that_is_cancelled_leaves_no_place_behind(
+    counter_store: Store, turns: int
+) -> None:
     limit = aio.ConcurrencyLimit(counter_store, 1, lease=LONG)
 
     async def hold() -> None:
         async with limit.acquire("k"):
             await asyncio.sleep(LONG)
 
-    async def main() -> None:
-        for held in (False, True):
-            place = await limit.acquire("k") if held else None
-            tasks = [asyncio.ensure_future(hold()) for _ in range(3)]
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            for task in tasks:
-                task.cancel()
-            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-                assert isinstance(outcome, asyncio.CancelledError)
-            if place is not None:
-                assert await place.release()
-            # None waits for an hour: it comes at once, or never.
-            async with await asyncio.wait_for(limit.acquire("k"), 30) as last:
-                assert last
-
-    asyncio.run(main())
+    for held in (False, True):
+        place = await limit.acquire("k") if held else None
+        tasks = [asyncio.ensure_future(hold()) for _ in range(3)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(outcome, asyncio.CancelledError)
+        if place is not None:
+            assert await place.release()
+        # None waits for an hour: it comes at once, or never.
+        async with await asyncio.wait_for(limit.acquire("k"), 30) as last:
+            assert last
 
 
-def test_a_release_that_is_cancelled_is_made_all_the_same(counter_store: Store) -> None:
+async def test_a_release_that_is_cancelled_is_made_all_the_same(counter_store: Store) -> None:
     limit = aio.ConcurrencyLimit(counter_store, 1, lease=LONG)
+    entered = asyncio.Event()
+    leave = asyncio.Event()
 
-    async def main() -> None:
-        entered = asyncio.Event()
-        leave = asyncio.Event()
+    async def hold() -> None:
+        async with limit.acquire("k"):
+            entered.set()
+            await leave.wait()
 
-        async def hold() -> None:
-            async with limit.acquire("k"):
-                entered.set()
-                await leave.wait()
-
-        task = asyncio.ensure_future(hold())
-        await entered.wait()
-        leave.set()
-        await asyncio.sleep(0)  # It makes its release, which is not sent before this turn ends.
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert await asyncio.wait_for(limit.acquire("k"), 30)
-
-    asyncio.run(main())
+    task = asyncio.ensure_future(hold())
+    await entered.wait()
+    leave.set()
+    await asyncio.sleep(0)  # It makes its release, which is not sent before this turn ends.
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await asyncio.wait_for(limit.acquire("k"), 30)
 
 
 def test_a_waiting_task_does_not_stop_its_loop(counter_store: Store) -> None:
@@ -277,20 +272,16 @@ def test_a_waiting_task_does_not_stop_its_loop(counter_store: Store) -> None:
     assert asyncio.run(main())
 
 
-def test_a_refusal_in_a_loop_raises_in_place_of_the_block(counter_store: Store) -> None:
+async def test_a_refusal_in_a_loop_raises_in_place_of_the_block(counter_store: Store) -> None:
     limit = aio.ConcurrencyLimit(counter_store, 1, lease=LONG)
-
-    async def main() -> None:
-        place = await limit.acquire("k")
+    place = await limit.acquire("k")
+    await place.renew()
+    with pytest.raises(hotcount.LimitExceeded):
+        async with limit.acquire("k", timeout=0):
+            raise AssertionError("the block must not run")
+    assert (await place.release(), await place.release()) == (True, False)
+    with pytest.raises(hotcount.LeaseLostError):
         await place.renew()
-        with pytest.raises(hotcount.LimitExceeded):
-            async with limit.acquire("k", timeout=0):
-                raise AssertionError("the block must not run")
-        assert (await place.release(), await place.release()) == (True, False)
-        with pytest.raises(hotcount.LeaseLostError):
-            await place.renew()
-
-    asyncio.run(main())
 
 
 def test_a_forked_child_leaves_its_parents_place_alone(counter_store: Store) -> None:

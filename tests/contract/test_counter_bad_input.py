@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal, Union
 
 import hotcount
@@ -52,9 +53,11 @@ def test_an_amount_of_64_bits_is_exact_by_every_way(counter: hotcount.Counter, n
     assert counter.reset("one of many") == n
 
 
-@pytest.mark.parametrize("n", [INT64_MAX + 1, INT64_MIN - 1, 2**64, -(2**64), 10**400])
+@pytest.mark.parametrize(
+    "n", [INT64_MAX + 1, INT64_MIN - 1, 2**64, -(2**64), 10**400, np.uint64(2**63)]
+)
 def test_an_amount_one_beyond_64_bits_is_an_overflow_and_adds_nothing(
-    counter: hotcount.Counter, n: int
+    counter: hotcount.Counter, n: Any
 ) -> None:
     for call in (counter.add, counter.try_add):
         with pytest.raises(hotcount.CounterOverflowError, match="n does not fit"):
@@ -81,6 +84,7 @@ def test_errors_that_somebody_takes_out_stay_in_their_batch(counter: hotcount.Co
         (INT64_MIN, -1),
         (INT64_MIN, INT64_MIN),
         (-1, INT64_MIN),
+        (1, INT64_MAX),
     ],
 )
 def test_a_sum_beyond_64_bits_is_refused_by_every_way_and_changes_nothing(
@@ -99,28 +103,13 @@ def test_a_sum_beyond_64_bits_is_refused_by_every_way_and_changes_nothing(
     assert (after is None) == (life is None)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        1.0,
-        float("nan"),
-        float("inf"),
-        float("-inf"),
-        "1",
-        b"1",
-        True,
-        np.True_,
-        Decimal(1),
-        Decimal("NaN"),
-        Fraction(1),
-        np.float64(1),
-        np.float64("nan"),
-        1j,
-        [1],
-        object(),
-    ],
-    ids=shown,
-)
+NOT_INTEGERS = [
+    1.0, float("nan"), float("inf"), float("-inf"), "1", b"1", True, np.True_, Decimal(1),
+    Decimal("NaN"), Fraction(1), np.float64(1), np.float64("nan"), 1j, [1], object(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", NOT_INTEGERS, ids=shown)
 def test_an_amount_that_is_no_integer_is_a_type_error_before_anything_is_added(
     counter: hotcount.Counter, bad: Any
 ) -> None:
@@ -238,7 +227,8 @@ def test_a_key_that_is_none_is_refused_by_every_call_and_shown_in_short(
     for call in calls:
         with pytest.raises(hotcount.ConfigError, match=f"key.*{says}") as caught:
             call()
-        assert len(str(caught.value)) < 500
+        # A byte that is not printed as itself takes four characters.
+        assert len(str(caught.value)) < (300 if key[:1] == "x" else 500)
     for many in (counter.add_many, counter.get_many):
         result = many(["good", key], errors="return")
         assert result.errors.keys() == {1}
@@ -267,12 +257,12 @@ def test_a_key_that_holds_something_else_is_a_wrong_type_error_by_every_call(
     for ttl in (None, 60):
         counter = hotcount.Counter(counter_store, prefix=prefix, ttl=ttl)
         calls: list[Callable[[], object]] = [
-            lambda counter=counter: counter.add("k"),  # type: ignore[misc]
-            lambda counter=counter: counter.add("k", 0),  # type: ignore[misc]
-            lambda counter=counter: counter.try_add("k"),  # type: ignore[misc]
-            lambda counter=counter: counter.try_add("k", max=5),  # type: ignore[misc]
-            lambda counter=counter: counter.get("k"),  # type: ignore[misc]
-            lambda counter=counter: counter.reset("k"),  # type: ignore[misc]
+            partial(counter.add, "k"),
+            partial(counter.add, "k", 0),
+            partial(counter.try_add, "k"),
+            partial(counter.try_add, "k", max=5),
+            partial(counter.get, "k"),
+            partial(counter.reset, "k"),
         ]
         for call in calls:
             with pytest.raises(hotcount.WrongTypeError, match="k") as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import os
 import time
 from datetime import timedelta
@@ -20,11 +19,6 @@ Store = Union[hotcount.Memory, hotcount.Redis]
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-
-
-@pytest.fixture
-def counter(counter_store: Store) -> hotcount.Counter:
-    return hotcount.Counter(counter_store)
 
 
 # -- adding -----------------------------------------------------------------
@@ -49,30 +43,11 @@ def test_adds_of_both_signs_from_many_threads_sum_exactly(counter: hotcount.Coun
     assert counter.get("k") == 50 * sum(index - 7 for index in range(THREADS))
 
 
-def test_adding_zero_reads(counter: hotcount.Counter) -> None:
-    counter.add("k", 5)
-    assert counter.add("k", 0) == 5
-
-
-def test_numbers_beyond_a_double_stay_exact(counter: hotcount.Counter) -> None:
-    assert counter.add("k", 2**53 + 1) == 2**53 + 1
+def test_sums_beyond_a_double_stay_exact(counter: hotcount.Counter) -> None:
+    counter.add("k", 2**53 + 1)
     assert counter.add("k") == 2**53 + 2
     assert counter.try_add("k", 1, max=INT64_MAX).value == 2**53 + 3
-
-
-@pytest.mark.parametrize(("start", "n"), [(INT64_MAX, 1), (INT64_MIN, -1), (1, INT64_MAX)])
-def test_an_add_that_would_leave_64_bits_changes_nothing(
-    counter: hotcount.Counter, start: int, n: int
-) -> None:
-    assert counter.add("k", start) == start
-    with pytest.raises(hotcount.CounterOverflowError):
-        counter.add("k", n)
-    assert counter.get("k") == start
-
-
-def test_the_bounds_of_64_bits_can_be_reached(counter: hotcount.Counter) -> None:
-    assert counter.add("most", INT64_MAX) == INT64_MAX
-    assert counter.add("least", INT64_MIN) == INT64_MIN
+    counter.add("least", INT64_MIN)
     assert counter.add("least", INT64_MAX) == -1
 
 
@@ -99,10 +74,6 @@ def test_an_inventory_is_never_oversold(counter: hotcount.Counter) -> None:
     assert counter.get("stock") == 0
 
 
-def test_try_add_without_bounds_is_add(counter: hotcount.Counter) -> None:
-    assert counter.try_add("k", 7) == hotcount.TryAdd(True, 7)
-
-
 def test_the_bounds_of_64_bits_are_bounds_to_try_add_too(counter: hotcount.Counter) -> None:
     counter.add("k", INT64_MAX)
     assert counter.try_add("k", 1) == hotcount.TryAdd(False, INT64_MAX)
@@ -118,21 +89,6 @@ def test_add_many_returns_the_value_after_each_add_in_order(counter: hotcount.Co
     assert counter.add_many(["a", "b"]) == [7, 11]
     assert counter.add_many(("a", "b"), -1) == [6, 10]
     assert counter.add_many([]) == []
-
-
-@pytest.mark.parametrize(
-    "amounts",
-    [
-        pytest.param([3, 4], id="list"),
-        pytest.param((3, 4), id="tuple"),
-        pytest.param(array.array("q", [3, 4]), id="array"),
-        pytest.param(np.array([3, 4]), id="int64"),
-        pytest.param(np.array([3, 4], dtype=np.int16), id="int16"),
-        pytest.param(np.array([3, 0, 4, 0])[::2], id="strided"),
-    ],
-)
-def test_add_many_takes_any_column_of_integers(counter: hotcount.Counter, amounts: Any) -> None:
-    assert counter.add_many(["a", "b"], amounts) == [3, 4]
 
 
 def test_batches_from_many_threads_lose_nothing(counter: hotcount.Counter) -> None:
@@ -163,40 +119,6 @@ def test_errors_return_gives_the_batch_without_raising(counter: hotcount.Counter
     assert result == [1, 0]
     assert isinstance(result.errors[1], hotcount.ConfigError)
     assert counter.get_many(["a", ""], errors="return").errors.keys() == {1}
-
-
-@pytest.mark.parametrize("bad", [1, None, 1.5, bytearray(b"a"), ("a",)])
-def test_a_key_of_a_wrong_type_names_its_index_before_anything_is_added(
-    counter: hotcount.Counter, bad: Any
-) -> None:
-    with pytest.raises(TypeError, match=r"keys\[1\].*" + type(bad).__name__):
-        counter.add_many(["a", bad])
-    assert counter.get("a") == 0
-
-
-@pytest.mark.parametrize("bad", [1.0, "1", None, True, Decimal(1), np.float64(1)])
-def test_an_amount_of_a_wrong_type_names_its_index_before_anything_is_added(
-    counter: hotcount.Counter, bad: Any
-) -> None:
-    with pytest.raises(TypeError, match=r"n\[1\].*" + type(bad).__name__):
-        counter.add_many(["a", "b"], [1, bad])
-    assert counter.get("a") == 0
-
-
-def test_a_column_of_another_length_is_refused_before_anything_is_added(
-    counter: hotcount.Counter,
-) -> None:
-    with pytest.raises(hotcount.ConfigError, match="n has 3 elements for a batch of 2"):
-        counter.add_many(["a", "b"], [1, 2, 3])
-    assert counter.get_many(["a", "b"]) == [0, 0]
-
-
-@pytest.mark.parametrize("bad", ["ab", b"ab", 5, None])
-def test_what_is_no_sequence_of_keys_is_refused(counter: hotcount.Counter, bad: Any) -> None:
-    with pytest.raises(TypeError, match="keys must be"):
-        counter.add_many(bad)
-    with pytest.raises(TypeError, match="keys must be"):
-        counter.get_many(bad)
 
 
 def test_an_unknown_way_with_errors_is_named(counter: hotcount.Counter) -> None:
@@ -291,31 +213,11 @@ def test_a_ttl_of_a_wrong_type_is_refused_by_name(counter_store: Store, bad: Any
 # -- keys -------------------------------------------------------------------
 
 
-def test_a_str_and_its_utf8_bytes_are_one_key(counter: hotcount.Counter) -> None:
-    counter.add("größe")
-    assert counter.add("größe".encode()) == 2
-
-
 AWKWARD = [
-    b"\0",
-    b"a\0b",
-    b"\r\n",
-    b"$5\r\nhello\r\n",
-    b"{}",
-    b"{a}",
-    b"a:b",
-    b":",
-    b"%",
-    b"*",
-    b" ",
-    b"\xff\xfe",
-    b"\xc3\x28",
-    "\u00e9".encode(),
-    "e\u0301".encode(),
-    "\U0001f5f3".encode(),
-    b"'; DROP TABLE x; --",
-    b"x" * 1000,
-]
+    b"\0", b"a\0b", b"\r\n", b"$5\r\nhello\r\n", b"{}", b"{a}", b"a:b", b":", b"%", b"*", b" ",
+    b"\xff\xfe", b"\xc3\x28", "\u00e9".encode(), "e\u0301".encode(), "\U0001f5f3".encode(),
+    b"'; DROP TABLE x; --", b"x" * 1000,
+]  # fmt: skip
 
 
 def test_awkward_keys_are_counted_apart(counter: hotcount.Counter) -> None:
@@ -324,28 +226,6 @@ def test_awkward_keys_are_counted_apart(counter: hotcount.Counter) -> None:
     assert counter.get_many(AWKWARD) == amounts
     for key, amount in zip(AWKWARD, amounts):
         assert counter.reset(key) == amount
-
-
-@pytest.mark.parametrize(
-    ("key", "says"), [("", "empty"), (b"", "empty"), ("x" * 1001, "1001"), ("ü" * 501, "1002")]
-)
-def test_an_empty_or_too_long_key_is_refused(
-    counter: hotcount.Counter, key: str | bytes, says: str
-) -> None:
-    for call in (counter.add, counter.get, counter.reset, counter.ttl, counter.try_add):
-        with pytest.raises(hotcount.ConfigError, match=f"key.*{says}"):
-            call(key)
-
-
-def test_a_key_of_a_mebibyte_is_refused_without_being_repeated(counter: hotcount.Counter) -> None:
-    with pytest.raises(hotcount.ConfigError) as caught:
-        counter.add("x" * 2**20)
-    assert len(str(caught.value)) < 300
-
-
-def test_a_key_that_utf8_cannot_hold_is_refused(counter: hotcount.Counter) -> None:
-    with pytest.raises(hotcount.ConfigError, match=r"key.*surrogate"):
-        counter.add("\udcff")
 
 
 @pytest.mark.parametrize(
@@ -389,20 +269,6 @@ def test_an_amount_of_another_type_is_a_type_error_that_names_it(
     for call in (counter.add, counter.try_add):
         with pytest.raises(TypeError, match=f"n must be int, not .*{type(bad).__name__}"):
             call("k", bad)
-    assert counter.get("k") == 0
-
-
-@pytest.mark.parametrize("number", [np.int8(3), np.uint64(3), np.int64(3)])
-def test_numpy_integers_are_integers(counter: hotcount.Counter, number: Any) -> None:
-    assert counter.add("k", number) == 3
-    assert counter.add_many(["k"], number) == [6]
-
-
-@pytest.mark.parametrize("n", [2**63, -(2**63) - 1, 10**30, np.uint64(2**63)])
-def test_an_amount_beyond_64_bits_is_an_overflow(counter: hotcount.Counter, n: Any) -> None:
-    for call in (counter.add, counter.try_add):
-        with pytest.raises(hotcount.CounterOverflowError, match="n does not fit"):
-            call("k", n)
     assert counter.get("k") == 0
 
 

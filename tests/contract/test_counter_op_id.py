@@ -8,23 +8,12 @@ import uuid
 import hotcount
 import pytest
 
+from tests.support.limiters import made_at
 from tests.support.together import together
 
 Store = hotcount.Memory | hotcount.Redis
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-
-
-@pytest.fixture
-def counter(counter_store: Store) -> hotcount.Counter:
-    return hotcount.Counter(counter_store)
-
-
-def made_at(seconds: float) -> str:
-    """A UUIDv7 that says it was made then, in unix time."""
-    milliseconds = int(seconds * 1000)
-    value = milliseconds << 80 | 7 << 76 | 2 << 62 | uuid.uuid4().int & (2**62 - 1)
-    return str(uuid.UUID(int=value))
 
 
 def test_a_repeated_op_id_is_counted_once_and_answers_the_same(counter: hotcount.Counter) -> None:

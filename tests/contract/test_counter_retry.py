@@ -123,30 +123,27 @@ def test_adds_wait_while_redis_is_away_and_are_counted_once(
 
 
 @TTLS
-def test_an_event_loop_gets_the_same(own_redis: RedisServer, ttl: float | None) -> None:
-    async def main() -> None:
-        async with aio.Counter(own_redis.url, ttl=ttl, retry=RetryQueue()) as counter:
-            answers = await asyncio.gather(*(counter.add("k") for _ in range(50)))
-            assert set(answers) == set(range(1, 51))
-            batch = await counter.add_many(["a", "b", "a"], [1, 2, 3])
-            assert isinstance(batch, hotcount.AddedBatch)
-            assert batch == [1, 2, 4]
-            own_redis.kill()
-            batch = await counter.add_many(["m"] * 20)
-            assert list(batch.waiting) == list(range(1, 21))
-            waiting: list[object] = list(
-                await asyncio.gather(*(counter.add(f"k{n % 7}") for n in range(500)))
-            )
-            assert all(isinstance(answer, Queued) for answer in waiting)
-            own_redis.start()
-            for _ in range(2000):
-                if counter.retry_stats().waiting == 0:
-                    break
-                await asyncio.sleep(0.01)
-            assert sum([await counter.get(f"k{n}") for n in range(7)]) == 500
-            assert await counter.get("m") == 20
-
-    asyncio.run(main())
+async def test_an_event_loop_gets_the_same(own_redis: RedisServer, ttl: float | None) -> None:
+    async with aio.Counter(own_redis.url, ttl=ttl, retry=RetryQueue()) as counter:
+        answers = await asyncio.gather(*(counter.add("k") for _ in range(50)))
+        assert set(answers) == set(range(1, 51))
+        batch = await counter.add_many(["a", "b", "a"], [1, 2, 3])
+        assert isinstance(batch, hotcount.AddedBatch)
+        assert batch == [1, 2, 4]
+        own_redis.kill()
+        batch = await counter.add_many(["m"] * 20)
+        assert list(batch.waiting) == list(range(1, 21))
+        waiting: list[object] = list(
+            await asyncio.gather(*(counter.add(f"k{n % 7}") for n in range(500)))
+        )
+        assert all(isinstance(answer, Queued) for answer in waiting)
+        own_redis.start()
+        for _ in range(2000):
+            if counter.retry_stats().waiting == 0:
+                break
+            await asyncio.sleep(0.01)
+        assert sum([await counter.get(f"k{n}") for n in range(7)]) == 500
+        assert await counter.get("m") == 20
 
 
 @TTLS

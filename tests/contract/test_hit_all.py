@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 from typing import Any, Union
 
 import hotcount
@@ -12,18 +11,12 @@ import pytest
 from hotcount import aio, hit_all
 
 from tests.support.limiters import SAFE
-from tests.support.servers import RedisServer, calls_of
+from tests.support.servers import RedisServer, calls_of, keys_of
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 TEN, FIVE = "10/300 days", "5/300 days"
 ALGORITHMS = pytest.mark.parametrize("algorithm", SAFE)
-
-
-@pytest.fixture
-def redis(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
-    with redis_server.redis(timeout=20, prefix=f"{uuid.uuid4().hex}:") as redis:
-        yield redis
 
 
 @ALGORITHMS
@@ -71,7 +64,7 @@ def test_hits_of_one_key_are_one_of_their_sum(counter_store: Store) -> None:
         hit_all([(limiter, "k", 2**63 - 1), (same, "k", 1)])
 
 
-def test_a_refusal_spends_nothing_on_any_store(
+async def test_a_refusal_spends_nothing_on_any_store(
     limit_store: Union[Store, hotcount.Database],
 ) -> None:
     one = hotcount.Limiter(limit_store, TEN, name="one")
@@ -83,17 +76,12 @@ def test_a_refusal_spends_nothing_on_any_store(
     assert not hit_all([(other, "k", 1), (other, "k", 2)])
     assert (one.peek("k").remaining, other.peek("k").remaining) == (7, 2)
     assert hit_all([(other, "k", 1), (other, "k", 1)]).remaining == 0
-
-    async def program() -> None:
-        pair = [
-            aio.Limiter(limit_store, rate, name=name)
-            for rate, name in ((TEN, "one"), (FIVE, "other"))
-        ]
-        assert (await aio.hit_all([(limiter, "k", 1) for limiter in pair])).violated == ("other",)
-        assert (await pair[0].peek("k")).remaining == 7
-        assert (await aio.hit_all([(pair[0], "k", 4)])).remaining == 3
-
-    asyncio.run(program())
+    pair = [
+        aio.Limiter(limit_store, rate, name=name) for rate, name in ((TEN, "one"), (FIVE, "other"))
+    ]
+    assert (await aio.hit_all([(limiter, "k", 1) for limiter in pair])).violated == ("other",)
+    assert (await pair[0].peek("k")).remaining == 7
+    assert (await aio.hit_all([(pair[0], "k", 4)])).remaining == 3
 
 
 def test_a_rate_of_the_call_and_of_a_hit_is_the_state_that_hit_has_at_it(
@@ -229,16 +217,13 @@ def test_on_several_stores_a_refusal_gives_back_what_was_taken(redis: hotcount.R
 
 
 @pytest.mark.server
-def test_hits_on_one_server_are_one_script_and_all_keys_expire(
-    redis: hotcount.Redis, redis_server: RedisServer
-) -> None:
+def test_hits_on_one_server_are_one_script_and_all_keys_expire(redis: hotcount.Redis) -> None:
     limiters = [hotcount.Limiter(redis, "5/second; 9/minute", name=f"n{i}") for i in range(3)]
     hits = [(limiter, "k", 2) for limiter in limiters]
     assert hit_all(hits)
     redis.execute("SCRIPT", "FLUSH")
     assert hit_all(hits)
-    prefix = repr(redis).split("prefix=")[1].split("'")[1]
-    keys = redis.execute("KEYS", f"{prefix}*")
+    keys = keys_of(redis)
     assert len(keys) == 3
     assert all(0 < redis.execute("PTTL", key) <= 60_000 for key in keys)
     redis.execute("CONFIG", "RESETSTAT")
@@ -267,20 +252,20 @@ def test_a_key_that_holds_something_else_or_is_denied_lets_nothing_be_taken(
 ) -> None:
     one, other = (hotcount.Limiter(redis, FIVE, name=name) for name in ("one", "other"))
     hit_all([(one, "k"), (other, "k")])
-    prefix = repr(redis).split("prefix=")[1].split("'")[1]
-    (key,) = redis.execute("KEYS", f"{prefix}*:other:*")
+    (key,) = keys_of(redis, "*:other:*")
     user = uuid.uuid4().hex
-    redis.execute("ACL", "SETUSER", user, "on", ">pw", "+@all", "%R~*", f"~{prefix}limit:one:*")
-    url = redis_server.url.replace("://", f"://{user}:pw@")
-    with hotcount.Redis(url, prefix=prefix, timeout=20) as poor:
+    mine = f"~{redis.prefix!s}limit:one:*"
+    redis.execute("ACL", "SETUSER", user, "on", ">pw", "+@all", "%R~*", mine)
+    url = redis_server.login(user, "pw")
+    with hotcount.Redis(url, prefix=redis.prefix, timeout=20) as poor:
         pair = [hotcount.Limiter(poor, FIVE, name=name) for name in ("one", "other")]
         with pytest.raises(hotcount.PermissionDeniedError) as denied:
             hit_all([(pair[0], "k"), (pair[1], "k")])
         assert denied.value.key is None, "the server does not say which"
     redis.execute("ACL", "DELUSER", user)
-    for foreign in (["SET", key, "x"], ["RPUSH", key, "x"]):
+    for command, value in (("SET", "x"), ("RPUSH", "x")):
         redis.execute("DEL", key)
-        redis.execute(*foreign)
+        redis.execute(command, key, value)
         with pytest.raises(hotcount.WrongTypeError, match="limit:other:") as raised:
             hit_all([(one, "k"), (other, "k")])
         assert raised.value.key == key.decode()
@@ -303,20 +288,17 @@ def test_a_full_memory_store_takes_all_or_nothing() -> None:
     assert lax.peek("a").remaining == 3
 
 
-def test_aio_takes_the_same(counter_store: Store, redis_server: RedisServer) -> None:
-    async def program() -> None:
-        one = aio.Limiter(counter_store, TEN, name="one")
-        other = aio.Limiter("memory://", FIVE, name="other")
-        third = aio.Limiter(counter_store, "14/300 days", name="third")
-        hits = [(one, "k", 2), (third, "k", 2)]
-        taken = await asyncio.gather(*(aio.hit_all(hits) for _ in range(9)))
-        assert sum(bool(decision) for decision in taken) == 5
-        assert (await third.peek("k")).remaining == 4
-        assert await aio.hit_all([(third, "k", 2), (other, "k", 2)])
-        assert (await aio.hit_all([(third, "k", 2), (other, "k", 4)])).violated == ("other",)
-        assert (await third.peek("k")).remaining == 2
-
-    asyncio.run(program())
+async def test_aio_takes_the_same(counter_store: Store) -> None:
+    one = aio.Limiter(counter_store, TEN, name="one")
+    other = aio.Limiter("memory://", FIVE, name="other")
+    third = aio.Limiter(counter_store, "14/300 days", name="third")
+    hits = [(one, "k", 2), (third, "k", 2)]
+    taken = await asyncio.gather(*(aio.hit_all(hits) for _ in range(9)))
+    assert sum(bool(decision) for decision in taken) == 5
+    assert (await third.peek("k")).remaining == 4
+    assert await aio.hit_all([(third, "k", 2), (other, "k", 2)])
+    assert (await aio.hit_all([(third, "k", 2), (other, "k", 4)])).violated == ("other",)
+    assert (await third.peek("k")).remaining == 2
 
 
 def test_what_are_no_hits_is_refused() -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import uuid
 
+import hotcount
 import pytest
 
 from tests.support.limiters import SAFE
 from tests.support.scripts import limiter_script
-from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 
@@ -46,7 +46,7 @@ RATES = [(1, DAY, 1), (4, 3_600_000_000, 1), (1_000_000, 1_000_000, 500)]
 @pytest.mark.parametrize("algorithm", SAFE)
 @pytest.mark.parametrize("rate", RATES, ids=["1/day", "4/hour", "1000000/second"])
 def test_truncated_tokens_the_long_run_rate_is_the_configured_one(
-    redis_server: RedisServer, algorithm: str, rate: tuple[int, int, int]
+    redis: hotcount.Redis, algorithm: str, rate: tuple[int, int, int]
 ) -> None:
     """Another library admits 75 % of a rate, because it keeps whole tokens only."""
     limit, period, cost = rate
@@ -64,9 +64,8 @@ def test_truncated_tokens_the_long_run_rate_is_the_configured_one(
     begins = 1_800_000_000_123_457
     counted = begins + 2 * period
     script = RUN % limiter_script(algorithm)
-    with redis_server.redis(timeout=20) as redis:
-        admitted = redis.execute(
-            *("EVAL", script, 1, uuid.uuid4().hex, begins, counted, counted + periods * period),
-            *(cost, *numbers),
-        )
+    admitted = redis.execute(
+        *("EVAL", script, 1, uuid.uuid4().hex, begins, counted, counted + periods * period),
+        *(cost, *numbers),
+    )
     assert admitted == pytest.approx(periods * limit, rel=0.001)

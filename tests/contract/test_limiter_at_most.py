@@ -9,16 +9,11 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.limiters import IDS, OPTIONS, SAFE
+from tests.support.limiters import SAFE
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 TEN = "10/300 days"
-
-
-@pytest.fixture(params=OPTIONS, ids=IDS)
-def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return dict(request.param)
 
 
 def test_what_fits_is_taken_and_no_more(limit_store: Store, options: dict[str, Any]) -> None:
@@ -54,14 +49,11 @@ def test_a_call_that_takes_nothing_is_not_charged(limit_store: Store) -> None:
     assert limiter.peek("k").reset_after <= before
 
 
-def test_aio_takes_the_same(limit_store: Store, options: dict[str, Any]) -> None:
-    async def program() -> None:
-        limiter = aio.Limiter(limit_store, TEN, **options)
-        assert sum(await asyncio.gather(*(limiter.at_most("k", 3) for _ in range(9)))) == 10
-        shadow = aio.Limiter(limit_store, TEN, shadow=True, **options)
-        assert (await shadow.hit("k")).reason == "shadow"
-
-    asyncio.run(program())
+async def test_aio_takes_the_same(limit_store: Store, options: dict[str, Any]) -> None:
+    limiter = aio.Limiter(limit_store, TEN, **options)
+    assert sum(await asyncio.gather(*(limiter.at_most("k", 3) for _ in range(9)))) == 10
+    shadow = aio.Limiter(limit_store, TEN, shadow=True, **options)
+    assert (await shadow.hit("k")).reason == "shadow"
 
 
 @pytest.mark.parametrize("n", [0, -1, -(2**63), 2**63])

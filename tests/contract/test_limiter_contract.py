@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pickle
 import time
-import uuid
 from array import array
-from collections.abc import Iterator
 from typing import Any, Union
 
 import hotcount
 import numpy as np
 import pytest
 
-from tests.support.limiters import CHARGING, IDS, OPTIONS, SAFE, periods
-from tests.support.servers import RedisServer
+from tests.support.limiters import CHARGING, OPTIONS, SAFE, periods
+from tests.support.servers import keys_of
 from tests.support.together import together
 
 KeyValueStore = Union[hotcount.Memory, hotcount.Redis]
@@ -24,29 +22,14 @@ Store = Union[KeyValueStore, hotcount.Database]
 TEN = "10/300 days"
 
 
-@pytest.fixture(params=OPTIONS, ids=IDS)
-def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return dict(request.param)
-
-
 @pytest.fixture
 def limiter(limit_store: Store, options: dict[str, Any]) -> hotcount.Limiter:
     return hotcount.Limiter(limit_store, TEN, **options)
 
 
-@pytest.fixture
-def redis(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
-    """A store whose keys a test can name."""
-    with hotcount.Redis(redis_server.url, prefix=f"{uuid.uuid4().hex}:", timeout=20) as redis:
-        yield redis
-
-
 def only_key(redis: hotcount.Redis) -> bytes:
-    """The one key that stands under the store's prefix."""
-    prefix = repr(redis).split("prefix=")[1].split("'")[1]
-    keys: list[bytes] = redis.execute("KEYS", f"{prefix}*")
-    assert len(keys) == 1
-    return keys[0]
+    (key,) = keys_of(redis)
+    return key
 
 
 # -- hits -------------------------------------------------------------------

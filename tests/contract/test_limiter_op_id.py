@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from typing import Any, Union
 
 import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.limiters import IDS, OPTIONS
+from tests.support.limiters import made_at
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 TEN = "10/300 days"
-
-
-@pytest.fixture(params=OPTIONS, ids=IDS)
-def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return dict(request.param)
-
-
-def made_at(seconds: float) -> str:
-    """A UUIDv7 that says it was made then, in unix time."""
-    value = int(seconds * 1000) << 80 | 7 << 76 | 2 << 62 | uuid.uuid4().int & (2**62 - 1)
-    return str(uuid.UUID(int=value))
 
 
 def test_a_repeat_answers_the_same_and_takes_nothing(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import uuid
 from typing import Any, Union
 
 import hotcount
@@ -12,7 +11,7 @@ import pytest
 from hotcount import aio, hit_all
 
 from tests.support.limiters import SAFE, periods
-from tests.support.servers import RedisServer
+from tests.support.servers import keys_of
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
@@ -75,16 +74,13 @@ def test_looks_batches_and_reset_know_all_rates(limit_store: Store, algorithm: A
 
 
 @ALGORITHMS
-def test_aio_answers_the_same(limit_store: Store, algorithm: Any) -> None:
-    async def program() -> None:
-        limiter = aio.Limiter(limit_store, BOTH, algorithm=algorithm)
-        decisions = await asyncio.gather(*(limiter.hit("k") for _ in range(20)))
-        assert sum(decision.allowed for decision in decisions) == 4
-        assert {decision.violated for decision in decisions} == {(), (SHORT,)}
-        batch = await limiter.hit_many(["j", "j"], 3)
-        assert [decision.violated for decision in batch] == [(), (SHORT,)]
-
-    asyncio.run(program())
+async def test_aio_answers_the_same(limit_store: Store, algorithm: Any) -> None:
+    limiter = aio.Limiter(limit_store, BOTH, algorithm=algorithm)
+    decisions = await asyncio.gather(*(limiter.hit("k") for _ in range(20)))
+    assert sum(decision.allowed for decision in decisions) == 4
+    assert {decision.violated for decision in decisions} == {(), (SHORT,)}
+    batch = await limiter.hit_many(["j", "j"], 3)
+    assert [decision.violated for decision in batch] == [(), (SHORT,)]
 
 
 def test_a_blocked_key_is_told_of_with_the_first_rate_on_every_store(limit_store: Store) -> None:
@@ -98,12 +94,8 @@ def test_a_blocked_key_is_told_of_with_the_first_rate_on_every_store(limit_store
 
 def test_rates_are_given_as_text_or_in_a_tuple() -> None:
     rates = (hotcount.Rate(10, 1, 10), hotcount.Rate(1000, 3600, 1000))
-    for text in (
-        "10/second; 1000/hour",
-        "10/s;1000/h",
-        "10 per second, 1000 per hour",
-        "10/s|1000/h",
-    ):
+    texts = "10/second; 1000/hour", "10/s;1000/h", "10 per second, 1000 per hour", "10/s|1000/h"
+    for text in texts:
         assert hotcount.Rate.parse_many(text) == rates
         assert hotcount.Limiter("memory://", text).rates == rates
     limiter = hotcount.Limiter("memory://", (rates[0], "1000/hour"))
@@ -119,7 +111,7 @@ def test_rates_that_cannot_stand_together_are_refused() -> None:
     for rate in bad:
         with pytest.raises(hotcount.ConfigError, match="rate"):
             hotcount.Limiter("memory://", rate)
-    wrong: list[Any] = [["5/s"], ("5/s", 5), 5]
+    wrong: list[Any] = [["5/s"], ("5/s", 5), (5,), 5, 5.0, None, b"5/s", True]
     for rate in wrong:
         with pytest.raises(TypeError, match="rate"):
             hotcount.Limiter("memory://", rate)
@@ -130,24 +122,22 @@ def test_rates_that_cannot_stand_together_are_refused() -> None:
 @pytest.mark.server
 @ALGORITHMS
 def test_all_rates_of_a_key_stand_in_one_key_that_expires_and_is_healed(
-    redis_server: RedisServer, algorithm: Any
+    redis: hotcount.Redis, algorithm: Any
 ) -> None:
-    with hotcount.Redis(redis_server.url, prefix=f"{uuid.uuid4().hex}:", timeout=20) as redis:
-        limiter = hotcount.Limiter(redis, "5/second; 10/minute", algorithm=algorithm)
-        prefix = repr(redis).split("prefix=")[1].split("'")[1]
-        limiter.hit("k", 5)
-        keys = redis.execute("KEYS", f"{prefix}*")
-        assert keys == [f"{prefix}limit:default:{algorithm}:5/second;10/minute:k".encode()]
-        most = periods(algorithm) * 60_000
-        assert 0 < redis.execute("PTTL", keys[0]) <= most
-        for cost in (1, 11):
-            assert redis.execute("PERSIST", keys[0]) == 1
-            limiter.hit("k", cost)
-            assert 0 < redis.execute("PTTL", keys[0]) <= most
-        redis.execute("SCRIPT", "FLUSH")
-        assert limiter.peek("k").remaining >= 0
-        for foreign in (["SET", keys[0], "1 2"], ["RPUSH", keys[0], "x"]):
-            redis.execute("DEL", keys[0])
-            redis.execute(*foreign)
-            with pytest.raises(hotcount.WrongTypeError, match="limit:default"):
-                limiter.hit("k")
+    limiter = hotcount.Limiter(redis, "5/second; 10/minute", algorithm=algorithm)
+    limiter.hit("k", 5)
+    (key,) = keys_of(redis)
+    assert key == f"{redis.prefix!s}limit:default:{algorithm}:5/second;10/minute:k".encode()
+    most = periods(algorithm) * 60_000
+    assert 0 < redis.execute("PTTL", key) <= most
+    for cost in (1, 11):
+        assert redis.execute("PERSIST", key) == 1
+        limiter.hit("k", cost)
+        assert 0 < redis.execute("PTTL", key) <= most
+    redis.execute("SCRIPT", "FLUSH")
+    assert limiter.peek("k").remaining >= 0
+    for command, value in (("SET", "1 2"), ("RPUSH", "x")):
+        redis.execute("DEL", key)
+        redis.execute(command, key, value)
+        with pytest.raises(hotcount.WrongTypeError, match="limit:default"):
+            limiter.hit("k")

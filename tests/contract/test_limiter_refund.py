@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
-import uuid
 from typing import Any, Union
 
 import hotcount
@@ -13,21 +11,12 @@ import pytest
 from hotcount import aio
 
 from tests.support.limiters import CHARGING, SAFE
-from tests.support.servers import RedisServer
+from tests.support.servers import keys_of
 from tests.support.together import together
 
 Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 TEN = "10/300 days"
 DAY = 86400
-OPTIONS: list[dict[str, Any]] = [
-    *({"algorithm": name} for name in SAFE),
-    {"algorithm": "fixed_window", "align": "first"},
-]
-
-
-@pytest.fixture(params=OPTIONS, ids=["-".join(options.values()) for options in OPTIONS])
-def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return dict(request.param)
 
 
 def test_what_is_given_back_can_be_taken_again(limit_store: Store, options: dict[str, Any]) -> None:
@@ -75,16 +64,15 @@ def test_several_rates_get_it_back_together(limit_store: Store, algorithm: Any) 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_memory_and_redis_agree_on_random_hits_and_refunds(
-    redis_server: RedisServer, options: dict[str, Any], seed: int
+    redis: hotcount.Redis, options: dict[str, Any], seed: int
 ) -> None:
     chance = random.Random(seed)
     rate = chance.choice(["7/300 days", "7/300 days; 9/360 days"])
-    with redis_server.redis(timeout=20, prefix=f"{uuid.uuid4().hex}:") as redis:
-        both = [hotcount.Limiter(store, rate, **options) for store in (hotcount.Memory(), redis)]
-        for _ in range(60):
-            n, refunds = chance.randint(1, 6), chance.random() < 0.4
-            answers = [one.refund("k", n) if refunds else one.hit("k", n).remaining for one in both]
-            assert answers[0] == answers[1], (rate, n, refunds)
+    both = [hotcount.Limiter(store, rate, **options) for store in (hotcount.Memory(), redis)]
+    for _ in range(60):
+        n, refunds = chance.randint(1, 6), chance.random() < 0.4
+        answers = [one.refund("k", n) if refunds else one.hit("k", n).remaining for one in both]
+        assert answers[0] == answers[1], (rate, n, refunds)
 
 
 def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
@@ -142,16 +130,13 @@ def test_a_block_that_ends_leaves_what_was_taken(
     assert limiter.acquire("other").remaining == 9
 
 
-def test_aio_answers_the_same(limit_store: Store, options: dict[str, Any]) -> None:
-    async def program() -> None:
-        limiter = aio.Limiter(limit_store, TEN, **options)
-        await limiter.hit("k", 10)
-        assert await limiter.refund("k", 4) == 4
-        await limiter.block("k", 0.05)
-        assert (await limiter.hit("k")).reason == "blocked"
-        assert (await limiter.wait("k", timeout=20)).remaining == 3
-
-    asyncio.run(program())
+async def test_aio_answers_the_same(limit_store: Store, options: dict[str, Any]) -> None:
+    limiter = aio.Limiter(limit_store, TEN, **options)
+    await limiter.hit("k", 10)
+    assert await limiter.refund("k", 4) == 4
+    await limiter.block("k", 0.05)
+    assert (await limiter.hit("k")).reason == "blocked"
+    assert (await limiter.wait("k", timeout=20)).remaining == 3
 
 
 @pytest.mark.parametrize("bad", [0, -1, -(2**63), 2**63])
@@ -187,43 +172,39 @@ def test_acquire_waits_as_long_as_it_must_and_no_longer(limit_store: Store) -> N
 
 @pytest.mark.server
 def test_a_blocked_key_expires_and_is_healed(
-    redis_server: RedisServer, options: dict[str, Any]
+    redis: hotcount.Redis, options: dict[str, Any]
 ) -> None:
-    with redis_server.redis(timeout=20, prefix=f"{uuid.uuid4().hex}:") as redis:
-        limiter = hotcount.Limiter(redis, "5/second", **options)
-        prefix = repr(redis).split("prefix=")[1].split("'")[1]
-        limiter.block("fresh", 60)
-        limiter.hit("k", 5)
-        limiter.block("k", 60)
-        for key in redis.execute("KEYS", f"{prefix}*"):
-            assert 59_000 < redis.execute("PTTL", key) <= 60_000
-            redis.execute("PERSIST", key)
-            assert not limiter.hit(key.decode().rsplit(":", 1)[1])
-            assert 59_000 < redis.execute("PTTL", key) <= 60_000
-        redis.execute("SCRIPT", "FLUSH")
-        assert limiter.peek("k").reason == "blocked"
-        key = redis.execute("KEYS", f"{prefix}*:k")[0]
-        for foreign in (["SET", key, "!9 1"], ["RPUSH", key, "!x"], ["SADD", key, "!9"]):
-            redis.execute("DEL", key)
-            redis.execute(*foreign)
+    limiter = hotcount.Limiter(redis, "5/second", **options)
+    limiter.block("fresh", 60)
+    limiter.hit("k", 5)
+    limiter.block("k", 60)
+    for key in keys_of(redis):
+        assert 59_000 < redis.execute("PTTL", key) <= 60_000
+        redis.execute("PERSIST", key)
+        assert not limiter.hit(key.decode().rsplit(":", 1)[1])
+        assert 59_000 < redis.execute("PTTL", key) <= 60_000
+    redis.execute("SCRIPT", "FLUSH")
+    assert limiter.peek("k").reason == "blocked"
+    (key,) = keys_of(redis, "*:k")
+    for command, value in (("SET", "!9 1"), ("RPUSH", "!x"), ("SADD", "!9")):
+        redis.execute("DEL", key)
+        redis.execute(command, key, value)
+        with pytest.raises(hotcount.WrongTypeError):
+            limiter.hit("k")
+        for call in (limiter.block, limiter.refund):
             with pytest.raises(hotcount.WrongTypeError):
-                limiter.hit("k")
-            for call in (limiter.block, limiter.refund):
-                with pytest.raises(hotcount.WrongTypeError):
-                    call("k", 1)
+                call("k", 1)
 
 
 @pytest.mark.server
 def test_a_batch_keeps_its_order_beside_a_key_that_is_healed(
-    redis_server: RedisServer, options: dict[str, Any]
+    redis: hotcount.Redis, options: dict[str, Any]
 ) -> None:
-    with redis_server.redis(timeout=20, prefix=f"{uuid.uuid4().hex}:") as redis:
-        limiter = hotcount.Limiter(redis, TEN, **options)
-        limiter.hit("k")
-        prefix = repr(redis).split("prefix=")[1].split("'")[1]
-        (key,) = redis.execute("KEYS", f"{prefix}*")
-        redis.execute("PERSIST", key)
-        decisions = limiter.hit_many(["new", "k", "k", "new"], [1, 11, 9, 1])
-        assert list(decisions.allowed) == [True, False, True, True]
-        assert list(decisions.remaining) == [9, 9, 0, 8]
-        assert redis.execute("PTTL", key) > 0
+    limiter = hotcount.Limiter(redis, TEN, **options)
+    limiter.hit("k")
+    (key,) = keys_of(redis)
+    redis.execute("PERSIST", key)
+    decisions = limiter.hit_many(["new", "k", "k", "new"], [1, 11, 9, 1])
+    assert list(decisions.allowed) == [True, False, True, True]
+    assert list(decisions.remaining) == [9, 9, 0, 8]
+    assert redis.execute("PTTL", key) > 0

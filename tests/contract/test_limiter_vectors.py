@@ -18,7 +18,6 @@ import pytest
 
 from tests.support.limiter_models import Answer, Hit, merge, model
 from tests.support.scripts import limiter_script
-from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 
@@ -51,11 +50,6 @@ def run_script(redis: hotcount.Redis, case: dict[str, Any], hits: list[Hit]) -> 
     return [
         merge([reply[part : part + 4] for part in range(0, len(reply), 4)]) for reply in replies
     ]
-
-
-@pytest.fixture
-def redis(redis_server: RedisServer) -> hotcount.Redis:
-    return redis_server.redis(timeout=20)
 
 
 @pytest.mark.parametrize("case", VECTORS, ids=[case["name"] for case in VECTORS])

@@ -94,26 +94,23 @@ def test_many_waiters_ask_the_store_as_often_as_one(redis_server: RedisServer) -
     assert asyncio.run(calls(300)) < 60
 
 
-def test_a_waiter_whose_time_passes_before_its_turn_is_refused(limit_store: Store) -> None:
-    async def program() -> None:
-        limiter = aio.Limiter(limit_store, "1/400 ms")
-        assert await limiter.hit("k")
-        patient = [asyncio.create_task(limiter.acquire("k")) for _ in range(2)]
-        await queued(limiter, 2)
-        late = await limiter.acquire("k", timeout=0.45)
-        assert (late.allowed, late.reason, late.limit) == (False, "limited", 1)
-        assert 0 < (late.retry_after or 0) <= 0.4
-        # Not even the head will ask in time; a cost that never fits is told so.
-        for timeout, cost in ((0, 1), (0.001, 1), (None, 2)):
-            refused = await limiter.acquire("k", cost, timeout=timeout)
-            assert not refused.allowed
-        assert refused.reason == "cost_above_limit"
-        with pytest.raises(hotcount.ConfigError, match="cost"):
-            await limiter.acquire("k", 0)
-        assert all(one.allowed for one in await asyncio.gather(*patient))
-        assert waiting(limiter) == 0
-
-    asyncio.run(program())
+async def test_a_waiter_whose_time_passes_before_its_turn_is_refused(limit_store: Store) -> None:
+    limiter = aio.Limiter(limit_store, "1/400 ms")
+    assert await limiter.hit("k")
+    patient = [asyncio.create_task(limiter.acquire("k")) for _ in range(2)]
+    await queued(limiter, 2)
+    late = await limiter.acquire("k", timeout=0.45)
+    assert (late.allowed, late.reason, late.limit) == (False, "limited", 1)
+    assert 0 < (late.retry_after or 0) <= 0.4
+    # Not even the head will ask in time; a cost that never fits is told so.
+    for timeout, cost in ((0, 1), (0.001, 1), (None, 2)):
+        refused = await limiter.acquire("k", cost, timeout=timeout)
+        assert not refused.allowed
+    assert refused.reason == "cost_above_limit"
+    with pytest.raises(hotcount.ConfigError, match="cost"):
+        await limiter.acquire("k", 0)
+    assert all(one.allowed for one in await asyncio.gather(*patient))
+    assert waiting(limiter) == 0
 
 
 def test_keys_and_rates_have_queues_of_their_own(limit_store: Store) -> None:

@@ -16,11 +16,6 @@ from hotcount import Upsert
 Store = Union[hotcount.Memory, hotcount.Redis]
 
 
-@pytest.fixture
-def sets(counter_store: Store) -> hotcount.LiveSets:
-    return hotcount.LiveSets(counter_store)
-
-
 @pytest.mark.parametrize("method", ["script", "ttl_gate"])
 @pytest.mark.parametrize("batch", [1, 7, 250, 300])
 def test_a_batch_is_in_order_whatever_its_size(

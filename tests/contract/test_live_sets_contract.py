@@ -19,11 +19,6 @@ Store = Union[hotcount.Memory, hotcount.Redis]
 METHODS = ["script", "ttl_gate"]
 
 
-@pytest.fixture
-def sets(counter_store: Store) -> hotcount.LiveSets:
-    return hotcount.LiveSets(counter_store)
-
-
 def leak(redis: hotcount.Redis, *keys: str) -> None:
     """Makes sets without a TTL."""
     for key in keys:

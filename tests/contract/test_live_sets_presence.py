@@ -17,11 +17,6 @@ from tests.support.servers import RedisServer
 Store = Union[hotcount.Memory, hotcount.Redis]
 
 
-@pytest.fixture
-def sets(counter_store: Store) -> hotcount.LiveSets:
-    return hotcount.LiveSets(counter_store)
-
-
 # -- a set without members --------------------------------------------------
 
 

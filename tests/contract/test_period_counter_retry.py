@@ -106,27 +106,24 @@ def test_adds_wait_while_redis_is_away_and_are_counted_once(own_redis: RedisServ
         assert redis.execute("PTTL", key) > 0
 
 
-def test_an_event_loop_gets_the_same(own_redis: RedisServer) -> None:
-    async def main() -> None:
-        at = datetime.now(UTC)
-        async with aio.PeriodCounter(own_redis.url, retry=RetryQueue()) as counter:
-            answers = await asyncio.gather(*(counter.add("k", at=at) for _ in range(50)))
-            assert set(answers) == set(range(1, 51))
-            with pytest.raises(hotcount.ConfigError, match="not kept"):
-                await counter.add("k", at=at - 1000 * DAY)
-            own_redis.kill()
-            waiting: list[object] = list(
-                await asyncio.gather(*(counter.add(f"k{n % 7}", at=at) for n in range(500)))
-            )
-            assert all(isinstance(answer, Queued) for answer in waiting)
-            own_redis.start()
-            for _ in range(2000):
-                if counter.retry_stats().waiting == 0:
-                    break
-                await asyncio.sleep(0.01)
-            assert sum([await counter.get(f"k{n}", at=at) for n in range(7)]) == 500
-
-    asyncio.run(main())
+async def test_an_event_loop_gets_the_same(own_redis: RedisServer) -> None:
+    at = datetime.now(UTC)
+    async with aio.PeriodCounter(own_redis.url, retry=RetryQueue()) as counter:
+        answers = await asyncio.gather(*(counter.add("k", at=at) for _ in range(50)))
+        assert set(answers) == set(range(1, 51))
+        with pytest.raises(hotcount.ConfigError, match="not kept"):
+            await counter.add("k", at=at - 1000 * DAY)
+        own_redis.kill()
+        waiting: list[object] = list(
+            await asyncio.gather(*(counter.add(f"k{n % 7}", at=at) for n in range(500)))
+        )
+        assert all(isinstance(answer, Queued) for answer in waiting)
+        own_redis.start()
+        for _ in range(2000):
+            if counter.retry_stats().waiting == 0:
+                break
+            await asyncio.sleep(0.01)
+        assert sum([await counter.get(f"k{n}", at=at) for n in range(7)]) == 500
 
 
 def test_a_file_serves_both_kinds_of_counters(

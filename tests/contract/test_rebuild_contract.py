@@ -18,11 +18,6 @@ from tests.support.together import together
 Store = Union[hotcount.Memory, hotcount.Redis]
 
 
-@pytest.fixture
-def sets(counter_store: Store) -> hotcount.LiveSets:
-    return hotcount.LiveSets(counter_store)
-
-
 def members(sets: hotcount.LiveSets, key: str = "k") -> dict[Any, float]:
     return dict(sets.range(key, 0, -1))
 

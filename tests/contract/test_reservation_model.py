@@ -12,7 +12,6 @@ import pytest
 from tests.contract.test_limiter_vectors import VECTORS
 from tests.support.limiter_models import MODELS, Answer, merge
 from tests.support.scripts import limiter_script
-from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 
@@ -158,12 +157,11 @@ def random_steps(case: dict[str, Any], seed: int, count: int) -> list[Step]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_random_reservations_are_answered_as_the_definitions_say(
-    redis_server: RedisServer, case: dict[str, Any], seed: int
+    redis: hotcount.Redis, case: dict[str, Any], seed: int
 ) -> None:
     steps = random_steps(case, seed, 60)
     key = Key(case)
     expected = [key.answer(step[0], step) for step in steps]
-    with redis_server.redis(timeout=20) as redis:
-        answers = run_script(redis, case, steps)
+    answers = run_script(redis, case, steps)
     for index, (answer, right) in enumerate(zip(answers, expected, strict=True)):
         assert answer == right, (index, steps[: index + 1])

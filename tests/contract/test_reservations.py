@@ -318,45 +318,40 @@ def test_threads_and_tasks_never_hold_more_than_the_limit(counter_store: Store) 
 
 
 @pytest.mark.parametrize("turns", range(5))
-def test_a_task_that_is_cancelled_leaves_nothing_held(counter_store: Store, turns: int) -> None:
+async def test_a_task_that_is_cancelled_leaves_nothing_held(
+    counter_store: Store, turns: int
+) -> None:
     limiter = aio.Limiter(counter_store, TEN)
 
     async def hold() -> None:
         async with limiter.reserve("k", 3, lease=LONG):
             await asyncio.sleep(LONG)
 
-    async def main() -> None:
-        tasks = [asyncio.ensure_future(hold()) for _ in range(3)]
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        while (await limiter.peek("k")).remaining < 10:
-            await asyncio.sleep(0.001)
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+    tasks = [asyncio.ensure_future(hold()) for _ in range(3)]
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    while (await limiter.peek("k")).remaining < 10:
+        await asyncio.sleep(0.001)
 
 
-def test_in_a_loop_it_is_as_elsewhere(counter_store: Store) -> None:
+async def test_in_a_loop_it_is_as_elsewhere(counter_store: Store) -> None:
     limiter = aio.Limiter(counter_store, TEN)
-
-    async def main() -> None:
-        async with limiter.reserve("k", 4) as reserved:
-            assert (await limiter.peek("k")).remaining == 6
-            assert (await reserved.commit(1)).remaining == 9
-        async with await limiter.reserve("k", 4):
-            pass
-        with pytest.raises(KeyError):
-            async with limiter.reserve("k", 4):
-                raise KeyError
-        with pytest.raises(hotcount.LimitExceeded):
-            async with limiter.reserve("k", 6):
-                raise AssertionError("the block must not run")
-        assert (await limiter.peek("k")).remaining == 5
-        assert (await limiter.reserve("k", 3, rate="5/300 days")).decision.remaining == 2
-
-    asyncio.run(main())
+    async with limiter.reserve("k", 4) as reserved:
+        assert (await limiter.peek("k")).remaining == 6
+        assert (await reserved.commit(1)).remaining == 9
+    async with await limiter.reserve("k", 4):
+        pass
+    with pytest.raises(KeyError):
+        async with limiter.reserve("k", 4):
+            raise KeyError
+    with pytest.raises(hotcount.LimitExceeded):
+        async with limiter.reserve("k", 6):
+            raise AssertionError("the block must not run")
+    assert (await limiter.peek("k")).remaining == 5
+    assert (await limiter.reserve("k", 3, rate="5/300 days")).decision.remaining == 2
 
 
 def test_a_rate_of_the_call_is_that_of_the_commit(counter_store: Store) -> None:

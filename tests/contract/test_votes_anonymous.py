@@ -14,6 +14,7 @@ import pytest
 from hotcount import Cast, Votes
 
 from tests.support.together import THREADS, together
+from tests.support.votes_strategies import is_consistent
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 
@@ -26,11 +27,6 @@ def votes(request: pytest.FixtureRequest, database: hotcount.Database) -> Iterat
         votes.create_tables()
         votes.add_items([1, 2])
         yield votes
-
-
-def is_consistent(votes: Votes) -> bool:
-    votes.flush()
-    return votes.reconcile(dry_run=True) == []
 
 
 def test_an_anonymous_vote_counts_once_under_its_op_id(votes: Votes) -> None:

@@ -209,22 +209,21 @@ def test_toggles_beside_casts_and_retracts_of_the_same_vote_keep_the_count_right
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched", "cached"])
-def test_event_loops_ask_the_same_questions(database: hotcount.Database, strategy: str) -> None:
-    async def main() -> None:
-        cache = "memory://" if strategy == "cached" else None
-        votes = aio.Votes(database, cache, strategy)  # type: ignore[arg-type]
-        await votes.create_tables()
-        await votes.add_items([1, 2, 3])
-        assert (await votes.toggle(1, 7)).value == 1
-        await votes.cast(2, 7, -1)
-        assert await votes.get(1, 7) == 1
-        assert list(await votes.get_many([2, 1, 3], 7)) == [-1, 1, 0]
-        assert await votes.voters(1, limit=5) == [(7, 1)]
-        assert await votes.tally(2) == Tally(0, 1, -1)
-        await votes.flush()
-        assert (await votes.top(1)) == [(1, 1)]
-        await asyncio.gather(*(votes.toggle(3, 9) for _ in range(9)))
-        assert int(await votes.count(3)) == 1
-        await votes.aclose()
-
-    asyncio.run(main())
+async def test_event_loops_ask_the_same_questions(
+    database: hotcount.Database, strategy: str
+) -> None:
+    cache = "memory://" if strategy == "cached" else None
+    votes = aio.Votes(database, cache, strategy)  # type: ignore[arg-type]
+    await votes.create_tables()
+    await votes.add_items([1, 2, 3])
+    assert (await votes.toggle(1, 7)).value == 1
+    await votes.cast(2, 7, -1)
+    assert await votes.get(1, 7) == 1
+    assert list(await votes.get_many([2, 1, 3], 7)) == [-1, 1, 0]
+    assert await votes.voters(1, limit=5) == [(7, 1)]
+    assert await votes.tally(2) == Tally(0, 1, -1)
+    await votes.flush()
+    assert (await votes.top(1)) == [(1, 1)]
+    await asyncio.gather(*(votes.toggle(3, 9) for _ in range(9)))
+    assert int(await votes.count(3)) == 1
+    await votes.aclose()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -72,19 +71,15 @@ def test_bad_ids_among_many_fail_alone(database: hotcount.Database, strategy: st
     assert votes.reconcile(dry_run=True) == []
 
 
-def test_a_bad_id_is_refused_where_it_is_awaited(database: hotcount.Database) -> None:
+async def test_a_bad_id_is_refused_where_it_is_awaited(database: hotcount.Database) -> None:
     make(database, "batched")
-
-    async def work() -> None:
-        votes = hotcount.aio.Votes(database, item_type=str, user_type=str)
-        for bad, says in BAD.values():
-            with pytest.raises(hotcount.ConfigError, match=says):
-                await votes.cast("a", bad)
-            casts = await votes.cast_many(["a", "a", "a"], ["u", bad, "v"], errors="return")
-            assert sorted(casts.errors) == [1]
-        assert int(await votes.count("a")) == 2
-
-    asyncio.run(work())
+    votes = hotcount.aio.Votes(database, item_type=str, user_type=str)
+    for bad, says in BAD.values():
+        with pytest.raises(hotcount.ConfigError, match=says):
+            await votes.cast("a", bad)
+        casts = await votes.cast_many(["a", "a", "a"], ["u", bad, "v"], errors="return")
+        assert sorted(casts.errors) == [1]
+    assert int(await votes.count("a")) == 2
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

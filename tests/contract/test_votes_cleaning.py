@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -13,17 +12,12 @@ import pytest
 from hotcount import aio
 from hotcount.integrations.sqlalchemy import cast_vote
 
+from tests.support.likes import run
 from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import together
 from tests.support.votes_strategies import is_consistent, make_votes
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
-
-
-def run(sides: BothSides, *statements: str) -> None:
-    with sides.engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
 
 
 def counts(votes: hotcount.Votes, *items: int) -> list[int]:
@@ -270,17 +264,14 @@ def test_tables_with_other_names_are_asked_and_cleaned(
     assert is_consistent(votes)
 
 
-def test_event_loops_clean_too(database: hotcount.Database) -> None:
-    async def main() -> None:
-        votes = aio.Votes(database)
-        await votes.create_tables()
-        await votes.add_items([1, 2])
-        await votes.cast_many([1, 2, 1], [7, 7, 8])
-        assert await votes.erase_user(7) == 2
-        assert await votes.remove_item(1, delete_row=True) == 1
-        await votes.retract(2, 9)
-        assert await votes.prune(before=0) == 1
-        assert [int(each) for each in await votes.count_many([1, 2])] == [0, 0]
-        await votes.aclose()
-
-    asyncio.run(main())
+async def test_event_loops_clean_too(database: hotcount.Database) -> None:
+    votes = aio.Votes(database)
+    await votes.create_tables()
+    await votes.add_items([1, 2])
+    await votes.cast_many([1, 2, 1], [7, 7, 8])
+    assert await votes.erase_user(7) == 2
+    assert await votes.remove_item(1, delete_row=True) == 1
+    await votes.retract(2, 9)
+    assert await votes.prune(before=0) == 1
+    assert [int(each) for each in await votes.count_many([1, 2])] == [0, 0]
+    await votes.aclose()

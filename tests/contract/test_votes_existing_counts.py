@@ -16,17 +16,12 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, vote_count
 
+from tests.support.likes import rows, run
 from tests.support.sqlalchemy_side import BothSides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 KEPT = 500
 """What item 1 counts; it has three votes."""
-
-
-def run(sides: BothSides, *statements: str) -> None:
-    with sides.engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
 
 
 def make_tables(sides: BothSides, *, null: str = "NOT NULL") -> None:
@@ -60,18 +55,15 @@ def kept(sides: BothSides, strategy: str) -> hotcount.Votes:
 def look(sides: BothSides) -> dict[str, Any]:
     """All tables, and what the application's own hold."""
     tables = sorted(sa.inspect(sides.engine).get_table_names())
-    with sides.engine.connect() as connection:
-        rows = {
-            table: sorted(map(str, connection.exec_driver_sql(f"SELECT * FROM {table}")))
-            for table in ("item", "vote")
-        }
-    return {"tables": tables, "views": sorted(sa.inspect(sides.engine).get_view_names()), **rows}
+    views = sorted(sa.inspect(sides.engine).get_view_names())
+    own = {
+        table: sorted(map(str, rows(sides, f"SELECT * FROM {table}"))) for table in ("item", "vote")
+    }
+    return {"tables": tables, "views": views, **own}
 
 
 def stored(sides: BothSides) -> list[tuple[int, int]]:
-    with sides.engine.connect() as connection:
-        rows = connection.exec_driver_sql("SELECT id, vote_count FROM item ORDER BY id")
-        return [tuple(row) for row in rows]
+    return rows(sides, "SELECT id, vote_count FROM item ORDER BY id")
 
 
 def counts(votes: hotcount.Votes) -> list[int]:
@@ -237,9 +229,7 @@ def test_a_balance_is_written_once(sides: BothSides, again: Any) -> None:
 
 
 def balances(sides: BothSides) -> list[tuple[int, int]]:
-    with sides.engine.connect() as connection:
-        rows = connection.exec_driver_sql("SELECT item, n FROM vote_cell WHERE slot = -2")
-        return [tuple(row) for row in rows]
+    return rows(sides, "SELECT item, n FROM vote_cell WHERE slot = -2")
 
 
 def test_several_processes_at_once_write_one_balance(sides: BothSides) -> None:

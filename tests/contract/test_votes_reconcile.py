@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.likes import rows, run
+from tests.support.sqlalchemy_side import BothSides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 @pytest.fixture
 def memory() -> Iterator[hotcount.Memory]:
     with hotcount.Memory() as memory:
         yield memory
-
-
-def run(sides: BothSides, *statements: str) -> None:
-    with sides.engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-
-
-def number(sides: BothSides, query: str) -> int:
-    with sides.engine.begin() as connection:
-        return int(connection.exec_driver_sql(query).scalar_one())
 
 
 def made(sides: BothSides, strategy: Any, memory: hotcount.Memory, items: int) -> hotcount.Votes:
@@ -49,13 +30,8 @@ def made(sides: BothSides, strategy: Any, memory: hotcount.Memory, items: int) -
 
 
 def lose_the_counts_of_votes(sides: BothSides, *items: int) -> None:
-    run(
-        sides,
-        *(
-            f"INSERT INTO vote (item_id, user_id, val, prev) VALUES ({item}, 900, 1, 0)"
-            for item in items
-        ),
-    )
+    for item in items:
+        run(sides, f"INSERT INTO vote (item_id, user_id, val, prev) VALUES ({item}, 900, 1, 0)")
 
 
 # -- orphans ----------------------------------------------------------------
@@ -82,7 +58,7 @@ def test_what_is_left_of_items_without_a_row_is_named_until_it_is_removed(
     assert all(drift.orphan for drift in found)
     assert [drift.item for drift in votes.reconcile(timeout=20)] == [2, 4, 5]
     assert [drift.item for drift in votes.reconcile([1, 2, 5], timeout=20)] == [2, 5]
-    assert number(sides, "SELECT COUNT(*) FROM vote WHERE item_id = 2") == 2
+    assert rows(sides, "SELECT COUNT(*) FROM vote WHERE item_id = 2") == [(2,)]
     for item in (2, 4, 5):
         votes.remove_item(item, timeout=20)
     assert votes.reconcile(timeout=20) == []
@@ -168,20 +144,17 @@ def test_bad_arguments_of_a_reconcile_are_refused(database: hotcount.Database) -
         votes.reconcile(progress=1)  # type: ignore[arg-type]
 
 
-def test_event_loops_reconcile_with_progress(database: hotcount.Database) -> None:
-    async def main() -> None:
-        votes = aio.Votes(database)
-        await votes.create_tables()
-        await votes.add_items(range(1, 200))
-        pages: list[tuple[Any, int, int]] = []
-        assert await votes.reconcile(progress=lambda *page: pages.append(page)) == []
-        assert [page[0] for page in pages if page[0] is not None][-1] == 199
+async def test_event_loops_reconcile_with_progress(database: hotcount.Database) -> None:
+    votes = aio.Votes(database)
+    await votes.create_tables()
+    await votes.add_items(range(1, 200))
+    pages: list[tuple[Any, int, int]] = []
+    assert await votes.reconcile(progress=lambda *page: pages.append(page)) == []
+    assert [page[0] for page in pages if page[0] is not None][-1] == 199
 
-        def stop(*_: Any) -> None:
-            raise KeyError("enough")
+    def stop(*_: Any) -> None:
+        raise KeyError("enough")
 
-        with pytest.raises(KeyError, match="enough"):
-            await votes.reconcile(progress=stop)
-        await votes.aclose()
-
-    asyncio.run(main())
+    with pytest.raises(KeyError, match="enough"):
+        await votes.reconcile(progress=stop)
+    await votes.aclose()

@@ -341,19 +341,16 @@ def test_the_contract_says_what_may_be_lost(votes: hotcount.Votes) -> None:
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_calls_of_a_loop_are_acknowledged_and_counted(
+async def test_calls_of_a_loop_are_acknowledged_and_counted(
     database: hotcount.Database, cache: hotcount.Redis, many: bool
 ) -> None:
-    async def main() -> None:
-        votes = aio.Votes(database, cache, "write_behind", missing_items="create")
-        await votes.create_tables()
-        if many:
-            casts = list(await votes.cast_many([i % 5 for i in range(50)], list(range(50))))
-        else:
-            casts = await asyncio.gather(*(votes.cast(i % 5, i) for i in range(50)))
-        assert all(cast.pending for cast in casts)
-        report = await votes.flush(timeout=20)
-        assert (report.pending, report.at_risk) == (0, 0)
-        assert sum(int(count) for count in await votes.count_many(list(range(5)))) == 50
-
-    asyncio.run(main())
+    votes = aio.Votes(database, cache, "write_behind", missing_items="create")
+    await votes.create_tables()
+    if many:
+        casts = list(await votes.cast_many([i % 5 for i in range(50)], list(range(50))))
+    else:
+        casts = await asyncio.gather(*(votes.cast(i % 5, i) for i in range(50)))
+    assert all(cast.pending for cast in casts)
+    report = await votes.flush(timeout=20)
+    assert (report.pending, report.at_risk) == (0, 0)
+    assert sum(int(count) for count in await votes.count_many(list(range(5)))) == 50

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterator
 
 import hotcount
 import pytest
@@ -15,22 +13,6 @@ from tests.support.servers import RedisServer
 pytestmark = pytest.mark.server
 
 INT64_MAX = 2**63 - 1
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def cache(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
-    with hotcount.Redis(redis_server.url, prefix=f"m{next(_numbers)}:", timeout=20) as cache:
-        yield cache
-
-
-@pytest.fixture
-def views(
-    database: hotcount.Database, cache: hotcount.Redis
-) -> Iterator[hotcount.WriteBehindCounter]:
-    with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as views:
-        views.create_tables()
-        yield views
 
 
 @pytest.mark.parametrize("ack", ["cache", "local", "sql"])

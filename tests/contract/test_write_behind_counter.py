@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import hotcount
@@ -14,28 +11,11 @@ from hotcount import aio
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
-from tests.support.together import THREADS, together
+from tests.support.together import THREADS, in_child, together
 
 pytestmark = pytest.mark.server
 
 INT64_MAX = 2**63 - 1
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def cache(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
-    with hotcount.Redis(redis_server.url, prefix=f"w{next(_numbers)}:", timeout=20) as cache:
-        yield cache
-
-
-@pytest.fixture
-def views(
-    database: hotcount.Database, cache: hotcount.Redis
-) -> Iterator[hotcount.WriteBehindCounter]:
-    # A flush of its own accord sends again what it does not know to be in SQL.
-    with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as views:
-        views.create_tables()
-        yield views
 
 
 def keys_in(cache: hotcount.Redis, prefix: str = "views") -> set[bytes]:
@@ -297,13 +277,7 @@ def test_keys_are_bytes_of_any_kind_that_the_database_takes(
 def test_a_forked_child_counts_under_an_id_of_its_own(views: hotcount.WriteBehindCounter) -> None:
     views.add("k", 10)
     views.add("k", 1, ack="local")
-    child = os.fork()
-    if child == 0:
-        try:
-            views.add("k", 100)
-        finally:
-            os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    in_child(lambda: views.add("k", 100))
     views.add("k", 1000)
     assert views.flush().pending == 0
     assert views.get("k") == 1111
@@ -333,19 +307,6 @@ def test_loops_count_as_threads_do(database: hotcount.Database, cache: hotcount.
     assert (other.get("k0").value, other.get("k0").pending) == (120, 0)
 
 
-def test_a_cell_of_a_writer_whose_row_may_be_gone_is_refused_and_stays(
-    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
-) -> None:
-    views.add("k", 3)
-    views.sync_worker().run_once()  # It forgets writers of more than 7 days ago.
-    views.add("k", 1)
-    (cells,) = cache.execute("KEYS", f"{cache.prefix!s}views:*:c:k")
-    cache.execute("HSET", cells, "0000000001-0000000000000000", "100 0")
-    done = views.sync_worker().run_once()
-    assert (done.saved, done.unsettled, done.at_risk) == (1, 1, 100)
-    assert cache.execute("HLEN", cells) == 1
-
-
 def test_a_redis_that_evicts_keys_is_refused(
     database: hotcount.Database, own_redis: RedisServer
 ) -> None:
@@ -357,19 +318,19 @@ def test_a_redis_that_evicts_keys_is_refused(
     hotcount.WriteBehindCounter(database, cache)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("table", ""),
-        ("flush_interval", 61),
-        ("max_cells", 0),
-        ("page", 10_001),
-        ("interval", 3601),
-        ("horizon", 60),
-        ("max_batch", 0),
-        ("max_queue", 0),
-    ],
-)
+OUT_OF_RANGE = {
+    "table": "",
+    "flush_interval": 61,
+    "max_cells": 0,
+    "page": 10_001,
+    "interval": 3601,
+    "horizon": 60,
+    "max_batch": 0,
+    "max_queue": 0,
+}
+
+
+@pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE.items())
 def test_an_option_out_of_range_is_refused_by_name(
     cache: hotcount.Redis, option: str, value: Any
 ) -> None:

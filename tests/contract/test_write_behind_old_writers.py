@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import hotcount
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
 
 DAY = 86_400
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def cache(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
-    with hotcount.Redis(redis_server.url, prefix=f"o{next(_numbers)}:", timeout=20) as cache:
-        yield cache
 
 
 def counter(
@@ -58,6 +48,7 @@ def test_a_read_does_not_count_a_cell_whose_row_may_be_gone(
     assert (views.get("k").value, views.get("k").pending) == (102, 1)
     done = worker.run_once()
     assert (done.saved, done.unsettled, done.at_risk) == (1, 1, 100)
+    assert cache.execute("HLEN", cells) == 1, "it stays"
     assert (views.get("k").value, views.get("k").pending) == (102, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, get_args
 
 from hotcount.limiter import Algorithm
@@ -19,3 +20,9 @@ CHARGING: tuple[str, ...] = tuple(name for name in SAFE if name != "sliding_log"
 def periods(algorithm: str) -> int:
     """For how many periods a hit may count."""
     return 2 if algorithm == "sliding_window" else 1
+
+
+def made_at(seconds: float) -> str:
+    """A UUIDv7 that says it was made then, in unix time."""
+    value = int(seconds * 1000) << 80 | 7 << 76 | 2 << 62 | uuid.uuid4().int & (2**62 - 1)
+    return str(uuid.UUID(int=value))

@@ -165,6 +165,12 @@ def calls_of(redis: hotcount.Redis, command: str) -> int:
     return int(found[1]) if found else 0
 
 
+def keys_of(redis: hotcount.Redis, pattern: str = "*") -> list[bytes]:
+    """The keys under the store's prefix."""
+    keys: list[bytes] = redis.execute("KEYS", f"{redis.prefix!s}{pattern}")
+    return keys
+
+
 def unprivileged_user(preferred: str) -> str | None:
     """Whom to run a server as: it refuses root. None where we are not root."""
     if os.geteuid() != 0:
