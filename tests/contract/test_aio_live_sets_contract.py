@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Union
 
 import hotcount
@@ -139,30 +140,23 @@ async def test_a_closed_object_refuses_and_its_store_goes_on(
 # -- a server that answers nothing ------------------------------------------
 
 
-class Paused:
-    """Stopped inside of the block."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self.server = server
-
-    def __enter__(self) -> None:
-        self.server.send_signal(signal.SIGSTOP)
-
-    def __exit__(self, *exception: object) -> None:
-        self.server.send_signal(signal.SIGCONT)
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("method", METHODS)
-async def test_a_loop_goes_on_while_the_server_answers_nothing(
-    own_redis: RedisServer, method: Any
-) -> None:
-    async with aio.Redis(own_redis.url, timeout=20) as redis:
+@asynccontextmanager
+async def patient_sets(server: RedisServer, method: Any) -> AsyncIterator[aio.LiveSets]:
+    """With a set "k", over an open connection that is kept while the server says nothing."""
+    async with aio.Redis(server.url, timeout=20, silence_limit=60) as redis:
         sets = aio.LiveSets(redis, method=method)
         await sets.create("k", 60, {"a": 1})
         await sets.upsert("k", "a", 1)
+        yield sets
+
+
+@pytest.mark.server
+async def test_a_loop_goes_on_while_the_server_answers_nothing(
+    own_redis: RedisServer, method: Any
+) -> None:
+    async with patient_sets(own_redis, method) as sets:
         threads = threading.active_count()
-        with Paused(own_redis):
+        with own_redis.stopped():
             calls: list[asyncio.Future[Any]] = [
                 asyncio.ensure_future(sets.upsert("k", "a", n)) for n in range(100)
             ]
@@ -178,16 +172,12 @@ async def test_a_loop_goes_on_while_the_server_answers_nothing(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("method", METHODS)
 async def test_calls_end_by_their_timeout_however_many_wait(
     own_redis: RedisServer, method: Any
 ) -> None:
     """Those that find no thread too, behind those that have more time."""
-    async with aio.Redis(own_redis.url, timeout=20, silence_limit=60) as redis:
-        sets = aio.LiveSets(redis, method=method)
-        await sets.create("k", 60, {"a": 1})
-        await sets.upsert("k", "a", 1)
-        with Paused(own_redis):
+    async with patient_sets(own_redis, method) as sets:
+        with own_redis.stopped():
             patient = [asyncio.ensure_future(sets.upsert("k", "a", 1)) for _ in range(20)]
             hasty = [sets.upsert("k", "b", 1, timeout=0.1) for _ in range(20)]
             outcomes = await asyncio.gather(*hasty, return_exceptions=True)
@@ -198,15 +188,11 @@ async def test_calls_end_by_their_timeout_however_many_wait(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("method", METHODS)
 async def test_a_call_cancelled_before_it_is_sent_applies_nothing(
     own_redis: RedisServer, method: Any
 ) -> None:
-    async with aio.Redis(own_redis.url, timeout=20, silence_limit=60) as redis:
-        sets = aio.LiveSets(redis, method=method)
-        await sets.create("k", 60, {"a": 1})
-        await sets.upsert("k", "a", 1)
-        with Paused(own_redis):
+    async with patient_sets(own_redis, method) as sets:
+        with own_redis.stopped():
             # Enough to keep each thread busy.
             before = [asyncio.ensure_future(sets.upsert("k", "a", 1)) for _ in range(16)]
             if method != "script":
@@ -221,14 +207,11 @@ async def test_a_call_cancelled_before_it_is_sent_applies_nothing(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("method", METHODS)
 async def test_a_call_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other(
     own_redis: RedisServer, method: Any
 ) -> None:
-    async with aio.Redis(own_redis.url, timeout=20, silence_limit=60) as redis:
-        sets = aio.LiveSets(redis, method=method)
-        await sets.create("k", 60, {"a": 1})
-        with Paused(own_redis):
+    async with patient_sets(own_redis, method) as sets:
+        with own_redis.stopped():
             call = asyncio.ensure_future(sets.upsert("k", "b", 5))
             other = asyncio.ensure_future(sets.upsert("k", "c", 6))
             await asyncio.sleep(0.05)
@@ -241,14 +224,13 @@ async def test_a_call_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("method", METHODS)
 async def test_calls_under_way_end_as_the_store_is_closed(
     own_redis: RedisServer, method: Any
 ) -> None:
     sets = aio.LiveSets(own_redis.url, method=method)
     await sets.create("k", 60, {"a": 1}, timeout=20)
     await sets.upsert("k", "a", 1, timeout=20)
-    with Paused(own_redis):
+    with own_redis.stopped():
         calls = [asyncio.ensure_future(sets.upsert("k", "a", 1, timeout=20)) for _ in range(30)]
         await asyncio.sleep(0.05)
         await sets.aclose()
@@ -269,7 +251,7 @@ def test_a_loop_that_ends_leaves_what_its_calls_wait_for(own_redis: RedisServer)
         await asyncio.sleep(0.05)
         assert not any(call.done() for call in calls)
 
-    with Paused(own_redis):
+    with own_redis.stopped():
         # asyncio.run cancels what is left.
         asyncio.run(leave())
 

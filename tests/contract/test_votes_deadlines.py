@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sqlite3
 import threading
 import time
@@ -17,6 +16,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.servers import ServerProcess
+from tests.support.together import join
 from tests.support.votes_strategies import cache_of, make_votes
 
 ITEMS = 10
@@ -49,13 +49,6 @@ def locked(path: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-@contextmanager
-def stopped(server: ServerProcess) -> Iterator[None]:
-    server.send_signal(signal.SIGSTOP)
-    yield
-    server.send_signal(signal.SIGCONT)
-
-
 @pytest.fixture(params=["healthy", "stopped"])
 def disturb(request: pytest.FixtureRequest, strategy: str) -> Disturb:
     """Stops the server that the votes go to, until the end of the stack."""
@@ -66,8 +59,10 @@ def disturb(request: pytest.FixtureRequest, strategy: str) -> Disturb:
         path = request.getfixturevalue("database_path")
         return lambda stack: stack.enter_context(locked(path))
     name = {"postgresql": "postgres_server"}.get(kind, "mariadb_server")
-    server = request.getfixturevalue("redis_server" if strategy == "write_behind" else name)
-    return lambda stack: stack.enter_context(stopped(server))
+    server: ServerProcess = request.getfixturevalue(
+        "redis_server" if strategy == "write_behind" else name
+    )
+    return lambda stack: stack.enter_context(server.stopped())
 
 
 def check(votes: hotcount.Votes, strategy: str, disturb: Disturb, cast: Callable[[], Any]) -> None:
@@ -139,9 +134,6 @@ def test_imports_at_once_all_pass(database_path: Path) -> None:
                 failed.append(error)
 
         threads = [threading.Thread(target=load, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        join(threads)
         assert failed == []
         assert sum(votes.count_many(range(ITEMS)).value) == 80_000

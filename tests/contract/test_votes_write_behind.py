@@ -15,7 +15,7 @@ from hotcount import Cast, aio
 
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides
-from tests.support.together import THREADS, together
+from tests.support.together import THREADS, join, together
 
 pytestmark = pytest.mark.server
 
@@ -117,11 +117,7 @@ def test_workers_in_several_threads_write_every_vote_once(make: Make) -> None:
     voter.create_tables()
     workers = [voter.sync_worker() for _ in range(3)]
     voter.cast_many([i % 20 for i in range(400)], list(range(400)))
-    threads = [threading.Thread(target=worker.run_once) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    join(threading.Thread(target=worker.run_once) for worker in workers)
     assert drained(voter)
     assert sum(int(count) for count in voter.count_many(list(range(20)))) == 400
 

@@ -213,7 +213,11 @@ FULL_AUTHENTICATION = b"\x01\x04"
 
 
 def asks_for_all(
-    *packets: bytes, greets: str, key: RsaKey, delivery: str, tls: ssl.SSLContext | None = None
+    *packets: bytes,
+    greets: str,
+    key: RsaKey,
+    delivery: str = "in turn",
+    tls: ssl.SSLContext | None = None,
 ) -> Talk:
     """Sends the packets in turn with the client, then its key; decrypts whatever comes."""
 

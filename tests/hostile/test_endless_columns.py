@@ -6,16 +6,15 @@ import collections
 import itertools
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.programs import run_python
+
 MOST = 2**24
 
 
@@ -73,14 +72,7 @@ def endless_calls() -> dict[str, Callable[[], object]]:
 
 @pytest.mark.parametrize("name", endless_calls())
 def test_a_signal_ends_a_column_without_an_end(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.hostile.test_endless_columns", name],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python("-m", "tests.hostile.test_endless_columns", name)
     assert done.stdout == "interrupted\n", done.stderr
 
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ROOT, run_python
 from tests.support.servers import RedisServer
 
-ROOT = Path(__file__).parents[2]
 SEEDS = [int(os.environ["HOTCOUNT_FUZZ_SEED"])] if "HOTCOUNT_FUZZ_SEED" in os.environ else [11, 12]
 SECONDS = float(os.environ.get("HOTCOUNT_FUZZ_SECONDS", "6"))
 
@@ -23,17 +21,14 @@ SECONDS = float(os.environ.get("HOTCOUNT_FUZZ_SECONDS", "6"))
 def fuzz(seed: int, redis_url: str, folder: Path) -> None:
     state = folder / "state"
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.hostile.fuzz", str(seed), str(SECONDS), redis_url, state],
+    done = run_python(
+        *("-m", "tests.hostile.fuzz", seed, SECONDS, redis_url, state),
         # It makes files of hostile names.
         cwd=folder,
         # What is there stays: scripts/sanitize names its own build there.
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
         errors="replace",
         timeout=SECONDS + 60,
-        check=False,
     )
     print(done.stdout)
     last = state.read_text(errors="replace").strip() if state.exists() else "nothing was called"

@@ -92,9 +92,8 @@ def test_a_password_in_a_url_shows_in_no_text(
     found = []
     tried = 0
     # The others are parsed as one of these, and some are slow to open.
-    every = (
-        1 if scheme in ("memory", "redis", "redis+unix", "sqlite", "postgresql", "mariadb") else 7
-    )
+    parsers = ("memory", "redis", "redis+unix", "sqlite", "postgresql", "mariadb")
+    every = 1 if scheme in parsers else 7
     for number, url in enumerate(itertools.islice(shapes(scheme), 0, None, every)):
         # Every class now and then: what they share is in the others too.
         openers = (*OPENERS, CLASSES[number % len(CLASSES)])
@@ -231,18 +230,19 @@ def test_a_password_that_libpq_finds_by_itself_is_hidden_like_one_of_a_url(
         Path(told).write_text(f"127.0.0.1:*:*:*:{password}\n")
         Path(told).chmod(0o600)
     monkeypatch.setenv(found_in, told)
-    texts: list[str] = []
     with SpeakingServer(functools.partial(postgres_refusal, password=password)) as database:
         address = f"127.0.0.1:{database.port}"
         url = f"postgresql://user@{address}/app?sslmode=disable&gssencmode=disable"
         with pytest.raises(hotcount.AuthError, match=r"no entry with \*\*\*, x") as refused:
             hotcount.Database(url, timeout=5)
-        texts += texts_of_exception(refused.value)
     # Whoever else repeats it, an application's own proxy for one.
-    with ScriptedServer(tmp_path, lambda _: f"-ERR {password} x\r\n".encode()) as server:
-        with hotcount.Redis(server.url) as redis, pytest.raises(hotcount.HotcountError) as other:
-            redis.ping()
-        texts += texts_of_exception(other.value)
+    with (
+        ScriptedServer(tmp_path, lambda _: f"-ERR {password} x\r\n".encode()) as server,
+        hotcount.Redis(server.url) as redis,
+        pytest.raises(hotcount.HotcountError) as other,
+    ):
+        redis.ping()
+    texts = [*texts_of_exception(refused.value), *texts_of_exception(other.value)]
     assert not [text for text in texts if password in text]
 
 
@@ -310,9 +310,8 @@ def test_a_url_from_the_environment_or_a_file_shows_in_no_command_line_and_no_re
     with own_redis.redis() as redis:
         redis.execute("ACL", "SETUSER", "loader", "on", f">{PASSWORD}", "~*", "&*", "+@all")
     url = own_redis.url.replace("://", f"://loader:{PASSWORD}@")
-    environment = dict(os.environ)
+    environment = {**os.environ, **({"LOAD_URL": url} if form == "env" else {})}
     if form == "env":
-        environment["LOAD_URL"] = url
         given = "env:LOAD_URL"
     else:
         # As an editor or a template leaves it.

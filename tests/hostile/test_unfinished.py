@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import enum
-import subprocess
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 
 from tests.hostile.classes import extension_classes
+from tests.support.programs import run_python
 
-ROOT = Path(__file__).parents[2]
 # Nobody can make one: object.__new__ refuses.
 ONLY_FROM_CALLS = {"hotcount._core.Pending", "hotcount._core.NativeFunction"}
 # Their members are all there are, and are objects of Python.
@@ -30,13 +28,7 @@ def test_sync_and_async_classes_are_found() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(extension_classes()) - ONLY_FROM_CALLS - ENUMS))
 def test_every_use_of_an_object_whose_init_never_ran_is_a_type_error(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-m", "tests.hostile.unfinished", name],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-X", "faulthandler", "-m", "tests.hostile.unfinished", name)
     lines = done.stdout.splitlines()
     told = [line for line in lines if line.startswith("WRONG")] or lines[-1:]
     assert done.returncode == 0, "\n".join([*told, done.stderr[-2000:]])
@@ -105,9 +97,8 @@ def test_import_in_a_subinterpreter_is_an_import_error_at_once() -> None:
         "import hotcount\n"  # The main interpreter is none the worse for it.
         "print(hotcount.Counter('memory://').add('k'))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
-    )
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
     refused, works = done.stdout.splitlines()
     assert "ImportError" in refused
     # From 3.13 on CPython says it: the module "does not support loading in subinterpreters".

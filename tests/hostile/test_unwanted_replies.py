@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import hotcount
 import pytest
@@ -24,6 +24,7 @@ TIMEOUT = 0.4
 SLACK = 0.1 + 1.5  # The promise, and a machine that is busy with other things.
 
 Attack = Callable[[RespServer, socket.socket], None]
+Route = Callable[[str], object]
 
 
 def flood(chunk: bytes, begin: bytes = b"") -> Attack:
@@ -86,54 +87,35 @@ OTHER_SHAPES = {
 }
 
 
-def add(url: str) -> object:
-    with hotcount.Redis(url, timeout=TIMEOUT) as redis:
-        return hotcount.Counter(redis).add("k")
+def over_redis(call: Callable[[hotcount.Redis], object]) -> Route:
+    def route(url: str) -> object:
+        with hotcount.Redis(url, timeout=TIMEOUT) as redis:
+            return call(redis)
+
+    return route
 
 
-def hit(url: str) -> object:
-    with hotcount.Redis(url, timeout=TIMEOUT) as redis:
-        return hotcount.Limiter(redis, "5/minute").hit("k")
-
-
-def add_many(url: str) -> object:
-    with hotcount.Redis(url, timeout=TIMEOUT) as redis:
-        return hotcount.Counter(redis).add_many(["a", "b", "a"])
-
-
-def hit_many(url: str) -> object:
-    with hotcount.Redis(url, timeout=TIMEOUT) as redis:
-        return hotcount.Limiter(redis, "5/minute").hit_many(["a", "b"])
-
-
-def upsert(url: str) -> object:
-    with hotcount.Redis(url, timeout=TIMEOUT) as redis:
-        return hotcount.LiveSets(redis).upsert("k", "m", 1)
-
-
-def add_awaited(url: str) -> object:
-    async def main() -> object:
+def awaited(call: Callable[[aio.Redis], Awaitable[object]]) -> Route:
+    async def main(url: str) -> object:
         async with aio.Redis(url, timeout=TIMEOUT) as redis:
-            return await aio.Counter(redis).add("k")
+            return await call(redis)
 
-    return asyncio.run(main())
-
-
-def alone(url: str) -> object:
-    with hotcount.Redis(url, timeout=TIMEOUT) as redis:
-        return redis.execute("MODULE.DO", "k")
+    return lambda url: asyncio.run(main(url))
 
 
-def alone_awaited(url: str) -> object:
-    async def main() -> object:
-        async with aio.Redis(url, timeout=TIMEOUT) as redis:
-            return await redis.execute("MODULE.DO", "k")
-
-    return asyncio.run(main())
-
-
-TYPED = [add, hit, add_many, hit_many, upsert, add_awaited]
-ROUTES = [*TYPED, alone, alone_awaited]
+TYPED: dict[str, Route] = {
+    "add": over_redis(lambda redis: hotcount.Counter(redis).add("k")),
+    "hit": over_redis(lambda redis: hotcount.Limiter(redis, "5/minute").hit("k")),
+    "add_many": over_redis(lambda redis: hotcount.Counter(redis).add_many(["a", "b", "a"])),
+    "hit_many": over_redis(lambda redis: hotcount.Limiter(redis, "5/minute").hit_many(["a", "b"])),
+    "upsert": over_redis(lambda redis: hotcount.LiveSets(redis).upsert("k", "m", 1)),
+    "add_awaited": awaited(lambda redis: aio.Counter(redis).add("k")),
+}
+ROUTES: dict[str, Route] = {
+    **TYPED,
+    "alone": over_redis(lambda redis: redis.execute("MODULE.DO", "k")),
+    "alone_awaited": awaited(lambda redis: redis.execute("MODULE.DO", "k")),
+}
 
 KNOWN = (hotcount.UnavailableError, hotcount.OutcomeUnknownError, hotcount.DeadlineError)
 
@@ -143,7 +125,7 @@ def key_of(words: Words) -> str:
     return words[1].decode().rpartition(":")[2]
 
 
-def errors_of(call: Callable[[str], object], url: str) -> list[BaseException]:
+def errors_of(call: Route, url: str) -> list[BaseException]:
     try:
         answer = call(url)
     except hotcount.BatchError as failure:
@@ -153,20 +135,18 @@ def errors_of(call: Callable[[str], object], url: str) -> list[BaseException]:
     pytest.fail(f"it took that for an answer: {answer}")
 
 
-def attacked(attack: Attack, route: Callable[[str], object] = add) -> RespServer:
+def attacked(attack: Attack) -> RespServer:
     server: RespServer
     server = RespServer(lambda _, client, __: attack(server, client))
     return server
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.__name__)
+@pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("name", ENDLESS)
-def test_a_call_ends_by_its_deadline_whatever_comes(
-    name: str, route: Callable[[str], object]
-) -> None:
-    with attacked(ENDLESS[name], route) as server:
+def test_a_call_ends_by_its_deadline_whatever_comes(name: str, route: str) -> None:
+    with attacked(ENDLESS[name]) as server:
         started = time.monotonic()
-        errors = errors_of(route, server.url)
+        errors = errors_of(ROUTES[route], server.url)
         took = time.monotonic() - started
     assert all(isinstance(error, KNOWN) for error in errors), errors
     assert took < TIMEOUT + SLACK
@@ -177,7 +157,7 @@ def test_a_handshake_ends_by_the_deadline_whatever_comes(name: str) -> None:
     def respond(_: int, client: socket.socket, __: Words) -> None:
         pytest.fail("nothing may come before the handshake is over")
 
-    for route in (add, add_awaited):
+    for route in (TYPED["add"], TYPED["add_awaited"]):
         with RespServer(respond, greeting=b"") as server:
             # The greeting itself is the attack.
             def greet(client: socket.socket, server: RespServer = server) -> None:
@@ -192,14 +172,14 @@ def test_a_handshake_ends_by_the_deadline_whatever_comes(name: str) -> None:
         assert took < TIMEOUT + SLACK
 
 
-@pytest.mark.parametrize("route", TYPED, ids=lambda route: route.__name__)
+@pytest.mark.parametrize("route", TYPED)
 @pytest.mark.parametrize("name", OTHER_SHAPES)
 def test_a_reply_of_another_shape_is_an_error_and_no_value(
-    name: str, route: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+    name: str, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.hostile.test_unwanted_replies.TIMEOUT", 30)
-    with attacked(once(OTHER_SHAPES[name]), route) as server:
-        for error in errors_of(route, server.url):
+    with attacked(once(OTHER_SHAPES[name])) as server:
+        for error in errors_of(TYPED[route], server.url):
             assert isinstance(error, KNOWN), repr(error)
             assert isinstance(error, hotcount.OutcomeUnknownError)
             assert "another shape" in str(error)
@@ -249,9 +229,8 @@ def test_an_extra_reply_is_never_given_to_the_next_call(extra: bytes, late: bool
         for key in range(1000, 1020):
             with contextlib.suppress(*KNOWN):  # Where it came while this call was under way.
                 assert counter.add(str(key)) == key
-            if (
-                late
-            ):  # The extra one has come, and a background thread looks at once: tested is what
+            if late:
+                # The extra one has come, and a background thread looks at once: tested is what
                 # comes after that look.
                 assert sent.wait(20)
                 sent.clear()
@@ -278,7 +257,7 @@ def test_an_extra_reply_in_the_handshake_is_never_given_to_the_first_call(extra:
 
     greeting = b"-ERR unknown command\r\n" + extra
     with RespServer(respond, greeting=greeting) as server:
-        for route in (add, add_awaited):
+        for route in (TYPED["add"], TYPED["add_awaited"]):
             errors = errors_of(route, server.url)
             assert all(isinstance(error, hotcount.UnavailableError) for error in errors), errors
 
@@ -351,9 +330,9 @@ def test_a_flood_does_not_starve_the_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pushes", "a string", "dripping pushes"])
-@pytest.mark.parametrize("route", [add, alone], ids=lambda route: route.__name__)
+@pytest.mark.parametrize("route", ["add", "alone"])
 def test_ctrl_c_ends_a_call_while_replies_keep_coming(
-    name: str, route: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+    name: str, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.hostile.test_unwanted_replies.TIMEOUT", 30)
     arrived = threading.Event()
@@ -371,7 +350,7 @@ def test_ctrl_c_ends_a_call_while_replies_keep_coming(
         killer.start()
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            route(server.url)
+            ROUTES[route](server.url)
         assert time.monotonic() - started < 10
         killer.join()
 

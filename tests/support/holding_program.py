@@ -16,6 +16,8 @@ import time
 import hotcount
 from hotcount import aio
 
+from tests.support.together import join
+
 LIMIT = 3
 TURNS = 15
 
@@ -61,10 +63,7 @@ def storm(redis: hotcount.Redis, prefix: str) -> None:
     redis.ping()
     print("ready", flush=True)
     sys.stdin.readline()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    join(workers)
     assert len(seen) == 5 * TURNS
     print(max(seen))
 

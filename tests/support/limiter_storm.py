@@ -15,6 +15,8 @@ from typing import Any
 import hotcount
 from hotcount import aio
 
+from tests.support.together import join
+
 
 def main(url: str, prefix: str, algorithm: Any, rate: str, threads: int, hits: int) -> int:
     admitted: list[int] = []
@@ -40,10 +42,7 @@ def main(url: str, prefix: str, algorithm: Any, rate: str, threads: int, hits: i
         redis.ping()
         print("ready", int(time.time()), flush=True)
         sys.stdin.readline()
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        join(workers)
     assert len(admitted) == 2 * threads - 1
     return sum(admitted)
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import hotcount
 
+from tests.support.together import join
+
 URL = os.environ.get("HOTCOUNT_TEST_URL", "memory://")
 FOLDER = Path(os.environ.get("HOTCOUNT_TEST_FOLDER", "."))
 TIMEOUT_S = 20
@@ -74,10 +76,7 @@ def add_from_threads(added: hotcount.Counter, key: str, times: int, threads: int
         mine.extend(added.add_many([key] * times))
 
     workers = [threading.Thread(target=work, args=(mine,)) for mine in values]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    join(workers)
     return [value for mine in values for value in mine]
 
 

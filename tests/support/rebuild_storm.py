@@ -18,6 +18,8 @@ from functools import partial
 
 import hotcount
 
+from tests.support.together import join
+
 SHARED = 4  # Members that all writers write, with versions.
 PLAIN = "plain:"
 VERSIONED = "versioned:"
@@ -69,10 +71,7 @@ def write(
             ends.update(own)
 
     workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    join(workers)
     return ends
 
 

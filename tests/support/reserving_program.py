@@ -14,6 +14,8 @@ from typing import Any
 
 import hotcount
 
+from tests.support.together import join
+
 RATE = "1000/300 days"
 LEASES = (0.02, 0.2, 2.0)
 THREADS = 8
@@ -46,10 +48,7 @@ def main(url: str, algorithm: Any, seconds: str, seed: str) -> None:
             )
             for i in range(THREADS)
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        join(threads)
     print(sum(counted))
 
 

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import hotcount
@@ -49,6 +50,15 @@ class ServerProcess:
         self._process.send_signal(number)
         if number == signal.SIGSTOP:
             eventually(self._stands_still)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It stands still until the end of the block."""
+        self.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.send_signal(signal.SIGCONT)
 
     def _stands_still(self) -> bool:
         assert self._process is not None
@@ -115,16 +125,10 @@ class RedisServer(ServerProcess):
         self._environment = environment
         self.port = port
         self._command = [
-            program,
-            *("--port", str(port)),
-            *("--bind", "127.0.0.1"),
-            *("--unixsocket", str(self.socket)),
-            *("--dir", str(folder)),
-            *("--save", ""),
-            *("--appendonly", "no"),
-            *("--daemonize", "no"),
-            *("--logfile", str(folder / "redis.log")),
-            *config,
+            *(program, "--port", str(port), "--bind", "127.0.0.1"),
+            *("--unixsocket", str(self.socket), "--dir", str(folder)),
+            *("--save", "", "--appendonly", "no", "--daemonize", "no"),
+            *("--logfile", str(folder / "redis.log"), *config),
         ]
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -29,14 +29,19 @@ def together(work: Callable[[int], T], threads: int = THREADS) -> list[T]:
         except BaseException as failure:
             failures.append(failure)
 
-    workers = [threading.Thread(target=run, args=(index,)) for index in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    join([threading.Thread(target=run, args=(index,)) for index in range(threads)])
     if failures:
         raise failures[0]
     return results
+
+
+def join(threads: Iterable[threading.Thread]) -> None:
+    """Starts them, and returns when all have ended."""
+    started = list(threads)
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
 
 
 def in_child(work: Callable[[], T]) -> T:

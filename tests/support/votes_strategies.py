@@ -35,34 +35,19 @@ WAYS = {
 class WrittenVotes(hotcount.Votes):
     """Of strategy write_behind; what reads waits until all that was cast is in the database."""
 
-    def count(self, *args: Any, **options: Any) -> Any:
-        self.flush()
-        return super().count(*args, **options)
 
-    def count_many(self, *args: Any, **options: Any) -> Any:
-        self.flush()
-        return super().count_many(*args, **options)
+def _flush_before(name: str) -> None:
+    read = getattr(hotcount.Votes, name)
 
-    def get(self, *args: Any, **options: Any) -> Any:
+    def flushed(self: hotcount.Votes, *args: Any, **options: Any) -> Any:
         self.flush()
-        return super().get(*args, **options)
+        return read(self, *args, **options)
 
-    def get_many(self, *args: Any, **options: Any) -> Any:
-        self.flush()
-        return super().get_many(*args, **options)
+    setattr(WrittenVotes, name, flushed)
 
-    def voters(self, *args: Any, **options: Any) -> Any:
-        self.flush()
-        return super().voters(*args, **options)
 
-    def tally(self, *args: Any, **options: Any) -> Any:
-        self.flush()
-        return super().tally(*args, **options)
-
-    def top(self, *args: Any, **options: Any) -> Any:
-        self.flush()
-        return super().top(*args, **options)
-
+for _name in ("count", "count_many", "get", "get_many", "voters", "tally", "top"):
+    _flush_before(_name)
 
 _caches: dict[str, hotcount.Memory | hotcount.Redis] = {}
 _numbers = itertools.count()
@@ -91,6 +76,12 @@ def strategy(request: pytest.FixtureRequest) -> Iterator[str]:
 def cache_of(strategy: str) -> Any:
     """The one of the test's fixture."""
     return _caches.get(strategy)
+
+
+def over_memory(database: hotcount.Database, strategy: Any, **options: Any) -> hotcount.Votes:
+    """Votes whose cache, if their strategy has one, is in this process."""
+    cache = hotcount.Memory() if strategy == "cached" else None
+    return hotcount.Votes(database, cache, strategy, **options)
 
 
 def make(database: hotcount.Database, strategy: Any, **options: Any) -> hotcount.Votes:

@@ -1,0 +1,20 @@
+"""Python in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_python(
+    *arguments: object, cwd: Path = ROOT, timeout: float = 60, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs the interpreter with these arguments, and returns its exit code and output."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout, **options
+    )
