@@ -48,35 +48,37 @@ TEXTS = ["text", b"bytes", bytearray(b"bytes"), 5, None]
 
 
 @dataclass
+class World:
+    counter: hotcount.Counter
+    awaitable: hotcount.aio.Counter
+    limiter: hotcount.Limiter
+    sets: hotcount.LiveSets
+    slotted: hotcount.SlottedCounter
+    votes: hotcount.Votes
+    views: hotcount.WriteBehindCounter
+
+
+@dataclass
 class Place:
     """One argument of one call that takes a batch."""
 
     argument: str
-    call: Callable[..., Any]
+    call: Callable[..., Any]  # With a World before the batch.
     items: list[Any]
     paired: bool = False  # Another column follows its order.
     takes_mapping: bool = False
 
 
 def awaited(call: Callable[..., Any]) -> Callable[..., Any]:
-    async def outcome(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        return await call(*arguments, **options)
+    async def outcome(*arguments: Any) -> Any:
+        return await call(*arguments)
 
-    return lambda *arguments, **options: asyncio.run(outcome(arguments, options))
-
-
-@dataclass
-class World:
-    counter: hotcount.Counter
-    places: dict[str, Place]
+    return lambda *arguments: asyncio.run(outcome(*arguments))
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
     store = hotcount.Memory()
-    counter = hotcount.Counter(store)
-    awaitable = hotcount.aio.Counter(hotcount.aio.Memory("memory://"))
-    limiter = hotcount.Limiter(store, "100/minute")
     sets = hotcount.LiveSets(store)
     sets.create("z", 60, {"m": 1})
     database = hotcount.Database("sqlite:///:memory:")
@@ -89,98 +91,80 @@ def world() -> Iterator[World]:
     cache = hotcount.Redis("redis+unix:///nonexistent", timeout=0.01, connect_timeout=0.01)
     views = hotcount.WriteBehindCounter(database, cache)
     views.create_tables()
-    keys, numbers = ["a", "b"], [1, 2]
-    places = {
-        "Counter.add_many keys": Place("keys", counter.add_many, keys, takes_mapping=True),
-        "Counter.add_many keys with n": Place(
-            "keys", lambda x: counter.add_many(x, [1, 2]), keys, True
-        ),
-        "Counter.add_many n": Place("n", lambda x: counter.add_many(keys, x), numbers, True),
-        "Counter.get_many keys": Place("keys", counter.get_many, keys),
-        "aio.Counter.add_many keys": Place(
-            "keys", awaited(lambda *x: awaitable.add_many(*x)), keys, takes_mapping=True
-        ),
-        "aio.Counter.add_many n": Place(
-            "n", awaited(lambda x: awaitable.add_many(keys, x)), numbers, True
-        ),
-        "aio.Counter.get_many keys": Place("keys", awaited(lambda x: awaitable.get_many(x)), keys),
-        "Limiter.hit_many keys": Place("keys", limiter.hit_many, keys, takes_mapping=True),
-        "Limiter.hit_many keys with cost": Place(
-            "keys", lambda x: limiter.hit_many(x, [1, 2]), keys, True
-        ),
-        "Limiter.hit_many cost": Place("cost", lambda x: limiter.hit_many(keys, x), numbers, True),
-        "LiveSets.upsert_many items": Place(
-            "items", sets.upsert_many, [("z", "m", 1), ("z", "n", 2)]
-        ),
-        "LiveSets.upsert_many keys": Place(
-            "keys",
-            lambda x: sets.upsert_many(keys=x, members=["m", "n"], scores=[1, 2]),
-            ["z", "y"],
-            True,
-        ),
-        "LiveSets.upsert_many members": Place(
-            "members",
-            lambda x: sets.upsert_many(keys=["z", "z"], members=x, scores=[1, 2]),
-            ["m", "n"],
-            True,
-        ),
-        "LiveSets.upsert_many scores": Place(
-            "scores",
-            lambda x: sets.upsert_many(keys=["z", "z"], members=["m", "n"], scores=x),
-            numbers,
-            True,
-        ),
-        "SlottedCounter.get_many keys": Place("keys", slotted.get_many, keys),
-        "WriteBehindCounter.add_many keys": Place(
-            "keys", lambda *x: views.add_many(*x, ack="sql"), keys, takes_mapping=True
-        ),
-        "WriteBehindCounter.add_many n": Place(
-            "n", lambda x: views.add_many(keys, x, ack="sql"), numbers, True
-        ),
-        "Votes.cast_many items": Place(
-            "items", lambda x: votes.cast_many(x, [7, 8]), numbers, True
-        ),
-        "Votes.cast_many users": Place(
-            "users", lambda x: votes.cast_many([1, 2], x), numbers, True
-        ),
-        "Votes.cast_many values": Place(
-            "values", lambda x: votes.cast_many([1, 2], [7, 8], x), numbers, True
-        ),
-        "Votes.cast_many op_ids": Place(
-            "op_ids", lambda x: votes.cast_many([1, 2], None, op_ids=x), ["x", "y"], True
-        ),
-        "Votes.count_many items": Place("items", votes.count_many, numbers),
-        "Votes.get_many items": Place("items", lambda x: votes.get_many(x, 1), numbers),
-        "Votes.add_items items": Place("items", votes.add_items, numbers),
-        "Votes.reconcile items": Place("items", votes.reconcile, numbers),
-    }
-    yield World(counter, places)
+    awaitable = hotcount.aio.Counter(hotcount.aio.Memory("memory://"))
+    limiter = hotcount.Limiter(store, "100/minute")
+    yield World(hotcount.Counter(store), awaitable, limiter, sets, slotted, votes, views)
     database.close()
     store.close()
 
 
-PLACES = [
-    f"{call} {argument}"
-    for call, arguments in {
-        "Counter.add_many": ("keys", "keys with n", "n"),
-        "Counter.get_many": ("keys",),
-        "aio.Counter.add_many": ("keys", "n"),
-        "aio.Counter.get_many": ("keys",),
-        "Limiter.hit_many": ("keys", "keys with cost", "cost"),
-        "LiveSets.upsert_many": ("items", "keys", "members", "scores"),
-        "SlottedCounter.get_many": ("keys",),
-        "WriteBehindCounter.add_many": ("keys", "n"),
-        "Votes.cast_many": ("items", "users", "values", "op_ids"),
-        "Votes.count_many": ("items",),
-        "Votes.get_many": ("items",),
-        "Votes.add_items": ("items",),
-        "Votes.reconcile": ("items",),
-    }.items()
-    for argument in arguments
-]
+KEYS, NUMBERS = ["a", "b"], [1, 2]
 
 
-def test_every_call_that_takes_a_batch_is_here(world: World) -> None:
+def upsert(
+    w: World, keys: Any = ("z", "z"), members: Any = ("m", "n"), scores: Any = (1, 2)
+) -> Any:
+    return w.sets.upsert_many(keys=keys, members=members, scores=scores)
+
+
+PLACES = {
+    "Counter.add_many keys": Place(
+        "keys", lambda w, *x: w.counter.add_many(*x), KEYS, takes_mapping=True
+    ),
+    "Counter.add_many keys with n": Place(
+        "keys", lambda w, x: w.counter.add_many(x, [1, 2]), KEYS, True
+    ),
+    "Counter.add_many n": Place("n", lambda w, x: w.counter.add_many(KEYS, x), NUMBERS, True),
+    "Counter.get_many keys": Place("keys", lambda w, x: w.counter.get_many(x), KEYS),
+    "aio.Counter.add_many keys": Place(
+        "keys", awaited(lambda w, *x: w.awaitable.add_many(*x)), KEYS, takes_mapping=True
+    ),
+    "aio.Counter.add_many n": Place(
+        "n", awaited(lambda w, x: w.awaitable.add_many(KEYS, x)), NUMBERS, True
+    ),
+    "aio.Counter.get_many keys": Place("keys", awaited(lambda w, x: w.awaitable.get_many(x)), KEYS),
+    "Limiter.hit_many keys": Place(
+        "keys", lambda w, *x: w.limiter.hit_many(*x), KEYS, takes_mapping=True
+    ),
+    "Limiter.hit_many keys with cost": Place(
+        "keys", lambda w, x: w.limiter.hit_many(x, [1, 2]), KEYS, True
+    ),
+    "Limiter.hit_many cost": Place("cost", lambda w, x: w.limiter.hit_many(KEYS, x), NUMBERS, True),
+    "LiveSets.upsert_many items": Place(
+        "items", lambda w, *x: w.sets.upsert_many(*x), [("z", "m", 1), ("z", "n", 2)]
+    ),
+    "LiveSets.upsert_many keys": Place("keys", lambda w, x: upsert(w, keys=x), ["z", "y"], True),
+    "LiveSets.upsert_many members": Place(
+        "members", lambda w, x: upsert(w, members=x), ["m", "n"], True
+    ),
+    "LiveSets.upsert_many scores": Place("scores", lambda w, x: upsert(w, scores=x), NUMBERS, True),
+    "SlottedCounter.get_many keys": Place("keys", lambda w, x: w.slotted.get_many(x), KEYS),
+    "WriteBehindCounter.add_many keys": Place(
+        "keys", lambda w, *x: w.views.add_many(*x, ack="sql"), KEYS, takes_mapping=True
+    ),
+    "WriteBehindCounter.add_many n": Place(
+        "n", lambda w, x: w.views.add_many(KEYS, x, ack="sql"), NUMBERS, True
+    ),
+    "Votes.cast_many items": Place(
+        "items", lambda w, x: w.votes.cast_many(x, [7, 8]), NUMBERS, True
+    ),
+    "Votes.cast_many users": Place(
+        "users", lambda w, x: w.votes.cast_many([1, 2], x), NUMBERS, True
+    ),
+    "Votes.cast_many values": Place(
+        "values", lambda w, x: w.votes.cast_many([1, 2], [7, 8], x), NUMBERS, True
+    ),
+    "Votes.cast_many op_ids": Place(
+        "op_ids", lambda w, x: w.votes.cast_many([1, 2], None, op_ids=x), ["x", "y"], True
+    ),
+    "Votes.count_many items": Place("items", lambda w, x: w.votes.count_many(x), NUMBERS),
+    "Votes.get_many items": Place("items", lambda w, x: w.votes.get_many(x, 1), NUMBERS),
+    "Votes.add_items items": Place("items", lambda w, x: w.votes.add_items(x), NUMBERS),
+    "Votes.reconcile items": Place("items", lambda w, x: w.votes.reconcile(x), NUMBERS),
+}
+
+
+def test_every_call_that_takes_a_batch_is_here() -> None:
     classes = {
         "": (hotcount.Counter, hotcount.Limiter, hotcount.LiveSets, hotcount.SlottedCounter),
         "aio.": (hotcount.aio.Counter,),
@@ -192,7 +176,6 @@ def test_every_call_that_takes_a_batch_is_here(world: World) -> None:
         for name in dir(cls)
         if name.endswith("_many")
     }
-    assert set(world.places) == set(PLACES)
     # The second takes rows one after the other, however many they are.
     others = {"SlottedCounter.add_many", "LiveSets.rebuild_many"}
     assert batches - {place.split(" ")[0] for place in PLACES} == others
@@ -201,8 +184,8 @@ def test_every_call_that_takes_a_batch_is_here(world: World) -> None:
 @pytest.mark.parametrize("shape", ORDERED)
 @pytest.mark.parametrize("name", PLACES)
 def test_a_batch_takes_every_ordered_shape(world: World, name: str, shape: str) -> None:
-    place = world.places[name]
-    place.call(ORDERED[shape](place.items))
+    place = PLACES[name]
+    place.call(world, ORDERED[shape](place.items))
 
 
 @pytest.mark.parametrize("shape", MAPPINGS)
@@ -210,19 +193,19 @@ def test_a_batch_takes_every_ordered_shape(world: World, name: str, shape: str) 
 def test_a_mapping_has_its_numbers_counted_or_is_refused(
     world: World, name: str, shape: str
 ) -> None:
-    place = world.places[name]
+    place = PLACES[name]
     mapping = MAPPINGS[shape](dict(zip(place.items, (10, 20))))
     if place.takes_mapping:
-        result = list(place.call(mapping))
+        result = list(place.call(world, mapping))
         if "Limiter" in name:
             assert [decision.remaining for decision in result] == [90, 80]
         else:
             assert result == [10, 20]
         with pytest.raises(TypeError, match="must not be given where keys is a mapping"):
-            place.call(mapping, 1)
+            place.call(world, mapping, 1)
     else:
         with pytest.raises(TypeError, match=rf"^{place.argument}\b|^n must not|^cost must not"):
-            place.call(mapping)
+            place.call(world, mapping)
 
 
 @pytest.mark.parametrize("shape", SETS)
@@ -230,25 +213,25 @@ def test_a_mapping_has_its_numbers_counted_or_is_refused(
 def test_a_set_is_taken_only_where_nothing_follows_its_order(
     world: World, name: str, shape: str
 ) -> None:
-    place = world.places[name]
+    place = PLACES[name]
     column = SETS[shape](place.items)
     if place.paired:
         with pytest.raises(TypeError, match=rf"^{place.argument} must be a sequence, in an order"):
-            place.call(column)
+            place.call(world, column)
     else:
-        place.call(column)
+        place.call(world, column)
 
 
 @pytest.mark.parametrize("wrong", TEXTS, ids=repr)
 @pytest.mark.parametrize("name", PLACES)
 def test_an_argument_that_is_no_batch_is_named(world: World, name: str, wrong: Any) -> None:
-    place = world.places[name]
+    place = PLACES[name]
     one_for_all = wrong == 5 and place.argument in ("n", "cost", "values")
     nothing = wrong is None and name in ("Votes.reconcile items", "Votes.cast_many op_ids")
     if one_for_all or nothing:
         return
     with pytest.raises((TypeError, hotcount.ConfigError), match=rf"{place.argument}|users"):
-        place.call(wrong)
+        place.call(world, wrong)
 
 
 def test_a_mapping_may_be_empty_or_have_bytes(world: World) -> None:
@@ -287,10 +270,10 @@ class Stop(BaseException):
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("within", [False, True], ids=["", "as an element"])
 def test_what_a_hostile_batch_raises_comes_out(world: World, name: str, within: bool) -> None:
-    place = world.places[name]
+    place = PLACES[name]
     hostile: Any = Raises(Stop())
     with pytest.raises((Stop, TypeError)):
-        place.call([place.items[0], hostile] if within else hostile)
+        place.call(world, [place.items[0], hostile] if within else hostile)
 
 
 class HostileMapping(UserDict):  # type: ignore[type-arg]
@@ -304,7 +287,7 @@ class HostileMapping(UserDict):  # type: ignore[type-arg]
 @pytest.mark.parametrize("name", PLACES)
 def test_what_a_hostile_mapping_raises_comes_out(world: World, name: str) -> None:
     with pytest.raises((Stop, TypeError)):
-        world.places[name].call(HostileMapping({"a": 1, "b": 2}))
+        PLACES[name].call(world, HostileMapping({"a": 1, "b": 2}))
 
 
 @pytest.mark.server

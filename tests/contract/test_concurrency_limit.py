@@ -41,8 +41,7 @@ def test_as_many_as_the_limit_hold_a_place_and_the_next_is_refused(counter_store
     assert not refused
     assert (decision.limit, decision.remaining, decision.reason) == (2, 0, "limited")
     assert (decision.policy, decision.violated) == ("export", ("export",))
-    assert decision.retry_after is not None
-    assert LONG - 60 < decision.retry_after <= decision.reset_after <= LONG
+    assert LONG - 60 < (decision.retry_after or 0) <= decision.reset_after <= LONG
     with pytest.raises(hotcount.LimitExceeded, match="export") as raised, refused:
         raise AssertionError("the block must not run")
     assert raised.value.decision is decision
@@ -109,13 +108,9 @@ def test_a_renewed_lease_begins_anew(counter_store: Store) -> None:
     limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG)
     place = short.acquire("k")
     assert limit._renew("k", place._id)
-    left = short.acquire("k", timeout=0).decision.retry_after
-    assert left is not None
-    assert left > 100
+    assert (short.acquire("k", timeout=0).decision.retry_after or 0) > 100
     place.renew()
-    left = short.acquire("k", timeout=0).decision.retry_after
-    assert left is not None
-    assert left <= 60
+    assert 0 < (short.acquire("k", timeout=0).decision.retry_after or 0) <= 60
     assert place.release()
     assert free(limit) == 1
 
@@ -150,9 +145,8 @@ def test_a_lowered_limit_says_when_enough_leases_have_ended(
     for lease in leases:
         assert hotcount.ConcurrencyLimit(counter_store, 5, lease=lease).acquire("k", timeout=0)
     refused = hotcount.ConcurrencyLimit(counter_store, limit).acquire("k", timeout=0).decision
-    assert refused.retry_after is not None
     due = sorted(leases)[5 - limit]
-    assert due - 60 < refused.retry_after <= due
+    assert due - 60 < (refused.retry_after or 0) <= due
     assert 440 < refused.reset_after <= 500
 
 

@@ -76,17 +76,13 @@ def test_errors_that_somebody_takes_out_stay_in_their_batch(counter: hotcount.Co
     assert list(batch.errors) == [0]
 
 
-@pytest.mark.parametrize(
-    ("stands", "n"),
-    [
-        (INT64_MAX, 1),
-        (INT64_MAX, INT64_MAX),
-        (INT64_MIN, -1),
-        (INT64_MIN, INT64_MIN),
-        (-1, INT64_MIN),
-        (1, INT64_MAX),
-    ],
-)
+SUMS = [
+    (INT64_MAX, 1), (INT64_MAX, INT64_MAX), (INT64_MIN, -1), (INT64_MIN, INT64_MIN),
+    (-1, INT64_MIN), (1, INT64_MAX),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stands", "n"), SUMS)
 def test_a_sum_beyond_64_bits_is_refused_by_every_way_and_changes_nothing(
     counter: hotcount.Counter, stands: int, n: int
 ) -> None:
@@ -154,25 +150,13 @@ def test_bounds_that_admit_nothing_are_refused_by_name(counter: hotcount.Counter
 
 # Pairs that something in between may take for one.
 APART = [
-    (b"a", b"a\0"),
-    (b"\0", b"\0\0"),
-    (b"a\r\n", b"a"),
-    (b"\n", b"\r\n"),
-    (b"{a}b", b"ab"),
-    (b"{}", b"{"),
-    (b"a:b", b"a"),
-    (b"a b", b"ab"),
-    (b"*", b"?"),
-    (b"\xff", b"\xfe"),
+    (b"a", b"a\0"), (b"\0", b"\0\0"), (b"a\r\n", b"a"), (b"\n", b"\r\n"), (b"{a}b", b"ab"),
+    (b"{}", b"{"), (b"a:b", b"a"), (b"a b", b"ab"), (b"*", b"?"), (b"\xff", b"\xfe"),
     (b"\xff", b"\xc3\xbf"),  # Latin-1 against UTF-8.
     ("\u00e9".encode(), "e\u0301".encode()),  # NFC against NFD.
-    ("\ufb01".encode(), b"fi"),
-    (b"K", b"k"),
-    ("\u212a".encode(), b"K"),
-    (b"1", b"01"),
-    (b"x" * 999, b"x" * 1000),
-    (b"x" * 999 + b"a", b"x" * 999 + b"b"),
-]
+    ("\ufb01".encode(), b"fi"), (b"K", b"k"), ("\u212a".encode(), b"K"), (b"1", b"01"),
+    (b"x" * 999, b"x" * 1000), (b"x" * 999 + b"a", b"x" * 999 + b"b"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("pair", APART, ids=lambda pair: " and ".join(repr(k[-8:]) for k in pair))
@@ -189,31 +173,15 @@ def test_two_keys_that_look_alike_are_two(
     assert (counter.get(one), counter.get(other)) == (0, 25)
 
 
-@pytest.mark.parametrize(
-    ("key", "says"),
-    [
-        ("", "empty"),
-        (b"", "empty"),
-        (b"x" * 1001, "1001"),
-        ("\u00e9" * 501, "1002"),
-        (b"\0" * 1001, "1001"),
-        ("x" * 2**20, "1048576"),
-        (b"\xff" * 2**20, "1048576"),
-        ("\ud800", "surrogate"),
-        ("a\udcff", "surrogate"),
-    ],
-    ids=[
-        "empty-str",
-        "empty",
-        "1001",
-        "1002",
-        "1001-nul",
-        "mebibyte",
-        "mebibyte-ff",
-        "d800",
-        "dcff",
-    ],
-)
+BAD_KEYS = {
+    "empty-str": ("", "empty"), "empty": (b"", "empty"), "1001": (b"x" * 1001, "1001"),
+    "1002": ("\u00e9" * 501, "1002"), "1001-nul": (b"\0" * 1001, "1001"),
+    "mebibyte": ("x" * 2**20, "1048576"), "mebibyte-ff": (b"\xff" * 2**20, "1048576"),
+    "d800": ("\ud800", "surrogate"), "dcff": ("a\udcff", "surrogate"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "says"), BAD_KEYS.values(), ids=BAD_KEYS)
 def test_a_key_that_is_none_is_refused_by_every_call_and_shown_in_short(
     counter: hotcount.Counter, key: str | bytes, says: str
 ) -> None:

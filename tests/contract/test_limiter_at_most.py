@@ -70,8 +70,7 @@ def test_a_shadow_limiter_admits_what_it_would_refuse_and_says_so(
     for decision in (shadow.hit("k"), shadow.test("k"), shadow.hit_many(["k"])[0]):
         assert (decision.allowed, decision.reason) == (True, "shadow")
         assert decision.violated == (TEN,)
-        assert decision.retry_after is not None
-        assert decision.retry_after > 0
+        assert (decision.retry_after or 0) > 0
         assert "Retry-After" not in decision.headers()
     assert shadow.hit("k", 11).retry_after is None
     assert shadow.at_most("k", 5) == 5

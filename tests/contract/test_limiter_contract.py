@@ -59,9 +59,8 @@ def test_a_denied_hit_is_false_and_says_when_to_come_back(limiter: hotcount.Limi
     limiter.hit("k", 10)
     decision = limiter.hit("k")
     assert not decision
-    assert decision.retry_after is not None
     most = periods(limiter.algorithm) * 300 * 86400 + 0.001
-    assert 0 < decision.retry_after <= decision.reset_after <= most
+    assert 0 < (decision.retry_after or 0) <= decision.reset_after <= most
 
 
 def test_a_denied_hit_costs_nothing(limiter: hotcount.Limiter) -> None:
@@ -156,10 +155,10 @@ def test_a_window_that_has_passed_counts_no_more(
         time.sleep(0.01)  # The clock's window may have ended between the two.
     decision = limiter.hit("k", 3)
     if not decision:
-        assert decision.retry_after is not None
+        wait = decision.retry_after or 0
         # Where Redis's own expiry is the window, it ends with the millisecond.
-        assert 0 < decision.retry_after <= periods(limiter.algorithm) * 0.3 + 0.001
-        time.sleep(decision.retry_after)
+        assert 0 < wait <= periods(limiter.algorithm) * 0.3 + 0.001
+        time.sleep(wait)
         assert limiter.hit("k", 3)
 
 

@@ -46,8 +46,7 @@ def test_the_rate_that_refuses_for_longest_speaks(limit_store: Store, algorithm:
     refused = limiter.hit("k")
     assert refused.violated == ("5/day", "5/300 days")
     assert refused.period == 300 * 86400
-    assert refused.retry_after is not None
-    assert refused.retry_after <= refused.reset_after
+    assert 0 < (refused.retry_after or 0) <= refused.reset_after
     assert refused.reset_after <= periods(algorithm) * 300 * 86400 + 0.001
     assert refused.headers()["RateLimit-Policy"] == '"default";q=5;w=25920000'
 

@@ -306,13 +306,12 @@ def test_an_amount_of_another_type_is_a_type_error_that_names_it(
 
 
 def test_names_with_quotes_and_reserved_words_are_names(database: hotcount.Database) -> None:
-    counter = hotcount.SlottedCounter(
-        database,
-        table='sel"ect; DROP',
-        key_column="group",
-        slot_column="or'der",
-        count_column="Größe",
-    )
+    columns: dict[str, Any] = {
+        "key_column": "group",
+        "slot_column": "or'der",
+        "count_column": "Größe",
+    }
+    counter = hotcount.SlottedCounter(database, table='sel"ect; DROP', **columns)
     counter.create_table()
     counter.create_table()
     counter.add("k", 3, op_id="x")
@@ -320,22 +319,14 @@ def test_names_with_quotes_and_reserved_words_are_names(database: hotcount.Datab
     assert counter.compact("k") == 3
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("table", ""),
-        ("table", "x" * 64),
-        ("key_column", "a\0b"),
-        ("slot_column", ""),
-        ("count_column", "x" * 64),
-        ("slot_choice", "lucky"),
-        ("slots", "many"),
-        ("max_batch", 0),
-        ("max_queue", 0),
-        ("max_delay", -1),
-        ("op_keep", 0),
-    ],
-)
+BAD_OPTIONS = [
+    ("table", ""), ("table", "x" * 64), ("key_column", "a\0b"), ("slot_column", ""),
+    ("count_column", "x" * 64), ("slot_choice", "lucky"), ("slots", "many"), ("max_batch", 0),
+    ("max_queue", 0), ("max_delay", -1), ("op_keep", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("option", "value"), BAD_OPTIONS)
 def test_a_bad_option_is_refused_by_name(
     database: hotcount.Database, option: str, value: Any
 ) -> None:

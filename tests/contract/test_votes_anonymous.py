@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -14,19 +13,17 @@ import pytest
 from hotcount import Cast, Votes
 
 from tests.support.together import THREADS, together
-from tests.support.votes_strategies import is_consistent
+from tests.support.votes_strategies import is_consistent, over_memory
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 
 
 @pytest.fixture(params=STRATEGIES)
-def votes(request: pytest.FixtureRequest, database: hotcount.Database) -> Iterator[Votes]:
-    with hotcount.Memory() as memory:
-        cache = memory if request.param == "cached" else None
-        votes = Votes(database, cache, request.param)
-        votes.create_tables()
-        votes.add_items([1, 2])
-        yield votes
+def votes(request: pytest.FixtureRequest, database: hotcount.Database) -> Votes:
+    votes = over_memory(database, request.param)
+    votes.create_tables()
+    votes.add_items([1, 2])
+    return votes
 
 
 def test_an_anonymous_vote_counts_once_under_its_op_id(votes: Votes) -> None:

@@ -10,6 +10,8 @@ import hotcount
 import hotcount.aio
 import pytest
 
+from tests.support.votes_strategies import over_memory
+
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 BAD = {
     "nul": ("a\0b", "NUL"),
@@ -20,8 +22,7 @@ BAD = {
 
 
 def make(database: hotcount.Database, strategy: Any) -> hotcount.Votes:
-    cache = hotcount.Memory() if strategy == "cached" else None
-    votes = hotcount.Votes(database, cache, strategy, item_type=str, user_type=str)
+    votes = over_memory(database, strategy, item_type=str, user_type=str)
     votes.create_tables()
     votes.add_items(["a", "b"])
     return votes

@@ -65,32 +65,23 @@ def test_a_value_beyond_64_bits_is_an_overflow(votes: hotcount.Votes) -> None:
         votes.cast(1, 7, version=2**63)
 
 
+OUT_OF_RANGE: list[tuple[str, Any]] = [
+    ("max_pending", 0), ("max_pending", 500_001), ("page", 0), ("page", 100_001), ("workers", 0),
+    ("workers", 65), ("retention", 0), ("retention", 1e-9), ("interval", -1), ("slots", 0),
+    ("slots", 10_001), ("max_age", float("nan")), ("max_batch", 0), ("max_batch", -1),
+    ("max_queue", 0), ("max_delay", float("inf")), ("user_type", "int"), ("item_table", ""),
+    ("vote_user", "x" * 64),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
         ("strategy", "cached", "'cached' needs cache"),
         ("strategy", "lazy", "'naive', 'slotted', 'batched', 'cached', 'write_behind'"),
-        ("max_pending", 0, "max_pending"),
-        ("max_pending", 500_001, "max_pending"),
         ("cache", "sqlite:///:memory:", "cache"),
-        ("page", 0, "page"),
-        ("page", 100_001, "page"),
-        ("workers", 0, "workers"),
-        ("workers", 65, "workers"),
-        ("retention", 0, "retention"),
-        ("retention", 1e-9, "retention"),
-        ("interval", -1, "interval"),
-        ("max_age", float("nan"), "max_age"),
-        ("slots", 0, "slots"),
-        ("slots", 10_001, "slots"),
         ("item_type", float, "item_type.*int, str or uuid.UUID"),
-        ("user_type", "int", "user_type"),
-        ("item_table", "", "item_table"),
-        ("vote_user", "x" * 64, "vote_user"),
-        ("max_batch", 0, "max_batch"),
-        ("max_batch", -1, "max_batch"),
-        ("max_queue", 0, "max_queue"),
-        ("max_delay", float("inf"), "max_delay"),
+        *((option, value, option) for option, value in OUT_OF_RANGE),
         ("missing_items", "ignore", "missing_items.*'refuse', 'create'"),
     ],
 )

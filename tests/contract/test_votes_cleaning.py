@@ -12,10 +12,10 @@ import pytest
 from hotcount import aio
 from hotcount.integrations.sqlalchemy import cast_vote
 
-from tests.support.likes import run
+from tests.support.likes import make_items, run
 from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import together
-from tests.support.votes_strategies import is_consistent, make_votes
+from tests.support.votes_strategies import is_consistent, make_votes, over_memory
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 
@@ -100,21 +100,15 @@ def test_more_votes_than_a_page_are_removed(votes: hotcount.Votes) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_opening_balance_goes_with_its_item(sides: BothSides, strategy: Any) -> None:
-    number = "INTEGER" if sides.dialect == "sqlite" else "BIGINT"
-    run(
-        sides,
-        f"CREATE TABLE item (id {number} NOT NULL PRIMARY KEY, vote_count {number} NOT NULL)",
-        "INSERT INTO item VALUES (1, 500), (2, 30)",
-    )
-    with hotcount.Memory() as memory:
-        cache = memory if strategy == "cached" else None
-        votes = hotcount.Votes(sides.database, cache, strategy)
-        votes.create_tables(existing_counts="keep", timeout=20)
-        votes.cast_many([1, 2], [7, 7])
-        assert counts(votes, 1, 2) == [501, 31]
-        assert votes.remove_item(1) == 1
-        assert counts(votes, 1, 2) == [0, 31]
-        assert is_consistent(votes)
+    make_items(sides, ", vote_count {int} NOT NULL")
+    run(sides, "INSERT INTO item VALUES (1, 500), (2, 30)")
+    votes = over_memory(sides.database, strategy)
+    votes.create_tables(existing_counts="keep", timeout=20)
+    votes.cast_many([1, 2], [7, 7])
+    assert counts(votes, 1, 2) == [501, 31]
+    assert votes.remove_item(1) == 1
+    assert counts(votes, 1, 2) == [0, 31]
+    assert is_consistent(votes)
 
 
 # -- erase_user -------------------------------------------------------------
@@ -142,27 +136,25 @@ def test_a_user_of_many_votes_is_erased_with_and_without_an_index(
     sides: BothSides, strategy: Any, indexed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     items = range(1300)
-    with hotcount.Memory() as memory:
-        cache = memory if strategy == "cached" else None
-        votes = hotcount.Votes(sides.database, cache, strategy, missing_items="create")
-        votes.create_tables(timeout=20)
-        with sides.engine.begin() as connection:
-            for item in items:
-                for user in (7, 8) if item % 10 == 0 else (7,):
-                    cast_vote(connection, votes, item, user)
-        if indexed:
-            run(sides, "CREATE INDEX vote_by_user ON vote (user_id, item_id)")
-        votes.flush(timeout=20)
-        with caplog.at_level(logging.WARNING, "hotcount"):
-            assert [votes.erase_user(7), votes.erase_user(7)] == [1300, 0]
-        warned = [record.getMessage() for record in caplog.records]
-        warned = [text for text in warned if "erase_user" in text]
-        assert len(warned) == (0 if indexed else 1)
-        if not indexed:
-            index = 'CREATE INDEX "vote_by_user" ON "vote" ("user_id", "item_id")'
-            assert index.replace('"', "`" if sides.dialect == "mariadb" else '"') in warned[0]
-        assert sum(counts(votes, *items)) == 130
-        assert is_consistent(votes)
+    votes = over_memory(sides.database, strategy, missing_items="create")
+    votes.create_tables(timeout=20)
+    with sides.engine.begin() as connection:
+        for item in items:
+            for user in (7, 8) if item % 10 == 0 else (7,):
+                cast_vote(connection, votes, item, user)
+    if indexed:
+        run(sides, "CREATE INDEX vote_by_user ON vote (user_id, item_id)")
+    votes.flush(timeout=20)
+    with caplog.at_level(logging.WARNING, "hotcount"):
+        assert [votes.erase_user(7), votes.erase_user(7)] == [1300, 0]
+    warned = [record.getMessage() for record in caplog.records]
+    warned = [text for text in warned if "erase_user" in text]
+    assert len(warned) == (0 if indexed else 1)
+    if not indexed:
+        index = 'CREATE INDEX "vote_by_user" ON "vote" ("user_id", "item_id")'
+        assert index.replace('"', "`" if sides.dialect == "mariadb" else '"') in warned[0]
+    assert sum(counts(votes, *items)) == 130
+    assert is_consistent(votes)
 
 
 def test_a_user_who_votes_while_being_erased_is_counted_as_the_votes_say(
@@ -230,19 +222,12 @@ def test_cleaning_refuses_tables_that_another_strategy_counts(database: hotcount
 def test_tables_with_other_names_are_asked_and_cleaned(
     database: hotcount.Database, item_count: str | None
 ) -> None:
-    votes = make_votes(
-        database,
-        "batched",
-        item_table="Blog Post",
-        item_id="post no",
-        item_count=item_count,
-        vote_table="the likes",
-        vote_item="post",
-        vote_user="who",
-        vote_value="points",
-        vote_previous="points before",
-        vote_version="edit",
-    )
+    names = {
+        "item_table": "Blog Post", "item_id": "post no", "vote_table": "the likes",
+        "vote_item": "post", "vote_user": "who", "vote_value": "points",
+        "vote_previous": "points before", "vote_version": "edit",
+    }  # fmt: skip
+    votes = make_votes(database, "batched", item_count=item_count, **names)
     votes.add_items([1, 2])
     votes.cast_many([1, 1, 2], [7, 8, 7], [1, -1, 4])
     assert (votes.get(2, 7), list(votes.get_many([2, 1], 8))) == (4, [0, -1])

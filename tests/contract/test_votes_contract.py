@@ -220,16 +220,11 @@ def test_item_and_user_may_be_of_different_types(
 
 
 def test_another_schema_is_used_by_its_names(database: hotcount.Database, strategy: str) -> None:
-    votes = make_votes(
-        database,
-        strategy,
-        item_table='po"sts',
-        item_id="group",
-        item_count="li'kes",
-        vote_table="order",
-        vote_item="select",
-        vote_user="who; --",
-    )
+    names = {
+        "item_table": 'po"sts', "item_id": "group", "item_count": "li'kes",
+        "vote_table": "order", "vote_item": "select", "vote_user": "who; --",
+    }  # fmt: skip
+    votes = make_votes(database, strategy, **names)
     votes.add_items([1])
     votes.cast(1, 7)
     assert int(votes.count(1)) == 1

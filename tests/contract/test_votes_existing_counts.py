@@ -16,8 +16,9 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, vote_count
 
-from tests.support.likes import rows, run
+from tests.support.likes import make_items, rows, run, words
 from tests.support.sqlalchemy_side import BothSides
+from tests.support.votes_strategies import over_memory
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 KEPT = 500
@@ -26,10 +27,10 @@ KEPT = 500
 
 def make_tables(sides: BothSides, *, null: str = "NOT NULL") -> None:
     """An application's own: item 1 counts more than its votes, item 2 none, item 3 its votes."""
-    number = "INTEGER" if sides.dialect == "sqlite" else "BIGINT"
+    number = words(sides)["int"]
+    make_items(sides, f", vote_count {{int}} {null}")
     run(
         sides,
-        f"CREATE TABLE item (id {number} NOT NULL PRIMARY KEY, vote_count {number} {null})",
         f"CREATE TABLE vote (item_id {number} NOT NULL, user_id {number} NOT NULL, "
         f"val {number} NOT NULL, prev {number} NOT NULL DEFAULT 0, version {number}, "
         "PRIMARY KEY (item_id, user_id))",
@@ -39,10 +40,8 @@ def make_tables(sides: BothSides, *, null: str = "NOT NULL") -> None:
     )
 
 
-def make(sides: BothSides, strategy: Any, **options: Any) -> hotcount.Votes:
-    if strategy == "cached":
-        options.setdefault("cache", hotcount.Memory())
-    return hotcount.Votes(sides.database, strategy=strategy, **options)
+def make(sides: BothSides, strategy: Any) -> hotcount.Votes:
+    return over_memory(sides.database, strategy)
 
 
 def kept(sides: BothSides, strategy: str) -> hotcount.Votes:
@@ -267,7 +266,7 @@ def test_several_processes_at_once_write_one_balance(sides: BothSides) -> None:
 
 def test_copies_in_a_cache_have_the_balance(sides: BothSides) -> None:
     make_tables(sides)
-    votes = make(sides, "batched", cache=hotcount.Memory())
+    votes = hotcount.Votes(sides.database, hotcount.Memory())
     votes.create_tables(existing_counts="keep")
     assert counts(votes) == [KEPT, 0, 2]
     votes.cast(1, 7)

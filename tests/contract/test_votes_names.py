@@ -11,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, retract_vote, vote_count
 
+from tests.support.likes import make_items, rows, run, words
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
-from tests.support.votes_strategies import is_consistent, make_votes
+from tests.support.votes_strategies import is_consistent, make_votes, over_memory
 
 NAMES = {
     "vote_item": "post",
@@ -89,16 +90,9 @@ def test_tables_may_stand_in_schemas(
         quote = connection.dialect.identifier_preparer.quote_identifier
         for schema in (here, odd):
             connection.exec_driver_sql(f"CREATE SCHEMA {quote(schema)}")
-    cache = hotcount.Memory() if strategy == "cached" else None
+    tables = {"item_table": f"{here}.item", "vote_table": f'"{odd}"."vo.te"'}
     try:
-        votes = hotcount.Votes(
-            sides.database,
-            cache,
-            strategy,
-            item_table=f"{here}.item",
-            vote_table=f'"{odd}"."vo.te"',
-            **NAMES,  # type: ignore[arg-type]
-        )
+        votes = over_memory(sides.database, strategy, **tables, **NAMES)
         votes.create_tables()
         votes.create_tables()
         # Tables of the same names elsewhere are others.
@@ -115,8 +109,8 @@ def test_tables_may_stand_in_schemas(
             )
             assert int(view.scalar_one()) == 5
         assert int(votes.count(1, consistency="exact")) == 5
-        tables = set(sa.inspect(sides.engine).get_table_names(odd))
-        assert {"vo.te", "vo.te_cell", "vo.te_meta", "vo.te_journal"} <= tables
+        made = set(sa.inspect(sides.engine).get_table_names(odd))
+        assert {"vo.te", "vo.te_cell", "vo.te_meta", "vo.te_journal"} <= made
         assert sa.inspect(sides.engine).get_table_names(here) == ["item"]
     finally:
         cascade = " CASCADE" if backend == "postgresql" else ""
@@ -145,12 +139,8 @@ def test_sqlite_refuses_a_schema_and_takes_a_quoted_name() -> None:
 
 @pytest.mark.parametrize("strategy", ["batched", "slotted"])
 def test_items_without_a_count_are_counted_in_cells(sides: BothSides, strategy: Any) -> None:
-    number = "INTEGER" if sides.dialect == "sqlite" else "BIGINT"
-    with sides.engine.begin() as connection:
-        connection.exec_driver_sql(
-            f"CREATE TABLE item (id {number} NOT NULL PRIMARY KEY, title VARCHAR(20))"
-        )
-        connection.exec_driver_sql("INSERT INTO item (id) VALUES (3)")
+    make_items(sides, ", title VARCHAR(20)")
+    run(sides, "INSERT INTO item (id) VALUES (3)")
     votes = hotcount.Votes(sides.database, strategy=strategy, item_count=None)
     votes.create_tables()
     play(votes)
@@ -159,11 +149,10 @@ def test_items_without_a_count_are_counted_in_cells(sides: BothSides, strategy: 
         assert vote_count(connection, votes, 3) == 1
     votes.flush()
     assert [int(count) for count in votes.count_many([1, 2, 3])] == [4, 1, 1]
-    with sides.engine.begin() as connection:
-        seen = connection.exec_driver_sql("SELECT item, n FROM vote_count ORDER BY item")
-        assert [(int(item), int(n)) for item, n in seen] == [(1, 4), (2, 1), (3, 1)]
-        assert [c["name"] for c in sa.inspect(connection).get_columns("item")] == ["id", "title"]
-        connection.exec_driver_sql("DELETE FROM vote_cell")
+    seen = rows(sides, "SELECT item, n FROM vote_count ORDER BY item")
+    assert [(int(item), int(n)) for item, n in seen] == [(1, 4), (2, 1), (3, 1)]
+    assert [c["name"] for c in sa.inspect(sides.engine).get_columns("item")] == ["id", "title"]
+    run(sides, "DELETE FROM vote_cell")
     if sides.dialect == "sqlite" or strategy == "batched":
         drifts = votes.reconcile()
         assert [(d.item, d.counted, d.actual) for d in drifts] == [(1, 0, 4), (2, 0, 1), (3, 0, 1)]
@@ -193,23 +182,19 @@ def test_a_vote_for_no_item_is_refused_without_a_foreign_key(
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched", "cached"])
 def test_a_missing_item_is_told_from_a_missing_user(sides: BothSides, strategy: Any) -> None:
-    number = "INTEGER" if sides.dialect == "sqlite" else "BIGINT"
-    keys = ("item_id", "item", "id"), ("user_id", "person", "id")
-    with sides.engine.begin() as connection:
-        for text in (
-            f"CREATE TABLE item (id {number} PRIMARY KEY, vote_count {number} DEFAULT 0 NOT NULL)",
-            f"CREATE TABLE person (id {number} NOT NULL PRIMARY KEY)",
-            "INSERT INTO item VALUES (1, 0)",
-            "INSERT INTO person VALUES (7)",
-            f"CREATE TABLE vote (item_id {number} NOT NULL, user_id {number} NOT NULL, "
-            f"val {number} NOT NULL, prev {number} DEFAULT 0 NOT NULL, version {number}, "
-            "PRIMARY KEY (item_id, user_id)"
-            + "".join(f", FOREIGN KEY ({key}) REFERENCES {of} ({id})" for key, of, id in keys)
-            + ")",
-        ):
-            connection.exec_driver_sql(text)
-    cache = hotcount.Memory() if strategy == "cached" else None
-    votes = hotcount.Votes(sides.database, cache, strategy)
+    number = words(sides)["int"]
+    make_items(sides, ", vote_count {int} DEFAULT 0 NOT NULL")
+    run(
+        sides,
+        f"CREATE TABLE person (id {number} NOT NULL PRIMARY KEY)",
+        "INSERT INTO item VALUES (1, 0)",
+        "INSERT INTO person VALUES (7)",
+        f"CREATE TABLE vote (item_id {number} NOT NULL, user_id {number} NOT NULL, "
+        f"val {number} NOT NULL, prev {number} DEFAULT 0 NOT NULL, version {number}, "
+        "PRIMARY KEY (item_id, user_id), FOREIGN KEY (item_id) REFERENCES item (id), "
+        "FOREIGN KEY (user_id) REFERENCES person (id))",
+    )
+    votes = over_memory(sides.database, strategy)
     votes.create_tables()
     casts = votes.cast_many([1, 99, 1], [7, 7, 8], errors="return")
     with pytest.raises(hotcount.IntegrityError) as no_item:
@@ -233,32 +218,24 @@ def test_a_missing_item_is_told_from_a_missing_user(sides: BothSides, strategy: 
 
 
 def test_a_count_column_may_be_added_later(sides: BothSides) -> None:
-    with sides.engine.begin() as connection:
-        number = "INTEGER" if sides.dialect == "sqlite" else "BIGINT"
-        connection.exec_driver_sql(f"CREATE TABLE item (id {number} NOT NULL PRIMARY KEY)")
+    make_items(sides)
     without = hotcount.Votes(sides.database, item_count=None)
     without.create_tables()
     play(without)
-    with sides.engine.begin() as connection:
-        connection.exec_driver_sql(f"ALTER TABLE item ADD vote_count {number} NOT NULL DEFAULT 0")
+    number = words(sides)["int"]
+    run(sides, f"ALTER TABLE item ADD vote_count {number} NOT NULL DEFAULT 0")
     votes = hotcount.Votes(sides.database)
     votes.create_tables()
     votes.reconcile()
     votes.flush()
     assert [int(count) for count in votes.count_many([1, 2])] == [4, 1]
-    with sides.engine.begin() as connection:
-        seen = connection.exec_driver_sql("SELECT vote_count FROM item ORDER BY id")
-        assert [int(n) for (n,) in seen] == [4, 1]
+    assert rows(sides, "SELECT vote_count FROM item ORDER BY id") == [(4,), (1,)]
 
 
 @pytest.mark.parametrize("strategy", ["naive", "cached"])
 def test_strategies_that_count_in_the_item_need_the_column(strategy: Any) -> None:
+    database = hotcount.Database("sqlite:///:memory:")
     with pytest.raises(hotcount.ConfigError, match=f"item_count.*{strategy}"):
-        hotcount.Votes(
-            "sqlite:///:memory:",
-            hotcount.Memory() if strategy == "cached" else None,
-            strategy,
-            item_count=None,
-        )
+        over_memory(database, strategy, item_count=None)
     with pytest.raises(hotcount.ConfigError, match="item_count"):
         hotcount.Votes("sqlite:///:memory:", item_count="")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import hotcount
@@ -11,19 +10,13 @@ from hotcount import aio
 
 from tests.support.likes import rows, run
 from tests.support.sqlalchemy_side import BothSides
+from tests.support.votes_strategies import over_memory
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 
 
-@pytest.fixture
-def memory() -> Iterator[hotcount.Memory]:
-    with hotcount.Memory() as memory:
-        yield memory
-
-
-def made(sides: BothSides, strategy: Any, memory: hotcount.Memory, items: int) -> hotcount.Votes:
-    cache = memory if strategy == "cached" else None
-    votes = hotcount.Votes(sides.database, cache, strategy, foreign_key=False, fold_interval=3600)
+def made(sides: BothSides, strategy: Any, items: int) -> hotcount.Votes:
+    votes = over_memory(sides.database, strategy, foreign_key=False, fold_interval=3600)
     votes.create_tables(timeout=20)
     votes.add_items(range(1, items + 1))
     return votes
@@ -39,9 +32,9 @@ def lose_the_counts_of_votes(sides: BothSides, *items: int) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_is_left_of_items_without_a_row_is_named_until_it_is_removed(
-    sides: BothSides, strategy: str, memory: hotcount.Memory
+    sides: BothSides, strategy: str
 ) -> None:
-    votes = made(sides, strategy, memory, 6)
+    votes = made(sides, strategy, 6)
     votes.cast_many([1, 2, 2, 3, 6], [7, 7, 8, 7, 7])
     votes.cast(4, None, op_id="a")
     votes.flush(timeout=20)
@@ -67,9 +60,9 @@ def test_what_is_left_of_items_without_a_row_is_named_until_it_is_removed(
 
 @pytest.mark.parametrize("strategy", ["slotted", "batched"])
 def test_an_item_made_again_does_not_count_on_from_what_was_left(
-    sides: BothSides, strategy: str, memory: hotcount.Memory
+    sides: BothSides, strategy: str
 ) -> None:
-    votes = made(sides, strategy, memory, 3)
+    votes = made(sides, strategy, 3)
     votes.cast_many([1, 2, 2], [7, 7, 8])
     votes.flush(timeout=20)
     votes.cast(2, 9)  # On servers it waits in the journal.
@@ -87,9 +80,9 @@ def test_an_item_made_again_does_not_count_on_from_what_was_left(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_reconcile_tells_each_page_and_goes_on_where_it_was_stopped(
-    sides: BothSides, strategy: str, memory: hotcount.Memory
+    sides: BothSides, strategy: str
 ) -> None:
-    votes = made(sides, strategy, memory, 1_200)
+    votes = made(sides, strategy, 1_200)
     wrong = [1, 2, 1_100, 1_200]
     lose_the_counts_of_votes(sides, *wrong)
     told: list[tuple[Any, int, int]] = []
@@ -119,10 +112,8 @@ def test_a_reconcile_tells_each_page_and_goes_on_where_it_was_stopped(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_named_items_are_reconciled_in_pages_too(
-    sides: BothSides, strategy: str, memory: hotcount.Memory
-) -> None:
-    votes = made(sides, strategy, memory, 1_200)
+def test_named_items_are_reconciled_in_pages_too(sides: BothSides, strategy: str) -> None:
+    votes = made(sides, strategy, 1_200)
     lose_the_counts_of_votes(sides, 1, 2, 1_100)
     pages: list[tuple[Any, int, int]] = []
     named = [1_100, *range(2, 1_000), 2, 5_000]

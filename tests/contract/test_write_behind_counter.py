@@ -319,15 +319,9 @@ def test_a_redis_that_evicts_keys_is_refused(
 
 
 OUT_OF_RANGE = {
-    "table": "",
-    "flush_interval": 61,
-    "max_cells": 0,
-    "page": 10_001,
-    "interval": 3601,
-    "horizon": 60,
-    "max_batch": 0,
-    "max_queue": 0,
-}
+    "table": "", "flush_interval": 61, "max_cells": 0, "page": 10_001, "interval": 3601,
+    "horizon": 60, "max_batch": 0, "max_queue": 0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE.items())

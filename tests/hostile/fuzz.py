@@ -39,36 +39,13 @@ NOT_CALLED = {"SyncWorker.run", "__class_getitem__", "__init__", "__new__"}
 
 # Good values by parameter, so that calls come further than their first argument.
 GOOD: dict[str, Any] = {
-    "key": "k",
-    "keys": ["k", "l"],
-    "mapping": {"k": 1},
-    "member": "m",
-    "members": ["m", "n"],
-    "item": 1,
-    "items": [1, 2],
-    "user": 1,
-    "users": [1, 2],
-    "value": 1,
-    "values": [1, 1],
-    "n": 1,
-    "score": 1.5,
-    "min": 0,
-    "max": 9,
-    "at": 0,
-    "start": 0,
-    "end": 1,
-    "ttl": 60,
-    "op_id": "op",
-    "op_ids": ["op", "oq"],
-    "rate": "10/s",
-    "period": "day",
-    "msg": None,
-    "url": "memory://",
-    "store": "memory://",
-    "db": "sqlite:///:memory:",
-    "pattern": "*",
-    "match": "*",
-}
+    "key": "k", "keys": ["k", "l"], "mapping": {"k": 1}, "member": "m", "members": ["m", "n"],
+    "item": 1, "items": [1, 2], "user": 1, "users": [1, 2], "value": 1, "values": [1, 1],
+    "n": 1, "score": 1.5, "min": 0, "max": 9, "at": 0, "start": 0, "end": 1, "ttl": 60,
+    "op_id": "op", "op_ids": ["op", "oq"], "rate": "10/s", "period": "day", "msg": None,
+    "url": "memory://", "store": "memory://", "db": "sqlite:///:memory:",
+    "pattern": "*", "match": "*",
+}  # fmt: skip
 
 
 class Fuzz:
