@@ -17,6 +17,7 @@ from typing import Any, Union
 import hotcount
 import numpy as np
 import pytest
+from hotcount import Counter
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 
@@ -76,7 +77,7 @@ KEY_COLUMNS: dict[str, Callable[[list[str]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KEY_COLUMNS)
-def test_keys_are_the_same_however_they_come(counter: hotcount.Counter, kind: str) -> None:
+def test_keys_are_the_same_however_they_come(counter: Counter, kind: str) -> None:
     make = KEY_COLUMNS[kind]
     amounts = list(range(1, len(KEYS) + 1))
     assert counter.add_many(make(KEYS), amounts) == amounts
@@ -87,7 +88,7 @@ def test_keys_are_the_same_however_they_come(counter: hotcount.Counter, kind: st
 
 
 @pytest.mark.parametrize("kind", ["U", "U-big-endian", "S", "U-strided", "object", "StringDType"])
-def test_a_batch_takes_an_array_of_a_thousand_keys(counter: hotcount.Counter, kind: str) -> None:
+def test_a_batch_takes_an_array_of_a_thousand_keys(counter: Counter, kind: str) -> None:
     keys = [f"key:{number * number}" for number in range(1000)]
     amounts = np.arange(1000)
     assert counter.add_many(KEY_COLUMNS[kind](keys), amounts) == list(range(1000))
@@ -100,15 +101,13 @@ EMPTY = [[], (), array.array("q"), *(np.array([], dtype) for dtype in ("U5", "S5
 @pytest.mark.parametrize(
     "empty", EMPTY, ids=lambda empty: type(empty).__name__ + str(getattr(empty, "dtype", ""))
 )
-def test_an_empty_column_gives_an_empty_batch(counter: hotcount.Counter, empty: Any) -> None:
+def test_an_empty_column_gives_an_empty_batch(counter: Counter, empty: Any) -> None:
     assert counter.add_many(empty) == []
     assert counter.add_many(empty, empty) == []
     assert counter.get_many(empty) == []
 
 
-def test_nuls_at_the_end_of_an_arrays_element_are_dropped_as_numpy_does(
-    counter: hotcount.Counter,
-) -> None:
+def test_nuls_at_the_end_of_an_arrays_element_are_dropped_as_numpy_does(counter: Counter) -> None:
     for keys in (np.array(["a\0b", "a\0\0", "\0a"]), np.array([b"a\0b", b"a\0\0", b"\0a"])):
         counter.add_many(keys, [1, 2, 3])
         for key, amount in zip(keys.tolist(), [1, 2, 3]):
@@ -118,9 +117,7 @@ def test_nuls_at_the_end_of_an_arrays_element_are_dropped_as_numpy_does(
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_what_is_no_text_in_an_array_fails_its_element_alone(
-    counter: hotcount.Counter, order: str
-) -> None:
+def test_what_is_no_text_in_an_array_fails_its_element_alone(counter: Counter, order: str) -> None:
     codes = np.array([[0x61, 0], [0xD800, 0], [0, 0], [0x110000, 0], [0x10FFFF, 0]])
     keys = codes.astype(order + "u4").view(order + "U2")[:, 0]
     result = counter.add_many(keys, [1, 2, 3, 4, 5], errors="return")
@@ -167,7 +164,7 @@ def test_what_is_no_text_in_an_array_fails_its_element_alone(
     ids=shown,
 )
 def test_keys_of_a_wrong_type_are_named_before_anything_is_added(
-    counter: hotcount.Counter, keys: Any, says: str
+    counter: Counter, keys: Any, says: str
 ) -> None:
     counter.add("a", 7)
     for call in (counter.add_many, counter.get_many):
@@ -223,16 +220,14 @@ AMOUNT_COLUMNS: dict[str, Callable[[list[int]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", AMOUNT_COLUMNS)
-def test_amounts_are_the_same_however_they_come(counter: hotcount.Counter, kind: str) -> None:
+def test_amounts_are_the_same_however_they_come(counter: Counter, kind: str) -> None:
     numbers = [1, 2, 3, 4]
     assert counter.add_many(["a", "b", "a", "b"], AMOUNT_COLUMNS[kind](numbers)) == [1, 2, 4, 6]
 
 
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_ends_of_every_integer_type_are_exact(
-    counter: hotcount.Counter, order: str, width: str
-) -> None:
+def test_the_ends_of_every_integer_type_are_exact(counter: Counter, order: str, width: str) -> None:
     limits = np.iinfo(width)
     if width == "u8":
         column = np.array([INT64_MAX, INT64_MAX + 1, limits.max], dtype=order + width)
@@ -272,7 +267,7 @@ class Exporter:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python before 3.12 has no __buffer__")
 def test_a_buffer_of_python_code_is_read_once_and_released() -> None:
-    counter = hotcount.Counter("memory://")
+    counter = Counter("memory://")
     keys, column = ["a", "b", "a"], Exporter([1, 2, 4])
     amounts: Any = column
     assert counter.add_many(keys, amounts) == [1, 2, 5]
@@ -289,7 +284,7 @@ def test_a_buffer_of_python_code_is_read_once_and_released() -> None:
     assert counter.get_many(["a", "b"]) == [5, 2]
 
 
-def test_one_integer_is_for_all(counter: hotcount.Counter) -> None:
+def test_one_integer_is_for_all(counter: Counter) -> None:
     numbers: list[Any] = [3, np.int8(3), np.uint64(3)]
     for n in numbers:
         assert counter.add_many(["a", "b"], n)[1] % 3 == 0
@@ -331,7 +326,7 @@ def test_one_integer_is_for_all(counter: hotcount.Counter) -> None:
     ids=shown,
 )
 def test_amounts_of_a_wrong_type_are_named_before_anything_is_added(
-    counter: hotcount.Counter, n: Any, says: str
+    counter: Counter, n: Any, says: str
 ) -> None:
     with pytest.raises(TypeError, match=f"^{says}"):
         counter.add_many(["a", "b"], n)
@@ -339,7 +334,7 @@ def test_amounts_of_a_wrong_type_are_named_before_anything_is_added(
 
 
 @pytest.mark.parametrize("n", [[1], [1, 2, 3], np.arange(3), np.arange(1, dtype="u1"), []])
-def test_another_number_of_amounts_than_keys_is_refused(counter: hotcount.Counter, n: Any) -> None:
+def test_another_number_of_amounts_than_keys_is_refused(counter: Counter, n: Any) -> None:
     with pytest.raises(hotcount.ConfigError, match=f"n has {len(n)} elements for a batch of 2"):
         counter.add_many(["a", "b"], n)
     assert counter.get_many(["a", "b"]) == [0, 0]
@@ -348,7 +343,7 @@ def test_another_number_of_amounts_than_keys_is_refused(counter: hotcount.Counte
 # -- answers ----------------------------------------------------------------
 
 
-def test_the_answer_is_an_array_over_the_same_memory(counter: hotcount.Counter) -> None:
+def test_the_answer_is_an_array_over_the_same_memory(counter: Counter) -> None:
     batch = counter.add_many(np.array(["a", "b", "a"]), np.array([1, 2, 3], dtype="u2"))
     taken = np.asarray(batch)
     assert (taken.dtype, taken.tolist()) == (np.dtype("int64"), [1, 2, 4])
@@ -362,7 +357,7 @@ def test_the_answer_is_an_array_over_the_same_memory(counter: hotcount.Counter) 
 def test_what_others_do_to_the_arguments_meanwhile_changes_nothing(counter_store: Store) -> None:
     # The GIL is released while the batch is read: the keys must outlive what becomes of the list,
     # and the numbers must be those of the beginning.
-    counter = hotcount.Counter(counter_store)
+    counter = Counter(counter_store)
     keys = [f"key {number}" for number in range(2000)]
     texts = list(keys)
     amounts = np.ones(2000, dtype=np.int64)

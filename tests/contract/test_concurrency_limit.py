@@ -10,7 +10,7 @@ from typing import Any, Union
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import ConcurrencyLimit, aio
 
 from tests.support.eventually import eventually
 from tests.support.together import in_child, together
@@ -20,7 +20,7 @@ LONG = 3600.0
 SOON = 0.05
 
 
-def free(limit: hotcount.ConcurrencyLimit, key: Any = "k") -> int:
+def free(limit: ConcurrencyLimit, key: Any = "k") -> int:
     """How many places are free now, by taking them."""
     taken = []
     while place := limit.acquire(key, timeout=0):
@@ -31,7 +31,7 @@ def free(limit: hotcount.ConcurrencyLimit, key: Any = "k") -> int:
 
 
 def test_as_many_as_the_limit_hold_a_place_and_the_next_is_refused(counter_store: Store) -> None:
-    limit = hotcount.ConcurrencyLimit(counter_store, 2, lease=LONG, name="export")
+    limit = ConcurrencyLimit(counter_store, 2, lease=LONG, name="export")
     first = limit.acquire("k")
     second = limit.acquire("k")
     assert (first.decision.remaining, second.decision.remaining) == (1, 0)
@@ -51,7 +51,7 @@ def test_as_many_as_the_limit_hold_a_place_and_the_next_is_refused(counter_store
 
 
 def test_the_end_of_a_block_gives_the_place_back_also_when_it_raises(counter_store: Store) -> None:
-    limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG)
+    limit = ConcurrencyLimit(counter_store, 1, lease=LONG)
     with limit.acquire("k") as place:
         assert place.key == "k"
         assert free(limit) == 0
@@ -63,7 +63,7 @@ def test_the_end_of_a_block_gives_the_place_back_also_when_it_raises(counter_sto
 
 
 def test_a_refused_place_has_nothing_to_give_back(counter_store: Store) -> None:
-    limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG)
+    limit = ConcurrencyLimit(counter_store, 1, lease=LONG)
     held = limit.acquire("k")
     refused = limit.acquire("k", timeout=0)
     assert not refused.release()
@@ -76,8 +76,8 @@ def test_a_refused_place_has_nothing_to_give_back(counter_store: Store) -> None:
 def test_a_place_whose_lease_ended_is_anothers_and_the_late_holder_frees_nobody(
     counter_store: Store,
 ) -> None:
-    short = hotcount.ConcurrencyLimit(counter_store, 1, lease=SOON)
-    limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=timedelta(seconds=LONG))
+    short = ConcurrencyLimit(counter_store, 1, lease=SOON)
+    limit = ConcurrencyLimit(counter_store, 1, lease=timedelta(seconds=LONG))
     late = short.acquire("k")
     assert late
     now = limit.acquire("k")  # When that lease ends.
@@ -92,8 +92,8 @@ def test_a_place_whose_lease_ended_is_anothers_and_the_late_holder_frees_nobody(
 def test_a_lease_that_ended_is_not_begun_anew_although_nobody_took_the_place(
     counter_store: Store,
 ) -> None:
-    short = hotcount.ConcurrencyLimit(counter_store, 2, lease=SOON)
-    limit = hotcount.ConcurrencyLimit(counter_store, 2, lease=LONG)
+    short = ConcurrencyLimit(counter_store, 2, lease=SOON)
+    limit = ConcurrencyLimit(counter_store, 2, lease=LONG)
     keeps = limit.acquire("k")  # So that the key outlives the lease.
     ended = short.acquire("k")
     eventually(lambda: free(limit) == 1)
@@ -104,8 +104,8 @@ def test_a_lease_that_ended_is_not_begun_anew_although_nobody_took_the_place(
 
 
 def test_a_renewed_lease_begins_anew(counter_store: Store) -> None:
-    short = hotcount.ConcurrencyLimit(counter_store, 1, lease=60)
-    limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG)
+    short = ConcurrencyLimit(counter_store, 1, lease=60)
+    limit = ConcurrencyLimit(counter_store, 1, lease=LONG)
     place = short.acquire("k")
     assert limit._renew("k", place._id)
     assert (short.acquire("k", timeout=0).decision.retry_after or 0) > 100
@@ -116,7 +116,7 @@ def test_a_renewed_lease_begins_anew(counter_store: Store) -> None:
 
 
 def test_a_holder_that_asks_again_has_one_place(counter_store: Store) -> None:
-    limit = hotcount.ConcurrencyLimit(counter_store, 2, lease=LONG)
+    limit = ConcurrencyLimit(counter_store, 2, lease=LONG)
     assert [limit._acquire("k", "me").remaining for _ in range(3)] == [1, 1, 1]
     assert free(limit) == 1
     assert limit._acquire("k", "you").remaining == 0
@@ -125,9 +125,9 @@ def test_a_holder_that_asks_again_has_one_place(counter_store: Store) -> None:
 
 
 def test_limits_of_one_name_share_their_places(counter_store: Store) -> None:
-    old = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG, name="n")
-    new = hotcount.ConcurrencyLimit(counter_store, 3, lease=LONG, name="n")
-    assert hotcount.ConcurrencyLimit(counter_store, 1, name="m").acquire("k", timeout=0)
+    old = ConcurrencyLimit(counter_store, 1, lease=LONG, name="n")
+    new = ConcurrencyLimit(counter_store, 3, lease=LONG, name="n")
+    assert ConcurrencyLimit(counter_store, 1, name="m").acquire("k", timeout=0)
     assert old.acquire("k", timeout=0)
     assert free(new) == 2
     places = [new.acquire("k", timeout=0) for _ in range(2)]
@@ -143,15 +143,15 @@ def test_a_lowered_limit_says_when_enough_leases_have_ended(
 ) -> None:
     leases = [300, 100, 500, 200, 400]
     for lease in leases:
-        assert hotcount.ConcurrencyLimit(counter_store, 5, lease=lease).acquire("k", timeout=0)
-    refused = hotcount.ConcurrencyLimit(counter_store, limit).acquire("k", timeout=0).decision
+        assert ConcurrencyLimit(counter_store, 5, lease=lease).acquire("k", timeout=0)
+    refused = ConcurrencyLimit(counter_store, limit).acquire("k", timeout=0).decision
     due = sorted(leases)[5 - limit]
     assert due - 60 < (refused.retry_after or 0) <= due
     assert 440 < refused.reset_after <= 500
 
 
 def test_keys_are_those_of_limiters(counter_store: Store) -> None:
-    limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG)
+    limit = ConcurrencyLimit(counter_store, 1, lease=LONG)
     keys: list[Any] = ["a:b", ("a", "b"), ("a:b",), "%:a:b", b"\0\xff {}"]
     for key in keys:
         assert limit.acquire(key, timeout=0), key
@@ -159,7 +159,7 @@ def test_keys_are_those_of_limiters(counter_store: Store) -> None:
 
 
 def test_threads_and_loops_are_never_more_than_the_limit(counter_store: Store) -> None:
-    limit = hotcount.ConcurrencyLimit(counter_store, 3, lease=LONG)
+    limit = ConcurrencyLimit(counter_store, 3, lease=LONG)
     shared = aio.ConcurrencyLimit(counter_store, 3, lease=LONG)
     lock = threading.Lock()
     inside: list[int] = []
@@ -279,7 +279,7 @@ async def test_a_refusal_in_a_loop_raises_in_place_of_the_block(counter_store: S
 
 
 def test_a_forked_child_leaves_its_parents_place_alone(counter_store: Store) -> None:
-    limit = hotcount.ConcurrencyLimit(counter_store, 1, lease=LONG)
+    limit = ConcurrencyLimit(counter_store, 1, lease=LONG)
 
     def child(place: hotcount.Place) -> tuple[bool, bool]:
         with place:  # Its end gives nothing back.
@@ -297,14 +297,14 @@ def test_a_forked_child_leaves_its_parents_place_alone(counter_store: Store) -> 
 
 def test_a_full_memory_store_admits_untracked() -> None:
     store = hotcount.Memory(max_keys=1)
-    limit = hotcount.ConcurrencyLimit(store, 1, lease=LONG)
+    limit = ConcurrencyLimit(store, 1, lease=LONG)
     with limit.acquire("k"):
         for _ in range(2):
             with limit.acquire("other") as place:
                 assert place.decision.reason == "untracked"
                 place.renew()
         assert free(limit) == 0
-    refusing = hotcount.ConcurrencyLimit(hotcount.Memory(max_keys=1, when_full="refuse"), 1)
+    refusing = ConcurrencyLimit(hotcount.Memory(max_keys=1, when_full="refuse"), 1)
     with refusing.acquire("k"), pytest.raises(hotcount.CapacityError):
         refusing.acquire("other")
     assert refusing.acquire("other"), "a place that was given back leaves no key"
@@ -313,16 +313,16 @@ def test_a_full_memory_store_admits_untracked() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: hotcount.ConcurrencyLimit("memory://", 0), "limit is 0; it takes 1 to 10000"),
-        (lambda: hotcount.ConcurrencyLimit("memory://", 10_001), "limit is 10001"),
-        (lambda: hotcount.ConcurrencyLimit("memory://", 1, lease=0), "lease"),
-        (lambda: hotcount.ConcurrencyLimit("memory://", 1, lease=float("nan")), "lease"),
-        (lambda: hotcount.ConcurrencyLimit("memory://", 1, lease=1e9), "lease"),
-        (lambda: hotcount.ConcurrencyLimit("memory://", 1, name='"'), "name"),
-        (lambda: hotcount.ConcurrencyLimit("sqlite:///:memory:", 1), "works on Memory or Redis"),
-        (lambda: hotcount.ConcurrencyLimit("memory://", 1).acquire(""), "key"),
-        (lambda: hotcount.ConcurrencyLimit("memory://", 1).acquire("k", -1), "timeout is -1"),
-        (lambda: hotcount.ConcurrencyLimit("memory://", 1)._acquire("k", ""), "holder takes 1"),
+        (lambda: ConcurrencyLimit("memory://", 0), "limit is 0; it takes 1 to 10000"),
+        (lambda: ConcurrencyLimit("memory://", 10_001), "limit is 10001"),
+        (lambda: ConcurrencyLimit("memory://", 1, lease=0), "lease"),
+        (lambda: ConcurrencyLimit("memory://", 1, lease=float("nan")), "lease"),
+        (lambda: ConcurrencyLimit("memory://", 1, lease=1e9), "lease"),
+        (lambda: ConcurrencyLimit("memory://", 1, name='"'), "name"),
+        (lambda: ConcurrencyLimit("sqlite:///:memory:", 1), "works on Memory or Redis"),
+        (lambda: ConcurrencyLimit("memory://", 1).acquire(""), "key"),
+        (lambda: ConcurrencyLimit("memory://", 1).acquire("k", -1), "timeout is -1"),
+        (lambda: ConcurrencyLimit("memory://", 1)._acquire("k", ""), "holder takes 1"),
     ],
 )
 def test_what_does_not_fit_is_refused(make: Callable[[], object], says: str) -> None:
@@ -332,9 +332,9 @@ def test_what_does_not_fit_is_refused(make: Callable[[], object], says: str) -> 
 
 def test_arguments_of_wrong_types_are_named() -> None:
     wrong: list[tuple[Callable[[Any], object], str]] = [
-        (lambda one: hotcount.ConcurrencyLimit("memory://", one), "limit"),
-        (lambda one: hotcount.ConcurrencyLimit("memory://", 1, lease=one), "lease"),
-        (lambda one: hotcount.ConcurrencyLimit("memory://", 1).acquire("k", one), "timeout"),
+        (lambda one: ConcurrencyLimit("memory://", one), "limit"),
+        (lambda one: ConcurrencyLimit("memory://", 1, lease=one), "lease"),
+        (lambda one: ConcurrencyLimit("memory://", 1).acquire("k", one), "timeout"),
     ]
     for make, name in wrong:
         with pytest.raises(TypeError, match=name):
@@ -342,7 +342,7 @@ def test_arguments_of_wrong_types_are_named() -> None:
 
 
 def test_options_are_attributes_and_stand_in_the_repr() -> None:
-    limit = hotcount.ConcurrencyLimit("memory://", 5, lease=7, name="n")
+    limit = ConcurrencyLimit("memory://", 5, lease=7, name="n")
     assert (limit.limit, limit.lease, limit.name) == (5, 7.0, "n")
     assert repr(limit).startswith("hotcount.ConcurrencyLimit(")
     assert "limit=5" in repr(limit)

@@ -16,6 +16,7 @@ from typing import Any, Literal, Union
 import hotcount
 import numpy as np
 import pytest
+from hotcount import Counter
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 
@@ -29,8 +30,8 @@ def shown(value: object) -> str:
 
 
 @pytest.fixture(params=[None, 60], ids=["for-ever", "ttl"])
-def counter(request: pytest.FixtureRequest, counter_store: Store) -> hotcount.Counter:
-    return hotcount.Counter(counter_store, ttl=request.param)
+def counter(request: pytest.FixtureRequest, counter_store: Store) -> Counter:
+    return Counter(counter_store, ttl=request.param)
 
 
 # -- amounts ----------------------------------------------------------------
@@ -40,7 +41,7 @@ def counter(request: pytest.FixtureRequest, counter_store: Store) -> hotcount.Co
     "n",
     [0, -1, 1, 2**53, 2**53 + 1, -(2**53) - 1, INT64_MAX - 1, INT64_MAX, INT64_MIN + 1, INT64_MIN],
 )
-def test_an_amount_of_64_bits_is_exact_by_every_way(counter: hotcount.Counter, n: int) -> None:
+def test_an_amount_of_64_bits_is_exact_by_every_way(counter: Counter, n: int) -> None:
     assert counter.add("added", n) == n
     assert counter.try_add("tried", n).value == n
     assert counter.add_many(["one of many", "two"], [n, n]) == [n, n]
@@ -57,7 +58,7 @@ def test_an_amount_of_64_bits_is_exact_by_every_way(counter: hotcount.Counter, n
     "n", [INT64_MAX + 1, INT64_MIN - 1, 2**64, -(2**64), 10**400, np.uint64(2**63)]
 )
 def test_an_amount_one_beyond_64_bits_is_an_overflow_and_adds_nothing(
-    counter: hotcount.Counter, n: Any
+    counter: Counter, n: Any
 ) -> None:
     for call in (counter.add, counter.try_add):
         with pytest.raises(hotcount.CounterOverflowError, match="n does not fit"):
@@ -67,7 +68,7 @@ def test_an_amount_one_beyond_64_bits_is_an_overflow_and_adds_nothing(
     assert counter.get_many(["k", "other"]) == [0, 1]
 
 
-def test_errors_that_somebody_takes_out_stay_in_their_batch(counter: hotcount.Counter) -> None:
+def test_errors_that_somebody_takes_out_stay_in_their_batch(counter: Counter) -> None:
     with pytest.raises(hotcount.BatchError) as caught:
         counter.add_many(["k", "other"], [2**63, 1])
     batch = caught.value.result
@@ -84,7 +85,7 @@ SUMS = [
 
 @pytest.mark.parametrize(("stands", "n"), SUMS)
 def test_a_sum_beyond_64_bits_is_refused_by_every_way_and_changes_nothing(
-    counter: hotcount.Counter, stands: int, n: int
+    counter: Counter, stands: int, n: int
 ) -> None:
     counter.add("k", stands)
     life = counter.ttl("k")
@@ -107,7 +108,7 @@ NOT_INTEGERS = [
 
 @pytest.mark.parametrize("bad", NOT_INTEGERS, ids=shown)
 def test_an_amount_that_is_no_integer_is_a_type_error_before_anything_is_added(
-    counter: hotcount.Counter, bad: Any
+    counter: Counter, bad: Any
 ) -> None:
     calls: list[Callable[[], object]] = [
         lambda: counter.add("k", bad),
@@ -125,20 +126,20 @@ def test_an_amount_that_is_no_integer_is_a_type_error_before_anything_is_added(
 @pytest.mark.parametrize(
     "kind", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 )
-def test_numpy_integers_are_integers_by_every_way(counter: hotcount.Counter, kind: Any) -> None:
+def test_numpy_integers_are_integers_by_every_way(counter: Counter, kind: Any) -> None:
     assert counter.add("k", kind(3)) == 3
     assert counter.try_add("k", kind(3), max=kind(6)) == hotcount.TryAdd(True, 6)
     assert counter.add_many(["k", "k"], np.array([1, 2], dtype=kind)) == [7, 9]
 
 
 @pytest.mark.parametrize("bad", [np.array([1.5, 2]), np.array([True, False]), np.array(["1", "2"])])
-def test_a_column_of_no_integers_is_a_type_error(counter: hotcount.Counter, bad: Any) -> None:
+def test_a_column_of_no_integers_is_a_type_error(counter: Counter, bad: Any) -> None:
     with pytest.raises(TypeError, match="n"):
         counter.add_many(["a", "b"], bad)
     assert counter.get_many(["a", "b"]) == [0, 0]
 
 
-def test_bounds_that_admit_nothing_are_refused_by_name(counter: hotcount.Counter) -> None:
+def test_bounds_that_admit_nothing_are_refused_by_name(counter: Counter) -> None:
     with pytest.raises(hotcount.ConfigError, match="min 2 is more than max 1"):
         counter.try_add("k", 1, min=2, max=1)
     with pytest.raises(hotcount.CounterOverflowError, match="max does not fit"):
@@ -160,9 +161,7 @@ APART = [
 
 
 @pytest.mark.parametrize("pair", APART, ids=lambda pair: " and ".join(repr(k[-8:]) for k in pair))
-def test_two_keys_that_look_alike_are_two(
-    counter: hotcount.Counter, pair: tuple[bytes, bytes]
-) -> None:
+def test_two_keys_that_look_alike_are_two(counter: Counter, pair: tuple[bytes, bytes]) -> None:
     one, other = pair
     assert counter.add(one, 3) == 3
     assert counter.try_add(other, 5).value == 5
@@ -183,7 +182,7 @@ BAD_KEYS = {
 
 @pytest.mark.parametrize(("key", "says"), BAD_KEYS.values(), ids=BAD_KEYS)
 def test_a_key_that_is_none_is_refused_by_every_call_and_shown_in_short(
-    counter: hotcount.Counter, key: str | bytes, says: str
+    counter: Counter, key: str | bytes, says: str
 ) -> None:
     calls: list[Callable[[], object]] = [
         lambda: counter.add(key),
@@ -223,7 +222,7 @@ def test_a_key_that_holds_something_else_is_a_wrong_type_error_by_every_call(
     limiter.hit("k")
     prefix = f"limit:default:{algorithm}:5/day"
     for ttl in (None, 60):
-        counter = hotcount.Counter(counter_store, prefix=prefix, ttl=ttl)
+        counter = Counter(counter_store, prefix=prefix, ttl=ttl)
         calls: list[Callable[[], object]] = [
             partial(counter.add, "k"),
             partial(counter.add, "k", 0),

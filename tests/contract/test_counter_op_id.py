@@ -32,12 +32,6 @@ def test_op_ids_belong_to_their_key(counter: hotcount.Counter) -> None:
     assert counter.add("k", 5, op_id="a") == 5
 
 
-def test_one_op_id_from_many_threads_is_counted_once(counter: hotcount.Counter) -> None:
-    answers = together(lambda _: counter.add("k", 3, op_id="same"))
-    assert set(answers) == {3}
-    assert counter.get("k") == 3
-
-
 @pytest.mark.parametrize("ttl", [None, 600])
 def test_many_threads_that_retry_the_same_ops_count_each_once(
     counter_store: Store, ttl: float | None

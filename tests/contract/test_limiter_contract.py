@@ -10,6 +10,7 @@ from typing import Any, Union
 import hotcount
 import numpy as np
 import pytest
+from hotcount import Limiter
 
 from tests.support.limiters import CHARGING, OPTIONS, SAFE, periods
 from tests.support.servers import keys_of
@@ -23,8 +24,8 @@ TEN = "10/300 days"
 
 
 @pytest.fixture
-def limiter(limit_store: Store, options: dict[str, Any]) -> hotcount.Limiter:
-    return hotcount.Limiter(limit_store, TEN, **options)
+def limiter(limit_store: Store, options: dict[str, Any]) -> Limiter:
+    return Limiter(limit_store, TEN, **options)
 
 
 def only_key(redis: hotcount.Redis) -> bytes:
@@ -35,7 +36,7 @@ def only_key(redis: hotcount.Redis) -> bytes:
 # -- hits -------------------------------------------------------------------
 
 
-def test_exactly_the_limit_is_admitted(limiter: hotcount.Limiter) -> None:
+def test_exactly_the_limit_is_admitted(limiter: Limiter) -> None:
     decisions = [limiter.hit("k") for _ in range(15)]
     assert [decision.allowed for decision in decisions] == [True] * 10 + [False] * 5
     assert [decision.remaining for decision in decisions] == [*range(9, -1, -1), 0, 0, 0, 0, 0]
@@ -43,19 +44,19 @@ def test_exactly_the_limit_is_admitted(limiter: hotcount.Limiter) -> None:
     assert [decision.reason for decision in decisions] == ["allowed"] * 10 + ["limited"] * 5
 
 
-def test_exactly_the_limit_is_admitted_to_many_threads(limiter: hotcount.Limiter) -> None:
+def test_exactly_the_limit_is_admitted_to_many_threads(limiter: Limiter) -> None:
     admitted = together(lambda _: sum(limiter.hit("hot").allowed for _ in range(5)))
     assert sum(admitted) == 10
 
 
-def test_an_admitted_hit_is_true_and_retries_at_once(limiter: hotcount.Limiter) -> None:
+def test_an_admitted_hit_is_true_and_retries_at_once(limiter: Limiter) -> None:
     decision = limiter.hit("k")
     assert decision
     assert decision.retry_after == 0
     assert 0 < decision.reset_after <= periods(limiter.algorithm) * 300 * 86400 + 0.001
 
 
-def test_a_denied_hit_is_false_and_says_when_to_come_back(limiter: hotcount.Limiter) -> None:
+def test_a_denied_hit_is_false_and_says_when_to_come_back(limiter: Limiter) -> None:
     limiter.hit("k", 10)
     decision = limiter.hit("k")
     assert not decision
@@ -63,16 +64,14 @@ def test_a_denied_hit_is_false_and_says_when_to_come_back(limiter: hotcount.Limi
     assert 0 < (decision.retry_after or 0) <= decision.reset_after <= most
 
 
-def test_a_denied_hit_costs_nothing(limiter: hotcount.Limiter) -> None:
+def test_a_denied_hit_costs_nothing(limiter: Limiter) -> None:
     limiter.hit("k", 7)
     for _ in range(20):
         assert not limiter.hit("k", 4)
     assert limiter.hit("k", 3)
 
 
-def test_a_cost_above_the_limit_is_never_admitted_and_costs_nothing(
-    limiter: hotcount.Limiter,
-) -> None:
+def test_a_cost_above_the_limit_is_never_admitted_and_costs_nothing(limiter: Limiter) -> None:
     for cost in (11, 2**53 + 1, 2**63 - 1):
         decision = limiter.hit("k", cost)
         assert not decision
@@ -82,15 +81,13 @@ def test_a_cost_above_the_limit_is_never_admitted_and_costs_nothing(
 
 
 @pytest.mark.parametrize("cost", [0, -1, -(2**63), 2**63])
-def test_a_cost_that_is_none_is_refused(limiter: hotcount.Limiter, cost: int) -> None:
+def test_a_cost_that_is_none_is_refused(limiter: Limiter, cost: int) -> None:
     with pytest.raises(hotcount.ConfigError, match="cost"):
         limiter.hit("k", cost)
 
 
 @pytest.mark.parametrize("costs", [2**63, [2**63], (2**70,), array("Q", [2**63])])
-def test_a_cost_beyond_64_bits_is_refused_in_a_batch_as_alone(
-    limiter: hotcount.Limiter, costs: Any
-) -> None:
+def test_a_cost_beyond_64_bits_is_refused_in_a_batch_as_alone(limiter: Limiter, costs: Any) -> None:
     with pytest.raises((hotcount.ConfigError, hotcount.BatchError)) as caught:
         limiter.hit_many(["k"], costs)
     error = caught.value
@@ -100,13 +97,13 @@ def test_a_cost_beyond_64_bits_is_refused_in_a_batch_as_alone(
     assert "does not fit in signed 64 bits" in str(error)
 
 
-def test_keys_are_limited_apart(limiter: hotcount.Limiter) -> None:
+def test_keys_are_limited_apart(limiter: Limiter) -> None:
     assert limiter.hit("user:1", 10)
     assert not limiter.hit("user:1")
     assert limiter.hit("user:2", 10)
 
 
-def test_keys_of_equal_text_are_different_keys(limiter: hotcount.Limiter) -> None:
+def test_keys_of_equal_text_are_different_keys(limiter: Limiter) -> None:
     keys: list[Any] = [
         ("a:b", "c"), ("a", "b:c"), ("a", "b", "c"), ("a%3Ab", "c"), ("a:b:c",), ("", "a:b", "c"),
         "a:b:c", "a:b%3Ac", ":a:b:c", "%:a:b:c", "%25:a:b:c", "%2525:a:b:c", ("25", "a"), "%",
@@ -119,13 +116,13 @@ def test_keys_of_equal_text_are_different_keys(limiter: hotcount.Limiter) -> Non
 
 
 @pytest.mark.parametrize("key", ["%" * 1000, "%:" + "x" * 998])
-def test_what_escaping_adds_is_not_counted(limiter: hotcount.Limiter, key: str) -> None:
+def test_what_escaping_adds_is_not_counted(limiter: Limiter, key: str) -> None:
     assert limiter.hit(key, 10)
     with pytest.raises(hotcount.ConfigError, match="1001 bytes"):
         limiter.hit(key + "x")
 
 
-def test_a_str_and_its_bytes_are_one_key(limiter: hotcount.Limiter) -> None:
+def test_a_str_and_its_bytes_are_one_key(limiter: Limiter) -> None:
     limiter.hit("é", 4)
     limiter.hit(("é", "b"), 4)
     assert limiter.hit("é".encode(), 4).remaining == 2
@@ -133,7 +130,7 @@ def test_a_str_and_its_bytes_are_one_key(limiter: hotcount.Limiter) -> None:
 
 
 @pytest.mark.parametrize("key", [1, None, 1.5, bytearray(b"a"), ["a"], ("a", 1)])
-def test_a_key_of_another_type_is_a_type_error(limiter: hotcount.Limiter, key: Any) -> None:
+def test_a_key_of_another_type_is_a_type_error(limiter: Limiter, key: Any) -> None:
     with pytest.raises(TypeError, match="key must be"):
         limiter.hit(key)
     with pytest.raises(TypeError, match=r"keys\[1\] must be"):
@@ -142,7 +139,7 @@ def test_a_key_of_another_type_is_a_type_error(limiter: hotcount.Limiter, key: A
 
 
 @pytest.mark.parametrize("key", ["", b"", "x" * 1001, ("x" * 600, "y" * 600), ()])
-def test_a_key_of_a_wrong_length_is_a_config_error(limiter: hotcount.Limiter, key: Any) -> None:
+def test_a_key_of_a_wrong_length_is_a_config_error(limiter: Limiter, key: Any) -> None:
     with pytest.raises(hotcount.ConfigError):
         limiter.hit(key)
 
@@ -150,7 +147,7 @@ def test_a_key_of_a_wrong_length_is_a_config_error(limiter: hotcount.Limiter, ke
 def test_a_window_that_has_passed_counts_no_more(
     limit_store: Store, options: dict[str, Any]
 ) -> None:
-    limiter = hotcount.Limiter(limit_store, "3/300 ms", **options)
+    limiter = Limiter(limit_store, "3/300 ms", **options)
     while not limiter.hit("k", 3):
         time.sleep(0.01)  # The clock's window may have ended between the two.
     decision = limiter.hit("k", 3)
@@ -163,7 +160,7 @@ def test_a_window_that_has_passed_counts_no_more(
 
 
 def test_a_bucket_never_admits_more_than_its_burst_and_its_rate(limit_store: Store) -> None:
-    limiter = hotcount.Limiter(limit_store, "200/s burst 20")
+    limiter = Limiter(limit_store, "200/s burst 20")
     start = time.monotonic()
     admitted = sum(
         together(lambda _: sum(limiter.hit("hot").allowed for _ in range(25)), threads=16)
@@ -175,7 +172,7 @@ def test_a_bucket_never_admits_more_than_its_burst_and_its_rate(limit_store: Sto
 def test_charging_denied_hits_makes_who_knocks_wait_longer(
     limit_store: Store, algorithm: Any
 ) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, algorithm=algorithm, charge_denied=True)
+    limiter = Limiter(limit_store, TEN, algorithm=algorithm, charge_denied=True)
     limiter.hit("k", 10)
     waits = [limiter.hit("k").retry_after or 0 for _ in range(30)]
     if algorithm != "fixed_window":  # Whose edge comes when it comes.
@@ -188,7 +185,7 @@ def test_charging_denied_hits_makes_who_knocks_wait_longer(
 # -- looking, forgetting ----------------------------------------------------
 
 
-def test_looking_takes_nothing(limiter: hotcount.Limiter) -> None:
+def test_looking_takes_nothing(limiter: Limiter) -> None:
     assert limiter.peek("k").remaining == 10
     assert limiter.peek("k").reset_after == 0
     limiter.hit("k", 4)
@@ -201,7 +198,7 @@ def test_looking_takes_nothing(limiter: hotcount.Limiter) -> None:
     assert not limiter.peek("k")
 
 
-def test_a_reset_key_is_as_if_never_hit(limiter: hotcount.Limiter) -> None:
+def test_a_reset_key_is_as_if_never_hit(limiter: Limiter) -> None:
     limiter.hit("k", 10)
     limiter.reset("k")
     limiter.reset("absent")
@@ -211,7 +208,7 @@ def test_a_reset_key_is_as_if_never_hit(limiter: hotcount.Limiter) -> None:
 # -- batches ----------------------------------------------------------------
 
 
-def test_a_batch_decides_equal_keys_one_after_another(limiter: hotcount.Limiter) -> None:
+def test_a_batch_decides_equal_keys_one_after_another(limiter: Limiter) -> None:
     decisions = limiter.hit_many(["a", "b", "a", b"a", ("c", "d")], [6, 6, 6, 4, 10])
     assert list(decisions.allowed) == [True, True, False, True, True]
     assert list(decisions.remaining) == [4, 4, 4, 0, 0]
@@ -220,13 +217,13 @@ def test_a_batch_decides_equal_keys_one_after_another(limiter: hotcount.Limiter)
     assert limiter.hit_many([]) == []
 
 
-def test_a_batch_of_any_size_is_decided_in_order(limiter: hotcount.Limiter) -> None:
+def test_a_batch_of_any_size_is_decided_in_order(limiter: Limiter) -> None:
     keys = [f"k{number % 50}" for number in range(700)]
     decisions = limiter.hit_many(keys)
     assert list(decisions.allowed) == [number < 500 for number in range(700)]
 
 
-def test_a_batch_has_columns_for_numpy(limiter: hotcount.Limiter) -> None:
+def test_a_batch_has_columns_for_numpy(limiter: Limiter) -> None:
     decisions = limiter.hit_many(["a", "a", "b"], [10, 1, 11])
     assert np.asarray(decisions.allowed).tolist() == [True, False, False]
     assert np.asarray(decisions.remaining).dtype == np.int64
@@ -242,7 +239,7 @@ def test_a_batch_has_columns_for_numpy(limiter: hotcount.Limiter) -> None:
 def test_one_bad_element_hurts_no_other(
     counter_store: KeyValueStore, options: dict[str, Any]
 ) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    limiter = Limiter(counter_store, TEN, **options)
     occupy(counter_store, options, "taken")
     keys: list[Any] = ["a", "taken", "", "a", "b"]
     with pytest.raises(hotcount.BatchError) as caught:
@@ -271,7 +268,7 @@ def occupy(store: KeyValueStore, options: dict[str, Any], key: str) -> None:
 def test_a_key_that_holds_something_else_is_a_wrong_type(
     counter_store: KeyValueStore, options: dict[str, Any]
 ) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, **options)
+    limiter = Limiter(counter_store, TEN, **options)
     occupy(counter_store, options, "k")
     for call in (limiter.hit, limiter.test, limiter.peek):
         with pytest.raises(hotcount.WrongTypeError, match="limit:default"):
@@ -283,20 +280,20 @@ def test_a_key_that_holds_something_else_is_a_wrong_type(
 def test_state_is_shared_by_name_algorithm_and_rate_and_by_nothing_else(
     limit_store: Store, options: dict[str, Any]
 ) -> None:
-    hotcount.Limiter(limit_store, "10/day", **options).hit("k", 10)
-    assert not hotcount.Limiter(limit_store, " 10 / 24 hours", **options).hit("k")
-    assert hotcount.Limiter(limit_store, "10/day", name="other", **options).hit("k")
-    assert hotcount.Limiter(limit_store, "10/hour", **options).hit("k")
+    Limiter(limit_store, "10/day", **options).hit("k", 10)
+    assert not Limiter(limit_store, " 10 / 24 hours", **options).hit("k")
+    assert Limiter(limit_store, "10/day", name="other", **options).hit("k")
+    assert Limiter(limit_store, "10/hour", **options).hit("k")
     for other in OPTIONS:
         if other != options:
-            assert hotcount.Limiter(limit_store, "10/day", **other).hit("k")
+            assert Limiter(limit_store, "10/day", **other).hit("k")
 
 
 @pytest.mark.server
 def test_every_key_has_an_expiry_after_its_first_hit(
     redis: hotcount.Redis, options: dict[str, Any]
 ) -> None:
-    limiter = hotcount.Limiter(redis, "10/minute", **options)
+    limiter = Limiter(redis, "10/minute", **options)
     most = periods(limiter.algorithm) * 60_000
     for cost in (3, 7, 1):  # Admitted, admitted, denied.
         limiter.hit("k", cost)
@@ -308,7 +305,7 @@ def test_every_key_has_an_expiry_after_its_first_hit(
 def test_a_key_that_lost_its_expiry_is_healed(
     redis: hotcount.Redis, options: dict[str, Any], cost: int
 ) -> None:
-    limiter = hotcount.Limiter(redis, "10/minute", **options)
+    limiter = Limiter(redis, "10/minute", **options)
     limiter.hit("k", 5)
     assert redis.execute("PERSIST", only_key(redis)) == 1
     limiter.hit("k", cost)
@@ -319,7 +316,7 @@ def test_a_key_that_lost_its_expiry_is_healed(
 def test_a_script_that_the_server_forgot_is_sent_again(
     redis: hotcount.Redis, options: dict[str, Any]
 ) -> None:
-    limiter = hotcount.Limiter(redis, TEN, **options)
+    limiter = Limiter(redis, TEN, **options)
     limiter.hit("k")
     redis.execute("SCRIPT", "FLUSH")
     assert limiter.hit("k").remaining == 8
@@ -364,47 +361,47 @@ def test_an_argument_that_is_no_rate_is_named(text: str) -> None:
     with pytest.raises(hotcount.ConfigError):
         hotcount.Rate.parse_many(f"5/s;{text}")
     with pytest.raises(hotcount.ConfigError):
-        hotcount.Limiter("memory://", text)
+        Limiter("memory://", text)
 
 
 @pytest.mark.parametrize("period", [0, -1, float("nan"), float("inf"), 1e-9, 367 * 86400])
 def test_a_period_out_of_range_is_refused(period: float) -> None:
     with pytest.raises(hotcount.ConfigError, match="period"):
-        hotcount.Limiter("memory://", hotcount.Rate(5, period, 5))
+        Limiter("memory://", hotcount.Rate(5, period, 5))
 
 
 def test_a_rate_that_integers_cannot_keep_exactly_is_refused() -> None:
     with pytest.raises(hotcount.ConfigError, match="999999999989/day"):
-        hotcount.Limiter("memory://", "999999999989/day")
-    assert hotcount.Limiter("memory://", "1000000000/day").hit("k")
+        Limiter("memory://", "999999999989/day")
+    assert Limiter("memory://", "1000000000/day").hit("k")
 
 
 def test_options_are_checked_and_named() -> None:
     with pytest.raises(hotcount.ConfigError, match=r"leaky.*fixed_window.*gcra"):
-        hotcount.Limiter("memory://", "5/s", algorithm="leaky")  # type: ignore[arg-type]
+        Limiter("memory://", "5/s", algorithm="leaky")  # type: ignore[arg-type]
     with pytest.raises(hotcount.ConfigError, match="align"):
-        hotcount.Limiter("memory://", "5/s", align="first")
+        Limiter("memory://", "5/s", align="first")
     with pytest.raises(hotcount.ConfigError, match="align"):
-        hotcount.Limiter("memory://", "5/s", align="middle")  # type: ignore[arg-type]
+        Limiter("memory://", "5/s", align="middle")  # type: ignore[arg-type]
     with pytest.raises(hotcount.ConfigError, match="burst"):
-        hotcount.Limiter("memory://", "5/s burst 9", algorithm="fixed_window")
+        Limiter("memory://", "5/s burst 9", algorithm="fixed_window")
     for name in ("", "x" * 101, 'a"b', "é", "a\n"):
         with pytest.raises(hotcount.ConfigError, match="name"):
-            hotcount.Limiter("memory://", "5/s", name=name)
+            Limiter("memory://", "5/s", name=name)
     with pytest.raises(TypeError, match="rate"):
-        hotcount.Limiter("memory://", 5)  # type: ignore[arg-type]
+        Limiter("memory://", 5)  # type: ignore[arg-type]
     for gone in ("list", "per_second_key", "racy_incr", "incr_expire", "racy_list"):
         with pytest.raises(hotcount.ConfigError, match=rf"'{gone}'.*hotcount-load.*ways\.py"):
-            hotcount.Limiter("memory://", "5/s", algorithm=gone)  # type: ignore[arg-type]
+            Limiter("memory://", "5/s", algorithm=gone)  # type: ignore[arg-type]
     with pytest.raises(hotcount.ConfigError, match=r"who.*hotcount-load.*ways\.py"):
-        hotcount.Limiter("memory://", "5/s").hit("k", who="me")  # type: ignore[call-arg]
+        Limiter("memory://", "5/s").hit("k", who="me")  # type: ignore[call-arg]
 
 
 # -- decisions --------------------------------------------------------------
 
 
 def test_headers_tell_a_client_in_whole_seconds(limit_store: Store) -> None:
-    limiter = hotcount.Limiter(limit_store, "10/100 days", name="api")
+    limiter = Limiter(limit_store, "10/100 days", name="api")
     limiter.hit("k", 9)
     allowed = limiter.hit("k")
     assert allowed.headers() == {
@@ -423,13 +420,13 @@ def test_headers_tell_a_client_in_whole_seconds(limit_store: Store) -> None:
         limiter.hit("k").headers("other")  # type: ignore[arg-type]
 
 
-def test_values_survive_pickle(limiter: hotcount.Limiter) -> None:
+def test_values_survive_pickle(limiter: Limiter) -> None:
     for value in (limiter.hit("k"), limiter.hit("k", 11), hotcount.Rate.parse("5/s burst 9")):
         assert pickle.loads(pickle.dumps(value)) == value
 
 
 def test_a_limiter_closes_and_refuses_to_pickle(limit_store: Store) -> None:
-    with hotcount.Limiter(limit_store, TEN) as limiter:
+    with Limiter(limit_store, TEN) as limiter:
         with pytest.raises(TypeError, match="pickled"):
             pickle.dumps(limiter)
         limiter.hit("k")
@@ -440,6 +437,6 @@ def test_a_limiter_closes_and_refuses_to_pickle(limit_store: Store) -> None:
 
 def test_the_declared_algorithms_are_those_that_the_core_knows() -> None:
     with pytest.raises(hotcount.ConfigError) as caught:
-        hotcount.Limiter("memory://", "5/s", algorithm="leaky")  # type: ignore[arg-type]
+        Limiter("memory://", "5/s", algorithm="leaky")  # type: ignore[arg-type]
     known = str(caught.value).split("it takes ")[1].split(", ")
     assert sorted(known) == sorted(SAFE)

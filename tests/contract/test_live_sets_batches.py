@@ -11,7 +11,7 @@ from typing import Any, Union
 import hotcount
 import numpy as np
 import pytest
-from hotcount import Upsert
+from hotcount import LiveSets, Upsert
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 
@@ -21,7 +21,7 @@ Store = Union[hotcount.Memory, hotcount.Redis]
 def test_a_batch_is_in_order_whatever_its_size(
     counter_store: Store, method: Any, batch: int
 ) -> None:
-    sets = hotcount.LiveSets(counter_store, method=method)
+    sets = LiveSets(counter_store, method=method)
     keys = [f"k{number}" for number in range(50)]
     for key in keys:
         sets.create(key, 60, {"first": -1})
@@ -30,7 +30,7 @@ def test_a_batch_is_in_order_whatever_its_size(
     assert [sets.top(key, 1) for key in keys] == [[("same", 450.0 + i)] for i in range(50)]
 
 
-def test_rows_and_columns_do_the_same(sets: hotcount.LiveSets) -> None:
+def test_rows_and_columns_do_the_same(sets: LiveSets) -> None:
     sets.create("k", 60, {"first": 0})
     rows: list[Any] = [("k", "a", 1), ["k", b"b", 2.0], ("none", "c", 3)]
     by_rows = sets.upsert_many(rows)
@@ -41,7 +41,7 @@ def test_rows_and_columns_do_the_same(sets: hotcount.LiveSets) -> None:
     assert sets.upsert_many([]) == []
 
 
-def test_columns_are_arrays_without_a_copy(sets: hotcount.LiveSets) -> None:
+def test_columns_are_arrays_without_a_copy(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 0})
     result = sets.upsert_many([("k", "a", 1), ("none", "a", 1), ("k", "b", 1)])
     status, applied = np.asarray(result.status), np.asarray(result.applied)
@@ -52,7 +52,7 @@ def test_columns_are_arrays_without_a_copy(sets: hotcount.LiveSets) -> None:
     assert np.asarray(result[::-1].status).tolist() == status.tolist()[::-1]
 
 
-def test_a_batch_is_an_immutable_sequence_that_pickles(sets: hotcount.LiveSets) -> None:
+def test_a_batch_is_an_immutable_sequence_that_pickles(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 0})
     result = sets.upsert_many([("k", "a", 1), ("", "a", 1)], errors="return")
     assert isinstance(result, Sequence)
@@ -63,7 +63,7 @@ def test_a_batch_is_an_immutable_sequence_that_pickles(sets: hotcount.LiveSets) 
     assert repr(result).startswith("Upserts([")
 
 
-def test_a_bad_element_is_reported_and_the_others_are_done(sets: hotcount.LiveSets) -> None:
+def test_a_bad_element_is_reported_and_the_others_are_done(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 0})
     rows = [("", "a", 1), ("k", "", 1), ("k", "x" * 1001, 1), ("k", "\ud800", 1), ("k", "b", 1)]
     result = sets.upsert_many(rows, errors="return")
@@ -74,7 +74,7 @@ def test_a_bad_element_is_reported_and_the_others_are_done(sets: hotcount.LiveSe
 
 @pytest.mark.parametrize("bad", [float("nan"), np.float32("nan"), 10**400])
 def test_a_score_that_has_no_place_in_an_order_names_its_index_before_anything_is_sent(
-    sets: hotcount.LiveSets, bad: float
+    sets: LiveSets, bad: float
 ) -> None:
     sets.create("k", 60, {"a": 0})
     with pytest.raises(hotcount.ConfigError, match=r"score of items\[1\]"):
@@ -90,7 +90,7 @@ def test_a_score_that_has_no_place_in_an_order_names_its_index_before_anything_i
 
 @pytest.mark.parametrize("bad", ["1", None, True, np.bool_(True), Decimal(1), 1j, np.array(1.0)])
 def test_a_score_of_a_wrong_type_names_its_index_before_anything_is_sent(
-    sets: hotcount.LiveSets, bad: Any
+    sets: LiveSets, bad: Any
 ) -> None:
     sets.create("k", 60, {"a": 0})
     with pytest.raises(TypeError, match=rf"score of items\[1\].*{type(bad).__name__}"):
@@ -100,7 +100,7 @@ def test_a_score_of_a_wrong_type_names_its_index_before_anything_is_sent(
     assert sets.top("k", 10) == [("a", 0.0)]
 
 
-def test_infinite_scores_are_scores_as_in_redis(sets: hotcount.LiveSets) -> None:
+def test_infinite_scores_are_scores_as_in_redis(sets: LiveSets) -> None:
     inf = float("inf")
     sets.create("k", 60, {"low": -inf, "a": 0})
     assert sets.upsert("k", "high", inf) is Upsert.APPLIED
@@ -119,7 +119,7 @@ def test_infinite_scores_are_scores_as_in_redis(sets: hotcount.LiveSets) -> None
         (2**53 + 1, 2.0**53),
     ],
 )
-def test_any_real_number_is_a_score(sets: hotcount.LiveSets, score: Any, value: float) -> None:
+def test_any_real_number_is_a_score(sets: LiveSets, score: Any, value: float) -> None:
     sets.create("k", 60, {"a": score})
     assert sets.top("k", 1) == [("a", value)]
     sets.upsert_many(keys=["k"], members=["b"], scores=[score])
@@ -127,9 +127,7 @@ def test_any_real_number_is_a_score(sets: hotcount.LiveSets, score: Any, value: 
 
 
 @pytest.mark.parametrize("row", [("k", "a"), ("k", "a", 1, 2, 3), "kab", 5, None])
-def test_a_row_of_a_wrong_shape_is_refused_with_its_index(
-    sets: hotcount.LiveSets, row: Any
-) -> None:
+def test_a_row_of_a_wrong_shape_is_refused_with_its_index(sets: LiveSets, row: Any) -> None:
     sets.create("k", 60, {"a": 0})
     with pytest.raises(TypeError, match=r"items\[1\]"):
         sets.upsert_many([("k", "b", 1), row])
@@ -137,7 +135,7 @@ def test_a_row_of_a_wrong_shape_is_refused_with_its_index(
 
 
 @pytest.mark.parametrize("bad", [1, None, bytearray(b"a"), ("a",)])
-def test_a_key_or_member_of_a_wrong_type_is_named(sets: hotcount.LiveSets, bad: Any) -> None:
+def test_a_key_or_member_of_a_wrong_type_is_named(sets: LiveSets, bad: Any) -> None:
     with pytest.raises(TypeError, match=r"key of items\[0\]"):
         sets.upsert_many([(bad, "a", 1)])
     with pytest.raises(TypeError, match=r"members\[1\]"):
@@ -148,7 +146,7 @@ def test_a_key_or_member_of_a_wrong_type_is_named(sets: hotcount.LiveSets, bad: 
         sets.upsert("k", bad, 1)
 
 
-def test_columns_that_do_not_fit_are_refused(sets: hotcount.LiveSets) -> None:
+def test_columns_that_do_not_fit_are_refused(sets: LiveSets) -> None:
     with pytest.raises(hotcount.ConfigError, match="scores has 1 elements for a batch of 2"):
         sets.upsert_many(keys=["a", "b"], members=["a", "b"], scores=[1])
     with pytest.raises(TypeError, match="scores is missing"):
@@ -160,6 +158,6 @@ def test_columns_that_do_not_fit_are_refused(sets: hotcount.LiveSets) -> None:
 
 
 @pytest.mark.parametrize("batch", [0, 301])
-def test_a_batch_size_out_of_range_is_refused(sets: hotcount.LiveSets, batch: int) -> None:
+def test_a_batch_size_out_of_range_is_refused(sets: LiveSets, batch: int) -> None:
     with pytest.raises(hotcount.ConfigError, match="batch"):
         sets.upsert_many([("k", "a", 1)], batch=batch)

@@ -10,7 +10,7 @@ from typing import Any, Union
 
 import hotcount
 import pytest
-from hotcount import Upsert
+from hotcount import LiveSets, Upsert
 
 from tests.support.together import together
 
@@ -25,11 +25,11 @@ def leak(redis: hotcount.Redis, *keys: str) -> None:
         redis.execute("ZADD", key, 1, "a")
 
 
-def with_method(store: Store, method: Any) -> hotcount.LiveSets:
-    return hotcount.LiveSets(store, method=method)
+def with_method(store: Store, method: Any) -> LiveSets:
+    return LiveSets(store, method=method)
 
 
-def leaks(sets: hotcount.LiveSets) -> list[str | bytes]:
+def leaks(sets: LiveSets) -> list[str | bytes]:
     return sorted(sets.sweep("*", dry_run=True).keys, key=repr)
 
 
@@ -77,7 +77,7 @@ def test_a_set_without_a_ttl_is_left_alone_and_reported(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_inside_the_gate_nothing_is_added(counter_store: Store, method: Any) -> None:
-    sets = hotcount.LiveSets(counter_store, method=method, gate=timedelta(seconds=30))
+    sets = LiveSets(counter_store, method=method, gate=timedelta(seconds=30))
     sets.create("short", 29, {"a": 1})
     sets.create("long", 60, {"a": 1})
     assert sets.upsert_many([("short", "b", 2), ("long", "b", 2)]) == [
@@ -96,7 +96,7 @@ def test_the_gate_is_ten_seconds_for_ttl_gate_and_none_for_script(counter_store:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_wrong_type_hurts_only_its_own_element(counter_store: Store, method: Any) -> None:
     hotcount.Counter(counter_store, prefix="p", ttl=60).add("counter")
-    sets = hotcount.LiveSets(counter_store, prefix="p", method=method)
+    sets = LiveSets(counter_store, prefix="p", method=method)
     sets.create("k", 60, {"a": 1})
     rows = [("k", "b", 2), ("counter", "x", 1), ("k", "c", 3), ("counter", "y", 1)]
     with pytest.raises(hotcount.BatchError) as caught:
@@ -114,7 +114,7 @@ def test_a_wrong_type_hurts_only_its_own_element(counter_store: Store, method: A
 def test_every_other_call_names_a_wrong_type_too(counter_store: Store) -> None:
     counter = hotcount.Counter(counter_store, prefix="p")
     counter.add("k", 7)
-    sets = hotcount.LiveSets(counter_store, prefix="p")
+    sets = LiveSets(counter_store, prefix="p")
     calls: list[Callable[[], object]] = [
         lambda: sets.upsert("k", "a", 1),
         lambda: sets.upsert("k", "a", 1, version=1),
@@ -130,7 +130,7 @@ def test_every_other_call_names_a_wrong_type_too(counter_store: Store) -> None:
     assert counter.get("k") == 7
 
 
-def test_upserts_from_many_threads_all_arrive(sets: hotcount.LiveSets) -> None:
+def test_upserts_from_many_threads_all_arrive(sets: LiveSets) -> None:
     sets.create("k", 60, {"first": -1})
     together(lambda index: [sets.upsert("k", f"m{index}-{i}", index * 20 + i) for i in range(20)])
     members = sets.range("k", 0, -1)
@@ -140,14 +140,14 @@ def test_upserts_from_many_threads_all_arrive(sets: hotcount.LiveSets) -> None:
 # -- versions ---------------------------------------------------------------
 
 
-def test_a_version_never_falls(sets: hotcount.LiveSets) -> None:
+def test_a_version_never_falls(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 0})
     answers = [sets.upsert("k", "a", score, version=score) for score in (5, 3, 5, 6, -1)]
     assert answers == [Upsert.APPLIED, Upsert.STALE, Upsert.STALE, Upsert.APPLIED, Upsert.STALE]
     assert sets.top("k", 1) == [("a", 6.0)]
 
 
-def test_versions_are_exact_beyond_a_double_and_below_zero(sets: hotcount.LiveSets) -> None:
+def test_versions_are_exact_beyond_a_double_and_below_zero(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 0})
     order = [-(2**63), -(2**53) - 2, -(2**53) - 1, -10, -9, 0, 9, 10, 2**53, 2**53 + 1, 2**63 - 1]
     for higher, lower in zip(order[1:], order):
@@ -158,7 +158,7 @@ def test_versions_are_exact_beyond_a_double_and_below_zero(sets: hotcount.LiveSe
         assert sets.upsert(f"k{higher}", "a", 4, version=lower) is Upsert.STALE
 
 
-def test_a_removed_member_is_not_revived_by_a_late_upsert(sets: hotcount.LiveSets) -> None:
+def test_a_removed_member_is_not_revived_by_a_late_upsert(sets: LiveSets) -> None:
     sets.create("k", 60, {"first": 0})
     sets.upsert("k", "a", 1, version=1)
     assert sets.remove("k", "a", version=3) is Upsert.APPLIED
@@ -169,13 +169,13 @@ def test_a_removed_member_is_not_revived_by_a_late_upsert(sets: hotcount.LiveSet
     assert sets.top("k", 1) == [("a", 4.0)]
 
 
-def test_a_remove_that_overtakes_its_upsert_wins(sets: hotcount.LiveSets) -> None:
+def test_a_remove_that_overtakes_its_upsert_wins(sets: LiveSets) -> None:
     sets.create("k", 60, {"first": 0})
     assert sets.remove("k", "a", version=2) is Upsert.APPLIED
     assert sets.upsert("k", "a", 1, version=1) is Upsert.STALE
 
 
-def test_versions_survive_a_set_that_dies_and_is_made_again(sets: hotcount.LiveSets) -> None:
+def test_versions_survive_a_set_that_dies_and_is_made_again(sets: LiveSets) -> None:
     sets.create("k", 0.05, {"first": 0})
     sets.upsert("k", "a", 5, version=5)
     time.sleep(0.08)
@@ -185,7 +185,7 @@ def test_versions_survive_a_set_that_dies_and_is_made_again(sets: hotcount.LiveS
     assert sets.upsert("k", "a", 6, version=6) is Upsert.APPLIED
 
 
-def test_versions_from_many_threads_end_with_the_highest(sets: hotcount.LiveSets) -> None:
+def test_versions_from_many_threads_end_with_the_highest(sets: LiveSets) -> None:
     sets.create("k", 60, {"first": -1})
 
     def work(index: int) -> None:
@@ -198,7 +198,7 @@ def test_versions_from_many_threads_end_with_the_highest(sets: hotcount.LiveSets
     assert sets.top("k", 1) == [("a", float(expected))]
 
 
-def test_a_batch_takes_versions_in_order(sets: hotcount.LiveSets) -> None:
+def test_a_batch_takes_versions_in_order(sets: LiveSets) -> None:
     sets.create("k", 60, {"first": 0})
     rows = [("k", "a", 2, 2), ("k", "a", 1, 1), ("k", "b", 7, None), ("k", "a", 3, 3)]
     assert sets.upsert_many(rows) == [Upsert.APPLIED, Upsert.STALE, Upsert.APPLIED, Upsert.APPLIED]
@@ -231,7 +231,7 @@ def test_a_key_that_can_have_no_companion_is_refused_with_a_version_only(
     else:
         store = hotcount.Memory(prefix=store_prefix)
     with store:
-        sets = hotcount.LiveSets(store)
+        sets = LiveSets(store)
         for key in ("plain", "{tag}x", "a}b", "{}"):
             sets.create(key, 60, {"a": 1})
             assert sets.upsert(key, "a", 2) is Upsert.APPLIED
@@ -246,7 +246,7 @@ def test_a_key_that_can_have_no_companion_is_refused_with_a_version_only(
 # -- reading and removing ---------------------------------------------------
 
 
-def test_top_is_highest_first_and_equal_scores_by_member(sets: hotcount.LiveSets) -> None:
+def test_top_is_highest_first_and_equal_scores_by_member(sets: LiveSets) -> None:
     sets.create("k", 60, [("b", 1), ("a", 1), ("c", 1), ("low", -5.5), ("high", 2)])
     everything = [("high", 2.0), ("c", 1.0), ("b", 1.0), ("a", 1.0), ("low", -5.5)]
     assert sets.top("k", 10) == everything
@@ -261,7 +261,7 @@ def test_top_is_highest_first_and_equal_scores_by_member(sets: hotcount.LiveSets
     ("start", "stop"),
     [(0, -1), (1, 2), (-2, -1), (0, 100), (-100, 1), (3, 1), (5, 9), (0, -9), (2**62, 2**62)],
 )
-def test_range_counts_as_redis_does(sets: hotcount.LiveSets, start: int, stop: int) -> None:
+def test_range_counts_as_redis_does(sets: LiveSets, start: int, stop: int) -> None:
     names = ["e", "d", "c", "b", "a"]
     sets.create("k", 60, [(name, 1) for name in names])
     first = max(start + 5 if start < 0 else start, 0)
@@ -272,15 +272,15 @@ def test_range_counts_as_redis_does(sets: hotcount.LiveSets, start: int, stop: i
 @pytest.mark.parametrize(
     "score", [0.1, 1 / 3, -2.5e-300, 1.7976931348623157e308, 5e-324, 2.0**53, -0.0, 123456789]
 )
-def test_a_score_comes_back_as_it_was(sets: hotcount.LiveSets, score: float) -> None:
+def test_a_score_comes_back_as_it_was(sets: LiveSets, score: float) -> None:
     sets.create("k", 60, {"first": 1})
     sets.upsert("k", "a", score)
     assert dict(sets.top("k", 2))["a"] == score
 
 
 def test_members_come_back_as_text_or_bytes(counter_store: Store) -> None:
-    as_text = hotcount.LiveSets(counter_store)
-    as_bytes = hotcount.LiveSets(counter_store, member_type=bytes)
+    as_text = LiveSets(counter_store)
+    as_bytes = LiveSets(counter_store, member_type=bytes)
     as_text.create("k", 60, [("größe", 3), (b"\xff\0", 2), (b"plain", 1)])
     assert as_text.top("k", 3) == [("größe", 3.0), (b"\xff\0", 2.0), ("plain", 1.0)]
     assert as_bytes.top("k", 3) == [("größe".encode(), 3.0), (b"\xff\0", 2.0), (b"plain", 1.0)]
@@ -288,7 +288,7 @@ def test_members_come_back_as_text_or_bytes(counter_store: Store) -> None:
         assert as_text.rank("k", member) == 3 - score
 
 
-def test_remove_says_whether_the_member_was_there(sets: hotcount.LiveSets) -> None:
+def test_remove_says_whether_the_member_was_there(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 1, "b": 2})
     assert sets.remove("k", "a") is Upsert.APPLIED
     assert sets.remove("k", "a") is Upsert.ABSENT
@@ -297,14 +297,14 @@ def test_remove_says_whether_the_member_was_there(sets: hotcount.LiveSets) -> No
     assert sets.top("k", 10) == [("b", 2.0)]
 
 
-def test_create_replaces_all_members_and_the_ttl(sets: hotcount.LiveSets) -> None:
+def test_create_replaces_all_members_and_the_ttl(sets: LiveSets) -> None:
     sets.create("k", 0.1, {"old": 1})
     sets.create("k", 60, [("new", 2), (b"newer", 3)])
     time.sleep(0.13)
     assert sets.top("k", 10) == [("newer", 3.0), ("new", 2.0)]
 
 
-def test_create_takes_many_members_and_the_last_of_equal_ones(sets: hotcount.LiveSets) -> None:
+def test_create_takes_many_members_and_the_last_of_equal_ones(sets: LiveSets) -> None:
     sets.create("k", 60, [(f"m{i % 9999}", i) for i in range(10_000)])
     assert sets.top("k", 2) == [("m0", 9999.0), ("m9998", 9998.0)]
     assert len(sets.range("k", 0, -1)) == 9999
@@ -318,7 +318,7 @@ def test_create_takes_many_members_and_the_last_of_equal_ones(sets: hotcount.Liv
 
 @pytest.mark.server
 def test_a_sweep_deletes_sorted_sets_without_a_ttl_and_nothing_else(direct: hotcount.Redis) -> None:
-    sets = hotcount.LiveSets(direct)
+    sets = LiveSets(direct)
     sets.create("feed:good", 60, {"a": 1})
     sets.upsert("feed:good", "b", 1, version=1)
     leak(direct, *(f"feed:{number}" for number in range(600)), "other:leak")
@@ -337,7 +337,7 @@ def test_a_sweep_deletes_sorted_sets_without_a_ttl_and_nothing_else(direct: hotc
     assert leaks(sets) == ["other:leak"]
 
 
-def test_a_sweep_needs_a_pattern(sets: hotcount.LiveSets) -> None:
+def test_a_sweep_needs_a_pattern(sets: LiveSets) -> None:
     with pytest.raises(TypeError, match="match"):
         sets.sweep()  # type: ignore[call-arg]
     with pytest.raises(hotcount.ConfigError, match="match"):
@@ -347,8 +347,8 @@ def test_a_sweep_needs_a_pattern(sets: hotcount.LiveSets) -> None:
 @pytest.mark.server
 def test_a_sweep_stays_inside_the_prefix(direct: hotcount.Redis) -> None:
     leak(direct, "a*:k", "ab:k")
-    assert hotcount.LiveSets(direct, prefix="a*").sweep("*").keys == ("k",)
-    assert hotcount.LiveSets(direct, prefix="ab").top("k", 1) == [("a", 1.0)]
+    assert LiveSets(direct, prefix="a*").sweep("*").keys == ("k",)
+    assert LiveSets(direct, prefix="ab").top("k", 1) == [("a", 1.0)]
 
 
 # -- values and options -----------------------------------------------------
@@ -363,7 +363,7 @@ def test_an_answer_is_true_where_it_is_applied_and_prints_its_name() -> None:
 @pytest.mark.parametrize("bad", [-1, float("nan"), float("inf")])
 def test_a_gate_that_is_no_time_is_refused(counter_store: Store, bad: float) -> None:
     with pytest.raises(hotcount.ConfigError, match="gate"):
-        hotcount.LiveSets(counter_store, gate=bad)
+        LiveSets(counter_store, gate=bad)
 
 
 @pytest.mark.parametrize("method", ["watch", "exists_then_add", "unguarded_pipeline"])
@@ -380,7 +380,7 @@ def test_an_unknown_method_is_named(counter_store: Store) -> None:
 
 
 def test_a_call_on_a_closed_object_says_that_it_is_closed(counter_store: Store) -> None:
-    with hotcount.LiveSets(counter_store) as sets:
+    with LiveSets(counter_store) as sets:
         pass
     for call in (lambda: sets.upsert("k", "a", 1), lambda: sets.sweep("*")):
         with pytest.raises(hotcount.ClosedError):

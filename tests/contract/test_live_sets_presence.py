@@ -10,7 +10,7 @@ from typing import Union
 import hotcount
 import hotcount.aio
 import pytest
-from hotcount import Upsert
+from hotcount import LiveSets, Upsert
 
 from tests.support.servers import RedisServer
 
@@ -22,7 +22,7 @@ Store = Union[hotcount.Memory, hotcount.Redis]
 
 @pytest.mark.parametrize("version", [None, 1])
 def test_a_set_that_loses_its_last_member_is_empty_and_lives_on(
-    sets: hotcount.LiveSets, version: int | None
+    sets: LiveSets, version: int | None
 ) -> None:
     sets.create("k", 60, {"a": 1})
     assert sets.remove("k", "a", version) is Upsert.APPLIED
@@ -35,7 +35,7 @@ def test_a_set_that_loses_its_last_member_is_empty_and_lives_on(
     assert sets.sweep("*", dry_run=True).found == 0, "it has the rest of its TTL"
 
 
-def test_versions_go_on_while_a_set_is_empty(sets: hotcount.LiveSets) -> None:
+def test_versions_go_on_while_a_set_is_empty(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 1})
     assert sets.remove("k", "a", version=5) is Upsert.APPLIED
     assert sets.remove("k", "a", version=5) is Upsert.STALE
@@ -46,7 +46,7 @@ def test_versions_go_on_while_a_set_is_empty(sets: hotcount.LiveSets) -> None:
     assert sets.top("k", 10) == [("a", 2.0)]
 
 
-def test_an_empty_set_ends_when_it_would_have_ended(sets: hotcount.LiveSets) -> None:
+def test_an_empty_set_ends_when_it_would_have_ended(sets: LiveSets) -> None:
     sets.create("k", 0.3, {"a": 1})
     sets.create("j", 0.3, {"a": 1})
     assert sets.remove("k", "a")
@@ -61,7 +61,7 @@ def test_an_empty_set_ends_when_it_would_have_ended(sets: hotcount.LiveSets) -> 
 
 
 def test_the_gate_holds_for_an_empty_set_too(counter_store: Store) -> None:
-    sets = hotcount.LiveSets(counter_store, gate=30)
+    sets = LiveSets(counter_store, gate=30)
     sets.create("short", 20, {"a": 1})
     sets.create("long", 60, {"a": 1})
     for key, answer in (("short", Upsert.EXPIRING), ("long", Upsert.APPLIED)):
@@ -70,7 +70,7 @@ def test_the_gate_holds_for_an_empty_set_too(counter_store: Store) -> None:
         assert sets.upsert(key, "b", 2, version=1) is answer
 
 
-def test_a_batch_fills_an_empty_set_as_a_whole(sets: hotcount.LiveSets) -> None:
+def test_a_batch_fills_an_empty_set_as_a_whole(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 1})
     sets.remove("k", "a")
     answers = sets.upsert_many([("k", f"m{number}", number) for number in range(600)])
@@ -78,9 +78,7 @@ def test_a_batch_fills_an_empty_set_as_a_whole(sets: hotcount.LiveSets) -> None:
     assert len(sets.range("k", 0, -1)) == 600
 
 
-def test_a_set_that_is_emptied_again_and_again_keeps_taking_upserts(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_a_set_that_is_emptied_again_and_again_keeps_taking_upserts(sets: LiveSets) -> None:
     sets.create("k", 60, {"m0": 1})
     for number in range(20):
         assert sets.remove("k", f"m{number}") is Upsert.APPLIED
@@ -88,7 +86,7 @@ def test_a_set_that_is_emptied_again_and_again_keeps_taking_upserts(
     assert sets.top("k", 9) == [("m20", 1.0)]
 
 
-def test_a_create_takes_an_empty_sets_place(sets: hotcount.LiveSets) -> None:
+def test_a_create_takes_an_empty_sets_place(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 1})
     sets.remove("k", "a")
     sets.create("k", 0.2, {"b": 1})
@@ -96,12 +94,10 @@ def test_a_create_takes_an_empty_sets_place(sets: hotcount.LiveSets) -> None:
     assert sets.upsert("k", "c", 1) is Upsert.ABSENT, "of the first set nothing is left"
 
 
-def test_ttl_gate_sees_a_server_that_has_no_such_key(
-    counter_store: Store, sets: hotcount.LiveSets
-) -> None:
+def test_ttl_gate_sees_a_server_that_has_no_such_key(counter_store: Store, sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 1})
     sets.remove("k", "a")
-    other = hotcount.LiveSets(counter_store, method="ttl_gate")
+    other = LiveSets(counter_store, method="ttl_gate")
     assert other.upsert("k", "b", 1) is Upsert.ABSENT
     assert sets.upsert("k", "b", 1) is Upsert.APPLIED
     assert other.remove("k", "b") is Upsert.APPLIED
@@ -110,7 +106,7 @@ def test_ttl_gate_sees_a_server_that_has_no_such_key(
 
 def test_a_key_that_can_have_no_companion_goes_with_its_last_member() -> None:
     with hotcount.Memory() as memory:
-        sets = hotcount.LiveSets(memory)
+        sets = LiveSets(memory)
         sets.create("a}b", 60, {"a": 1})
         assert sets.remove("a}b", "a") is Upsert.APPLIED
         assert sets.upsert("a}b", "a", 1) is Upsert.ABSENT
@@ -126,7 +122,7 @@ def redis(own_redis: RedisServer) -> hotcount.Redis:
 
 @pytest.mark.server
 def test_a_set_whose_versions_were_lost_is_absent_rather_than_wrong(redis: hotcount.Redis) -> None:
-    sets = hotcount.LiveSets(redis)
+    sets = LiveSets(redis)
     sets.create("k", 60, {"a": 1})
     assert sets.upsert("k", "a", 9, version=9) is Upsert.APPLIED
     assert redis.execute("DEL", "{k}:versions.1") == 1
@@ -143,7 +139,7 @@ def test_a_set_whose_versions_were_lost_is_absent_rather_than_wrong(redis: hotco
 
 @pytest.mark.server
 def test_a_set_that_others_made_gets_versions_with_its_first(redis: hotcount.Redis) -> None:
-    sets = hotcount.LiveSets(redis)
+    sets = LiveSets(redis)
     redis.execute("ZADD", "feed", 1, "a")
     redis.execute("EXPIRE", "feed", 60)
     assert sets.upsert("feed", "b", 2) is Upsert.APPLIED
@@ -158,7 +154,7 @@ def test_a_set_that_others_made_gets_versions_with_its_first(redis: hotcount.Red
 
 @pytest.mark.server
 def test_a_tombstone_is_left_in_a_set_that_others_made(redis: hotcount.Redis) -> None:
-    sets = hotcount.LiveSets(redis)
+    sets = LiveSets(redis)
     redis.execute("ZADD", "feed", 1, "a")
     redis.execute("EXPIRE", "feed", 60)
     assert sets.remove("feed", "a", version=7) is Upsert.APPLIED
@@ -171,7 +167,7 @@ def test_a_tombstone_is_left_in_a_set_that_others_made(redis: hotcount.Redis) ->
 
 @pytest.mark.server
 def test_a_set_without_members_that_others_emptied_is_absent(redis: hotcount.Redis) -> None:
-    sets = hotcount.LiveSets(redis)
+    sets = LiveSets(redis)
     redis.execute("ZADD", "feed", 1, "a")
     redis.execute("EXPIRE", "feed", 60)
     assert sets.remove("feed", "a") is Upsert.APPLIED
@@ -181,7 +177,7 @@ def test_a_set_without_members_that_others_emptied_is_absent(redis: hotcount.Red
 
 @pytest.mark.server
 def test_a_deleted_set_is_absent_though_its_companion_key_is_left(redis: hotcount.Redis) -> None:
-    sets = hotcount.LiveSets(redis)
+    sets = LiveSets(redis)
     for command in (("DEL", "k"), ("ZREM", "k", "a"), ("PEXPIRE", "k", 0)):
         sets.create("k", 60, {"a": 1})
         assert redis.execute(*command) == 1
@@ -195,7 +191,7 @@ def test_a_deleted_set_is_absent_though_its_companion_key_is_left(redis: hotcoun
 def test_the_companion_outlives_an_empty_set_whose_life_was_made_longer(
     redis: hotcount.Redis,
 ) -> None:
-    sets = hotcount.LiveSets(redis, keep=1)
+    sets = LiveSets(redis, keep=1)
     sets.create("k", 1, {"a": 1})
     redis.execute("PEXPIRE", "k", 60_000)
     sets.remove("k", "a")
@@ -206,7 +202,7 @@ def test_the_companion_outlives_an_empty_set_whose_life_was_made_longer(
 
 @pytest.mark.server
 def test_a_companion_of_another_type_is_named_where_it_is_needed(redis: hotcount.Redis) -> None:
-    sets = hotcount.LiveSets(redis)
+    sets = LiveSets(redis)
     sets.create("k", 60, {"a": 1})
     redis.execute("SET", "{k}:versions.1", "mine")
     assert sets.upsert("k", "b", 2) is Upsert.APPLIED
@@ -233,7 +229,7 @@ def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
         redis.execute("EXPIRE", key, 60)
     redis.execute("ACL", "SETUSER", "feeds", "on", ">pw", "~feed:*", "+@all")
     with hotcount.Redis(own_redis.login("feeds", "pw"), timeout=20) as theirs:
-        sets = hotcount.LiveSets(theirs)
+        sets = LiveSets(theirs)
         rows = [("feed:1", "b", 2), ("secret", "b", 2), ("feed:2", "b", 2)]
         result = sets.upsert_many(rows, batch=batch, errors="return")
         assert list(result) == [Upsert.APPLIED, Upsert.FAILED, Upsert.APPLIED]
@@ -273,7 +269,7 @@ def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_
         states = asyncio.run(awaiting())
     else:
         with hotcount.Redis(url, timeout=20) as store:
-            states = list(hotcount.LiveSets(store).upsert_many(rows, 2, errors="return"))
+            states = list(LiveSets(store).upsert_many(rows, 2, errors="return"))
     assert states == [Upsert.FAILED if key == "secret" else Upsert.APPLIED for key, _, _ in rows]
     assert float(redis.execute("ZSCORE", "feed:1", "m")) == 20
 
@@ -282,12 +278,12 @@ def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_
 def test_a_first_member_that_may_have_no_ttl_is_taken_back(
     own_redis: RedisServer, redis: hotcount.Redis
 ) -> None:
-    sets = hotcount.LiveSets(redis)
+    sets = LiveSets(redis)
     sets.create("k", 60, {"a": 1})
     sets.remove("k", "a")
     redis.execute("ACL", "SETUSER", "less", "on", ">pw", "~*", "+@all", "-pexpire")
     with hotcount.Redis(own_redis.login("less", "pw"), timeout=20) as less:
-        result = hotcount.LiveSets(less).upsert_many([("k", "b", 1)], errors="return")
+        result = LiveSets(less).upsert_many([("k", "b", 1)], errors="return")
     assert result.errors.keys() == {0}
     assert redis.execute("EXISTS", "k") == 0
     assert sets.upsert("k", "b", 1) is Upsert.APPLIED

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import hotcount
 import numpy as np
 import pytest
+from hotcount import PeriodCounter
 
 Store = Union[hotcount.Memory, hotcount.Redis]
 
@@ -22,8 +23,8 @@ AT = AWARE.replace(year=date.today().year + 1)
 
 
 @pytest.fixture
-def daily(counter_store: Store) -> hotcount.PeriodCounter:
-    return hotcount.PeriodCounter(counter_store)
+def daily(counter_store: Store) -> PeriodCounter:
+    return PeriodCounter(counter_store)
 
 
 # -- times ------------------------------------------------------------------
@@ -44,7 +45,7 @@ class NoOffset(tzinfo):
 
 @pytest.mark.parametrize("naive", [NAIVE, NAIVE.replace(tzinfo=NoOffset())])
 def test_a_naive_datetime_is_a_config_error_that_names_the_argument(
-    daily: hotcount.PeriodCounter, naive: datetime
+    daily: PeriodCounter, naive: datetime
 ) -> None:
     for call, name in (
         (lambda: daily.add("k", 1, naive), "at"),
@@ -60,7 +61,7 @@ def test_a_naive_datetime_is_a_config_error_that_names_the_argument(
     "bad", [0, 1.5, "2026-01-01", b"x", date(2026, 1, 1), True, np.datetime64("2026-01-01")]
 )
 def test_a_time_of_another_type_is_a_type_error_that_names_the_argument(
-    daily: hotcount.PeriodCounter, bad: Any
+    daily: PeriodCounter, bad: Any
 ) -> None:
     for call, name in (
         (lambda: daily.add("k", 1, bad), "at"),
@@ -75,9 +76,7 @@ def test_a_time_of_another_type_is_a_type_error_that_names_the_argument(
 @pytest.mark.parametrize(
     "bad", [datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc)]
 )
-def test_a_year_without_neighbours_is_refused_by_name(
-    daily: hotcount.PeriodCounter, bad: datetime
-) -> None:
+def test_a_year_without_neighbours_is_refused_by_name(daily: PeriodCounter, bad: datetime) -> None:
     for call, name in (
         (lambda: daily.add("k", 1, bad), "at"),
         (lambda: daily.get("k", bad), "at"),
@@ -92,7 +91,7 @@ def test_a_year_without_neighbours_is_refused_by_name(
 )
 def test_an_unknown_zone_is_refused_by_name(counter_store: Store, bad: str) -> None:
     with pytest.raises(hotcount.ConfigError, match=r"^tz is "):
-        hotcount.PeriodCounter(counter_store, tz=bad)
+        PeriodCounter(counter_store, tz=bad)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 36_526, 2**63, -(2**63)])
@@ -100,11 +99,11 @@ def test_a_keep_that_is_no_number_of_days_is_refused_by_name(
     counter_store: Store, bad: int
 ) -> None:
     with pytest.raises(hotcount.ConfigError, match=r"^keep "):
-        hotcount.PeriodCounter(counter_store, keep=bad)
+        PeriodCounter(counter_store, keep=bad)
 
 
 def test_options_of_another_type_are_refused_by_name(counter_store: Store) -> None:
-    make: Any = hotcount.PeriodCounter
+    make: Any = PeriodCounter
     with pytest.raises(hotcount.ConfigError, match=r"period is 'year'.*'month'"):
         make(counter_store, "year")
     options: tuple[tuple[str, Any], ...] = (
@@ -124,16 +123,7 @@ def test_options_of_another_type_are_refused_by_name(counter_store: Store) -> No
         make(counter_store, prefix=5)
 
 
-@pytest.mark.parametrize("bad", [1.0, "1", None, True, Decimal(1), np.float64(1), float("nan")])
-def test_an_amount_of_another_type_is_a_type_error_that_names_it(
-    daily: hotcount.PeriodCounter, bad: Any
-) -> None:
-    with pytest.raises(TypeError, match="n must be int, not"):
-        daily.add("k", bad)
-    assert daily.get("k") == 0
-
-
-def test_numbers_are_exact_to_the_bounds_of_64_bits(daily: hotcount.PeriodCounter) -> None:
+def test_numbers_are_exact_to_the_bounds_of_64_bits(daily: PeriodCounter) -> None:
     assert daily.add("big", 2**53 + 1, AT) == 2**53 + 1
     assert daily.add("big", 1, AT) == 2**53 + 2
     assert daily.add("most", INT64_MAX, AT) == INT64_MAX
@@ -151,31 +141,12 @@ def test_numbers_are_exact_to_the_bounds_of_64_bits(daily: hotcount.PeriodCounte
         assert daily.get(key, AT) == before
 
 
-@pytest.mark.parametrize(
-    ("key", "says"), [("", "empty"), ("x" * 1001, "1001"), ("x" * 2**20, "1048576")]
-)
-def test_an_empty_or_too_long_key_is_refused(
-    daily: hotcount.PeriodCounter, key: str, says: str
-) -> None:
-    for call in (
-        lambda: daily.add(key),
-        lambda: daily.add(key, 1, AT),
-        lambda: daily.get(key),
-        lambda: daily.get(key, AT),
-        lambda: daily.series(key, AT, AT + DAY),
-    ):
-        with pytest.raises(hotcount.ConfigError, match=f"key.*{says}") as caught:
-            call()
-        assert len(str(caught.value)) < 300
-    assert daily.add("x" * 1000) == 1
-
-
 def test_a_number_of_another_type_is_left_alone(counter_store: Store) -> None:
     limiter = hotcount.Limiter(counter_store, "5/day", algorithm="sliding_log")
     # The very key that the counter below takes holds a limiter's list of hits.
     key = f"k:day:UTC:{AT:%Y-%m-%d}:wrong"
     limiter.hit(key)
-    counter = hotcount.PeriodCounter(counter_store, prefix="limit:default:sliding_log:5/day:k")
+    counter = PeriodCounter(counter_store, prefix="limit:default:sliding_log:5/day:k")
     for call in (
         lambda: counter.add("wrong", 1, AT),
         lambda: counter.get("wrong", AT),
@@ -184,35 +155,3 @@ def test_a_number_of_another_type_is_left_alone(counter_store: Store) -> None:
         with pytest.raises(hotcount.WrongTypeError, match="wrong"):
             call()
     assert limiter.peek(key).remaining == 4
-
-
-# -- calls ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf")])
-def test_a_timeout_that_is_no_time_is_refused_by_name(
-    daily: hotcount.PeriodCounter, bad: float
-) -> None:
-    for call in (
-        lambda: daily.add("k", timeout=bad),
-        lambda: daily.get("k", timeout=bad),
-        lambda: daily.series("k", AT, AT, timeout=bad),
-    ):
-        with pytest.raises(hotcount.ConfigError, match="timeout"):
-            call()
-    assert daily.get("k", timeout=5) == 0
-    assert daily.add("k", timeout=timedelta(seconds=5)) == 1
-
-
-def test_a_closed_counter_is_refused_and_its_store_goes_on(counter_store: Store) -> None:
-    with hotcount.PeriodCounter(counter_store, "month") as counter:
-        counter.add("k", at=AT)
-    for call in (
-        lambda: counter.add("k"),
-        lambda: counter.get("k"),
-        lambda: counter.series("k", AT, AT),
-    ):
-        with pytest.raises(hotcount.ClosedError):
-            call()
-    again = hotcount.PeriodCounter(counter_store, "month")
-    assert again.add("k", at=AT) == 2

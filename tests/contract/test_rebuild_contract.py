@@ -10,7 +10,7 @@ from typing import Any, Union
 
 import hotcount
 import pytest
-from hotcount import Upsert
+from hotcount import LiveSets, Upsert
 
 from tests.support.eventually import eventually
 from tests.support.together import together
@@ -18,14 +18,14 @@ from tests.support.together import together
 Store = Union[hotcount.Memory, hotcount.Redis]
 
 
-def members(sets: hotcount.LiveSets, key: str = "k") -> dict[Any, float]:
+def members(sets: LiveSets, key: str = "k") -> dict[Any, float]:
     return dict(sets.range(key, 0, -1))
 
 
 # -- publication ------------------------------------------------------------
 
 
-def test_a_rebuild_replaces_the_set_at_once_at_its_end(sets: hotcount.LiveSets) -> None:
+def test_a_rebuild_replaces_the_set_at_once_at_its_end(sets: LiveSets) -> None:
     sets.create("k", 60, {"old": 1, "both": 1})
     with sets.rebuild("k", ttl=60) as build:
         build.add("both", 2)
@@ -35,7 +35,7 @@ def test_a_rebuild_replaces_the_set_at_once_at_its_end(sets: hotcount.LiveSets) 
     assert sets.upsert("k", "later", 5) is Upsert.APPLIED
 
 
-def test_a_rebuild_of_many_chunks_has_every_member(sets: hotcount.LiveSets) -> None:
+def test_a_rebuild_of_many_chunks_has_every_member(sets: LiveSets) -> None:
     expected = {f"m{n}": float(n) for n in range(1000)}
     with sets.rebuild("k", ttl=60) as build:
         for name, score in expected.items():
@@ -43,7 +43,7 @@ def test_a_rebuild_of_many_chunks_has_every_member(sets: hotcount.LiveSets) -> N
     assert members(sets) == expected
 
 
-def test_an_empty_rebuild_publishes_a_set_that_lives_and_is_empty(sets: hotcount.LiveSets) -> None:
+def test_an_empty_rebuild_publishes_a_set_that_lives_and_is_empty(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 1})
     with sets.rebuild("k", ttl=60):
         pass
@@ -52,14 +52,14 @@ def test_an_empty_rebuild_publishes_a_set_that_lives_and_is_empty(sets: hotcount
     assert members(sets) == {"b": 2.0}
 
 
-def test_a_published_set_expires_with_its_ttl(sets: hotcount.LiveSets) -> None:
+def test_a_published_set_expires_with_its_ttl(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=0.2) as build:
         build.add("a", 1)
     eventually(lambda: members(sets) == {}, seconds=5)
     assert sets.upsert("k", "b", 1) is Upsert.ABSENT
 
 
-def test_a_block_that_raises_leaves_the_set_as_it_was(sets: hotcount.LiveSets) -> None:
+def test_a_block_that_raises_leaves_the_set_as_it_was(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 1})
 
     def fail() -> None:
@@ -75,7 +75,7 @@ def test_a_block_that_raises_leaves_the_set_as_it_was(sets: hotcount.LiveSets) -
     assert members(sets) == {"b": 2.0}
 
 
-def test_publish_and_abandon_in_the_block_are_its_end(sets: hotcount.LiveSets) -> None:
+def test_publish_and_abandon_in_the_block_are_its_end(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=60) as build:
         build.add("a", 1)
         build.publish(timeout=20)
@@ -93,7 +93,7 @@ def test_publish_and_abandon_in_the_block_are_its_end(sets: hotcount.LiveSets) -
 # -- what is written meanwhile ------------------------------------------------
 
 
-def test_writes_made_meanwhile_win_over_adds_before_and_after_them(sets: hotcount.LiveSets) -> None:
+def test_writes_made_meanwhile_win_over_adds_before_and_after_them(sets: LiveSets) -> None:
     sets.create("k", 60, dict.fromkeys(("before", "after", "gone", "kept"), 0))
     with sets.rebuild("k", ttl=60) as build:
         build.add_many({"before": 1, "gone": 1})
@@ -106,7 +106,7 @@ def test_writes_made_meanwhile_win_over_adds_before_and_after_them(sets: hotcoun
     assert members(sets) == {"before": 2.0, "after": 2.0, "fresh": 2.0, "kept": 1.0}
 
 
-def test_writes_to_an_absent_set_are_answered_absent_and_published(sets: hotcount.LiveSets) -> None:
+def test_writes_to_an_absent_set_are_answered_absent_and_published(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=60) as build:
         assert sets.upsert("k", "a", 2) is Upsert.ABSENT
         assert sets.upsert("k", "b", 2, version=5) is Upsert.ABSENT
@@ -117,9 +117,7 @@ def test_writes_to_an_absent_set_are_answered_absent_and_published(sets: hotcoun
     assert sets.upsert("k", "b", 3, version=5) is Upsert.STALE
 
 
-def test_a_version_decides_between_an_add_and_a_write_made_meanwhile(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_a_version_decides_between_an_add_and_a_write_made_meanwhile(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 0})
     with sets.rebuild("k", ttl=60) as build:
         for name in ("low", "high", "same"):
@@ -135,9 +133,7 @@ def test_a_version_decides_between_an_add_and_a_write_made_meanwhile(
     assert sets.upsert("k", "removed", 3, version=10) is Upsert.STALE
 
 
-def test_versions_from_before_the_build_are_kept_and_win_over_lower_adds(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_versions_from_before_the_build_are_kept_and_win_over_lower_adds(sets: LiveSets) -> None:
     sets.create("k", 60, {"a": 0})
     sets.upsert("k", "newer", 5, version=-3)
     sets.remove("k", "removed", version=2**53 + 1)
@@ -152,7 +148,7 @@ def test_versions_from_before_the_build_are_kept_and_win_over_lower_adds(
 
 
 def test_of_two_adds_of_a_member_the_later_counts_and_with_versions_the_higher(
-    sets: hotcount.LiveSets,
+    sets: LiveSets,
 ) -> None:
     with sets.rebuild("k", ttl=60) as build:
         build.add_many([("a", 1), ("a", 2), ("b", 5, 5), ("b", 4, 4)])
@@ -161,9 +157,7 @@ def test_of_two_adds_of_a_member_the_later_counts_and_with_versions_the_higher(
     assert members(sets) == {"a": 3.0, "b": 5.0}
 
 
-def test_a_second_rebuild_forgets_what_was_written_during_the_first(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_a_second_rebuild_forgets_what_was_written_during_the_first(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=60) as build:
         sets.upsert("k", "a", 1)
         sets.upsert("k", "b", 1, version=3)
@@ -176,7 +170,7 @@ def test_a_second_rebuild_forgets_what_was_written_during_the_first(
 # -- leases ---------------------------------------------------------------------
 
 
-def test_one_builder_at_a_time_has_the_lease(sets: hotcount.LiveSets) -> None:
+def test_one_builder_at_a_time_has_the_lease(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=60) as build:
         with pytest.raises(hotcount.LeaseLostError, match="another builder"):
             sets.rebuild("k", ttl=60).__enter__()
@@ -186,9 +180,7 @@ def test_one_builder_at_a_time_has_the_lease(sets: hotcount.LiveSets) -> None:
     assert members(sets) == {"a": 1.0}
 
 
-def test_a_builder_whose_lease_has_passed_is_told_and_publishes_nothing(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_a_builder_whose_lease_has_passed_is_told_and_publishes_nothing(sets: LiveSets) -> None:
     sets.create("k", 60, {"old": 1})
     late = sets.rebuild("k", ttl=60, lease=0.1).__enter__()
     late.add("late", 1)
@@ -207,7 +199,7 @@ def test_a_builder_whose_lease_has_passed_is_told_and_publishes_nothing(
     assert members(sets) == {"second": 2.0}
 
 
-def eventually_begun(sets: hotcount.LiveSets) -> hotcount.Rebuild:
+def eventually_begun(sets: LiveSets) -> hotcount.Rebuild:
     """A builder that takes over once the lease before it has passed."""
     build: list[hotcount.Rebuild] = []
 
@@ -223,7 +215,7 @@ def eventually_begun(sets: hotcount.LiveSets) -> hotcount.Rebuild:
     return build[0]
 
 
-def test_adding_slowly_renews_the_lease(sets: hotcount.LiveSets) -> None:
+def test_adding_slowly_renews_the_lease(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=60, lease=0.3) as build:
         until = time.monotonic() + 0.7
         while time.monotonic() < until:
@@ -232,7 +224,7 @@ def test_adding_slowly_renews_the_lease(sets: hotcount.LiveSets) -> None:
     assert members(sets) == {"a": 1.0}
 
 
-def test_threads_may_add_to_one_build(sets: hotcount.LiveSets) -> None:
+def test_threads_may_add_to_one_build(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=60) as build:
 
         def work(index: int) -> None:
@@ -247,14 +239,14 @@ def test_threads_may_add_to_one_build(sets: hotcount.LiveSets) -> None:
 
 
 def test_ttl_gate_cannot_rebuild(counter_store: Store) -> None:
-    sets = hotcount.LiveSets(counter_store, method="ttl_gate")
+    sets = LiveSets(counter_store, method="ttl_gate")
     with pytest.raises(hotcount.ConfigError, match="method 'script'"):
         sets.rebuild("k", ttl=60)
     with pytest.raises(hotcount.ConfigError, match="method 'script'"):
         sets.rebuild_many([], ttl=60)
 
 
-def test_bad_arguments_are_refused_before_anything_is_sent(sets: hotcount.LiveSets) -> None:
+def test_bad_arguments_are_refused_before_anything_is_sent(sets: LiveSets) -> None:
     for wrong in ({"ttl": 0}, {"ttl": 60, "lease": 0.05}, {"ttl": 60, "lease": 3601}):
         with pytest.raises(hotcount.ConfigError):
             sets.rebuild("k", **wrong)
@@ -274,7 +266,7 @@ def test_bad_arguments_are_refused_before_anything_is_sent(sets: hotcount.LiveSe
 
 def test_a_key_of_another_type_is_left_alone(counter_store: Store) -> None:
     hotcount.Counter(counter_store, prefix="c").add("k")
-    sets = hotcount.LiveSets(counter_store, prefix="c")
+    sets = LiveSets(counter_store, prefix="c")
     with pytest.raises(hotcount.WrongTypeError):
         sets.rebuild("k", ttl=60).__enter__()
     assert hotcount.Counter(counter_store, prefix="c").get("k") == 1
@@ -283,9 +275,7 @@ def test_a_key_of_another_type_is_left_alone(counter_store: Store) -> None:
 # -- many -----------------------------------------------------------------------
 
 
-def test_rebuild_many_builds_every_set_and_reports_those_that_failed(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_rebuild_many_builds_every_set_and_reports_those_that_failed(sets: LiveSets) -> None:
     with sets.rebuild("s7", ttl=60):
         report = sets.rebuild_many(
             ((f"s{n}", {f"m{i}": float(i) for i in range(n)}) for n in range(20)), ttl=60
@@ -299,9 +289,7 @@ def test_rebuild_many_builds_every_set_and_reports_those_that_failed(
     ]
 
 
-def test_rebuild_many_takes_groups_whose_rows_come_from_one_iterator(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_rebuild_many_takes_groups_whose_rows_come_from_one_iterator(sets: LiveSets) -> None:
     rows = [("a", "x", 1.0, 3), ("a", "y", 2.0, None), ("b", "x", 3.0, 4)]
     report = sets.rebuild_many(
         ((key, (row[1:] for row in group)) for key, group in groupby(rows, key=itemgetter(0))),
@@ -312,7 +300,7 @@ def test_rebuild_many_takes_groups_whose_rows_come_from_one_iterator(
     assert sets.upsert("b", "x", 9, version=4) is Upsert.STALE
 
 
-def test_rebuild_many_asks_for_members_once_the_lease_is_taken(sets: hotcount.LiveSets) -> None:
+def test_rebuild_many_asks_for_members_once_the_lease_is_taken(sets: LiveSets) -> None:
     def source(key: str) -> Iterator[tuple[str, float]]:
         sets.upsert(key, "meanwhile", 9)
         yield "member", 1
@@ -328,9 +316,7 @@ def slow_members(seconds: float) -> Iterator[tuple[str, float]]:
         yield "a", 1
 
 
-def test_rebuild_many_publishes_complete_sets_while_a_slow_one_is_read(
-    sets: hotcount.LiveSets,
-) -> None:
+def test_rebuild_many_publishes_complete_sets_while_a_slow_one_is_read(sets: LiveSets) -> None:
     report = sets.rebuild_many(
         [("quick", {"a": 1}), ("slow", slow_members(0.8))], ttl=60, lease=0.5
     )
@@ -339,7 +325,7 @@ def test_rebuild_many_publishes_complete_sets_while_a_slow_one_is_read(
 
 
 def test_what_the_source_raises_ends_rebuild_many_and_complete_sets_are_published(
-    sets: hotcount.LiveSets,
+    sets: LiveSets,
 ) -> None:
     def source() -> Iterator[tuple[str, Any]]:
         yield "a", {"x": 1}
@@ -352,6 +338,6 @@ def test_what_the_source_raises_ends_rebuild_many_and_complete_sets_are_publishe
         pass
 
 
-def test_a_key_that_comes_twice_is_built_twice(sets: hotcount.LiveSets) -> None:
+def test_a_key_that_comes_twice_is_built_twice(sets: LiveSets) -> None:
     report = sets.rebuild_many([("a", {"x": 1}), ("a", {"y": 2})], ttl=60)
     assert (report.published, members(sets, "a")) == (2, {"y": 2.0})

@@ -10,7 +10,7 @@ from typing import Any, Union
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import Limiter, aio
 
 from tests.support.eventually import eventually
 from tests.support.limiters import CHARGING, SAFE
@@ -23,17 +23,15 @@ SOON = 0.05
 
 
 @pytest.fixture(params=CHARGING)
-def limiter(request: pytest.FixtureRequest, counter_store: Store) -> hotcount.Limiter:
-    return hotcount.Limiter(counter_store, TEN, algorithm=request.param)
+def limiter(request: pytest.FixtureRequest, counter_store: Store) -> Limiter:
+    return Limiter(counter_store, TEN, algorithm=request.param)
 
 
-def remaining(limiter: hotcount.Limiter) -> int:
+def remaining(limiter: Limiter) -> int:
     return limiter.peek("k").remaining
 
 
-def test_what_is_reserved_is_taken_for_others_and_charged_as_it_was_used(
-    limiter: hotcount.Limiter,
-) -> None:
+def test_what_is_reserved_is_taken_for_others_and_charged_as_it_was_used(limiter: Limiter) -> None:
     assert limiter.hit("k", 2)
     reserved = limiter.reserve("k", 5, lease=LONG)
     assert (bool(reserved), reserved.decision.remaining) == (True, 3)
@@ -57,7 +55,7 @@ def test_what_is_reserved_is_taken_for_others_and_charged_as_it_was_used(
     assert remaining(limiter) == 3
 
 
-def test_a_refused_reservation_holds_nothing(limiter: hotcount.Limiter) -> None:
+def test_a_refused_reservation_holds_nothing(limiter: Limiter) -> None:
     first = limiter.reserve("k", 6, lease=LONG)
     refused = limiter.reserve("k", 5, lease=LONG)
     assert not refused
@@ -76,7 +74,7 @@ def test_a_refused_reservation_holds_nothing(limiter: hotcount.Limiter) -> None:
 
 
 def test_the_end_of_a_block_commits_what_was_reserved_and_an_error_cancels(
-    limiter: hotcount.Limiter,
+    limiter: Limiter,
 ) -> None:
     with limiter.reserve("k", 4) as reserved:
         assert (reserved.key, reserved.n) == ("k", 4)
@@ -96,7 +94,7 @@ def test_the_end_of_a_block_commits_what_was_reserved_and_an_error_cancels(
     assert remaining(limiter) == 5
 
 
-def test_a_lease_that_ended_has_nothing_to_give_back(limiter: hotcount.Limiter) -> None:
+def test_a_lease_that_ended_has_nothing_to_give_back(limiter: Limiter) -> None:
     assert limiter.hit("k", 2)
     reserved = limiter.reserve("k", 5, lease=SOON)
     eventually(lambda: remaining(limiter) == 8)
@@ -105,9 +103,7 @@ def test_a_lease_that_ended_has_nothing_to_give_back(limiter: hotcount.Limiter) 
     assert remaining(limiter) == 0
 
 
-def test_what_was_used_beyond_the_limit_is_charged_as_denied_hits_are(
-    limiter: hotcount.Limiter,
-) -> None:
+def test_what_was_used_beyond_the_limit_is_charged_as_denied_hits_are(limiter: Limiter) -> None:
     late = limiter.reserve("k", 6, lease=SOON)
     eventually(lambda: remaining(limiter) == 10)
     assert limiter.hit("k", 7)
@@ -121,7 +117,7 @@ def test_what_was_used_beyond_the_limit_is_charged_as_denied_hits_are(
     assert remaining(limiter) == 10
 
 
-def test_reset_forgets_reservations_and_a_block_does_not(limiter: hotcount.Limiter) -> None:
+def test_reset_forgets_reservations_and_a_block_does_not(limiter: Limiter) -> None:
     first = limiter.reserve("k", 4)
     limiter.block("k", LONG)
     assert limiter.reserve("k", 1).decision.reason == "blocked"
@@ -138,7 +134,7 @@ def test_reset_forgets_reservations_and_a_block_does_not(limiter: hotcount.Limit
     blocked.cancel()
 
 
-def test_random_reservations_are_counted_as_a_model_does(limiter: hotcount.Limiter) -> None:
+def test_random_reservations_are_counted_as_a_model_does(limiter: Limiter) -> None:
     """Nothing flows back and no lease ends meanwhile: numbers are all there is to it."""
     chance = random.Random(11)
     used = 0
@@ -174,7 +170,7 @@ def test_random_reservations_are_counted_as_a_model_does(limiter: hotcount.Limit
 
 @pytest.mark.parametrize("algorithm", CHARGING)
 def test_denied_hits_are_charged_beside_reservations(counter_store: Store, algorithm: Any) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN, algorithm=algorithm, charge_denied=True)
+    limiter = Limiter(counter_store, TEN, algorithm=algorithm, charge_denied=True)
     reserved = limiter.reserve("k", 6, lease=LONG)
     assert not limiter.hit("k", 5)
     reserved.cancel()
@@ -182,7 +178,7 @@ def test_denied_hits_are_charged_beside_reservations(counter_store: Store, algor
 
 
 def test_several_rates_hold_together(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, "4/300 days; 6/360 days")
+    limiter = Limiter(counter_store, "4/300 days; 6/360 days")
     first = limiter.reserve("k", 3, lease=LONG)
     assert limiter.reserve("k", 2).decision.violated == ("4/300 days",)
     assert limiter.hit("k", 2).violated == ("4/300 days",)
@@ -200,8 +196,8 @@ def test_several_rates_hold_together(counter_store: Store) -> None:
 
 
 def test_hit_all_and_op_ids_see_what_is_reserved(counter_store: Store) -> None:
-    user = hotcount.Limiter(counter_store, TEN, name="user")
-    everyone = hotcount.Limiter(counter_store, "20/300 days", name="all", algorithm="fixed_window")
+    user = Limiter(counter_store, TEN, name="user")
+    everyone = Limiter(counter_store, "20/300 days", name="all", algorithm="fixed_window")
     held = user.reserve("k", 7, lease=LONG)
     decision = hotcount.hit_all([(user, "k", 4), (everyone, "k", 4)])
     assert (decision.allowed, decision.violated, decision.remaining) == (False, ("user",), 3)
@@ -215,7 +211,7 @@ def test_hit_all_and_op_ids_see_what_is_reserved(counter_store: Store) -> None:
     assert user.peek("k").remaining == 0
 
 
-def test_a_reservation_that_is_made_again_holds_once(limiter: hotcount.Limiter) -> None:
+def test_a_reservation_that_is_made_again_holds_once(limiter: Limiter) -> None:
     for _ in range(3):
         assert limiter._reserve("k", 6, "mine", LONG)
     assert remaining(limiter) == 4
@@ -225,7 +221,7 @@ def test_a_reservation_that_is_made_again_holds_once(limiter: hotcount.Limiter) 
 
 
 @pytest.mark.long
-def test_a_commit_with_an_op_id_is_taken_once(limiter: hotcount.Limiter) -> None:
+def test_a_commit_with_an_op_id_is_taken_once(limiter: Limiter) -> None:
     reserved = limiter.reserve("k", 5, lease=LONG)
     first = limiter._commit("k", reserved._id, 3, op_id="order:7")
     assert (first.allowed, first.remaining) == (True, 7)
@@ -249,9 +245,7 @@ def test_a_commit_with_an_op_id_is_taken_once(limiter: hotcount.Limiter) -> None
             limiter.reserve("k", 1).commit(op_id=bad)
 
 
-def test_work_that_is_done_anew_is_committed_once_and_holds_nothing(
-    limiter: hotcount.Limiter,
-) -> None:
+def test_work_that_is_done_anew_is_committed_once_and_holds_nothing(limiter: Limiter) -> None:
     first = limiter.reserve("k", 5, lease=LONG)
     again = limiter.reserve("k", 4, lease=LONG)
     beside = limiter.reserve("k", 1, lease=LONG)
@@ -277,11 +271,11 @@ def test_in_a_loop_a_commit_with_an_op_id_is_taken_once(counter_store: Store) ->
         return [first.remaining, (await reserved.commit(3, op_id="a")).remaining]
 
     assert asyncio.run(main()) == [7, 7]
-    assert hotcount.Limiter(counter_store, TEN).peek("k").remaining == 7
+    assert Limiter(counter_store, TEN).peek("k").remaining == 7
 
 
 def test_a_key_holds_a_thousand_reservations(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, "5000/300 days")
+    limiter = Limiter(counter_store, "5000/300 days")
     for i in range(1000):
         assert limiter._reserve("k", 1, f"id-{i}", 10 * LONG if i else LONG)
     refused = limiter.reserve("k", 1)
@@ -293,7 +287,7 @@ def test_a_key_holds_a_thousand_reservations(counter_store: Store) -> None:
 
 
 def test_threads_and_tasks_never_hold_more_than_the_limit(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, "100/300 days")
+    limiter = Limiter(counter_store, "100/300 days")
     shared = aio.Limiter(counter_store, "100/300 days")
 
     def work(index: int) -> int:
@@ -354,7 +348,7 @@ async def test_in_a_loop_it_is_as_elsewhere(counter_store: Store) -> None:
 
 
 def test_a_rate_of_the_call_is_that_of_the_commit(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN)
+    limiter = Limiter(counter_store, TEN)
     reserved = limiter.reserve("k", 4, rate="5/300 days")
     assert reserved.decision.remaining == 1
     assert reserved.commit(3).remaining == 2
@@ -362,7 +356,7 @@ def test_a_rate_of_the_call_is_that_of_the_commit(counter_store: Store) -> None:
 
 
 def test_a_forked_child_ends_no_reservation_of_its_parent(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, TEN)
+    limiter = Limiter(counter_store, TEN)
 
     def child(reserved: hotcount.Reservation) -> int:
         with reserved:
@@ -380,14 +374,14 @@ def test_a_forked_child_ends_no_reservation_of_its_parent(counter_store: Store) 
 
 def test_what_is_not_held_is_not_charged() -> None:
     store = hotcount.Memory()
-    shadow = hotcount.Limiter(store, TEN, shadow=True)
+    shadow = Limiter(store, TEN, shadow=True)
     assert shadow.reserve("k", 6).commit()
     looked = shadow.reserve("k", 6)
     assert looked.decision.reason == "shadow"
     assert looked.commit().reason == "shadow"
     assert remaining(shadow) == 4
     full = hotcount.Memory(max_keys=1)
-    limiter = hotcount.Limiter(full, TEN)
+    limiter = Limiter(full, TEN)
     assert limiter.hit("k")
     with pytest.warns(RuntimeWarning, match="full"):
         untracked = limiter.reserve("other", 4)
@@ -412,25 +406,23 @@ def test_what_does_not_fit_is_refused(
     counter_store: Store, call: Callable[[Any], object], says: str
 ) -> None:
     with pytest.raises(hotcount.ConfigError, match=says):
-        call(hotcount.Limiter(counter_store, TEN))
+        call(Limiter(counter_store, TEN))
 
 
 def test_who_takes_no_reservations_says_so(database: hotcount.Database) -> None:
     with pytest.raises(hotcount.ConfigError, match="reserve is for Memory and Redis"):
-        hotcount.Limiter(database, TEN).reserve("k", 1)
+        Limiter(database, TEN).reserve("k", 1)
     for algorithm in set(SAFE) - set(CHARGING):
         options: dict[str, Any] = {"algorithm": algorithm}
         with pytest.raises(hotcount.ConfigError, match=f"reserve is for .*not for {algorithm}"):
-            hotcount.Limiter("memory://", "5/s", **options).reserve("k", 1)
+            Limiter("memory://", "5/s", **options).reserve("k", 1)
     # Twice the limit of it would not be exact.
     with pytest.raises(hotcount.ConfigError):
-        hotcount.Limiter("memory://", "999983/hour").reserve("k", 1)
-    assert hotcount.Limiter("memory://", "999983/hour").hit("k")
+        Limiter("memory://", "999983/hour").reserve("k", 1)
+    assert Limiter("memory://", "999983/hour").hit("k")
 
 
-def test_a_refused_commit_says_when_a_hit_fits_beside_other_reservations(
-    limiter: hotcount.Limiter,
-) -> None:
+def test_a_refused_commit_says_when_a_hit_fits_beside_other_reservations(limiter: Limiter) -> None:
     first = limiter.reserve("k", 4, lease=300)
     assert limiter.reserve("k", 5, lease=200 * 86_400)
     refused = first.commit(12)
@@ -441,7 +433,7 @@ def test_a_refused_commit_says_when_a_hit_fits_beside_other_reservations(
 
 
 def test_a_key_with_the_most_reservations_names_the_rate_that_refuses(counter_store: Store) -> None:
-    limiter = hotcount.Limiter(counter_store, "100000/300 days; 200000/360 days")
+    limiter = Limiter(counter_store, "100000/300 days; 200000/360 days")
     for _ in range(1000):
         assert limiter.reserve("k", 1, lease=LONG)
     refused = limiter.reserve("k", 1, lease=LONG).decision
@@ -451,7 +443,7 @@ def test_a_key_with_the_most_reservations_names_the_rate_that_refuses(counter_st
 def test_a_refund_of_a_key_that_has_reservations_alone_begins_no_window(
     counter_store: Store,
 ) -> None:
-    limiter = hotcount.Limiter(counter_store, "10/2 s", algorithm="fixed_window", align="first")
+    limiter = Limiter(counter_store, "10/2 s", algorithm="fixed_window", align="first")
     limiter.reserve("k", 2, lease=LONG)
     refunded_at = time.monotonic()
     limiter.refund("k", 1)

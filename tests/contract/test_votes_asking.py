@@ -8,7 +8,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import Cast, Tally, aio
+from hotcount import Cast, Tally, Votes, aio
 
 from tests.support.together import together
 from tests.support.votes_strategies import is_consistent, make_votes
@@ -16,7 +16,7 @@ from tests.support.votes_strategies import is_consistent, make_votes
 # -- get and get_many -------------------------------------------------------
 
 
-def test_get_says_what_the_users_vote_is(votes: hotcount.Votes) -> None:
+def test_get_says_what_the_users_vote_is(votes: Votes) -> None:
     votes.cast(1, 7, 5)
     votes.cast(2, 7, -3)
     votes.retract(2, 7)
@@ -24,7 +24,7 @@ def test_get_says_what_the_users_vote_is(votes: hotcount.Votes) -> None:
     assert votes.get(1, 8) == 0
 
 
-def test_get_many_answers_in_the_order_of_the_items(votes: hotcount.Votes) -> None:
+def test_get_many_answers_in_the_order_of_the_items(votes: Votes) -> None:
     votes.cast(1, 7, 5)
     votes.cast(3, 7, -2)
     votes.cast(2, 8)
@@ -62,7 +62,7 @@ def test_ids_of_text_and_uuid_are_asked_for_as_they_were_cast(database: hotcount
     assert votes.top(2) == [(items[0], 6), (items[2], 4)]
 
 
-def test_ids_of_another_type_are_refused_before_anything_is_sent(votes: hotcount.Votes) -> None:
+def test_ids_of_another_type_are_refused_before_anything_is_sent(votes: Votes) -> None:
     calls: list[Any] = [
         lambda: votes.get("1", 7),
         lambda: votes.get(1, "7"),
@@ -87,7 +87,7 @@ def test_ids_of_another_type_are_refused_before_anything_is_sent(votes: hotcount
 
 
 def test_tables_that_are_missing_are_named(database: hotcount.Database) -> None:
-    votes = hotcount.Votes(database)
+    votes = Votes(database)
     for call in (
         lambda: votes.get(1, 1),
         lambda: votes.get_many([1], 1),
@@ -102,7 +102,7 @@ def test_tables_that_are_missing_are_named(database: hotcount.Database) -> None:
 # -- voters, tally, top -----------------------------------------------------
 
 
-def test_voters_are_listed_page_by_page_without_retracted_votes(votes: hotcount.Votes) -> None:
+def test_voters_are_listed_page_by_page_without_retracted_votes(votes: Votes) -> None:
     users = [9, 2, 7, 4, 1]
     votes.cast_many([1] * 5, users, [1, 2, 3, 4, 5])
     votes.retract(1, 7)
@@ -118,7 +118,7 @@ def test_voters_are_listed_page_by_page_without_retracted_votes(votes: hotcount.
     assert votes.voters(3) == []
 
 
-def test_tally_counts_votes_by_sign(votes: hotcount.Votes) -> None:
+def test_tally_counts_votes_by_sign(votes: Votes) -> None:
     votes.cast_many([1] * 5, range(5), [1, 1, -1, 4, -2])
     votes.retract(1, 1)
     votes.cast(1, None, op_id="someone", value=-5)
@@ -144,7 +144,7 @@ def test_top_shows_exact_counts_in_descending_order(
 # -- toggle -----------------------------------------------------------------
 
 
-def test_toggle_casts_and_retracts_in_turn(votes: hotcount.Votes) -> None:
+def test_toggle_casts_and_retracts_in_turn(votes: Votes) -> None:
     assert votes.toggle(1, 7) == Cast(counted=True, changed=True, previous=0, value=1)
     assert int(votes.count(1)) == 1
     assert votes.toggle(1, 7) == Cast(counted=False, changed=True, previous=1, value=0)
@@ -158,7 +158,7 @@ def test_toggle_casts_and_retracts_in_turn(votes: hotcount.Votes) -> None:
 
 
 @pytest.mark.cast_writes
-def test_a_toggle_is_applied_to_a_vote_with_a_version(votes: hotcount.Votes) -> None:
+def test_a_toggle_is_applied_to_a_vote_with_a_version(votes: Votes) -> None:
     votes.cast(1, 7, version=5)
     assert votes.toggle(1, 7).value == 0
     assert votes.cast(1, 7, version=5).changed is False
@@ -179,7 +179,7 @@ def test_a_toggle_for_a_missing_item_is_refused_or_makes_it(
 
 
 def test_an_odd_number_of_toggles_at_once_leaves_a_vote_and_an_even_number_none(
-    votes: hotcount.Votes,
+    votes: Votes,
 ) -> None:
     for toggles, left in ((7, 1), (7, 0), (8, 0)):
         casts = together(lambda _: votes.toggle(1, 7), toggles)
@@ -192,7 +192,7 @@ def test_an_odd_number_of_toggles_at_once_leaves_a_vote_and_an_even_number_none(
 
 
 def test_toggles_beside_casts_and_retracts_of_the_same_vote_keep_the_count_right(
-    votes: hotcount.Votes,
+    votes: Votes,
 ) -> None:
     def work(index: int) -> None:
         for _ in range(5):

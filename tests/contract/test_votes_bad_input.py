@@ -8,6 +8,7 @@ from typing import Any
 
 import hotcount
 import pytest
+from hotcount import Votes
 
 from tests.support.votes_strategies import make_votes
 
@@ -17,9 +18,7 @@ VALUE_MAX = 2**31 - 1
 
 
 @pytest.mark.parametrize("bad", ["1", 1.0, True, None, b"1", Decimal(1), uuid.UUID(int=1)])
-def test_an_id_of_another_type_is_a_type_error_that_names_it(
-    votes: hotcount.Votes, bad: Any
-) -> None:
+def test_an_id_of_another_type_is_a_type_error_that_names_it(votes: Votes, bad: Any) -> None:
     for call, argument in (
         (lambda: votes.cast(bad, 7), "item"),
         (lambda: votes.cast(1, bad), "user"),
@@ -43,7 +42,7 @@ def test_an_id_of_another_type_than_item_type_is_a_type_error(
 
 
 @pytest.mark.parametrize("bad", [2**63, -(2**63) - 1])
-def test_an_id_beyond_64_bits_is_refused_by_name(votes: hotcount.Votes, bad: int) -> None:
+def test_an_id_beyond_64_bits_is_refused_by_name(votes: Votes, bad: int) -> None:
     with pytest.raises(hotcount.ConfigError, match="item"):
         votes.cast(bad, 7)
     with pytest.raises(hotcount.ConfigError, match="user"):
@@ -51,14 +50,12 @@ def test_an_id_beyond_64_bits_is_refused_by_name(votes: hotcount.Votes, bad: int
 
 
 @pytest.mark.parametrize("bad", [1.0, "1", None, True, Decimal(1)])
-def test_a_value_of_another_type_is_a_type_error_that_names_it(
-    votes: hotcount.Votes, bad: Any
-) -> None:
+def test_a_value_of_another_type_is_a_type_error_that_names_it(votes: Votes, bad: Any) -> None:
     with pytest.raises(TypeError, match=f"value must be int, not .*{type(bad).__name__}"):
         votes.cast(1, 7, bad)
 
 
-def test_a_value_beyond_64_bits_is_an_overflow(votes: hotcount.Votes) -> None:
+def test_a_value_beyond_64_bits_is_an_overflow(votes: Votes) -> None:
     with pytest.raises(hotcount.CounterOverflowError, match="value"):
         votes.cast(1, 7, 2**63)
     with pytest.raises(hotcount.ConfigError, match="version"):
@@ -89,10 +86,10 @@ def test_a_bad_option_is_refused_by_name(
     database: hotcount.Database, option: str, value: Any, says: str
 ) -> None:
     with pytest.raises(hotcount.ConfigError, match=says):
-        hotcount.Votes(database, **{option: value})
+        Votes(database, **{option: value})
 
 
-def test_every_call_takes_a_timeout(votes: hotcount.Votes) -> None:
+def test_every_call_takes_a_timeout(votes: Votes) -> None:
     votes.create_tables(timeout=5)
     votes.add_items([4], timeout=5)
     votes.cast(4, 7, timeout=5)
@@ -126,15 +123,15 @@ def test_read_url_is_refused_where_there_is_no_replica() -> None:
         with pytest.raises(
             hotcount.ConfigError, match="read_url must be None with sqlite"
         ) as caught:
-            hotcount.Votes("sqlite:///:memory:", read_url=url)
+            Votes("sqlite:///:memory:", read_url=url)
         assert caught.value.option == "read_url"
         with pytest.raises(hotcount.ConfigError, match="read_url must be None for strategy"):
-            hotcount.Votes("sqlite:///:memory:", "memory://", "cached", read_url=url)
+            Votes("sqlite:///:memory:", "memory://", "cached", read_url=url)
     with pytest.raises(hotcount.ConfigError, match="read_url is empty"):
-        hotcount.Votes("sqlite:///:memory:", read_url="")
+        Votes("sqlite:///:memory:", read_url="")
 
 
 @pytest.mark.parametrize("bad", [0, 0.09, 3601, -1])
 def test_read_max_lag_out_of_bounds_is_refused_by_name(bad: float) -> None:
     with pytest.raises(hotcount.ConfigError, match="read_max_lag"):
-        hotcount.Votes("sqlite:///:memory:", read_max_lag=bad)
+        Votes("sqlite:///:memory:", read_max_lag=bad)

@@ -7,14 +7,14 @@ from typing import Any
 import hotcount
 import numpy as np
 import pytest
-from hotcount import Cast
+from hotcount import Cast, Votes
 
 from tests.support.together import together
 from tests.support.votes_strategies import is_consistent
 
 
 @pytest.mark.cast_writes
-def test_cast_many_answers_each_vote_in_order(votes: hotcount.Votes) -> None:
+def test_cast_many_answers_each_vote_in_order(votes: Votes) -> None:
     casts = votes.cast_many([1, 2, 1, 1], [7, 7, 8, 7], [1, 1, 2, 5])
     assert casts == [
         Cast(True, True, 0, 1),
@@ -27,7 +27,7 @@ def test_cast_many_answers_each_vote_in_order(votes: hotcount.Votes) -> None:
     assert is_consistent(votes)
 
 
-def test_cast_many_takes_columns_of_numpy(votes: hotcount.Votes) -> None:
+def test_cast_many_takes_columns_of_numpy(votes: Votes) -> None:
     items = np.array([1, 2, 1], dtype=np.int64)
     users = np.arange(3)
     casts = votes.cast_many(items, users)
@@ -38,7 +38,7 @@ def test_cast_many_takes_columns_of_numpy(votes: hotcount.Votes) -> None:
 
 
 @pytest.mark.cast_writes
-def test_batches_from_many_threads_count_every_vote_once(votes: hotcount.Votes) -> None:
+def test_batches_from_many_threads_count_every_vote_once(votes: Votes) -> None:
     items = [1 + k % 3 for k in range(30)]
     # Neighbours overlap: half of each batch is cast by another thread too.
     casts = together(lambda index: votes.cast_many(items, [15 * index + k for k in range(30)]), 8)
@@ -49,7 +49,7 @@ def test_batches_from_many_threads_count_every_vote_once(votes: hotcount.Votes) 
 
 
 @pytest.mark.cast_writes
-def test_one_bad_vote_is_reported_and_the_others_are_counted(votes: hotcount.Votes) -> None:
+def test_one_bad_vote_is_reported_and_the_others_are_counted(votes: Votes) -> None:
     with pytest.raises(hotcount.BatchError) as caught:
         votes.cast_many([1, 99, 2, 2**63, 3, 1], [7] * 6, [1, 1, 1, 1, 2**63, 4])
     assert {index: type(error) for index, error in caught.value.errors.items()} == {
@@ -61,13 +61,6 @@ def test_one_bad_vote_is_reported_and_the_others_are_counted(votes: hotcount.Vot
     assert list(caught.value.result) == [first, nothing, first, nothing, nothing, again]
     assert [int(count) for count in votes.count_many([1, 2, 3])] == [4, 1, 0]
     assert is_consistent(votes)
-
-
-@pytest.mark.cast_writes
-def test_errors_return_gives_the_batch_without_raising(votes: hotcount.Votes) -> None:
-    casts = votes.cast_many([1, 99], [7, 7], errors="return")
-    assert list(casts.changed) == [True, False]
-    assert isinstance(casts.errors[1], hotcount.IntegrityError)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +75,7 @@ def test_errors_return_gives_the_batch_without_raising(votes: hotcount.Votes) ->
     ],
 )
 def test_an_id_of_a_wrong_type_names_its_index_before_anything_is_cast(
-    votes: hotcount.Votes, items: Any, users: Any, says: str
+    votes: Votes, items: Any, users: Any, says: str
 ) -> None:
     with pytest.raises(TypeError, match=says):
         votes.cast_many(items, users)
@@ -91,7 +84,7 @@ def test_an_id_of_a_wrong_type_names_its_index_before_anything_is_cast(
 
 @pytest.mark.parametrize(("users", "values"), [([7], 1), ([7, 7, 7], 1), ([7, 7], [1])])
 def test_columns_of_unequal_length_are_refused_before_anything_is_cast(
-    votes: hotcount.Votes, users: list[int], values: Any
+    votes: Votes, users: list[int], values: Any
 ) -> None:
     with pytest.raises(hotcount.ConfigError, match="elements"):
         votes.cast_many([1, 2], users, values)

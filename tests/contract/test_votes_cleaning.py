@@ -9,7 +9,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import Votes, aio
 from hotcount.integrations.sqlalchemy import cast_vote
 
 from tests.support.likes import make_items, run
@@ -20,14 +20,14 @@ from tests.support.votes_strategies import is_consistent, make_votes, over_memor
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 
 
-def counts(votes: hotcount.Votes, *items: int) -> list[int]:
+def counts(votes: Votes, *items: int) -> list[int]:
     return [int(count) for count in votes.count_many(items, consistency="exact")]
 
 
 # -- remove_item ------------------------------------------------------------
 
 
-def test_a_removed_item_counts_nothing_and_the_others_what_they_did(votes: hotcount.Votes) -> None:
+def test_a_removed_item_counts_nothing_and_the_others_what_they_did(votes: Votes) -> None:
     votes.cast_many([1, 1, 1, 2, 2], [7, 8, 9, 7, 8], [1, -1, 4, 1, 1])
     votes.retract(1, 8)
     votes.cast(1, None, op_id="a")
@@ -63,9 +63,7 @@ def test_an_item_made_again_begins_at_0(database: hotcount.Database, strategy: s
     assert is_consistent(votes)
 
 
-def test_an_item_that_is_removed_while_it_is_voted_for_keeps_its_count_right(
-    votes: hotcount.Votes,
-) -> None:
+def test_an_item_that_is_removed_while_it_is_voted_for_keeps_its_count_right(votes: Votes) -> None:
     stop = threading.Event()
 
     def work(index: int) -> int:
@@ -90,7 +88,7 @@ def test_an_item_that_is_removed_while_it_is_voted_for_keeps_its_count_right(
     assert is_consistent(votes)
 
 
-def test_more_votes_than_a_page_are_removed(votes: hotcount.Votes) -> None:
+def test_more_votes_than_a_page_are_removed(votes: Votes) -> None:
     users = range(1200)
     votes.cast_many([1] * 1200, users)
     assert votes.remove_item(1) == 1200
@@ -114,7 +112,7 @@ def test_an_opening_balance_goes_with_its_item(sides: BothSides, strategy: Any) 
 # -- erase_user -------------------------------------------------------------
 
 
-def test_an_erased_user_is_in_no_count_and_no_list(votes: hotcount.Votes) -> None:
+def test_an_erased_user_is_in_no_count_and_no_list(votes: Votes) -> None:
     votes.cast_many([1, 2, 3, 1, 2], [7, 7, 7, 8, 8], [1, -2, 5, 1, 1])
     votes.retract(3, 7)
     votes.flush(timeout=20)
@@ -157,9 +155,7 @@ def test_a_user_of_many_votes_is_erased_with_and_without_an_index(
     assert is_consistent(votes)
 
 
-def test_a_user_who_votes_while_being_erased_is_counted_as_the_votes_say(
-    votes: hotcount.Votes,
-) -> None:
+def test_a_user_who_votes_while_being_erased_is_counted_as_the_votes_say(votes: Votes) -> None:
     def work(index: int) -> int:
         if index < 2:
             return sum(votes.erase_user(7, timeout=20) for _ in range(5))
@@ -180,9 +176,7 @@ def test_a_user_who_votes_while_being_erased_is_counted_as_the_votes_say(
 
 
 @pytest.mark.cast_writes
-def test_prune_deletes_retracted_votes_of_lower_versions_and_changes_no_count(
-    votes: hotcount.Votes,
-) -> None:
+def test_prune_deletes_retracted_votes_of_lower_versions_and_changes_no_count(votes: Votes) -> None:
     for user, version in ((1, 5), (2, 9), (3, 10), (4, None)):
         votes.cast(1, user, version=None if version is None else version - 1)
         votes.retract(1, user, version=version)
@@ -211,7 +205,7 @@ def test_prune_goes_through_more_rows_than_a_slice(database: hotcount.Database) 
 def test_cleaning_refuses_tables_that_another_strategy_counts(database: hotcount.Database) -> None:
     make_votes(database, "naive")
     with hotcount.Memory() as memory:
-        late = hotcount.Votes(database, memory, "cached")
+        late = Votes(database, memory, "cached")
         calls: list[Callable[[], int]] = [lambda: late.remove_item(1), lambda: late.erase_user(1)]
         for call in calls:
             with pytest.raises(hotcount.ConfigError, match="create_tables"):

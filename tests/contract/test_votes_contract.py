@@ -9,7 +9,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import Cast
+from hotcount import Cast, Votes
 
 from tests.support.together import THREADS, together
 from tests.support.votes_strategies import is_consistent, make, make_votes
@@ -23,7 +23,7 @@ TAKERS_OVER = ["naive", "slotted", "batched", "cached"]
 
 
 @pytest.mark.cast_writes
-def test_stats_say_what_was_voted_and_how_long_it_took(votes: hotcount.Votes) -> None:
+def test_stats_say_what_was_voted_and_how_long_it_took(votes: Votes) -> None:
     before = votes.stats()
     assert (before["votes"], before["failed_votes"], before["median_call_s"]) == (0, 0, 0.0)
     votes.cast_many([1, 1, 2], [7, 8, 7])
@@ -43,7 +43,7 @@ def test_stats_say_what_was_voted_and_how_long_it_took(votes: hotcount.Votes) ->
 
 
 @pytest.mark.cast_writes
-def test_a_vote_counts_once_however_often_it_is_cast(votes: hotcount.Votes) -> None:
+def test_a_vote_counts_once_however_often_it_is_cast(votes: Votes) -> None:
     assert votes.cast(1, 7) == Cast(counted=True, changed=True, previous=0, value=1)
     for _ in range(3):
         assert votes.cast(1, 7) == Cast(counted=True, changed=False, previous=1, value=1)
@@ -51,7 +51,7 @@ def test_a_vote_counts_once_however_often_it_is_cast(votes: hotcount.Votes) -> N
     assert int(votes.count(2)) == 0
 
 
-def test_votes_of_many_users_at_once_are_all_counted(votes: hotcount.Votes) -> None:
+def test_votes_of_many_users_at_once_are_all_counted(votes: Votes) -> None:
     each = 4
     casts = together(lambda index: [votes.cast(1, index * each + k) for k in range(each)])
     assert all(
@@ -62,9 +62,7 @@ def test_votes_of_many_users_at_once_are_all_counted(votes: hotcount.Votes) -> N
 
 
 @pytest.mark.cast_writes
-def test_of_one_vote_cast_by_many_threads_exactly_one_changes_the_count(
-    votes: hotcount.Votes,
-) -> None:
+def test_of_one_vote_cast_by_many_threads_exactly_one_changes_the_count(votes: Votes) -> None:
     casts = together(lambda _: votes.cast(1, 7))
     assert sum(cast.changed for cast in casts) == 1
     assert all(cast.value == 1 for cast in casts)
@@ -72,7 +70,7 @@ def test_of_one_vote_cast_by_many_threads_exactly_one_changes_the_count(
 
 
 @pytest.mark.cast_writes
-def test_changes_that_callers_were_told_of_add_up_to_the_count(votes: hotcount.Votes) -> None:
+def test_changes_that_callers_were_told_of_add_up_to_the_count(votes: Votes) -> None:
     def work(index: int) -> int:
         moved = 0
         for k in range(4):
@@ -89,7 +87,7 @@ def test_changes_that_callers_were_told_of_add_up_to_the_count(votes: hotcount.V
 
 
 @pytest.mark.cast_writes
-def test_a_retracted_vote_does_not_count_and_may_be_cast_again(votes: hotcount.Votes) -> None:
+def test_a_retracted_vote_does_not_count_and_may_be_cast_again(votes: Votes) -> None:
     votes.cast(1, 7)
     assert votes.retract(1, 7) == Cast(counted=False, changed=True, previous=1, value=0)
     assert votes.retract(1, 7) == Cast(counted=False, changed=False, previous=0, value=0)
@@ -99,14 +97,14 @@ def test_a_retracted_vote_does_not_count_and_may_be_cast_again(votes: hotcount.V
 
 
 @pytest.mark.cast_writes
-def test_a_vote_that_was_never_cast_may_be_retracted(votes: hotcount.Votes) -> None:
+def test_a_vote_that_was_never_cast_may_be_retracted(votes: Votes) -> None:
     assert votes.retract(1, 7) == Cast(counted=False, changed=False, previous=0, value=0)
     assert int(votes.count(1)) == 0
     assert is_consistent(votes)
 
 
 @pytest.mark.cast_writes
-def test_a_vote_may_weigh_and_change_its_weight(votes: hotcount.Votes) -> None:
+def test_a_vote_may_weigh_and_change_its_weight(votes: Votes) -> None:
     assert votes.cast(1, 7, 5).previous == 0
     assert votes.cast(1, 7, -2) == Cast(counted=True, changed=True, previous=5, value=-2)
     votes.cast(1, 8, value=10)
@@ -115,7 +113,7 @@ def test_a_vote_may_weigh_and_change_its_weight(votes: hotcount.Votes) -> None:
     assert int(votes.count(1)) == 10
 
 
-def test_the_largest_votes_are_counted_exactly(votes: hotcount.Votes) -> None:
+def test_the_largest_votes_are_counted_exactly(votes: Votes) -> None:
     votes.cast(1, 7, VALUE_MAX)
     votes.cast(1, 8, VALUE_MAX)
     votes.cast(2, 7, -VALUE_MAX)
@@ -124,9 +122,7 @@ def test_the_largest_votes_are_counted_exactly(votes: hotcount.Votes) -> None:
 
 
 @pytest.mark.parametrize("bad", [VALUE_MAX + 1, -VALUE_MAX - 1, INT64_MAX, INT64_MIN])
-def test_a_value_that_could_take_a_count_out_of_64_bits_is_refused(
-    votes: hotcount.Votes, bad: int
-) -> None:
+def test_a_value_that_could_take_a_count_out_of_64_bits_is_refused(votes: Votes, bad: int) -> None:
     with pytest.raises(hotcount.ConfigError, match="value"):
         votes.cast(1, 7, bad)
     with pytest.raises(hotcount.ConfigError, match="value"):
@@ -138,7 +134,7 @@ def test_a_value_that_could_take_a_count_out_of_64_bits_is_refused(
 
 
 @pytest.mark.cast_writes
-def test_a_vote_is_applied_only_with_a_higher_version(votes: hotcount.Votes) -> None:
+def test_a_vote_is_applied_only_with_a_higher_version(votes: Votes) -> None:
     assert votes.cast(1, 7, 1, version=5).changed
     assert votes.retract(1, 7, version=7) == Cast(False, True, 1, 0)
     # A cast that was stuck on its way does not undo the later retract.
@@ -150,7 +146,7 @@ def test_a_vote_is_applied_only_with_a_higher_version(votes: hotcount.Votes) -> 
 
 
 @pytest.mark.cast_writes
-def test_of_versions_that_arrive_in_any_order_the_highest_stays(votes: hotcount.Votes) -> None:
+def test_of_versions_that_arrive_in_any_order_the_highest_stays(votes: Votes) -> None:
     together(lambda index: votes.cast(1, 7, value=100 + index, version=index))
     assert int(votes.count(1)) == 100 + THREADS - 1
     assert is_consistent(votes)
@@ -160,9 +156,7 @@ def test_of_versions_that_arrive_in_any_order_the_highest_stays(votes: hotcount.
 
 
 @pytest.mark.cast_writes
-def test_a_vote_for_an_item_that_does_not_exist_is_refused_and_leaves_nothing(
-    votes: hotcount.Votes,
-) -> None:
+def test_a_vote_for_an_item_that_does_not_exist_is_refused_and_leaves_nothing(votes: Votes) -> None:
     with pytest.raises(hotcount.IntegrityError, match="item 99"):
         votes.cast(99, 7)
     votes.add_items([99])
@@ -179,13 +173,13 @@ def test_missing_items_create_makes_the_item_with_its_first_vote(
     assert is_consistent(votes)
 
 
-def test_add_items_leaves_items_that_exist_as_they_are(votes: hotcount.Votes) -> None:
+def test_add_items_leaves_items_that_exist_as_they_are(votes: Votes) -> None:
     votes.cast(1, 7)
     votes.add_items([1, 4])
     assert [int(count) for count in votes.count_many([1, 4])] == [1, 0]
 
 
-def test_create_tables_may_be_called_again(votes: hotcount.Votes) -> None:
+def test_create_tables_may_be_called_again(votes: Votes) -> None:
     votes.cast(1, 7)
     votes.create_tables()
     assert int(votes.count(1)) == 1
@@ -234,7 +228,7 @@ def test_another_schema_is_used_by_its_names(database: hotcount.Database, strate
 # -- counting ---------------------------------------------------------------
 
 
-def test_a_count_says_when_and_where_it_was_read(votes: hotcount.Votes, strategy: str) -> None:
+def test_a_count_says_when_and_where_it_was_read(votes: Votes, strategy: str) -> None:
     votes.cast(1, 7)
     before = time.time()
     # Of write_behind others may wait.
@@ -250,12 +244,12 @@ def test_a_count_says_when_and_where_it_was_read(votes: hotcount.Votes, strategy
         votes.count(1, consistency="maybe")  # type: ignore[arg-type]
 
 
-def test_an_item_without_votes_or_without_a_row_counts_zero(votes: hotcount.Votes) -> None:
+def test_an_item_without_votes_or_without_a_row_counts_zero(votes: Votes) -> None:
     assert [int(count) for count in votes.count_many([2, 1000])] == [0, 0]
     assert int(votes.count(1000)) == 0
 
 
-def test_count_many_answers_in_order_and_repeats(votes: hotcount.Votes) -> None:
+def test_count_many_answers_in_order_and_repeats(votes: Votes) -> None:
     votes.cast_many([1, 1, 3], [1, 2, 3])
     counts = votes.count_many([3, 1, 3, 2])
     assert [int(count) for count in counts] == [1, 2, 1, 0]
@@ -264,7 +258,7 @@ def test_count_many_answers_in_order_and_repeats(votes: hotcount.Votes) -> None:
     assert counts.errors == {}
 
 
-def test_a_reader_never_sees_a_count_fall_or_pass_what_was_cast(votes: hotcount.Votes) -> None:
+def test_a_reader_never_sees_a_count_fall_or_pass_what_was_cast(votes: Votes) -> None:
     def work(index: int) -> list[int]:
         if index % 2:
             votes.cast(1, index)
@@ -277,13 +271,13 @@ def test_a_reader_never_sees_a_count_fall_or_pass_what_was_cast(votes: hotcount.
     assert int(votes.count(1)) == THREADS // 2
 
 
-def test_a_vote_is_in_the_count_when_cast_returns(votes: hotcount.Votes) -> None:
+def test_a_vote_is_in_the_count_when_cast_returns(votes: Votes) -> None:
     for user in range(5):
         votes.cast(1, user)
         assert int(votes.count(1)) == user + 1
 
 
-def test_reconcile_finds_nothing_where_nothing_is_wrong(votes: hotcount.Votes) -> None:
+def test_reconcile_finds_nothing_where_nothing_is_wrong(votes: Votes) -> None:
     votes.cast_many([1, 1, 2], [1, 2, 3])
     votes.retract(1, 2)
     votes.flush()
@@ -348,7 +342,7 @@ def test_a_strategy_that_needs_create_tables_first_says_so(
     assert votes.stats()["failed_votes"] == 1
 
 
-def test_flush_reports_that_no_acknowledged_vote_is_at_risk(votes: hotcount.Votes) -> None:
+def test_flush_reports_that_no_acknowledged_vote_is_at_risk(votes: Votes) -> None:
     votes.cast_many([1, 2], [7, 7])
     report = votes.flush(timeout=5)
     assert (report.pending, report.at_risk) == (0, 0)
@@ -356,9 +350,7 @@ def test_flush_reports_that_no_acknowledged_vote_is_at_risk(votes: hotcount.Vote
 
 
 @pytest.mark.cast_writes
-def test_the_contract_says_what_an_acknowledgement_means(
-    votes: hotcount.Votes, strategy: str
-) -> None:
+def test_the_contract_says_what_an_acknowledgement_means(votes: Votes, strategy: str) -> None:
     contract = votes.contract()
     assert contract.strategy == strategy
     assert (contract.durable, contract.exact) == (True, strategy != "cached")

@@ -11,7 +11,7 @@ from typing import Any
 import hotcount
 import pytest
 import sqlalchemy as sa
-from hotcount import Cast, aio
+from hotcount import Cast, Votes, aio
 
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides
@@ -19,7 +19,7 @@ from tests.support.together import THREADS, join, together
 
 pytestmark = pytest.mark.server
 
-Make = Callable[..., hotcount.Votes]
+Make = Callable[..., Votes]
 _numbers = itertools.count()
 
 
@@ -32,15 +32,15 @@ def cache(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
 
 @pytest.fixture
 def make(database: hotcount.Database, cache: hotcount.Redis) -> Make:
-    def make(strategy: str = "write_behind", **options: Any) -> hotcount.Votes:
+    def make(strategy: str = "write_behind", **options: Any) -> Votes:
         own = cache if strategy == "write_behind" else None
-        return hotcount.Votes(database, own, strategy, **options)  # type: ignore[arg-type]
+        return Votes(database, own, strategy, **options)  # type: ignore[arg-type]
 
     return make
 
 
 @pytest.fixture
-def votes(make: Make) -> hotcount.Votes:
+def votes(make: Make) -> Votes:
     votes = make()
     votes.create_tables()
     votes.add_items([1, 2, 3])
@@ -62,7 +62,7 @@ def stream_of(cache: hotcount.Redis, item: int = 1) -> str:
     raise AssertionError(f"no vote for item {item} waits")
 
 
-def drained(votes: hotcount.Votes) -> bool:
+def drained(votes: Votes) -> bool:
     report = votes.flush(timeout=20)
     return (report.pending, report.at_risk) == (0, 0) and votes.reconcile(dry_run=True) == []
 
@@ -70,7 +70,7 @@ def drained(votes: hotcount.Votes) -> bool:
 # -- a vote --------------------------------------------------------------------------------------
 
 
-def test_a_vote_waits_in_redis_until_a_worker_writes_it(votes: hotcount.Votes) -> None:
+def test_a_vote_waits_in_redis_until_a_worker_writes_it(votes: Votes) -> None:
     assert votes.cast(1, 7) == Cast(True, changed=None, previous=None, value=1, pending=True)
     waiting = votes.count(1)
     assert (int(waiting), waiting.pending, waiting.exact, votes.get(1, 7)) == (0, 1, False, 0)
@@ -80,7 +80,7 @@ def test_a_vote_waits_in_redis_until_a_worker_writes_it(votes: hotcount.Votes) -
     assert (int(count), count.pending, count.exact, votes.get(1, 7)) == (1, 0, False, 1)
 
 
-def test_the_last_of_a_users_votes_stands(votes: hotcount.Votes) -> None:
+def test_the_last_of_a_users_votes_stands(votes: Votes) -> None:
     for value in (1, 5, 0, -2):
         votes.cast(1, 7, value)
     votes.cast(2, 7)
@@ -89,7 +89,7 @@ def test_the_last_of_a_users_votes_stands(votes: hotcount.Votes) -> None:
     assert [int(count) for count in votes.count_many([1, 2])] == [-2, 0]
 
 
-def test_a_batch_is_acknowledged_and_a_bad_ballot_fails_alone(votes: hotcount.Votes) -> None:
+def test_a_batch_is_acknowledged_and_a_bad_ballot_fails_alone(votes: Votes) -> None:
     casts = votes.cast_many([1, 2, 1], [7, 7, 8], [1, 2**40, 3], errors="return")
     assert list(casts.errors) == [1]
     assert list(casts.pending) == [True, False, True]
@@ -99,14 +99,14 @@ def test_a_batch_is_acknowledged_and_a_bad_ballot_fails_alone(votes: hotcount.Vo
     assert [int(count) for count in votes.count_many([1, 2])] == [4, 0]
 
 
-def test_votes_without_a_user_are_counted_once_under_their_op_id(votes: hotcount.Votes) -> None:
+def test_votes_without_a_user_are_counted_once_under_their_op_id(votes: Votes) -> None:
     for _ in range(3):
         votes.cast(1, None, op_id="once")
     assert drained(votes)
     assert int(votes.count(1)) == 1
 
 
-def test_votes_of_many_threads_are_all_counted(votes: hotcount.Votes) -> None:
+def test_votes_of_many_threads_are_all_counted(votes: Votes) -> None:
     together(lambda index: [votes.cast(1 + k % 3, index * 10 + k) for k in range(10)])
     assert drained(votes)
     assert sum(int(count) for count in votes.count_many([1, 2, 3])) == THREADS * 10
@@ -138,7 +138,7 @@ def test_one_vote_more_than_max_pending_is_refused_and_not_applied(make: Make) -
     assert (int(votes.count(1)), votes.cast(1, 9).pending) == (3, True)
 
 
-def test_a_vote_for_a_missing_item_is_set_aside_alone(votes: hotcount.Votes) -> None:
+def test_a_vote_for_a_missing_item_is_set_aside_alone(votes: Votes) -> None:
     votes.cast_many([1, 99, 2], [7, 7, 7])
     done = votes.sync_worker().run_once()
     assert (done.scanned, done.saved, done.refused, done.unsettled) == (3, 2, 1, 0)
@@ -146,9 +146,7 @@ def test_a_vote_for_a_missing_item_is_set_aside_alone(votes: hotcount.Votes) -> 
     assert votes.stats()["refused_votes"] == 1
 
 
-def test_an_entry_that_is_no_vote_is_set_aside(
-    votes: hotcount.Votes, cache: hotcount.Redis
-) -> None:
+def test_an_entry_that_is_no_vote_is_set_aside(votes: Votes, cache: hotcount.Redis) -> None:
     votes.cast(1, 7)
     stream = stream_of(cache)
     cache.execute("XADD", stream, "*", "i", "seven", "u", "1", "v", "1")
@@ -158,7 +156,7 @@ def test_an_entry_that_is_no_vote_is_set_aside(
     assert votes.stats()["refused_votes"] == 2
 
 
-def test_a_version_is_refused(votes: hotcount.Votes) -> None:
+def test_a_version_is_refused(votes: Votes) -> None:
     with pytest.raises(hotcount.ConfigError, match="version"):
         votes.cast(1, 7, version=3)
     assert votes.stats()["pending_votes"] == 0
@@ -167,14 +165,14 @@ def test_a_version_is_refused(votes: hotcount.Votes) -> None:
 @pytest.mark.parametrize("cache", [None, "memory://"])
 def test_it_needs_a_redis(cache: str | None) -> None:
     with pytest.raises(hotcount.ConfigError, match="write_behind' needs cache=: a Redis"):
-        hotcount.Votes("sqlite:///:memory:", cache, "write_behind")
+        Votes("sqlite:///:memory:", cache, "write_behind")
 
 
 # -- workers that die, data that is lost ---------------------------------------------------------
 
 
 def test_a_page_that_was_written_and_not_acknowledged_changes_nothing_again(
-    votes: hotcount.Votes, cache: hotcount.Redis
+    votes: Votes, cache: hotcount.Redis
 ) -> None:
     votes.cast(1, 7, 5)
     stream = stream_of(cache)
@@ -189,7 +187,7 @@ def test_a_page_that_was_written_and_not_acknowledged_changes_nothing_again(
 
 
 def test_votes_of_a_dead_worker_are_taken_over_and_it_is_forgotten(
-    votes: hotcount.Votes, cache: hotcount.Redis
+    votes: Votes, cache: hotcount.Redis
 ) -> None:
     votes.cast(1, 7)
     stream = stream_of(cache)
@@ -207,7 +205,7 @@ def test_votes_of_a_dead_worker_are_taken_over_and_it_is_forgotten(
 
 
 def test_after_flushall_new_votes_are_newer_than_all_in_the_database(
-    votes: hotcount.Votes, cache: hotcount.Redis
+    votes: Votes, cache: hotcount.Redis
 ) -> None:
     votes.cast(1, 7, 5)
     stream = stream_of(cache)
@@ -224,9 +222,7 @@ def test_after_flushall_new_votes_are_newer_than_all_in_the_database(
     assert (votes.get(1, 7), int(votes.count(1))) == (9, 9)
 
 
-def test_a_group_that_somebody_deleted_is_made_again(
-    votes: hotcount.Votes, cache: hotcount.Redis
-) -> None:
+def test_a_group_that_somebody_deleted_is_made_again(votes: Votes, cache: hotcount.Redis) -> None:
     votes.cast(1, 7)
     cache.execute("XGROUP", "DESTROY", stream_of(cache), "workers")
     assert votes.sync_worker().run_once().saved == 1
@@ -246,7 +242,7 @@ def test_a_waiting_vote_does_not_bring_a_removed_item_back(make: Make) -> None:
 
 
 def test_erase_user_takes_waiting_and_refused_votes_too(
-    votes: hotcount.Votes, cache: hotcount.Redis
+    votes: Votes, cache: hotcount.Redis
 ) -> None:
     votes.cast_many([1, 99, 1], [7, 7, 8])
     votes.sync_worker().run_once()
@@ -256,7 +252,7 @@ def test_erase_user_takes_waiting_and_refused_votes_too(
     assert (votes.stats()["refused_votes"], votes.stats()["pending_votes"]) == (0, 0)
 
 
-def test_a_toggle_knows_the_vote_that_waits(votes: hotcount.Votes) -> None:
+def test_a_toggle_knows_the_vote_that_waits(votes: Votes) -> None:
     votes.cast(1, 7)
     assert votes.toggle(1, 7) == Cast(counted=False, changed=True, previous=1, value=0)
     votes.cast(1, 7, 3)
@@ -264,7 +260,7 @@ def test_a_toggle_knows_the_vote_that_waits(votes: hotcount.Votes) -> None:
     assert int(votes.count(1)) == 3
 
 
-def test_prune_waits_for_what_was_cast_before(votes: hotcount.Votes) -> None:
+def test_prune_waits_for_what_was_cast_before(votes: Votes) -> None:
     votes.cast(1, 7)
     votes.retract(1, 7)
     assert votes.prune(2**62) == 1
@@ -274,12 +270,12 @@ def test_prune_waits_for_what_was_cast_before(votes: hotcount.Votes) -> None:
 def test_after_a_switch_versions_lose_to_those_of_the_stream_until_these_are_forgotten(
     sides: BothSides, cache: hotcount.Redis
 ) -> None:
-    votes = hotcount.Votes(sides.database, cache, "write_behind")
+    votes = Votes(sides.database, cache, "write_behind")
     votes.create_tables()
     votes.add_items([1])
     votes.cast(1, 7)
     assert drained(votes)
-    batched = hotcount.Votes(sides.database)
+    batched = Votes(sides.database)
     batched.create_tables()
     micros = 1_800_000_000_000_000
     late = batched.cast(1, 7, value=0, version=micros)
@@ -298,9 +294,7 @@ def test_after_a_switch_versions_lose_to_those_of_the_stream_until_these_are_for
     assert batched.reconcile(dry_run=True) == []
 
 
-def test_another_strategy_takes_over_only_when_no_vote_waits(
-    make: Make, votes: hotcount.Votes
-) -> None:
+def test_another_strategy_takes_over_only_when_no_vote_waits(make: Make, votes: Votes) -> None:
     votes.cast(1, 7)
     naive = make("naive")
     with pytest.raises(hotcount.ConfigError, match="may wait in Redis"):
@@ -329,7 +323,7 @@ def test_versions_that_batched_was_given_are_older(make: Make) -> None:
     assert int(votes.count(1)) == 4
 
 
-def test_the_contract_says_what_may_be_lost(votes: hotcount.Votes) -> None:
+def test_the_contract_says_what_may_be_lost(votes: Votes) -> None:
     contract = votes.contract()
     assert (contract.strategy, contract.durable, contract.exact) == ("write_behind", False, False)
     for word in ("max_pending", "appendfsync", "FLUSHALL", "set aside"):

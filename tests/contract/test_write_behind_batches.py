@@ -6,7 +6,7 @@ import asyncio
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import WriteBehindCounter, aio
 
 from tests.support.servers import RedisServer
 
@@ -16,7 +16,7 @@ INT64_MAX = 2**63 - 1
 
 
 @pytest.mark.parametrize("ack", ["cache", "local", "sql"])
-def test_a_batch_is_counted_as_its_adds(views: hotcount.WriteBehindCounter, ack: str) -> None:
+def test_a_batch_is_counted_as_its_adds(views: WriteBehindCounter, ack: str) -> None:
     added = views.add_many(["a", "b", "a", "c"], [1, 2, 3, 0], ack=ack)  # type: ignore[arg-type]
     assert list(added) == [1, 2, 3, 0]
     views.add_many({b"b": -5, b"\xc3\xa9": 7}, ack=ack)  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ def test_many_keys_of_several_writers_are_read_as_one_by_one(
     database: hotcount.Database, cache: hotcount.Redis
 ) -> None:
     keys = [f"k{i}" for i in range(1200)]
-    writers = [hotcount.WriteBehindCounter(database, cache) for _ in range(2)]
+    writers = [WriteBehindCounter(database, cache) for _ in range(2)]
     writers[0].create_tables()
     writers[0].add_many(keys, range(1200))
     writers[0].sync_worker().run_once()
@@ -46,7 +46,7 @@ def test_many_keys_of_several_writers_are_read_as_one_by_one(
 
 
 def test_one_key_that_is_refused_leaves_the_others(
-    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+    views: WriteBehindCounter, cache: hotcount.Redis
 ) -> None:
     added = views.add_many({"a": 1, "": 2, "b": 2**64, "c": 3}, errors="return")
     assert (added[0], added[3], sorted(added.errors)) == (1, 3, [1, 2])
@@ -69,7 +69,7 @@ def test_what_redis_refuses_is_counted_nowhere(
     database: hotcount.Database, own_redis: RedisServer
 ) -> None:
     cache = own_redis.redis()
-    views = hotcount.WriteBehindCounter(database, cache, flush_interval=60)
+    views = WriteBehindCounter(database, cache, flush_interval=60)
     views.create_tables()
     cache.execute("CONFIG", "SET", "maxmemory", "1")
     added = views.add_many(["a", "b", "a"], errors="return")

@@ -7,7 +7,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import aio
+from hotcount import WriteBehindCounter, aio
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
@@ -27,7 +27,7 @@ def keys_in(cache: hotcount.Redis, prefix: str = "views") -> set[bytes]:
 
 
 def test_an_add_is_counted_at_once_and_is_in_sql_after_a_round(
-    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+    views: WriteBehindCounter, cache: hotcount.Redis
 ) -> None:
     views.add("home")
     views.add("home", 4)
@@ -42,7 +42,7 @@ def test_an_add_is_counted_at_once_and_is_in_sql_after_a_round(
 
 
 def test_rounds_between_adds_count_each_once(
-    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+    views: WriteBehindCounter, cache: hotcount.Redis
 ) -> None:
     worker = views.sync_worker()
     for n in range(1, 6):
@@ -56,7 +56,7 @@ def test_rounds_between_adds_count_each_once(
     assert worker.stats()["saved"] == 10
 
 
-def test_amounts_below_0_are_counted_in_any_order(views: hotcount.WriteBehindCounter) -> None:
+def test_amounts_below_0_are_counted_in_any_order(views: WriteBehindCounter) -> None:
     views.add("k", 5)
     views.add("k", -7)
     assert (views.get("k").value, views.get("k").pending) == (-2, 12)
@@ -71,8 +71,8 @@ def test_amounts_below_0_are_counted_in_any_order(views: hotcount.WriteBehindCou
 def test_a_local_add_is_seen_at_once_here_and_elsewhere_after_a_flush(
     database: hotcount.Database, cache: hotcount.Redis
 ) -> None:
-    here = hotcount.WriteBehindCounter(database, cache, flush_interval=60)
-    there = hotcount.WriteBehindCounter(database, cache)
+    here = WriteBehindCounter(database, cache, flush_interval=60)
+    there = WriteBehindCounter(database, cache)
     here.create_tables()
     here.add("k", 3, ack="local")
     assert [int(each.get("k")) for each in (here, there)] == [3, 0]
@@ -85,16 +85,16 @@ def test_a_local_add_is_seen_at_once_here_and_elsewhere_after_a_flush(
 def test_a_local_add_is_flushed_by_itself(
     database: hotcount.Database, cache: hotcount.Redis
 ) -> None:
-    views = hotcount.WriteBehindCounter(database, cache, flush_interval=0.02)
+    views = WriteBehindCounter(database, cache, flush_interval=0.02)
     views.create_tables()
     views.add("k", ack="local")
     eventually(lambda: keys_in(cache) == {b"k"})
 
 
 def test_close_flushes_what_is_local(database: hotcount.Database, cache: hotcount.Redis) -> None:
-    other = hotcount.WriteBehindCounter(database, cache)
+    other = WriteBehindCounter(database, cache)
     other.create_tables()
-    with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as views:
+    with WriteBehindCounter(database, cache, flush_interval=60) as views:
         views.add("k", 3, ack="local")
     assert other.get("k") == 3
     with pytest.raises(hotcount.ClosedError):
@@ -104,7 +104,7 @@ def test_close_flushes_what_is_local(database: hotcount.Database, cache: hotcoun
 def test_who_closes_the_store_first_is_told_what_is_lost(
     database: hotcount.Database, cache: hotcount.Redis
 ) -> None:
-    views = hotcount.WriteBehindCounter(database, cache, flush_interval=60)
+    views = WriteBehindCounter(database, cache, flush_interval=60)
     views.create_tables()
     views.add("k", 3, ack="local")
     cache.close()
@@ -114,7 +114,7 @@ def test_who_closes_the_store_first_is_told_what_is_lost(
 
 
 def test_an_add_with_ack_sql_is_in_sql_when_it_returns(
-    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+    views: WriteBehindCounter, cache: hotcount.Redis
 ) -> None:
     views.add("k", 2)
     views.add("k", 3, ack="sql")
@@ -127,7 +127,7 @@ def test_an_add_with_ack_sql_is_in_sql_when_it_returns(
 
 
 def test_reset_takes_what_get_counts_wherever_it_is(
-    views: hotcount.WriteBehindCounter, cache: hotcount.Redis, database: hotcount.Database
+    views: WriteBehindCounter, cache: hotcount.Redis, database: hotcount.Database
 ) -> None:
     assert views.reset("k") == 0
     views.add("k", 3)
@@ -135,7 +135,7 @@ def test_reset_takes_what_get_counts_wherever_it_is(
     views.add("k", 4)
     views.add("k", 5, ack="local")
     views.add("other", 6)
-    with hotcount.WriteBehindCounter(database, cache, flush_interval=60) as elsewhere:
+    with WriteBehindCounter(database, cache, flush_interval=60) as elsewhere:
         elsewhere.add("k", 7)
         elsewhere.add("k", 8, ack="local")  # Not sent yet: counted afterwards.
         assert [views.reset("k"), views.reset("k"), int(views.get("k"))] == [19, 0, 0]
@@ -153,7 +153,7 @@ def test_reset_takes_what_get_counts_wherever_it_is(
     assert views.get("k") == 0
 
 
-def test_resets_and_adds_of_many_threads_sum_exactly(views: hotcount.WriteBehindCounter) -> None:
+def test_resets_and_adds_of_many_threads_sum_exactly(views: WriteBehindCounter) -> None:
     worker = views.sync_worker()
     acks: tuple[Any, ...] = ("cache", "local", "sql")
     taken: list[int] = []
@@ -173,7 +173,7 @@ def test_resets_and_adds_of_many_threads_sum_exactly(views: hotcount.WriteBehind
 
 @pytest.mark.parametrize("ack", ["cache", "local", "sql"])
 def test_adds_of_many_threads_beside_a_worker_sum_exactly(
-    views: hotcount.WriteBehindCounter, ack: str
+    views: WriteBehindCounter, ack: str
 ) -> None:
     worker = views.sync_worker()
 
@@ -196,7 +196,7 @@ def test_adds_of_many_threads_beside_a_worker_sum_exactly(
 def test_cells_that_sql_has_make_room_for_others(
     database: hotcount.Database, cache: hotcount.Redis
 ) -> None:
-    views = hotcount.WriteBehindCounter(database, cache, max_cells=4, flush_interval=0.02)
+    views = WriteBehindCounter(database, cache, max_cells=4, flush_interval=0.02)
     views.create_tables()
     for i in range(4):
         views.add(f"k{i}", 10)
@@ -217,9 +217,7 @@ def test_cells_that_sql_has_make_room_for_others(
     assert views.stats()["cells"] <= 4
 
 
-def test_a_sum_beyond_64_bits_is_an_error_and_stops_no_other_key(
-    views: hotcount.WriteBehindCounter,
-) -> None:
+def test_a_sum_beyond_64_bits_is_an_error_and_stops_no_other_key(views: WriteBehindCounter) -> None:
     views.add("full", INT64_MAX, ack="sql")
     with pytest.raises(hotcount.CounterOverflowError, match="full"):
         views.add("full", ack="sql")
@@ -238,7 +236,7 @@ def test_a_sum_beyond_64_bits_is_an_error_and_stops_no_other_key(
 
 
 def test_a_key_that_holds_something_else_stops_no_other(
-    views: hotcount.WriteBehindCounter, cache: hotcount.Redis
+    views: WriteBehindCounter, cache: hotcount.Redis
 ) -> None:
     views.add("bad")
     views.add("good", 2)
@@ -254,9 +252,7 @@ def test_a_key_that_holds_something_else_stops_no_other(
     assert (views.get("bad").value, views.get("bad").pending) == (1, 0)
 
 
-def test_keys_are_bytes_of_any_kind_that_the_database_takes(
-    views: hotcount.WriteBehindCounter,
-) -> None:
+def test_keys_are_bytes_of_any_kind_that_the_database_takes(views: WriteBehindCounter) -> None:
     for key in ("é", "a b", "{x}", "a:b", "K", "k", "k "):
         views.add(key, 2)
     views.sync_worker().run_once()
@@ -274,7 +270,7 @@ def test_keys_are_bytes_of_any_kind_that_the_database_takes(
         views.add("k", -(2**63))
 
 
-def test_a_forked_child_counts_under_an_id_of_its_own(views: hotcount.WriteBehindCounter) -> None:
+def test_a_forked_child_counts_under_an_id_of_its_own(views: WriteBehindCounter) -> None:
     views.add("k", 10)
     views.add("k", 1, ack="local")
     in_child(lambda: views.add("k", 100))
@@ -302,7 +298,7 @@ def test_loops_count_as_threads_do(database: hotcount.Database, cache: hotcount.
     assert asyncio.run(main()) == [120, 120, 120]
     with pytest.raises(hotcount.ClosedError):
         worker.run_once()
-    other = hotcount.WriteBehindCounter(database, cache)
+    other = WriteBehindCounter(database, cache)
     other.sync_worker().run_once()
     assert (other.get("k0").value, other.get("k0").pending) == (120, 0)
 
@@ -313,9 +309,9 @@ def test_a_redis_that_evicts_keys_is_refused(
     cache = own_redis.redis()
     cache.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     with pytest.raises(hotcount.ConfigError, match="allkeys-lru"):
-        hotcount.WriteBehindCounter(database, cache)
+        WriteBehindCounter(database, cache)
     cache.execute("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
-    hotcount.WriteBehindCounter(database, cache)
+    WriteBehindCounter(database, cache)
 
 
 OUT_OF_RANGE = {
@@ -329,9 +325,9 @@ def test_an_option_out_of_range_is_refused_by_name(
     cache: hotcount.Redis, option: str, value: Any
 ) -> None:
     with pytest.raises(hotcount.ConfigError, match=option):
-        hotcount.WriteBehindCounter("sqlite:///:memory:", cache, **{option: value})
+        WriteBehindCounter("sqlite:///:memory:", cache, **{option: value})
 
 
 def test_memory_is_no_cache_for_it() -> None:
     with pytest.raises((TypeError, hotcount.ConfigError), match="Redis"):
-        hotcount.WriteBehindCounter("sqlite:///:memory:", "memory://")
+        WriteBehindCounter("sqlite:///:memory:", "memory://")

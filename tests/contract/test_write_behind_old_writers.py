@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hotcount
 import pytest
+from hotcount import WriteBehindCounter
 
 from tests.support.eventually import eventually
 
@@ -18,8 +19,8 @@ DAY = 86_400
 
 def counter(
     database: hotcount.Database | str, cache: hotcount.Redis, *, horizon: float = 7 * DAY
-) -> hotcount.WriteBehindCounter:
-    return hotcount.WriteBehindCounter(database, cache, flush_interval=60, horizon=horizon)
+) -> WriteBehindCounter:
+    return WriteBehindCounter(database, cache, flush_interval=60, horizon=horizon)
 
 
 def cell_of(cache: hotcount.Redis, key: str) -> bytes:
