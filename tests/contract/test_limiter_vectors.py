@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import hotcount
 import pytest
 
 from tests.support.limiter_models import Answer, Hit, merge, model
-from tests.support.scripts import limiter_script
+from tests.support.scripts import answers_of
 
 pytestmark = pytest.mark.server
 
@@ -27,29 +26,9 @@ VECTORS: list[dict[str, Any]] = json.loads(
     (ROOT / "tests/contract/limiter_vectors.json").read_text()
 )
 
-# In one script the server's clock stands still, so that no state expires while ours goes on.
-RUN = """
-local function run(KEYS, ARGV)
-%s
-end
-local answers = {}
-for i = %d, #ARGV, 2 do
-    local hit = {unpack(ARGV, 1, %d)}
-    hit[1], hit[#hit + 1] = ARGV[i], ARGV[i + 1]
-    answers[#answers + 1] = run(KEYS, hit)[1]
-end
-return answers
-"""
-
 
 def run_script(redis: hotcount.Redis, case: dict[str, Any], hits: list[Hit]) -> list[Answer]:
-    shared = ["", "1", int(case["charge_denied"]), *case["script"]]
-    flat = [number for hit in hits for number in hit]
-    script = RUN % (limiter_script(case["algorithm"]), len(shared) + 1, len(shared))
-    replies: list[Answer] = redis.execute("EVAL", script, 1, uuid.uuid4().hex, *shared, *flat)
-    return [
-        merge([reply[part : part + 4] for part in range(0, len(reply), 4)]) for reply in replies
-    ]
+    return list(map(merge, answers_of(redis, case, [(now, "1", cost) for now, cost in hits])))
 
 
 @pytest.mark.parametrize("case", VECTORS, ids=[case["name"] for case in VECTORS])

@@ -120,6 +120,12 @@ def redis(own_redis: RedisServer) -> hotcount.Redis:
     return own_redis.redis(timeout=20)
 
 
+def make_feed(redis: hotcount.Redis, key: str = "feed") -> None:
+    """As another program makes one."""
+    redis.execute("ZADD", key, 1, "a")
+    redis.execute("EXPIRE", key, 60)
+
+
 @pytest.mark.server
 def test_a_set_whose_versions_were_lost_is_absent_rather_than_wrong(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
@@ -140,8 +146,7 @@ def test_a_set_whose_versions_were_lost_is_absent_rather_than_wrong(redis: hotco
 @pytest.mark.server
 def test_a_set_that_others_made_gets_versions_with_its_first(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
-    redis.execute("ZADD", "feed", 1, "a")
-    redis.execute("EXPIRE", "feed", 60)
+    make_feed(redis)
     assert sets.upsert("feed", "b", 2) is Upsert.APPLIED
     assert redis.execute("DBSIZE") == 1, "without a version it needs nothing beside it"
     assert sets.upsert("feed", "b", 3, version=7) is Upsert.APPLIED
@@ -155,8 +160,7 @@ def test_a_set_that_others_made_gets_versions_with_its_first(redis: hotcount.Red
 @pytest.mark.server
 def test_a_tombstone_is_left_in_a_set_that_others_made(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
-    redis.execute("ZADD", "feed", 1, "a")
-    redis.execute("EXPIRE", "feed", 60)
+    make_feed(redis)
     assert sets.remove("feed", "a", version=7) is Upsert.APPLIED
     assert sets.upsert("feed", "a", 4, version=6) is Upsert.STALE
     assert sets.upsert("feed", "b", 1) is Upsert.APPLIED, "it is empty, and lives"
@@ -168,8 +172,7 @@ def test_a_tombstone_is_left_in_a_set_that_others_made(redis: hotcount.Redis) ->
 @pytest.mark.server
 def test_a_set_without_members_that_others_emptied_is_absent(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
-    redis.execute("ZADD", "feed", 1, "a")
-    redis.execute("EXPIRE", "feed", 60)
+    make_feed(redis)
     assert sets.remove("feed", "a") is Upsert.APPLIED
     assert sets.upsert("feed", "c", 1) is Upsert.ABSENT
     assert redis.execute("DBSIZE") == 0
@@ -225,8 +228,7 @@ def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
     own_redis: RedisServer, redis: hotcount.Redis, batch: int
 ) -> None:
     for key in ("feed:1", "feed:2"):
-        redis.execute("ZADD", key, 1, "a")
-        redis.execute("EXPIRE", key, 60)
+        make_feed(redis, key)
     redis.execute("ACL", "SETUSER", "feeds", "on", ">pw", "~feed:*", "+@all")
     with hotcount.Redis(own_redis.login("feeds", "pw"), timeout=20) as theirs:
         sets = LiveSets(theirs)
@@ -252,8 +254,7 @@ def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
 def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_next(
     own_redis: RedisServer, redis: hotcount.Redis, awaited: bool
 ) -> None:
-    redis.execute("ZADD", "feed:1", 1, "a")
-    redis.execute("EXPIRE", "feed:1", 60)
+    make_feed(redis, "feed:1")
     redis.execute("ACL", "SETUSER", "feeds", "on", ">pw", "~feed:*", "~{feed:*", "+@all")
     url = own_redis.login("feeds", "pw")
     # Of each two batches the server refuses the first, for the key "secret", and runs the second.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import uuid
 from typing import Any
 
 import hotcount
@@ -11,7 +10,7 @@ import pytest
 
 from tests.contract.test_limiter_vectors import VECTORS
 from tests.support.limiter_models import MODELS, Answer, merge
-from tests.support.scripts import limiter_script
+from tests.support.scripts import answers_of
 
 pytestmark = pytest.mark.server
 
@@ -26,32 +25,14 @@ CASES = [
 # now, what, cost or what was used, lease, id
 Step = tuple[int, int, int, int, str]
 
-RUN = """
-local function run(KEYS, ARGV)
-%s
-end
-local answers = {}
-for i = %d, #ARGV, 3 do
-    local hit = {unpack(ARGV, 1, %d)}
-    hit[1], hit[2], hit[#hit + 1] = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-    answers[#answers + 1] = run(KEYS, hit)[1]
-end
-return answers
-"""
-
 
 def run_script(redis: hotcount.Redis, case: dict[str, Any], steps: list[Step]) -> list[Answer]:
-    shared = ["", "1", int(case["charge_denied"]), *case["script"]]
-    words: list[Any] = []
+    calls = []
     for now, what, n, lease, name in steps:
         argument = {RESERVE: f"{n} {lease} {name}", COMMIT: f"{n} {name}"}.get(what, str(n))
-        words += [now, WORDS[what], argument]
-    script = RUN % (limiter_script(case["algorithm"]), len(shared) + 1, len(shared))
-    replies = redis.execute("EVAL", script, 1, uuid.uuid4().hex, *shared, *words)
+        calls.append((now, WORDS[what], argument))
     answers = []
-    for reply in replies:
-        assert isinstance(reply, list), reply
-        parts = [reply[part : part + 4] for part in range(0, len(reply), 4)]
+    for parts in answers_of(redis, case, calls):
         merged = merge(parts)
         merged[0] = min(part[0] for part in parts)
         answers.append(merged)

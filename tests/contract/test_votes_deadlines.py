@@ -21,6 +21,9 @@ from tests.support.votes_strategies import cache_of, make_votes
 
 ITEMS = 10
 VOTES = 50_000
+# One vote by each user.
+USERS = range(VOTES)
+CHOSEN = [user % ITEMS for user in USERS]
 TIMEOUT_S = 0.6
 STOPS_AFTER_S = 0.2
 # The promise is 0.1 s; other tests run beside this one.
@@ -49,6 +52,13 @@ def locked(path: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
+@pytest.fixture
+def votes(database: hotcount.Database, strategy: str) -> hotcount.Votes:
+    votes = make_votes(database, strategy)
+    votes.add_items(range(ITEMS))
+    return votes
+
+
 @pytest.fixture(params=["healthy", "stopped"])
 def disturb(request: pytest.FixtureRequest, strategy: str) -> Disturb:
     """Stops the server that the votes go to, until the end of the stack."""
@@ -66,12 +76,12 @@ def disturb(request: pytest.FixtureRequest, strategy: str) -> Disturb:
 
 
 def check(votes: hotcount.Votes, strategy: str, disturb: Disturb, cast: Callable[[], Any]) -> None:
-    """cast() casts one vote by each user, and returns the errors."""
+    """cast() casts one vote by each user."""
     with ExitStack() as stack:
         timer = threading.Timer(STOPS_AFTER_S, disturb, [stack])
         timer.start()
         begun = time.monotonic()
-        errors = cast()
+        errors = cast().errors
         took = time.monotonic() - begun
         timer.join()
     assert took <= TIMEOUT_S + LATE_S
@@ -89,33 +99,21 @@ def check(votes: hotcount.Votes, strategy: str, disturb: Disturb, cast: Callable
 
 @on_databases
 def test_a_batch_ends_at_its_deadline(
-    database: hotcount.Database, strategy: str, disturb: Disturb
+    votes: hotcount.Votes, strategy: str, disturb: Disturb
 ) -> None:
-    votes = make_votes(database, strategy)
-    votes.add_items(range(ITEMS))
-
-    def cast() -> Any:
-        users = range(VOTES)
-        items = [user % ITEMS for user in users]
-        return votes.cast_many(items, users, errors="return", timeout=TIMEOUT_S).errors
-
-    check(votes, strategy, disturb, cast)
+    options: Any = {"errors": "return", "timeout": TIMEOUT_S}
+    check(votes, strategy, disturb, lambda: votes.cast_many(CHOSEN, USERS, **options))
 
 
 @pytest.mark.parametrize("database", ["sqlite-file", "postgresql"], indirect=True)
 @pytest.mark.parametrize("disturb", ["stopped"], indirect=True)
 @pytest.mark.server
 def test_a_batch_of_an_event_loop_ends_at_its_deadline(
-    database: hotcount.Database, strategy: Any, disturb: Disturb
+    votes: hotcount.Votes, database: hotcount.Database, strategy: Any, disturb: Disturb
 ) -> None:
-    votes = make_votes(database, strategy)
-    votes.add_items(range(ITEMS))
-
     async def cast() -> Any:
-        users = range(VOTES)
-        items = [user % ITEMS for user in users]
         awaited = aio.Votes(database, cache_of(strategy), strategy)
-        return (await awaited.cast_many(items, users, errors="return", timeout=TIMEOUT_S)).errors
+        return await awaited.cast_many(CHOSEN, USERS, errors="return", timeout=TIMEOUT_S)
 
     check(votes, strategy, disturb, lambda: asyncio.run(cast()))
 
@@ -133,7 +131,6 @@ def test_imports_at_once_all_pass(database_path: Path) -> None:
             except hotcount.BatchError as error:
                 failed.append(error)
 
-        threads = [threading.Thread(target=load, args=(number,)) for number in range(8)]
-        join(threads)
+        join(threading.Thread(target=load, args=(number,)) for number in range(8))
         assert failed == []
         assert sum(votes.count_many(range(ITEMS)).value) == 80_000

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import hotcount
 
 SOURCES = Path(__file__).parents[2] / "cpp/src"
 LIMITERS = SOURCES / "limiter/lua"
@@ -45,3 +50,32 @@ def script_text(path: Path) -> str:
 
 def limiter_script(algorithm: str) -> str:
     return script_text(LIMITERS / f"{SAME.get(algorithm, algorithm)}.lua")
+
+
+# In one script the server's clock stands still, so that no state expires while ours goes on.
+_RUN = """
+local function run(KEYS, ARGV)
+%s
+end
+local answers = {}
+for i = %d, #ARGV, 3 do
+    local hit = {unpack(ARGV, 1, %d)}
+    hit[1], hit[2], hit[#hit + 1] = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    answers[#answers + 1] = run(KEYS, hit)[1]
+end
+return answers
+"""
+
+
+def answers_of(
+    redis: hotcount.Redis, case: dict[str, Any], calls: Iterable[tuple[int, str, Any]]
+) -> list[list[list[int]]]:
+    """The script's answers to calls of one key, for each of its rates.
+
+    A call is when, what is asked ("1" is a hit), and its argument, which is a hit's cost.
+    """
+    shared = ["", "", int(case["charge_denied"]), *case["script"]]
+    words = [word for call in calls for word in call]
+    script = _RUN % (limiter_script(case["algorithm"]), len(shared) + 1, len(shared))
+    replies = redis.execute("EVAL", script, 1, uuid.uuid4().hex, *shared, *words)
+    return [[reply[part : part + 4] for part in range(0, len(reply), 4)] for reply in replies]
