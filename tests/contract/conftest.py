@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.limiters import IDS, OPTIONS
 from tests.support.servers import RedisServer
+from tests.support.stores import Store
 from tests.support.votes_strategies import WAYS, strategy, votes
 
 __all__ = ["strategy", "votes"]
@@ -43,12 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def counter(counter_store: hotcount.Memory | hotcount.Redis) -> hotcount.Counter:
+def counter(counter_store: Store) -> hotcount.Counter:
     return hotcount.Counter(counter_store)
 
 
 @pytest.fixture
-def sets(counter_store: hotcount.Memory | hotcount.Redis) -> hotcount.LiveSets:
+def sets(counter_store: Store) -> hotcount.LiveSets:
     return hotcount.LiveSets(counter_store)
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import aio
 
 from tests.support.servers import RedisServer
+from tests.support.stores import AnyStore, Store
 
-KeyValueStore = Union[hotcount.Memory, hotcount.Redis]
-Store = Union[KeyValueStore, hotcount.Database]
 TEN = "10/300 days"
 
 
 @pytest.fixture
-def limiter(limit_store: Store, options: dict[str, Any]) -> aio.Limiter:
+def limiter(limit_store: AnyStore, options: dict[str, Any]) -> aio.Limiter:
     return aio.Limiter(limit_store, TEN, **options)
 
 
@@ -29,7 +28,7 @@ async def test_exactly_the_limit_is_admitted_to_many_tasks(limiter: aio.Limiter)
 
 
 async def test_sync_and_async_share_a_keys_state(
-    limit_store: Store, limiter: aio.Limiter, options: dict[str, Any]
+    limit_store: AnyStore, limiter: aio.Limiter, options: dict[str, Any]
 ) -> None:
     waiting = hotcount.Limiter(limit_store, TEN, **options)
     assert waiting.hit(("a", "b"), 4)
@@ -59,7 +58,7 @@ async def test_a_batch_decides_equal_keys_one_after_another(limiter: aio.Limiter
 
 
 async def test_one_bad_element_hurts_no_other(
-    counter_store: KeyValueStore, options: dict[str, Any]
+    counter_store: Store, options: dict[str, Any]
 ) -> None:
     limiter = aio.Limiter(counter_store, TEN, **options)
     way = options["algorithm"] + ("_first" if options.get("align") == "first" else "")
@@ -93,7 +92,7 @@ async def test_what_is_wrong_with_an_argument_is_raised_by_the_call(limiter: aio
     assert (await limiter.peek("k")).remaining == 10
 
 
-async def test_a_closed_limiter_refuses_and_its_store_goes_on(limit_store: Store) -> None:
+async def test_a_closed_limiter_refuses_and_its_store_goes_on(limit_store: AnyStore) -> None:
     async with aio.Limiter(limit_store, TEN) as limiter:
         assert (await limiter.hit("k")).remaining == 9
     assert limiter.closed
@@ -103,7 +102,7 @@ async def test_a_closed_limiter_refuses_and_its_store_goes_on(limit_store: Store
 
 
 async def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(
-    counter_store: KeyValueStore,
+    counter_store: Store,
 ) -> None:
     limiter = aio.Limiter(counter_store, TEN)
     # In memory a call is done when it returns: there is nothing to withdraw.

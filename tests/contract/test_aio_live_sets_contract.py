@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
@@ -14,8 +14,8 @@ from hotcount import Upsert, aio
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
+from tests.support.stores import Store
 
-Store = Union[hotcount.Memory, hotcount.Redis]
 METHODS = ["script", "ttl_gate"]
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
-from typing import Union
 
 import hotcount
 import pytest
 from hotcount import aio
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+from tests.support.stores import Store
 
 
 async def test_many_tasks_get_a_number_each_and_sync_calls_go_on_from_it(

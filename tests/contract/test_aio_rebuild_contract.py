@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import Upsert, aio
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+from tests.support.stores import Store
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import numpy as np
 import pytest
 from hotcount import Upsert
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+from tests.support.stores import Store
 
 # Each is a key of its own. With braces that make no hash tag only versions are refused.
 KEYS: list[str | bytes] = [

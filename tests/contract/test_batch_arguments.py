@@ -12,14 +12,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import numpy as np
 import pytest
 from hotcount import Counter
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+from tests.support.stores import Store
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)

@@ -6,16 +6,16 @@ import asyncio
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import ConcurrencyLimit, aio
 
 from tests.support.eventually import eventually
+from tests.support.stores import Store
 from tests.support.together import in_child, together
 
-Store = Union[hotcount.Memory, hotcount.Redis]
 LONG = 3600.0
 SOON = 0.05
 

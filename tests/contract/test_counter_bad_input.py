@@ -11,14 +11,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 import hotcount
 import numpy as np
 import pytest
 from hotcount import Counter
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+from tests.support.stores import Store
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)

@@ -7,15 +7,14 @@ import time
 from datetime import timedelta
 from decimal import Decimal
 from itertools import chain
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import Counter
 
+from tests.support.stores import Store
 from tests.support.together import THREADS, together
-
-Store = Union[hotcount.Memory, hotcount.Redis]
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)

@@ -9,9 +9,9 @@ import hotcount
 import pytest
 
 from tests.support.limiters import made_at
+from tests.support.stores import Store
 from tests.support.together import together
 
-Store = hotcount.Memory | hotcount.Redis
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 

@@ -18,44 +18,51 @@ from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
 
 INT64_MAX = 2**63 - 1
+BOTH = pytest.mark.parametrize("kind", [hotcount.Counter, hotcount.PeriodCounter])
 TTLS = pytest.mark.parametrize("ttl", [None, 600], ids=["immortal", "ttl"])
 
 
-def test_over_memory_nothing_ever_waits_and_no_file_is_opened(tmp_path: pathlib.Path) -> None:
+@BOTH
+def test_over_memory_nothing_ever_waits_and_no_file_is_opened(
+    kind: type[Any], tmp_path: pathlib.Path
+) -> None:
     path = tmp_path / "adds"
-    counter = hotcount.Counter("memory://", retry=RetryQueue(path=path))
+    counter = kind("memory://", retry=RetryQueue(path=path))
     assert [counter.add("k"), counter.add("k", 4)] == [1, 5]
     assert counter.retry_stats() == hotcount.RetryStats(0, 0, 0, 0, 0, 0, 0, 0.0, 0, False)
-    batch = counter.add_many(["a", "b", "a"])
-    assert isinstance(batch, hotcount.AddedBatch)
-    assert batch == [1, 1, 2]
-    assert list(batch.waiting) == [0, 0, 0]
+    if kind is hotcount.Counter:
+        batch = counter.add_many(["a", "b", "a"])
+        assert isinstance(batch, hotcount.AddedBatch)
+        assert batch == [1, 1, 2]
+        assert list(batch.waiting) == [0, 0, 0]
     assert not path.exists()
 
 
-def test_options_are_attributes_and_bad_ones_are_named(tmp_path: pathlib.Path) -> None:
+@BOTH
+def test_options_are_attributes_and_bad_ones_are_named(
+    kind: type[Any], tmp_path: pathlib.Path
+) -> None:
     queue = RetryQueue(path=str(tmp_path / "adds"), max_items=5, max_age=60.0, fsync="off")
-    counter = hotcount.Counter("memory://", retry=queue)
+    counter = kind("memory://", retry=queue)
     assert counter.retry == queue
     assert "retry=RetryQueue(path=" in repr(counter)
-    assert hotcount.Counter("memory://").retry is None
+    assert kind("memory://").retry is None
     with pytest.raises(hotcount.ConfigError, match="retry queue"):
-        hotcount.Counter("memory://").retry_stats()
-    bad: list[tuple[str, Any]] = [
-        *(("max_items", 0), ("max_age", 0), ("max_age", 1e9), ("when_full", "wait")),
-        *(("fsync", "never"), ("path", "")),
+        kind("memory://").retry_stats()
+    bad: list[tuple[type[Exception], str, Any]] = [
+        (hotcount.ConfigError, "path", ""),
+        (hotcount.ConfigError, "max_items", 0),
+        (hotcount.ConfigError, "max_age", 0),
+        (hotcount.ConfigError, "max_age", 1e9),
+        (hotcount.ConfigError, "when_full", "wait"),
+        (hotcount.ConfigError, "fsync", "never"),
+        *((TypeError, "max_items", "many"), (TypeError, "path", 5), (TypeError, "max_age", "long")),
     ]
-    for name, value in bad:
-        change: Any = {name: value}
-        with pytest.raises(hotcount.ConfigError, match=name):
-            hotcount.Counter("memory://", retry=dataclasses.replace(queue, **change))
-    for name, value in [("max_items", "many"), ("path", 5), ("max_age", "long")]:
-        change = {name: value}
-        with pytest.raises(TypeError, match=name):
-            hotcount.Counter("memory://", retry=dataclasses.replace(queue, **change))
-    nothing: Any = "adds"
+    for error, name, value in bad:
+        with pytest.raises(error, match=name):
+            kind("memory://", retry=dataclasses.replace(queue, **{name: value}))
     with pytest.raises(TypeError, match="RetryQueue"):
-        hotcount.Counter("memory://", retry=nothing)
+        kind("memory://", retry="adds")
 
 
 pytestmark = pytest.mark.server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
@@ -12,9 +12,9 @@ from hotcount import aio, hit_all
 
 from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer, calls_of, keys_of
+from tests.support.stores import AnyStore, Store
 from tests.support.together import together
 
-Store = Union[hotcount.Memory, hotcount.Redis]
 TEN, FIVE = "10/300 days", "5/300 days"
 ALGORITHMS = pytest.mark.parametrize("algorithm", SAFE)
 
@@ -64,9 +64,7 @@ def test_hits_of_one_key_are_one_of_their_sum(counter_store: Store) -> None:
         hit_all([(limiter, "k", 2**63 - 1), (same, "k", 1)])
 
 
-async def test_a_refusal_spends_nothing_on_any_store(
-    limit_store: Union[Store, hotcount.Database],
-) -> None:
+async def test_a_refusal_spends_nothing_on_any_store(limit_store: AnyStore) -> None:
     one = hotcount.Limiter(limit_store, TEN, name="one")
     other = hotcount.Limiter(limit_store, FIVE, name="other")
     assert hit_all([(one, "k", 3), (other, "k", 3)]).remaining == 2
@@ -85,7 +83,7 @@ async def test_a_refusal_spends_nothing_on_any_store(
 
 
 def test_a_rate_of_the_call_and_of_a_hit_is_the_state_that_hit_has_at_it(
-    limit_store: Union[Store, hotcount.Database],
+    limit_store: AnyStore,
 ) -> None:
     one = hotcount.Limiter(limit_store, TEN, name="one")
     other = hotcount.Limiter(limit_store, FIVE, name="other")
@@ -119,9 +117,7 @@ def test_a_rate_of_the_call_and_of_a_hit_is_the_state_that_hit_has_at_it(
             hit_all([(one, "k", 1, rate)])
 
 
-def test_denied_hits_are_charged_nothing_on_any_store(
-    limit_store: Union[Store, hotcount.Database],
-) -> None:
+def test_denied_hits_are_charged_nothing_on_any_store(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, "2/300 days", charge_denied=True)
     assert hit_all([(limiter, "k", 2)])
     seen = limiter.peek("k").reset_after

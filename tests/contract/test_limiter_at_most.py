@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import aio
 
 from tests.support.limiters import SAFE
+from tests.support.stores import AnyStore
 from tests.support.together import together
 
-Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 TEN = "10/300 days"
 
 
-def test_what_fits_is_taken_and_no_more(limit_store: Store, options: dict[str, Any]) -> None:
+def test_what_fits_is_taken_and_no_more(limit_store: AnyStore, options: dict[str, Any]) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     assert [limiter.at_most("k", 4) for _ in range(4)] == [4, 4, 2, 0]
     assert limiter.peek("k").remaining == 0
@@ -25,14 +25,16 @@ def test_what_fits_is_taken_and_no_more(limit_store: Store, options: dict[str, A
     assert limiter.at_most(("a", "b"), 1) == 1
 
 
-def test_many_threads_take_the_limit_together(limit_store: Store, options: dict[str, Any]) -> None:
+def test_many_threads_take_the_limit_together(
+    limit_store: AnyStore, options: dict[str, Any]
+) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     taken = together(lambda _: sum(limiter.at_most("hot", 3) for _ in range(5)))
     assert sum(taken) == 10
 
 
 @pytest.mark.parametrize("algorithm", SAFE)
-def test_of_several_rates_the_least_room_counts(limit_store: Store, algorithm: Any) -> None:
+def test_of_several_rates_the_least_room_counts(limit_store: AnyStore, algorithm: Any) -> None:
     rates = "4/300 days; 6/360 days"
     limiter = hotcount.Limiter(limit_store, rates, algorithm=algorithm)
     assert [limiter.at_most("k", 3) for _ in range(3)] == [3, 1, 0]
@@ -41,7 +43,7 @@ def test_of_several_rates_the_least_room_counts(limit_store: Store, algorithm: A
     assert not limiter.test("k", 2).allowed
 
 
-def test_a_call_that_takes_nothing_is_not_charged(limit_store: Store) -> None:
+def test_a_call_that_takes_nothing_is_not_charged(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, charge_denied=True)
     assert limiter.at_most("k", 10) == 10
     before = limiter.peek("k").reset_after
@@ -49,7 +51,7 @@ def test_a_call_that_takes_nothing_is_not_charged(limit_store: Store) -> None:
     assert limiter.peek("k").reset_after <= before
 
 
-async def test_aio_takes_the_same(limit_store: Store, options: dict[str, Any]) -> None:
+async def test_aio_takes_the_same(limit_store: AnyStore, options: dict[str, Any]) -> None:
     limiter = aio.Limiter(limit_store, TEN, **options)
     assert sum(await asyncio.gather(*(limiter.at_most("k", 3) for _ in range(9)))) == 10
     shadow = aio.Limiter(limit_store, TEN, shadow=True, **options)
@@ -63,7 +65,7 @@ def test_an_amount_that_is_none_is_refused(n: int) -> None:
 
 
 def test_a_shadow_limiter_admits_what_it_would_refuse_and_says_so(
-    limit_store: Store, options: dict[str, Any]
+    limit_store: AnyStore, options: dict[str, Any]
 ) -> None:
     shadow = hotcount.Limiter(limit_store, TEN, shadow=True, **options)
     assert shadow.hit("k", 10).reason == "allowed"

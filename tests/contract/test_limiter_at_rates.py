@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import Rate, aio
 
 from tests.support.servers import calls_of
+from tests.support.stores import AnyStore
 from tests.support.together import in_child, together
 
-Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 TEN, FOUR = "10/300 days", "4/300 days"
 
 
 def test_a_key_has_a_state_of_its_own_at_each_rate(
-    limit_store: Store, options: dict[str, Any]
+    limit_store: AnyStore, options: dict[str, Any]
 ) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     assert [limiter.hit("k", rate=FOUR).allowed for _ in range(5)] == [True] * 4 + [False]
@@ -37,7 +37,7 @@ def test_a_key_has_a_state_of_its_own_at_each_rate(
 
 
 def test_it_is_the_state_of_a_limiter_of_that_rate(
-    limit_store: Store, options: dict[str, Any]
+    limit_store: AnyStore, options: dict[str, Any]
 ) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     plan = hotcount.Limiter(limit_store, FOUR, **options)
@@ -49,7 +49,7 @@ def test_it_is_the_state_of_a_limiter_of_that_rate(
     assert limiter.peek("k").remaining == 9
 
 
-def test_what_was_taken_is_given_back_and_blocked_at_its_rate(limit_store: Store) -> None:
+def test_what_was_taken_is_given_back_and_blocked_at_its_rate(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, TEN)
     limiter.hit("k", 4, rate=FOUR)
     assert limiter.refund("k", 3) == 10
@@ -60,7 +60,7 @@ def test_what_was_taken_is_given_back_and_blocked_at_its_rate(limit_store: Store
     assert not limiter.acquire("k", 4, 0, rate=FOUR)
 
 
-def test_several_rates_of_a_call_are_taken_from_together(limit_store: Store) -> None:
+def test_several_rates_of_a_call_are_taken_from_together(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, TEN)
     both = f"{FOUR}; 6/360 days"
     assert [limiter.hit("k", 3, rate=both).allowed for _ in range(2)] == [True, False]
@@ -97,7 +97,7 @@ def test_more_rates_than_are_kept_ready_lose_no_state() -> None:
     assert [limiter.peek("k", rate=rate).remaining for rate in rates] == list(range(1200))
 
 
-def test_threads_and_tasks_share_the_state_of_a_rate(limit_store: Store) -> None:
+def test_threads_and_tasks_share_the_state_of_a_rate(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, TEN)
     limit = "50/300 days"
 
@@ -115,7 +115,7 @@ def test_threads_and_tasks_share_the_state_of_a_rate(limit_store: Store) -> None
     assert sum(together(work, 16)) == 50
 
 
-async def test_aio_takes_a_rate_wherever_the_other_does(limit_store: Store) -> None:
+async def test_aio_takes_a_rate_wherever_the_other_does(limit_store: AnyStore) -> None:
     limiter = aio.Limiter(limit_store, TEN)
     assert (await limiter.hit("k", rate=FOUR)).remaining == 3
     assert (await limiter.hit_many(["k"], rate=FOUR))[0].remaining == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from array import array
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import numpy as np
@@ -14,17 +14,15 @@ from hotcount import Limiter
 
 from tests.support.limiters import CHARGING, OPTIONS, SAFE, periods
 from tests.support.servers import keys_of
+from tests.support.stores import AnyStore, Store
 from tests.support.together import together
-
-KeyValueStore = Union[hotcount.Memory, hotcount.Redis]
-Store = Union[KeyValueStore, hotcount.Database]
 
 # A window that no test run crosses the edge of, and a bucket that refills too slowly to see.
 TEN = "10/300 days"
 
 
 @pytest.fixture
-def limiter(limit_store: Store, options: dict[str, Any]) -> Limiter:
+def limiter(limit_store: AnyStore, options: dict[str, Any]) -> Limiter:
     return Limiter(limit_store, TEN, **options)
 
 
@@ -145,7 +143,7 @@ def test_a_key_of_a_wrong_length_is_a_config_error(limiter: Limiter, key: Any) -
 
 
 def test_a_window_that_has_passed_counts_no_more(
-    limit_store: Store, options: dict[str, Any]
+    limit_store: AnyStore, options: dict[str, Any]
 ) -> None:
     limiter = Limiter(limit_store, "3/300 ms", **options)
     while not limiter.hit("k", 3):
@@ -159,7 +157,7 @@ def test_a_window_that_has_passed_counts_no_more(
         assert limiter.hit("k", 3)
 
 
-def test_a_bucket_never_admits_more_than_its_burst_and_its_rate(limit_store: Store) -> None:
+def test_a_bucket_never_admits_more_than_its_burst_and_its_rate(limit_store: AnyStore) -> None:
     limiter = Limiter(limit_store, "200/s burst 20")
     start = time.monotonic()
     admitted = sum(
@@ -170,7 +168,7 @@ def test_a_bucket_never_admits_more_than_its_burst_and_its_rate(limit_store: Sto
 
 @pytest.mark.parametrize("algorithm", CHARGING)
 def test_charging_denied_hits_makes_who_knocks_wait_longer(
-    limit_store: Store, algorithm: Any
+    limit_store: AnyStore, algorithm: Any
 ) -> None:
     limiter = Limiter(limit_store, TEN, algorithm=algorithm, charge_denied=True)
     limiter.hit("k", 10)
@@ -236,9 +234,7 @@ def test_a_batch_has_columns_for_numpy(limiter: Limiter) -> None:
     assert np.array_equal(np.asarray(again.retry_after), retry, equal_nan=True)
 
 
-def test_one_bad_element_hurts_no_other(
-    counter_store: KeyValueStore, options: dict[str, Any]
-) -> None:
+def test_one_bad_element_hurts_no_other(counter_store: Store, options: dict[str, Any]) -> None:
     limiter = Limiter(counter_store, TEN, **options)
     occupy(counter_store, options, "taken")
     keys: list[Any] = ["a", "taken", "", "a", "b"]
@@ -256,7 +252,7 @@ def test_one_bad_element_hurts_no_other(
 # -- what else stands in the store ------------------------------------------
 
 
-def occupy(store: KeyValueStore, options: dict[str, Any], key: str) -> None:
+def occupy(store: Store, options: dict[str, Any], key: str) -> None:
     """Puts a counter where a limiter's state would be.
 
     Below 0: another integer may be a window that INCREX counts.
@@ -266,7 +262,7 @@ def occupy(store: KeyValueStore, options: dict[str, Any], key: str) -> None:
 
 
 def test_a_key_that_holds_something_else_is_a_wrong_type(
-    counter_store: KeyValueStore, options: dict[str, Any]
+    counter_store: Store, options: dict[str, Any]
 ) -> None:
     limiter = Limiter(counter_store, TEN, **options)
     occupy(counter_store, options, "k")
@@ -278,7 +274,7 @@ def test_a_key_that_holds_something_else_is_a_wrong_type(
 
 
 def test_state_is_shared_by_name_algorithm_and_rate_and_by_nothing_else(
-    limit_store: Store, options: dict[str, Any]
+    limit_store: AnyStore, options: dict[str, Any]
 ) -> None:
     Limiter(limit_store, "10/day", **options).hit("k", 10)
     assert not Limiter(limit_store, " 10 / 24 hours", **options).hit("k")
@@ -356,7 +352,7 @@ BAD_RATES = [
 
 
 @pytest.mark.parametrize("text", BAD_RATES, ids=lambda text: repr(text[:20]))
-def test_an_argument_that_is_no_rate_is_named(counter_store: KeyValueStore, text: str) -> None:
+def test_an_argument_that_is_no_rate_is_named(counter_store: Store, text: str) -> None:
     with pytest.raises(hotcount.ConfigError) as caught:
         hotcount.Rate.parse(text)
     shown = repr(text[:50].encode())[2:-1]  # Bytes that are no letters are shown by their number.
@@ -383,22 +379,20 @@ def test_a_rate_that_integers_cannot_keep_exactly_is_refused() -> None:
 
 
 def test_options_are_checked_and_named() -> None:
-    with pytest.raises(hotcount.ConfigError, match=r"leaky.*fixed_window.*gcra"):
-        Limiter("memory://", "5/s", algorithm="leaky")  # type: ignore[arg-type]
-    with pytest.raises(hotcount.ConfigError, match="align"):
-        Limiter("memory://", "5/s", align="first")
-    with pytest.raises(hotcount.ConfigError, match="align"):
-        Limiter("memory://", "5/s", align="middle")  # type: ignore[arg-type]
-    with pytest.raises(hotcount.ConfigError, match="burst"):
-        Limiter("memory://", "5/s burst 9", algorithm="fixed_window")
-    for name in ("", "x" * 101, 'a"b', "é", "a\n"):
-        with pytest.raises(hotcount.ConfigError, match="name"):
-            Limiter("memory://", "5/s", name=name)
-    with pytest.raises(TypeError, match="rate"):
-        Limiter("memory://", 5)  # type: ignore[arg-type]
-    for gone in ("list", "per_second_key", "racy_incr", "incr_expire", "racy_list"):
-        with pytest.raises(hotcount.ConfigError, match=rf"'{gone}'.*hotcount-load.*ways\.py"):
-            Limiter("memory://", "5/s", algorithm=gone)  # type: ignore[arg-type]
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"algorithm": "leaky"}, r"leaky.*fixed_window.*gcra"),
+        ({"align": "first"}, "align"),
+        ({"align": "middle"}, "align"),
+        ({"rate": "5/s burst 9", "algorithm": "fixed_window"}, "burst"),
+        *(({"name": name}, "name") for name in ("", "x" * 101, 'a"b', "é", "a\n")),
+        *(
+            ({"algorithm": gone}, rf"'{gone}'.*hotcount-load.*ways\.py")
+            for gone in ("list", "per_second_key", "racy_incr", "incr_expire", "racy_list")
+        ),
+    ]
+    for options, says in bad:
+        with pytest.raises(hotcount.ConfigError, match=says):
+            Limiter("memory://", **{"rate": "5/s", **options})
     with pytest.raises(hotcount.ConfigError, match=r"who.*hotcount-load.*ways\.py"):
         Limiter("memory://", "5/s").hit("k", who="me")  # type: ignore[call-arg]
 
@@ -406,7 +400,7 @@ def test_options_are_checked_and_named() -> None:
 # -- decisions --------------------------------------------------------------
 
 
-def test_headers_tell_a_client_in_whole_seconds(limit_store: Store) -> None:
+def test_headers_tell_a_client_in_whole_seconds(limit_store: AnyStore) -> None:
     limiter = Limiter(limit_store, "10/100 days", name="api")
     limiter.hit("k", 9)
     allowed = limiter.hit("k")
@@ -431,7 +425,7 @@ def test_values_survive_pickle(limiter: Limiter) -> None:
         assert pickle.loads(pickle.dumps(value)) == value
 
 
-def test_a_limiter_closes_and_refuses_to_pickle(limit_store: Store) -> None:
+def test_a_limiter_closes_and_refuses_to_pickle(limit_store: AnyStore) -> None:
     with Limiter(limit_store, TEN) as limiter:
         with pytest.raises(TypeError, match="pickled"):
             pickle.dumps(limiter)

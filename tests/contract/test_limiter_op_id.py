@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import aio
 
 from tests.support.limiters import made_at
+from tests.support.stores import Store
 from tests.support.together import together
 
-Store = Union[hotcount.Memory, hotcount.Redis]
 TEN = "10/300 days"
 
 

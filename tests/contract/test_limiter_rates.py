@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
@@ -12,9 +12,8 @@ from hotcount import aio, hit_all
 
 from tests.support.limiters import SAFE, periods
 from tests.support.servers import keys_of
+from tests.support.stores import AnyStore
 from tests.support.together import together
-
-Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 
 # Windows that no test run crosses the edge of.
 BOTH = "4/300 days; 10/360 days"
@@ -24,7 +23,9 @@ ALGORITHMS = pytest.mark.parametrize("algorithm", SAFE)
 
 
 @ALGORITHMS
-def test_a_hit_that_one_rate_refuses_is_taken_from_none(limit_store: Store, algorithm: Any) -> None:
+def test_a_hit_that_one_rate_refuses_is_taken_from_none(
+    limit_store: AnyStore, algorithm: Any
+) -> None:
     limiter = hotcount.Limiter(limit_store, BOTH, algorithm=algorithm)
     first = limiter.hit("k", 3)
     assert (first.allowed, first.violated, first.remaining, first.limit) == (True, (), 1, 4)
@@ -40,7 +41,7 @@ def test_a_hit_that_one_rate_refuses_is_taken_from_none(limit_store: Store, algo
 
 
 @ALGORITHMS
-def test_the_rate_that_refuses_for_longest_speaks(limit_store: Store, algorithm: Any) -> None:
+def test_the_rate_that_refuses_for_longest_speaks(limit_store: AnyStore, algorithm: Any) -> None:
     limiter = hotcount.Limiter(limit_store, "5/day; 5/300 days", algorithm=algorithm)
     limiter.hit("k", 5)
     refused = limiter.hit("k")
@@ -53,14 +54,14 @@ def test_the_rate_that_refuses_for_longest_speaks(limit_store: Store, algorithm:
 
 @ALGORITHMS
 def test_exactly_the_least_limit_is_admitted_to_many_threads(
-    limit_store: Store, algorithm: Any
+    limit_store: AnyStore, algorithm: Any
 ) -> None:
     limiter = hotcount.Limiter(limit_store, BOTH, algorithm=algorithm)
     assert sum(together(lambda _: sum(limiter.hit("k").allowed for _ in range(5)))) == 4
 
 
 @ALGORITHMS
-def test_looks_batches_and_reset_know_all_rates(limit_store: Store, algorithm: Any) -> None:
+def test_looks_batches_and_reset_know_all_rates(limit_store: AnyStore, algorithm: Any) -> None:
     limiter = hotcount.Limiter(limit_store, BOTH, algorithm=algorithm)
     assert limiter.test("k", 5).violated == (SHORT,)
     decisions = limiter.hit_many(["k", "k", "j", "k"], [3, 2, 4, 1])
@@ -73,7 +74,7 @@ def test_looks_batches_and_reset_know_all_rates(limit_store: Store, algorithm: A
 
 
 @ALGORITHMS
-async def test_aio_answers_the_same(limit_store: Store, algorithm: Any) -> None:
+async def test_aio_answers_the_same(limit_store: AnyStore, algorithm: Any) -> None:
     limiter = aio.Limiter(limit_store, BOTH, algorithm=algorithm)
     decisions = await asyncio.gather(*(limiter.hit("k") for _ in range(20)))
     assert sum(decision.allowed for decision in decisions) == 4
@@ -82,7 +83,7 @@ async def test_aio_answers_the_same(limit_store: Store, algorithm: Any) -> None:
     assert [decision.violated for decision in batch] == [(), (SHORT,)]
 
 
-def test_a_blocked_key_is_told_of_with_the_first_rate_on_every_store(limit_store: Store) -> None:
+def test_a_blocked_key_is_told_of_with_the_first_rate_on_every_store(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, "5/day; 6/300 days")
     limiter.hit("k", 5)
     assert limiter.hit("k", 2).limit == 6, "the second one refuses for longer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
@@ -12,14 +12,16 @@ from hotcount import aio
 
 from tests.support.limiters import CHARGING, SAFE
 from tests.support.servers import keys_of
+from tests.support.stores import AnyStore
 from tests.support.together import together
 
-Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 TEN = "10/300 days"
 DAY = 86400
 
 
-def test_what_is_given_back_can_be_taken_again(limit_store: Store, options: dict[str, Any]) -> None:
+def test_what_is_given_back_can_be_taken_again(
+    limit_store: AnyStore, options: dict[str, Any]
+) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     assert [limiter.hit("k", cost).remaining for cost in (3, 3, 4)] == [7, 4, 0]
     assert limiter.refund("k", 5) == 5
@@ -29,7 +31,7 @@ def test_what_is_given_back_can_be_taken_again(limit_store: Store, options: dict
     assert limiter.refund("k", 1) == 1
 
 
-def test_no_refund_goes_beyond_a_full_limit(limit_store: Store, options: dict[str, Any]) -> None:
+def test_no_refund_goes_beyond_a_full_limit(limit_store: AnyStore, options: dict[str, Any]) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     for n in (5, 2**63 - 1):
         assert limiter.refund("absent", n) == 10
@@ -42,7 +44,7 @@ def test_no_refund_goes_beyond_a_full_limit(limit_store: Store, options: dict[st
 
 @pytest.mark.parametrize("algorithm", CHARGING)
 def test_what_denied_hits_were_charged_is_given_back_too(
-    limit_store: Store, algorithm: Any
+    limit_store: AnyStore, algorithm: Any
 ) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, algorithm=algorithm, charge_denied=True)
     assert [bool(limiter.hit("k", 10)) for _ in range(3)] == [True, False, False]
@@ -51,7 +53,7 @@ def test_what_denied_hits_were_charged_is_given_back_too(
 
 
 @pytest.mark.parametrize("algorithm", SAFE)
-def test_several_rates_get_it_back_together(limit_store: Store, algorithm: Any) -> None:
+def test_several_rates_get_it_back_together(limit_store: AnyStore, algorithm: Any) -> None:
     rates = "4/300 days; 6/360 days"
     limiter = hotcount.Limiter(limit_store, rates, algorithm=algorithm)
     assert limiter.hit("k", 4).allowed
@@ -76,7 +78,7 @@ def test_memory_and_redis_agree_on_random_hits_and_refunds(
 
 
 def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
-    limit_store: Store, options: dict[str, Any]
+    limit_store: AnyStore, options: dict[str, Any]
 ) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
 
@@ -89,7 +91,9 @@ def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
     assert limiter.peek("hot").remaining == 10
 
 
-def test_a_blocked_key_is_refused_until_reset(limit_store: Store, options: dict[str, Any]) -> None:
+def test_a_blocked_key_is_refused_until_reset(
+    limit_store: AnyStore, options: dict[str, Any]
+) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     for key, hits in (("fresh", 0), ("hit", 3)):
         for _ in range(hits):
@@ -111,7 +115,7 @@ def test_a_blocked_key_is_refused_until_reset(limit_store: Store, options: dict[
 
 
 def test_a_block_that_ends_leaves_what_was_taken(
-    limit_store: Store, options: dict[str, Any]
+    limit_store: AnyStore, options: dict[str, Any]
 ) -> None:
     limiter = hotcount.Limiter(limit_store, TEN, **options)
     limiter.hit("k", 4)
@@ -125,7 +129,7 @@ def test_a_block_that_ends_leaves_what_was_taken(
     assert limiter.acquire("other").remaining == 9
 
 
-async def test_aio_answers_the_same(limit_store: Store, options: dict[str, Any]) -> None:
+async def test_aio_answers_the_same(limit_store: AnyStore, options: dict[str, Any]) -> None:
     limiter = aio.Limiter(limit_store, TEN, **options)
     await limiter.hit("k", 10)
     assert await limiter.refund("k", 4) == 4
@@ -146,7 +150,7 @@ def test_a_time_to_block_that_is_none_is_refused(bad: float) -> None:
         hotcount.Limiter("memory://", TEN).block("k", bad)
 
 
-def test_acquire_waits_as_long_as_it_must_and_no_longer(limit_store: Store) -> None:
+def test_acquire_waits_as_long_as_it_must_and_no_longer(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, "1/20 ms")
     begun = time.monotonic()
     assert all(limiter.acquire("k") for _ in range(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
@@ -14,9 +14,9 @@ from hotcount._line import Lines
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
+from tests.support.stores import AnyStore
 from tests.support.together import in_child
 
-Store = Union[hotcount.Memory, hotcount.Redis, hotcount.Database]
 # Nobody is admitted before all have come; then there is room for all.
 BLOCKED = 0.7
 
@@ -31,7 +31,7 @@ async def queued(limiter: Any, number: int) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_threads_are_served_in_the_order_in_which_they_came(limit_store: Store) -> None:
+def test_threads_are_served_in_the_order_in_which_they_came(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, "50/300 days")
     limiter.block("k", BLOCKED)
     served: dict[int, int] = {}
@@ -49,7 +49,7 @@ def test_threads_are_served_in_the_order_in_which_they_came(limit_store: Store) 
     assert waiting(limiter) == 0
 
 
-def test_tasks_are_served_in_order_also_when_some_are_cancelled(limit_store: Store) -> None:
+def test_tasks_are_served_in_order_also_when_some_are_cancelled(limit_store: AnyStore) -> None:
     async def program() -> list[int]:
         limiter = aio.Limiter(limit_store, "50/second")
         await limiter.block("k", BLOCKED)
@@ -94,7 +94,7 @@ def test_many_waiters_ask_the_store_as_often_as_one(redis_server: RedisServer) -
     assert asyncio.run(calls(300)) < 60
 
 
-async def test_a_waiter_whose_time_passes_before_its_turn_is_refused(limit_store: Store) -> None:
+async def test_a_waiter_whose_time_passes_before_its_turn_is_refused(limit_store: AnyStore) -> None:
     limiter = aio.Limiter(limit_store, "1/400 ms")
     assert await limiter.hit("k")
     patient = [asyncio.create_task(limiter.acquire("k")) for _ in range(2)]
@@ -113,7 +113,7 @@ async def test_a_waiter_whose_time_passes_before_its_turn_is_refused(limit_store
     assert waiting(limiter) == 0
 
 
-def test_keys_and_rates_have_queues_of_their_own(limit_store: Store) -> None:
+def test_keys_and_rates_have_queues_of_their_own(limit_store: AnyStore) -> None:
     limiter = hotcount.Limiter(limit_store, "50/second")
     limiter.block("k", BLOCKED)
     waiter = threading.Thread(target=limiter.acquire, args=["k"])

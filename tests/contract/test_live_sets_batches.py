@@ -6,14 +6,14 @@ import pickle
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import numpy as np
 import pytest
 from hotcount import LiveSets, Upsert
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+from tests.support.stores import Store
 
 
 @pytest.mark.parametrize("method", ["script", "ttl_gate"])

@@ -6,15 +6,14 @@ import pickle
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import LiveSets, Upsert
 
+from tests.support.stores import Store
 from tests.support.together import together
-
-Store = Union[hotcount.Memory, hotcount.Redis]
 
 METHODS = ["script", "ttl_gate"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Union
 
 import hotcount
 import hotcount.aio
@@ -13,9 +12,7 @@ import pytest
 from hotcount import LiveSets, Upsert
 
 from tests.support.servers import RedisServer
-
-Store = Union[hotcount.Memory, hotcount.Redis]
-
+from tests.support.stores import Store
 
 # -- a set without members --------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import Any, Union
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import hotcount
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from hotcount import PeriodCounter
 
-Store = Union[hotcount.Memory, hotcount.Redis]
+from tests.support.stores import Store
 
 INT64_MAX = 2**63 - 1
 DAY = timedelta(days=1)
@@ -36,25 +37,25 @@ class NoOffset(tzinfo):
     def utcoffset(self, at: datetime | None) -> None:
         return None
 
-    def dst(self, at: datetime | None) -> None:
-        return None
+    dst = tzname = utcoffset
 
-    def tzname(self, at: datetime | None) -> None:
-        return None
+
+# Calls that take a time, by the argument that names it.
+TIMED: list[tuple[str, Callable[[PeriodCounter, Any], object]]] = [
+    ("at", lambda daily, at: daily.add("k", 1, at)),
+    ("at", lambda daily, at: daily.get("k", at)),
+    ("start", lambda daily, at: daily.series("k", at, AWARE)),
+    ("end", lambda daily, at: daily.series("k", AWARE, at)),
+]
 
 
 @pytest.mark.parametrize("naive", [NAIVE, NAIVE.replace(tzinfo=NoOffset())])
 def test_a_naive_datetime_is_a_config_error_that_names_the_argument(
     daily: PeriodCounter, naive: datetime
 ) -> None:
-    for call, name in (
-        (lambda: daily.add("k", 1, naive), "at"),
-        (lambda: daily.get("k", naive), "at"),
-        (lambda: daily.series("k", naive, AWARE), "start"),
-        (lambda: daily.series("k", AWARE, naive), "end"),
-    ):
+    for name, call in TIMED:
         with pytest.raises(hotcount.ConfigError, match=f"^{name} is a naive datetime"):
-            call()
+            call(daily, naive)
 
 
 @pytest.mark.parametrize(
@@ -63,27 +64,16 @@ def test_a_naive_datetime_is_a_config_error_that_names_the_argument(
 def test_a_time_of_another_type_is_a_type_error_that_names_the_argument(
     daily: PeriodCounter, bad: Any
 ) -> None:
-    for call, name in (
-        (lambda: daily.add("k", 1, bad), "at"),
-        (lambda: daily.get("k", bad), "at"),
-        (lambda: daily.series("k", bad, AWARE), "start"),
-        (lambda: daily.series("k", AWARE, bad), "end"),
-    ):
+    for name, call in TIMED:
         with pytest.raises(TypeError, match=f"^{name} must be datetime.datetime.*not "):
-            call()
+            call(daily, bad)
 
 
-@pytest.mark.parametrize(
-    "bad", [datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc)]
-)
-def test_a_year_without_neighbours_is_refused_by_name(daily: PeriodCounter, bad: datetime) -> None:
-    for call, name in (
-        (lambda: daily.add("k", 1, bad), "at"),
-        (lambda: daily.get("k", bad), "at"),
-        (lambda: daily.series("k", bad, bad), "start"),
-    ):
+@pytest.mark.parametrize("year", [datetime.min, datetime.max])
+def test_a_year_without_neighbours_is_refused_by_name(daily: PeriodCounter, year: datetime) -> None:
+    for name, call in TIMED:
         with pytest.raises(hotcount.ConfigError, match=f"^{name} is outside of the years"):
-            call()
+            call(daily, year.replace(tzinfo=timezone.utc))
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from itertools import chain, pairwise
-from typing import Any, Union
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import hotcount
 import pytest
 from hotcount import PeriodCounter
 
+from tests.support.stores import Store
 from tests.support.together import THREADS, together
 
-Store = Union[hotcount.Memory, hotcount.Redis]
 Period = Any  # One of PeriodCounter's; mypy would want the Literal spelled out again.
 
 UTC = timezone.utc

@@ -17,23 +17,6 @@ from tests.support.servers import RedisServer
 UTC = timezone.utc
 DAY = timedelta(days=1)
 INT64_MAX = 2**63 - 1
-
-
-def test_over_memory_nothing_ever_waits_and_no_file_is_opened(tmp_path: pathlib.Path) -> None:
-    queue = RetryQueue(path=str(tmp_path / "adds"))
-    counter = hotcount.PeriodCounter("memory://", retry=queue)
-    assert [counter.add("k"), counter.add("k", 4)] == [1, 5]
-    assert counter.retry_stats() == hotcount.RetryStats(0, 0, 0, 0, 0, 0, 0, 0.0, 0, False)
-    assert counter.retry == queue
-    assert "retry=RetryQueue(path=" in repr(counter)
-    assert not (tmp_path / "adds").exists()
-    assert hotcount.PeriodCounter("memory://").retry is None
-    with pytest.raises(hotcount.ConfigError, match="retry queue"):
-        hotcount.PeriodCounter("memory://").retry_stats()
-    with pytest.raises(hotcount.ConfigError, match="max_items"):
-        hotcount.PeriodCounter("memory://", retry=RetryQueue(max_items=0))
-
-
 pytestmark = pytest.mark.server
 
 

@@ -6,16 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
 from hotcount import LiveSets, Upsert
 
 from tests.support.eventually import eventually
+from tests.support.stores import Store
 from tests.support.together import together
-
-Store = Union[hotcount.Memory, hotcount.Redis]
 
 
 def members(sets: LiveSets, key: str = "k") -> dict[Any, float]:

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 import hotcount
 import pytest
@@ -14,9 +14,9 @@ from hotcount import Limiter, aio
 
 from tests.support.eventually import eventually
 from tests.support.limiters import CHARGING, SAFE
+from tests.support.stores import Store
 from tests.support.together import in_child, together
 
-Store = Union[hotcount.Memory, hotcount.Redis]
 TEN = "10/300 days"
 LONG = 3600.0
 SOON = 0.05

@@ -9,7 +9,7 @@ from typing import Any
 import hotcount
 import numpy as np
 import pytest
-from hotcount import SlottedCounter
+from hotcount import Database, SlottedCounter
 
 from tests.support.together import THREADS, together
 
@@ -18,7 +18,7 @@ INT64_MIN = -(2**63)
 
 
 @pytest.fixture(params=["sticky", "random"])
-def counter(request: pytest.FixtureRequest, database: hotcount.Database) -> SlottedCounter:
+def counter(request: pytest.FixtureRequest, database: Database) -> SlottedCounter:
     counter = SlottedCounter(database, slot_choice=request.param)
     counter.create_table()
     return counter
@@ -49,7 +49,7 @@ def test_numbers_beyond_a_double_stay_exact(counter: SlottedCounter) -> None:
     assert counter.get("k") == 2**53 + 1
 
 
-def test_an_add_that_would_leave_64_bits_changes_nothing(database: hotcount.Database) -> None:
+def test_an_add_that_would_leave_64_bits_changes_nothing(database: Database) -> None:
     counter = SlottedCounter(database, slots=1)
     counter.create_table()
     for start, n in ((INT64_MAX, 1), (INT64_MIN, -1)):
@@ -60,9 +60,7 @@ def test_an_add_that_would_leave_64_bits_changes_nothing(database: hotcount.Data
         assert counter.get(key) == start
 
 
-def test_an_overflowing_add_hurts_nobody_who_shares_its_transaction(
-    database: hotcount.Database,
-) -> None:
+def test_an_overflowing_add_hurts_nobody_who_shares_its_transaction(database: Database) -> None:
     counter = SlottedCounter(database, slots=1)
     counter.create_table()
     counter.add("full", INT64_MAX)
@@ -75,7 +73,7 @@ def test_an_overflowing_add_hurts_nobody_who_shares_its_transaction(
 
 
 def test_a_sum_beyond_64_bits_is_an_overflow_on_reading_and_not_a_wrong_number(
-    database: hotcount.Database,
+    database: Database,
 ) -> None:
     counter = SlottedCounter(database, slots=10_000, slot_choice="random")
     counter.create_table()
@@ -105,7 +103,7 @@ def test_one_op_id_from_many_threads_is_counted_once(counter: SlottedCounter) ->
     assert counter.get("k") == 5
 
 
-def test_an_op_id_is_forgotten_after_op_keep(database: hotcount.Database) -> None:
+def test_an_op_id_is_forgotten_after_op_keep(database: Database) -> None:
     counter = SlottedCounter(database, op_keep=1)
     counter.create_table()
     counter.add("k", op_id="a")
@@ -227,7 +225,7 @@ def test_resize_and_compact_lose_nothing_while_others_add(counter: SlottedCounte
 
 @pytest.mark.parametrize("slots", [0, -1, 10_001, 2**63])
 def test_a_number_of_slots_out_of_range_is_refused(
-    counter: SlottedCounter, database: hotcount.Database, slots: int
+    counter: SlottedCounter, database: Database, slots: int
 ) -> None:
     with pytest.raises(hotcount.ConfigError, match="slots"):
         counter.resize(slots)
@@ -275,7 +273,7 @@ def test_a_key_with_a_nul_is_refused_by_every_call(counter: SlottedCounter) -> N
             call("a\0b")
 
 
-def test_names_with_quotes_and_reserved_words_are_names(database: hotcount.Database) -> None:
+def test_names_with_quotes_and_reserved_words_are_names(database: Database) -> None:
     columns: dict[str, Any] = {
         "key_column": "group",
         "slot_column": "or'der",
@@ -297,9 +295,7 @@ BAD_OPTIONS = [
 
 
 @pytest.mark.parametrize(("option", "value"), BAD_OPTIONS)
-def test_a_bad_option_is_refused_by_name(
-    database: hotcount.Database, option: str, value: Any
-) -> None:
+def test_a_bad_option_is_refused_by_name(database: Database, option: str, value: Any) -> None:
     with pytest.raises(hotcount.ConfigError, match=option):
         SlottedCounter(database, **{option: value})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import Cast, Tally, Votes, aio
+from hotcount import Cast, Database, Tally, Votes, aio
 
 from tests.support.together import together
 from tests.support.votes_strategies import is_consistent, make_votes
@@ -36,9 +36,7 @@ def test_get_many_answers_in_the_order_of_the_items(votes: Votes) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 64, 65, 512, 513, 1500])
-def test_get_many_of_any_number_of_items_finds_each(
-    database: hotcount.Database, count: int
-) -> None:
+def test_get_many_of_any_number_of_items_finds_each(database: Database, count: int) -> None:
     votes = make_votes(database, "batched", missing_items="create", max_batch=1000)
     mine = range(0, count, 7)
     votes.cast_many(mine, [1] * len(mine), [item + 1 for item in mine])
@@ -46,7 +44,7 @@ def test_get_many_of_any_number_of_items_finds_each(
     assert list(votes.get_many(range(count), user=1)) == expected
 
 
-def test_ids_of_text_and_uuid_are_asked_for_as_they_were_cast(database: hotcount.Database) -> None:
+def test_ids_of_text_and_uuid_are_asked_for_as_they_were_cast(database: Database) -> None:
     items = ["a'b", 'c"d', "ä{,}", "\\"]
     users = [uuid.UUID(int=n) for n in (3, 1, 2)]
     votes = make_votes(
@@ -86,7 +84,7 @@ def test_ids_of_another_type_are_refused_before_anything_is_sent(votes: Votes) -
             refused()
 
 
-def test_tables_that_are_missing_are_named(database: hotcount.Database) -> None:
+def test_tables_that_are_missing_are_named(database: Database) -> None:
     votes = Votes(database)
     for call in (
         lambda: votes.get(1, 1),
@@ -126,9 +124,7 @@ def test_tally_counts_votes_by_sign(votes: Votes) -> None:
     assert votes.tally(2) == Tally(0, 0, 0)
 
 
-def test_top_shows_exact_counts_in_descending_order(
-    database: hotcount.Database, strategy: str
-) -> None:
+def test_top_shows_exact_counts_in_descending_order(database: Database, strategy: str) -> None:
     votes = make_votes(database, strategy)
     votes.add_items(range(1, 8))
     for item in range(1, 8):
@@ -167,7 +163,7 @@ def test_a_toggle_is_applied_to_a_vote_with_a_version(votes: Votes) -> None:
 
 @pytest.mark.parametrize("foreign_key", [True, False])
 def test_a_toggle_for_a_missing_item_is_refused_or_makes_it(
-    database: hotcount.Database, strategy: str, foreign_key: bool
+    database: Database, strategy: str, foreign_key: bool
 ) -> None:
     votes = make_votes(database, strategy, foreign_key=foreign_key)
     with pytest.raises(hotcount.IntegrityError):
@@ -209,9 +205,7 @@ def test_toggles_beside_casts_and_retracts_of_the_same_vote_keep_the_count_right
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched", "cached"])
-async def test_event_loops_ask_the_same_questions(
-    database: hotcount.Database, strategy: str
-) -> None:
+async def test_event_loops_ask_the_same_questions(database: Database, strategy: str) -> None:
     cache = "memory://" if strategy == "cached" else None
     votes = aio.Votes(database, cache, strategy)  # type: ignore[arg-type]
     await votes.create_tables()

@@ -5,21 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Iterator
-from itertools import count as numbers
 from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
-import sqlalchemy as sa
 from hotcount import Votes
 
 from tests.support.eventually import eventually
-from tests.support.servers import RedisServer
+from tests.support.likes import rows, run
+from tests.support.servers import RedisServer, keys_of
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.stores import Store
 from tests.support.together import THREADS, together
-
-_prefixes = (f"c{{{number}}}:" for number in numbers())
 
 
 @pytest.fixture(params=BACKENDS[1:])  # SQLite's counts are in the items' table.
@@ -34,15 +32,9 @@ def database(sides: BothSides) -> hotcount.Database:
     return sides.database
 
 
-@pytest.fixture(params=["memory", "redis"])
-def cache(request: pytest.FixtureRequest) -> Iterator[hotcount.Memory | hotcount.Redis]:
-    if request.param == "memory":
-        with hotcount.Memory() as memory:
-            yield memory
-    else:
-        server: RedisServer = request.getfixturevalue("redis_server")
-        with hotcount.Redis(server.url, prefix=next(_prefixes), timeout=20) as redis:
-            yield redis
+@pytest.fixture
+def cache(counter_store: Store) -> Store:
+    return counter_store
 
 
 def make_votes(database: Any, cache: Any, **options: Any) -> Votes:
@@ -149,8 +141,7 @@ def test_the_process_that_voted_folds_and_publishes_by_itself(
 def test_what_reconcile_sets_right_is_published(sides: BothSides, cache: Any, votes: Votes) -> None:
     votes.cast(1, 1)
     votes.flush()
-    with sides.engine.begin() as connection:
-        connection.execute(sa.text("UPDATE vote_cell SET n = n + 5 WHERE item = 1"))
+    run(sides, "UPDATE vote_cell SET n = n + 5 WHERE item = 1")
     votes.cast(1, 2)
     votes.flush()
     assert int(votes.count(1)) == 7
@@ -210,12 +201,6 @@ def test_other_strategies_take_no_copies() -> None:
 # -- a cache that fails -----------------------------------------------------
 
 
-def stored(sides: BothSides, item: int = 1) -> int:
-    with sides.engine.connect() as connection:
-        text = sa.text("SELECT vote_count FROM item WHERE id = :item")
-        return int(connection.execute(text, {"item": item}).scalar_one())
-
-
 def test_votes_counts_and_folds_go_on_without_the_cache(
     sides: BothSides, own_redis: RedisServer
 ) -> None:
@@ -226,7 +211,7 @@ def test_votes_counts_and_folds_go_on_without_the_cache(
         for user in range(20):
             assert votes.cast(1, user).changed
         votes.flush()
-        assert stored(sides) == 20
+        assert rows(sides, "SELECT vote_count FROM item WHERE id = 1") == [(20,)]
         found = votes.count(1)
         assert (found.value, found.source) == (20, "sql")
         own_redis.start()
@@ -250,25 +235,23 @@ def test_a_cache_that_hangs_holds_nobody_up_for_its_own_timeout(
                 assert int(votes.count(1)) == user
             # 0.1 or 0.25 s for who finds out, again after each second; the rest is the machine's.
             assert time.monotonic() - began < 30
-        assert stored(sides) == 10
+        assert rows(sides, "SELECT vote_count FROM item WHERE id = 1") == [(10,)]
 
 
 @pytest.mark.parametrize("value", [b"mine", b"1 2 3", b"9" * 30 + b" 1", b"-1 5", b""])
 def test_a_key_of_another_kind_is_no_copy(
-    database: hotcount.Database, redis_server: RedisServer, value: bytes
+    database: hotcount.Database, redis: hotcount.Redis, value: bytes
 ) -> None:
-    prefix = next(_prefixes)
-    with hotcount.Redis(redis_server.url, prefix=prefix, timeout=20) as redis:
-        votes = make_votes(database, redis)
-        votes.count(1)
-        (key,) = (key for key in redis.execute("KEYS", prefix + "*") if key.endswith(b":1"))
-        redis.execute("SET", key, value)
-        votes.cast(1, 1)
-        votes.flush()
-        for _ in range(2):
-            found = votes.count(1)
-            assert (found.value, found.source) == (1, "sql")
-        assert redis.execute("GET", key) == value
+    votes = make_votes(database, redis)
+    votes.count(1)
+    (key,) = keys_of(redis, "*:1")
+    redis.execute("SET", key, value)
+    votes.cast(1, 1)
+    votes.flush()
+    for _ in range(2):
+        found = votes.count(1)
+        assert (found.value, found.source) == (1, "sql")
+    assert redis.execute("GET", key) == value
 
 
 # -- many processes ---------------------------------------------------------
@@ -284,28 +267,26 @@ def _vote(url: str, redis_url: str, prefix: str, index: int) -> None:
 
 
 def test_processes_share_copies_that_never_fall(
-    sides: BothSides, redis_server: RedisServer
+    sides: BothSides, redis: hotcount.Redis, redis_server: RedisServer
 ) -> None:
-    prefix = next(_prefixes)
-    with hotcount.Redis(redis_server.url, prefix=prefix, timeout=20) as redis:
-        votes = make_votes(sides.database, redis)
-        context = multiprocessing.get_context("spawn")
-        workers = [
-            context.Process(target=_vote, args=(sides.url, redis_server.url, prefix, index))
-            for index in range(3)
-        ]
-        for worker in workers:
-            worker.start()
-        seen = 0
-        while any(worker.is_alive() for worker in workers):
-            now = int(votes.count(1))
-            assert now >= seen
-            seen = now
-        for worker in workers:
-            worker.join()
-            assert worker.exitcode == 0
-        votes.flush()
-        assert int(votes.count(1, consistency="exact")) == 75
-        # A busy machine may have kept the cache from answering a fold in time: then a copy is
-        # behind until max_age.
-        eventually(lambda: (votes.count(1).source, int(votes.count(1))) == ("cache", 75), 60)
+    votes = make_votes(sides.database, redis)
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=_vote, args=(sides.url, redis_server.url, redis.prefix, index))
+        for index in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    seen = 0
+    while any(worker.is_alive() for worker in workers):
+        now = int(votes.count(1))
+        assert now >= seen
+        seen = now
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    votes.flush()
+    assert int(votes.count(1, consistency="exact")) == 75
+    # A busy machine may have kept the cache from answering a fold in time: then a copy is
+    # behind until max_age.
+    eventually(lambda: (votes.count(1).source, int(votes.count(1))) == ("cache", 75), 60)

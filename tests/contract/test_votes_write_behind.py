@@ -15,7 +15,7 @@ from hotcount import Cast, Votes, aio
 
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides
-from tests.support.together import THREADS, join, together
+from tests.support.together import join
 
 pytestmark = pytest.mark.server
 
@@ -104,12 +104,6 @@ def test_votes_without_a_user_are_counted_once_under_their_op_id(votes: Votes) -
         votes.cast(1, None, op_id="once")
     assert drained(votes)
     assert int(votes.count(1)) == 1
-
-
-def test_votes_of_many_threads_are_all_counted(votes: Votes) -> None:
-    together(lambda index: [votes.cast(1 + k % 3, index * 10 + k) for k in range(10)])
-    assert drained(votes)
-    assert sum(int(count) for count in votes.count_many([1, 2, 3])) == THREADS * 10
 
 
 def test_workers_in_several_threads_write_every_vote_once(make: Make) -> None:

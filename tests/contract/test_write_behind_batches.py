@@ -6,7 +6,7 @@ import asyncio
 
 import hotcount
 import pytest
-from hotcount import WriteBehindCounter, aio
+from hotcount import Database, Redis, WriteBehindCounter, aio
 
 from tests.support.servers import RedisServer
 
@@ -31,7 +31,7 @@ def test_a_batch_is_counted_as_its_adds(views: WriteBehindCounter, ack: str) -> 
 
 
 def test_many_keys_of_several_writers_are_read_as_one_by_one(
-    database: hotcount.Database, cache: hotcount.Redis
+    database: Database, cache: Redis
 ) -> None:
     keys = [f"k{i}" for i in range(1200)]
     writers = [WriteBehindCounter(database, cache) for _ in range(2)]
@@ -45,9 +45,7 @@ def test_many_keys_of_several_writers_are_read_as_one_by_one(
     assert [counts[i] == writers[0].get(keys[i]) for i in (0, 1, 1199)] == [True] * 3
 
 
-def test_one_key_that_is_refused_leaves_the_others(
-    views: WriteBehindCounter, cache: hotcount.Redis
-) -> None:
+def test_one_key_that_is_refused_leaves_the_others(views: WriteBehindCounter, cache: Redis) -> None:
     added = views.add_many({"a": 1, "": 2, "b": 2**64, "c": 3}, errors="return")
     assert (added[0], added[3], sorted(added.errors)) == (1, 3, [1, 2])
     with pytest.raises(hotcount.BatchError) as failed:
@@ -65,9 +63,7 @@ def test_one_key_that_is_refused_leaves_the_others(
     assert list(views.get_many([]).value) == []
 
 
-def test_what_redis_refuses_is_counted_nowhere(
-    database: hotcount.Database, own_redis: RedisServer
-) -> None:
+def test_what_redis_refuses_is_counted_nowhere(database: Database, own_redis: RedisServer) -> None:
     cache = own_redis.redis()
     views = WriteBehindCounter(database, cache, flush_interval=60)
     views.create_tables()
@@ -80,7 +76,7 @@ def test_what_redis_refuses_is_counted_nowhere(
     assert views.stats()["at_risk"] == 0
 
 
-def test_loops_add_and_read_many(database: hotcount.Database, cache: hotcount.Redis) -> None:
+def test_loops_add_and_read_many(database: Database, cache: Redis) -> None:
     async def main() -> list[int]:
         async with aio.WriteBehindCounter(database, cache) as views:
             await views.create_tables()

@@ -7,7 +7,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import WriteBehindCounter, aio
+from hotcount import Database, Redis, WriteBehindCounter, aio
 
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 INT64_MAX = 2**63 - 1
 
 
-def keys_in(cache: hotcount.Redis, prefix: str = "views") -> set[bytes]:
+def keys_in(cache: Redis, prefix: str = "views") -> set[bytes]:
     """Those that have cells."""
     found: set[bytes] = set()
     for shard in range(16):
@@ -27,7 +27,7 @@ def keys_in(cache: hotcount.Redis, prefix: str = "views") -> set[bytes]:
 
 
 def test_an_add_is_counted_at_once_and_is_in_sql_after_a_round(
-    views: WriteBehindCounter, cache: hotcount.Redis
+    views: WriteBehindCounter, cache: Redis
 ) -> None:
     views.add("home")
     views.add("home", 4)
@@ -41,9 +41,7 @@ def test_an_add_is_counted_at_once_and_is_in_sql_after_a_round(
     assert keys_in(cache) == set()
 
 
-def test_rounds_between_adds_count_each_once(
-    views: WriteBehindCounter, cache: hotcount.Redis
-) -> None:
+def test_rounds_between_adds_count_each_once(views: WriteBehindCounter, cache: Redis) -> None:
     worker = views.sync_worker()
     for n in range(1, 6):
         views.add("k", n)
@@ -69,7 +67,7 @@ def test_amounts_below_0_are_counted_in_any_order(views: WriteBehindCounter) -> 
 
 
 def test_a_local_add_is_seen_at_once_here_and_elsewhere_after_a_flush(
-    database: hotcount.Database, cache: hotcount.Redis
+    database: Database, cache: Redis
 ) -> None:
     here = WriteBehindCounter(database, cache, flush_interval=60)
     there = WriteBehindCounter(database, cache)
@@ -82,16 +80,14 @@ def test_a_local_add_is_seen_at_once_here_and_elsewhere_after_a_flush(
     assert here.stats()["at_risk"] == 0
 
 
-def test_a_local_add_is_flushed_by_itself(
-    database: hotcount.Database, cache: hotcount.Redis
-) -> None:
+def test_a_local_add_is_flushed_by_itself(database: Database, cache: Redis) -> None:
     views = WriteBehindCounter(database, cache, flush_interval=0.02)
     views.create_tables()
     views.add("k", ack="local")
     eventually(lambda: keys_in(cache) == {b"k"})
 
 
-def test_close_flushes_what_is_local(database: hotcount.Database, cache: hotcount.Redis) -> None:
+def test_close_flushes_what_is_local(database: Database, cache: Redis) -> None:
     other = WriteBehindCounter(database, cache)
     other.create_tables()
     with WriteBehindCounter(database, cache, flush_interval=60) as views:
@@ -101,9 +97,7 @@ def test_close_flushes_what_is_local(database: hotcount.Database, cache: hotcoun
         views.add("k")
 
 
-def test_who_closes_the_store_first_is_told_what_is_lost(
-    database: hotcount.Database, cache: hotcount.Redis
-) -> None:
+def test_who_closes_the_store_first_is_told_what_is_lost(database: Database, cache: Redis) -> None:
     views = WriteBehindCounter(database, cache, flush_interval=60)
     views.create_tables()
     views.add("k", 3, ack="local")
@@ -114,7 +108,7 @@ def test_who_closes_the_store_first_is_told_what_is_lost(
 
 
 def test_an_add_with_ack_sql_is_in_sql_when_it_returns(
-    views: WriteBehindCounter, cache: hotcount.Redis
+    views: WriteBehindCounter, cache: Redis
 ) -> None:
     views.add("k", 2)
     views.add("k", 3, ack="sql")
@@ -127,7 +121,7 @@ def test_an_add_with_ack_sql_is_in_sql_when_it_returns(
 
 
 def test_reset_takes_what_get_counts_wherever_it_is(
-    views: WriteBehindCounter, cache: hotcount.Redis, database: hotcount.Database
+    views: WriteBehindCounter, cache: Redis, database: Database
 ) -> None:
     assert views.reset("k") == 0
     views.add("k", 3)
@@ -193,9 +187,7 @@ def test_adds_of_many_threads_beside_a_worker_sum_exactly(
     assert all(views.get(f"k{i}") == -THREADS for i in range(10))
 
 
-def test_cells_that_sql_has_make_room_for_others(
-    database: hotcount.Database, cache: hotcount.Redis
-) -> None:
+def test_cells_that_sql_has_make_room_for_others(database: Database, cache: Redis) -> None:
     views = WriteBehindCounter(database, cache, max_cells=4, flush_interval=0.02)
     views.create_tables()
     for i in range(4):
@@ -236,7 +228,7 @@ def test_a_sum_beyond_64_bits_is_an_error_and_stops_no_other_key(views: WriteBeh
 
 
 def test_a_key_that_holds_something_else_stops_no_other(
-    views: WriteBehindCounter, cache: hotcount.Redis
+    views: WriteBehindCounter, cache: Redis
 ) -> None:
     views.add("bad")
     views.add("good", 2)
@@ -281,7 +273,7 @@ def test_a_forked_child_counts_under_an_id_of_its_own(views: WriteBehindCounter)
     assert (views.get("k").value, views.get("k").pending) == (1111, 0)
 
 
-def test_loops_count_as_threads_do(database: hotcount.Database, cache: hotcount.Redis) -> None:
+def test_loops_count_as_threads_do(database: Database, cache: Redis) -> None:
     views = aio.WriteBehindCounter(database, cache, flush_interval=0.02)
 
     async def main() -> list[int]:
@@ -303,9 +295,7 @@ def test_loops_count_as_threads_do(database: hotcount.Database, cache: hotcount.
     assert (other.get("k0").value, other.get("k0").pending) == (120, 0)
 
 
-def test_a_redis_that_evicts_keys_is_refused(
-    database: hotcount.Database, own_redis: RedisServer
-) -> None:
+def test_a_redis_that_evicts_keys_is_refused(database: Database, own_redis: RedisServer) -> None:
     cache = own_redis.redis()
     cache.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     with pytest.raises(hotcount.ConfigError, match="allkeys-lru"):
@@ -321,9 +311,7 @@ OUT_OF_RANGE = {
 
 
 @pytest.mark.parametrize(("option", "value"), OUT_OF_RANGE.items())
-def test_an_option_out_of_range_is_refused_by_name(
-    cache: hotcount.Redis, option: str, value: Any
-) -> None:
+def test_an_option_out_of_range_is_refused_by_name(cache: Redis, option: str, value: Any) -> None:
     with pytest.raises(hotcount.ConfigError, match=option):
         WriteBehindCounter("sqlite:///:memory:", cache, **{option: value})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hotcount
 import pytest
-from hotcount import WriteBehindCounter
+from hotcount import Database, Redis, WriteBehindCounter
 
 from tests.support.eventually import eventually
 
@@ -18,12 +18,12 @@ DAY = 86_400
 
 
 def counter(
-    database: hotcount.Database | str, cache: hotcount.Redis, *, horizon: float = 7 * DAY
+    database: Database | str, cache: Redis, *, horizon: float = 7 * DAY
 ) -> WriteBehindCounter:
     return WriteBehindCounter(database, cache, flush_interval=60, horizon=horizon)
 
 
-def cell_of(cache: hotcount.Redis, key: str) -> bytes:
+def cell_of(cache: Redis, key: str) -> bytes:
     (found,) = cache.execute("KEYS", f"{cache.prefix!s}views:*:c:{key}")
     return bytes(found)
 
@@ -33,7 +33,7 @@ def writer_of(days_ago: float) -> str:
 
 
 def test_a_read_does_not_count_a_cell_whose_row_may_be_gone(
-    database: hotcount.Database, cache: hotcount.Redis
+    database: Database, cache: Redis
 ) -> None:
     views = counter(database, cache)
     views.create_tables()
@@ -54,7 +54,7 @@ def test_a_read_does_not_count_a_cell_whose_row_may_be_gone(
 
 
 def test_a_cell_that_is_refused_keeps_no_rows_of_old_writers(
-    database_path: Path, cache: hotcount.Redis
+    database_path: Path, cache: Redis
 ) -> None:
     views = counter(f"sqlite:///{database_path}", cache)
     views.create_tables()
@@ -78,7 +78,7 @@ def test_a_cell_that_is_refused_keeps_no_rows_of_old_writers(
 
 
 def test_a_cell_that_cannot_be_saved_yet_is_not_made_too_old(
-    database: hotcount.Database, cache: hotcount.Redis
+    database: Database, cache: Redis
 ) -> None:
     views = counter(database, cache)
     views.create_tables()
@@ -96,7 +96,7 @@ def test_a_cell_that_cannot_be_saved_yet_is_not_made_too_old(
 
 
 def test_a_worker_with_a_shorter_horizon_refuses_no_writer_of_the_longest(
-    database: hotcount.Database, cache: hotcount.Redis
+    database: Database, cache: Redis
 ) -> None:
     counter(database, cache, horizon=60 * DAY).create_tables()
     views = counter(database, cache)
@@ -110,9 +110,7 @@ def test_a_worker_with_a_shorter_horizon_refuses_no_writer_of_the_longest(
     assert (views.get("k").value, views.get("k").pending) == (5, 0)
 
 
-def test_a_process_has_its_horizon_kept_by_all_workers(
-    database_path: Path, cache: hotcount.Redis
-) -> None:
+def test_a_process_has_its_horizon_kept_by_all_workers(database_path: Path, cache: Redis) -> None:
     url = f"sqlite:///{database_path}"
     counter(url, cache).create_tables()
     views = counter(url, cache, horizon=60 * DAY)
