@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from hotcount import Counter
 
+from tests.support.errors import kinds
 from tests.support.stores import Store
 
 INT64_MAX = 2**63 - 1
@@ -121,9 +122,7 @@ def test_what_is_no_text_in_an_array_fails_its_element_alone(counter: Counter, o
     codes = np.array([[0x61, 0], [0xD800, 0], [0, 0], [0x110000, 0], [0x10FFFF, 0]])
     keys = codes.astype(order + "u4").view(order + "U2")[:, 0]
     result = counter.add_many(keys, [1, 2, 3, 4, 5], errors="return")
-    assert {i: type(e) for i, e in result.errors.items()} == dict.fromkeys(
-        (1, 2, 3), hotcount.ConfigError
-    )
+    assert kinds(result.errors) == dict.fromkeys((1, 2, 3), "ConfigError")
     assert "keys[1] has a lone surrogate" in str(result.errors[1])
     assert "empty" in str(result.errors[2])
     assert "keys[3] has a code beyond U+10FFFF" in str(result.errors[3])

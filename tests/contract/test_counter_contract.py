@@ -13,6 +13,7 @@ import hotcount
 import pytest
 from hotcount import Counter
 
+from tests.support.errors import kinds
 from tests.support.stores import Store
 from tests.support.together import THREADS, together
 
@@ -101,12 +102,12 @@ def test_one_bad_element_is_reported_and_the_others_are_done(counter: Counter) -
     keys: list[str] = ["a", "", "full", "b", "x" * 1001, "\ud800", "c"]
     with pytest.raises(hotcount.BatchError) as caught:
         counter.add_many(keys, [1, 1, 1, 1, 1, 1, 2**63])
-    assert {index: type(error) for index, error in caught.value.errors.items()} == {
-        1: hotcount.ConfigError,
-        2: hotcount.CounterOverflowError,
-        4: hotcount.ConfigError,
-        5: hotcount.ConfigError,
-        6: hotcount.CounterOverflowError,
+    assert kinds(caught.value.errors) == {
+        1: "ConfigError",
+        2: "CounterOverflowError",
+        4: "ConfigError",
+        5: "ConfigError",
+        6: "CounterOverflowError",
     }
     assert caught.value.result == [1, 0, 0, 1, 0, 0, 0]
     assert caught.value.result.errors == caught.value.errors

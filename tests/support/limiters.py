@@ -5,7 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import Any, get_args
 
+import hotcount
 from hotcount.limiter import Algorithm
+
+from tests.support.stores import Store
 
 SAFE: tuple[str, ...] = get_args(Algorithm)
 # A Limiter's options, one for each kind of state that the algorithms keep.
@@ -26,3 +29,12 @@ def made_at(seconds: float) -> str:
     """A UUIDv7 that says it was made then, in unix time."""
     value = int(seconds * 1000) << 80 | 7 << 76 | 2 << 62 | uuid.uuid4().int & (2**62 - 1)
     return str(uuid.UUID(int=value))
+
+
+def occupy(store: Store, options: dict[str, Any], key: str) -> None:
+    """Puts a counter where a limiter's state would be.
+
+    Below 0: another integer may be a window that INCREX counts.
+    """
+    algorithm = options["algorithm"] + ("_first" if options.get("align") == "first" else "")
+    hotcount.Counter(store, f"limit:default:{algorithm}:10/300_days").add(key, -1)
