@@ -13,7 +13,7 @@
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
-#   make votes      votes on private PostgreSQL 15 and 18, MariaDB and SQLite: the strategies, web
+#   make votes      votes on private PostgreSQL, MariaDB, MySQL and SQLite: the strategies, web
 #                   workers, a held item; BEFORE=../other for that build beside this one
 #   make notebooks  runs the notebooks in full and keeps their outputs; needs Chromium
 #   make compare-builds BEFORE=../other   this build beside that of another work tree, as ratios
@@ -125,8 +125,6 @@ rates: build
 VOTES_ARGS ?=
 votes: build
 	@scripts/setup mysql || echo "votes: going on without MySQL"
-	.venv/bin/python scripts/pins votes >.venv/votes.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/votes.txt
 	.venv/bin/python -m loadtest.peers.sql_votes $(if $(BEFORE),--before $(BEFORE)) $(VOTES_ARGS)
 
 # What adopting tables that exist costs: locks, and for how long. ADOPTION_ARGS="--only postgres"

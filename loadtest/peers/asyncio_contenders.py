@@ -1,4 +1,4 @@
-"""Contenders on an event loop: tasks that add one by one, on asyncio's own loop or on uvloop.
+"""Contenders on an event loop: tasks that add one by one, on asyncio's own loop.
 
 Each load has a loop and a client of its own, opened and warmed up before the clock starts. A
 contender is an async context manager around `add`, which takes a whole key (KEY_PREFIX and name;
@@ -27,16 +27,6 @@ from loadtest.peers.rounds import KEY_PREFIX, RATE, TIMEOUT_S, Measured
 AsyncAdd = Callable[[str], Awaitable[object]]
 # Takes the server's port and the number of tasks.
 Open = Callable[[int, int], AbstractAsyncContextManager[AsyncAdd]]
-
-
-def stock_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
-
-
-def uvloop() -> asyncio.AbstractEventLoop:
-    import uvloop as library
-
-    return library.new_event_loop()  # type: ignore[no-any-return]
 
 
 @asynccontextmanager
@@ -76,16 +66,6 @@ async def redis_asyncio(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
         yield client.incr
     finally:
         await client.aclose()
-
-
-@asynccontextmanager
-async def coredis(port: int, tasks: int) -> AsyncIterator[AsyncAdd]:
-    """Its default pool: no other bound of its connections made a difference."""
-    import coredis as library
-
-    client = library.Redis(host="127.0.0.1", port=port)
-    async with client:
-        yield client.incr
 
 
 @asynccontextmanager
@@ -135,7 +115,6 @@ async def drive(add: AsyncAdd, names: list[str], tasks: int, seconds: float) -> 
 
 def singly(
     opened: Open,
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
     prefix: str,
     port: int,
     tasks: int,
@@ -151,9 +130,4 @@ def singly(
         async with opened(port, tasks) as add:
             return await drive(add, names, tasks, seconds)
 
-    loop = new_loop()
-    try:
-        return loop.run_until_complete(run())
-    finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+    return asyncio.run(run())

@@ -109,10 +109,8 @@ async def redis_upserts(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
 
 
 def singly(opened: Open, port: int, tasks: int, seconds: float, seed: int) -> Measured:
-    """Calls one by one from so many tasks, on the stock loop."""
-    return asyncio_contenders.singly(
-        opened, asyncio_contenders.stock_loop, "", port, tasks, KEYS, seconds, seed
-    )
+    """Calls one by one from so many tasks."""
+    return asyncio_contenders.singly(opened, "", port, tasks, KEYS, seconds, seed)
 
 
 async def heartbeat(until: asyncio.Event) -> float:

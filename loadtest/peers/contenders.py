@@ -1,4 +1,4 @@
-"""Blocking contenders: threads that add one by one, batches, and one idle caller.
+"""Blocking contenders: threads that add one by one, and batches.
 
 A contender is opened once for all rounds. `adder(i)` is called by thread i of a load and returns
 what that thread adds with; `add_batch` adds 1 to each key of a batch. A key comes without its
@@ -9,7 +9,6 @@ counters put their prefix before it at each call, and the peers get the whole ke
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,13 +17,12 @@ from typing import Any, Protocol
 import hotcount
 
 from loadtest.peers import keys
-from loadtest.peers.rounds import KEY_PREFIX, P50, P99, RATE, TIMEOUT_S, Measured
+from loadtest.peers.rounds import KEY_PREFIX, RATE, TIMEOUT_S, Measured
 
 Add = Callable[[Any], object]
 
 # A call of each kind before the clock starts: connections are made, caches are warm.
 WARM = 5
-PAUSE_S = 0.001
 
 
 class Contender(Protocol):
@@ -55,7 +53,17 @@ class Hotcount:
         self._store.close()
 
 
-class RedisPy:
+class Peer:
+    """Takes whole keys; one that has batches says how."""
+
+    def key(self, name: str) -> str:
+        return KEY_PREFIX + name
+
+    def add_batch(self, names: list[str]) -> object:
+        raise NotImplementedError
+
+
+class RedisPy(Peer):
     """redis-py as its documentation has it: one client, shared, with a pool that suffices.
 
     It parses with hiredis, as it does by itself if that is installed.
@@ -67,9 +75,6 @@ class RedisPy:
         self._client = redis.Redis(
             host="127.0.0.1", port=port, max_connections=64, socket_timeout=TIMEOUT_S
         )
-
-    def key(self, name: str) -> str:
-        return KEY_PREFIX + name
 
     def adder(self, thread: int) -> Add:
         return self._client.incr  # type: ignore[no-any-return]
@@ -85,7 +90,7 @@ class RedisPy:
         self._client.close()
 
 
-class RedisPyOwn:
+class RedisPyOwn(Peer):
     """redis-py where it is fastest: a client with one connection for each thread.
 
     Nothing is taken out of a pool: about 1.2 times the calls of the shared client with one
@@ -95,9 +100,6 @@ class RedisPyOwn:
     def __init__(self, port: int) -> None:
         self._port = port
         self._clients: dict[int, Any] = {}
-
-    def key(self, name: str) -> str:
-        return KEY_PREFIX + name
 
     def adder(self, thread: int) -> Add:
         import redis
@@ -111,15 +113,12 @@ class RedisPyOwn:
             )
         return self._clients[thread].incr  # type: ignore[no-any-return]
 
-    def add_batch(self, names: list[str]) -> object:
-        raise NotImplementedError
-
     def close(self) -> None:
         for client in self._clients.values():
             client.close()
 
 
-class GlideSync:
+class GlideSync(Peer):
     """valkey-glide-sync: one client, shared, which multiplexes.
 
     4 clients, or one for each thread, were no faster here. Its default time limit of 250 ms would
@@ -135,14 +134,8 @@ class GlideSync:
             )
         )
 
-    def key(self, name: str) -> str:
-        return KEY_PREFIX + name
-
     def adder(self, thread: int) -> Add:
         return self._client.incr  # type: ignore[no-any-return]
-
-    def add_batch(self, names: list[str]) -> object:
-        raise NotImplementedError
 
     def close(self) -> None:
         self._client.close()
@@ -223,28 +216,3 @@ def batches(
     return drive(
         lambda _index: contender.add_batch, lambda _index: drawn, 1, seconds, size=len(drawn[0])
     )
-
-
-def percentile(values: list[float], percent: float) -> float:
-    """The nearest rank: so many percent of the values are no larger."""
-    return sorted(values)[max(math.ceil(len(values) * percent / 100), 1) - 1]
-
-
-def idle(contender: Contender, key_count: int, seconds: float, seed: int) -> Measured:
-    """How long one add takes a caller that pauses for 1 ms before each."""
-    names = [contender.key(name) for name in keys.uniform(key_count, 2_000, seed)]
-    add = contender.adder(0)
-    for name in names[:WARM]:
-        add(name)
-    clock, sleep = time.perf_counter, time.sleep
-    took: list[float] = []
-    ends_at = clock() + seconds
-    for name in itertools.cycle(names):
-        sleep(PAUSE_S)
-        began = clock()
-        add(name)
-        ended = clock()
-        took.append((ended - began) * 1e6)
-        if ended >= ends_at:
-            break
-    return Measured(len(took) + WARM, {P50: percentile(took, 50), P99: percentile(took, 99)})

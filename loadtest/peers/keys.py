@@ -21,10 +21,6 @@ def distinct_batches(seed: int) -> list[list[str]]:
     return [draw.sample(names, BATCH) for _ in range(20)]
 
 
-def one_key_batches(_seed: int) -> list[list[str]]:
-    return [["k0"] * BATCH]
-
-
 def zipf_batches(seed: int, keys: int = 10_000, exponent: float = 0.99) -> list[list[str]]:
     """Batches of Zipf-distributed keys: the i-th most frequent has the weight 1 / i^exponent."""
     names = [f"k{index}" for index in range(keys)]

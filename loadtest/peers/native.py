@@ -1,9 +1,9 @@
-"""Contenders that are programs: hotcount from C++, Go's clients, Rust's limiters, and
+"""Contenders that are programs: hotcount from C++, a client of Go, Rust's limiters, and
 redis-benchmark; and where this work tree and another one have theirs.
 
     hotcount-peers-cpp PORT blocking|completions WIDTH SECONDS KEYS SEED
     hotcount-peers-limits PORT memory|redis WIDTH SECONDS KEYS SEED
-    hotcount-peers-go PORT rueidis|rueidis-delayed|go-redis WIDTH SECONDS KEYS SEED
+    hotcount-peers-go PORT rueidis|rueidis-delayed WIDTH SECONDS KEYS SEED
     hotcount-peers-rust PORT memory WIDTH SECONDS KEYS SEED
 
 WIDTH is the number of threads or goroutines, or of adds in flight. All warm up, add for so long
@@ -89,7 +89,7 @@ def singly(
 def cpp_program(build: Path) -> Path:
     program = build / CPP_PROGRAM
     if not program.exists():
-        raise LeftOut(f"{program} is not built: hotcount from C++, rueidis and go-redis left out")
+        raise LeftOut(f"{program} is not built: hotcount from C++, rueidis left out")
     return program
 
 
@@ -167,7 +167,7 @@ def throttlecrab() -> Throttlecrab:
 def find_go() -> str:
     go = shutil.which("go") or shutil.which("go", path=GO_HOME)
     if go is None:
-        raise LeftOut("go is not installed: rueidis and go-redis left out")
+        raise LeftOut("go is not installed: rueidis left out")
     return go
 
 
@@ -183,7 +183,7 @@ def go_program(go: str) -> Path:
     )
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["nothing said"]
-        raise LeftOut(f"go build failed: rueidis and go-redis left out ({said[-1]})")
+        raise LeftOut(f"go build failed: rueidis left out ({said[-1]})")
     return program
 
 

@@ -34,8 +34,8 @@ def threads(count: int, key_count: int, port: int, seconds: float, seed: int) ->
 
 
 def tasks(count: int, port: int, seconds: float, seed: int) -> Measured:
-    opened, loop = asyncio_contenders.hotcount_aio, asyncio_contenders.stock_loop
-    return asyncio_contenders.singly(opened, loop, "", port, count, KEYS, seconds, seed)
+    opened = asyncio_contenders.hotcount_aio
+    return asyncio_contenders.singly(opened, "", port, count, KEYS, seconds, seed)
 
 
 def batches(

@@ -9,7 +9,7 @@ run say something: they move less than the figures do. Server and clients share 
 client that costs less CPU leaves more to the server.
 
 Results are on stdout, progress on stderr. Exit code: 0, or 1 if an add was lost, doubled or
-failed, 2 on bad usage or if something is missing. A target that was not met is a result.
+failed, 2 on bad usage or if something is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import hotcount
 
 from loadtest.peers import native, options
 from loadtest.peers.cases import GROUPS, PACKAGES, Setup
-from loadtest.peers.report import markdown_table, report, summary
+from loadtest.peers.report import report, summary
 from loadtest.peers.rounds import Case, Failed, LostAdds, measure
 from tests.support.servers import RedisServer, free_port
 
@@ -40,10 +40,8 @@ DISTRIBUTIONS = {
     "hiredis": "hiredis",
     "glide_sync": "valkey-glide-sync",
     "glide": "valkey-glide",
-    "coredis": "coredis",
     "throttled": "throttled-py",
     "limits": "limits",
-    "uvloop": "uvloop",
 }
 
 
@@ -56,7 +54,6 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         seconds=0.5,
         short=["--only", "sync,batch,cpp", "--rounds", "3", "--seconds", "0.3"],
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table there too")
     parser.add_argument(
         "--build",
         type=Path,
@@ -127,8 +124,6 @@ def main(words: list[str] | None = None) -> int:
     print(report(document))
     if chosen.json:
         chosen.json.write_text(json.dumps(document, indent=2) + "\n")
-    if chosen.markdown:
-        chosen.markdown.write_text(markdown_table(document["cases"]) + "\n")
     return 0
 
 

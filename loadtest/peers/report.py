@@ -1,4 +1,4 @@
-"""Figures, ratios and targets as one document, as text and as a Markdown table."""
+"""Figures and ratios as one document, and as text."""
 
 from __future__ import annotations
 
@@ -6,20 +6,7 @@ import statistics
 import textwrap
 from typing import Any
 
-from loadtest.peers.rounds import (
-    HELD_WORST,
-    OURS,
-    P50,
-    P99,
-    RATE,
-    READS_P99,
-    SERVER_US,
-    WORST_GAP,
-    Case,
-)
-
-# Whose ratio is to be reached from above: not more than the target.
-LATENCIES = (P50, P99, READS_P99, HELD_WORST, WORST_GAP, SERVER_US)
+from loadtest.peers.rounds import OURS, RATE, Case
 
 HEADINGS = {
     "sync": "Blocking calls from Python threads",
@@ -31,9 +18,7 @@ HEADINGS = {
     "calls": "Calls in Python where nothing waits",
     "scripts": "Limits, op_ids and sets from Python",
     "cpp": "From C++; Go's clients with as many goroutines",
-    "idle": "One idle caller in Python: microseconds a call",
     "postgres": "Votes on PostgreSQL, one item unless said",
-    "postgres18": "Votes on PostgreSQL 18, one item unless said",
     "mariadb": "Votes on MariaDB, one item unless said",
     "mysql": "Votes on MySQL, one item unless said",
     "sqlite": "Votes on SQLite, one item unless said",
@@ -44,15 +29,10 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def met(metric: str, ratio: float, target: float) -> bool:
-    return ratio <= target if metric in LATENCIES else ratio >= target
-
-
 def comparisons(case: Case) -> list[dict[str, Any]]:
     """Hotcount's figure over each peer's, by metric: within a round, then the median.
 
-    What slows the machine down for a while slows both. `target` and `met` are None if nothing
-    is to be reached.
+    What slows the machine down for a while slows both.
     """
     ours = case.figures.get(OURS, {})
     made = []
@@ -64,16 +44,7 @@ def comparisons(case: Case) -> list[dict[str, Any]]:
                 continue
             pairs = zip(ours[metric], theirs)
             ratio = spread([our / their for our, their in pairs])
-            target = case.targets.get((peer, metric))
-            made.append(
-                {
-                    "peer": peer,
-                    "metric": metric,
-                    "ratio": ratio,
-                    "target": target,
-                    "met": None if target is None else met(metric, ratio["median"], target),
-                }
-            )
+            made.append({"peer": peer, "metric": metric, "ratio": ratio})
     return made
 
 
@@ -103,15 +74,8 @@ def ranged(of: dict[str, float], show: Any) -> str:
     return f"{show(of['median'])} ({show(of['min'])} .. {show(of['max'])})"
 
 
-def target_cells(metric: str, target: float | None, reached: bool | None) -> tuple[str, str]:
-    if target is None:
-        return "", ""
-    sign = "<=" if metric in LATENCIES else ">="
-    return f"{sign} {target:g}", "met" if reached else "NOT MET"
-
-
 def rows(one: dict[str, Any]) -> list[tuple[str, ...]]:
-    """case, peer, ours, theirs, ratio, target, met: a row for each peer and metric."""
+    """case, peer, ours, theirs, ratio: a row for each peer and metric."""
     ratios = {(ratio["peer"], ratio["metric"]): ratio for ratio in one["ratios"]}
     ours = one["figures"].get(OURS, {})
     made: list[tuple[str, ...]] = []
@@ -122,20 +86,15 @@ def rows(one: dict[str, Any]) -> list[tuple[str, ...]]:
             name = one["case"] if metric == RATE else f"{one['case']}, {metric.removesuffix(' us')}"
             our = ranged(ours[metric], number) if metric in ours else "-"
             if peer == OURS:
-                made.append((name, "-", our, "-", "-", "", ""))
+                made.append((name, "-", our, "-", "-"))
                 continue
-            row = [name, peer, our, ranged(theirs, number)]
             ratio = ratios.get((peer, metric))
-            if ratio is None:
-                row += ["-", "", ""]
-            else:
-                row.append(ranged(ratio["ratio"], decimal))
-                row += target_cells(metric, ratio["target"], ratio["met"])
-            made.append(tuple(row))
+            shown = "-" if ratio is None else ranged(ratio["ratio"], decimal)
+            made.append((name, peer, our, ranged(theirs, number), shown))
     return made
 
 
-HEAD = ("case", "peer", "hotcount", "peer's", "ratio", "target", "")
+HEAD = ("case", "peer", "hotcount", "peer's", "ratio")
 
 
 def text_table(summaries: list[dict[str, Any]]) -> str:
@@ -158,49 +117,12 @@ def text_table(summaries: list[dict[str, Any]]) -> str:
         line
         if isinstance(line, str)
         else "  ".join(
-            cell.ljust(width) if column in (0, 1, 6) else cell.rjust(width)
+            cell.ljust(width) if column < 2 else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths))
         ).rstrip()
         for line in lines
     ]
     return "\n".join(shown).strip("\n")
-
-
-def markdown_table(summaries: list[dict[str, Any]], what: str = "adds") -> str:
-    """For the README: adds a second (or microseconds), and the ratios with their range."""
-    made = [f"| {what} | peer | hotcount | peer's | ratio | target |", "|---|---|---|---|---|---|"]
-    for one in summaries:
-        figures, ratios = one["figures"], one["ratios"]
-        for ratio in ratios:
-            peer, metric = ratio["peer"], ratio["metric"]
-            sign, reached = target_cells(metric, ratio["target"], ratio["met"])
-            unit = "" if metric == RATE else f", {metric}"
-            cells = (
-                f"{GROUP_WORDS[one['group']]}{one['case']}{unit}",
-                peer,
-                number(figures[OURS][metric]["median"]),
-                number(figures[peer][metric]["median"]),
-                ranged(ratio["ratio"], decimal).replace(" .. ", "-"),
-                f"{sign} {reached}".strip(),
-            )
-            made.append(f"| {' | '.join(cells)} |")
-    return "\n".join(made)
-
-
-# Before a case's name if its group has no heading.
-GROUP_WORDS = {
-    "sync": "Python, ",
-    "asyncio": "asyncio, ",
-    "batch": "a batch of 1,000, ",
-    "scripts": "Python, ",
-    "cpp": "C++, ",
-    "idle": "Python, ",
-    "postgres": "PostgreSQL, ",
-    "postgres18": "PostgreSQL 18, ",
-    "mariadb": "MariaDB, ",
-    "mysql": "MySQL, ",
-    "sqlite": "SQLite, ",
-}
 
 
 def report(document: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ from tests.support.servers import RedisServer
 
 TIMEOUT_S = 30.0
 RATE = "adds/s"
-P50 = "p50 us"
 P99 = "p99 us"
 READS_P99 = "reads' p99 us"
 HELD_WORST = "held votes' worst us"
@@ -59,9 +58,6 @@ class Case:
     name: str
     group: str
     loads: list[Load]
-    # By peer and metric: what hotcount's figure over the peer's is to reach, or, if the metric
-    # is a latency, is not to exceed.
-    targets: dict[tuple[str, str], float] = field(default_factory=dict)
     # Whether the server then holds a sum of what was added; a limiter's state is none.
     audited: bool = True
     # By contender and metric, a figure a round.

@@ -5,20 +5,18 @@ durability, in alternating rounds.
     make votes VOTES_ARGS="--only postgres --rounds 7 --json votes.json"
     make votes BEFORE=../hotcount-before VOTES_ARGS="--cases C++,gunicorn"
 
-PostgreSQL is the newest that is installed, and 18 from PyPI ("postgres18"); MariaDB is the
-installed one; MySQL is what `scripts/setup mysql` fetched or HOTCOUNT_MYSQL names, and a run
-without it says so and goes on. All of them flush every commit. The first cases are one process's
-callers, by hotcount-load; those of processes, with more contenders, are described in
-vote_processes.py.
+PostgreSQL and MariaDB are the installed ones; MySQL is what `scripts/setup mysql` fetched or
+HOTCOUNT_MYSQL names, and a run without it says so and goes on. All of them flush every commit. The
+first cases are one process's callers, by hotcount-load; those of processes, with more contenders,
+are described in vote_processes.py.
 All of it with 5 rounds takes hours: choose. --list names the cases.
 
 Everybody votes for one item, unless a row says otherwise. Each load makes tables of its own; a vote
 counts when it was acknowledged after its commit, and every load is audited: one lost or counted
-twice fails the run. "pgbench" is PostgreSQL's own client sending what a batch sends, its votes
-made up by the server: the rate that such transactions can have here with no client to speak of.
+twice fails the run.
 
 Results are on stdout, progress on stderr. Exit code: 0, or 1 if a vote was lost, doubled or
-failed, 2 on bad usage or if something is missing. A target that was not met is a result.
+failed, 2 on bad usage or if something is missing.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -38,63 +35,22 @@ from typing import Any
 
 from loadtest.peers import native, options
 from loadtest.peers.link import link
-from loadtest.peers.postgres18 import programs_of_postgres_18
-from loadtest.peers.report import markdown_table, summary, text_table
+from loadtest.peers.report import summary, text_table
 from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, order
 from loadtest.peers.vote_processes import (
     ZIPF_ITEMS,
     Server,
     process_cases,
-    python_votes,
-    transactions_per_s,
 )
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import MySqlServer, mysql_folder
 from tests.support.servers import PostgresServer, RedisServer
 
-GROUPS = ("postgres", "postgres18", "mariadb", "mysql", "sqlite")
+GROUPS = ("postgres", "mariadb", "mysql", "sqlite")
 IN_FLIGHT = 1000
 WARM_UP = "400ms"
 # What the proxy adds to each piece of data, either way.
 LINK_S = 0.0005
-
-# What PostgresBatchWriter sends, its arrays replaced by votes that the server makes up: {item} of
-# each, {items} of all. Nobody folds the journal.
-PGBENCH_SCRIPT = """\
-WITH drawn AS MATERIALIZED (SELECT {item} AS item, CAST(random() * 9e15 AS bigint) AS voter, number
-     FROM generate_series(1, {votes}) AS number),
-free AS MATERIALIZED (SELECT id FROM bench_item WHERE id = ANY ({items})
-     ORDER BY id FOR KEY SHARE SKIP LOCKED),
-written AS (INSERT INTO bench_vote (item_id, user_id, val, prev, version)
-     SELECT b.item, b.voter, 1, 0, NULL FROM drawn AS b JOIN free AS f ON f.id = b.item
-     WHERE EXISTS (SELECT FROM bench_vote_meta WHERE name = 'counted_in' AND value = 'journal')
-     ORDER BY b.number
-     ON CONFLICT (item_id, user_id) DO UPDATE SET prev = bench_vote.val, val = excluded.val
-     WHERE bench_vote.val IS DISTINCT FROM excluded.val
-     RETURNING item_id AS item, user_id AS voter, prev, val),
-noted AS (INSERT INTO bench_vote_journal (item, diff)
-     SELECT item, CAST(SUM(val - prev) AS bigint) FROM written GROUP BY item
-     HAVING SUM(val - prev) <> 0)
-SELECT b.number, f.id IS NOT NULL, w.prev, w.val FROM drawn AS b LEFT JOIN free AS f
-     ON f.id = b.item FULL JOIN written AS w ON w.item = b.item AND w.voter = b.voter;
-"""
-
-ONE_ITEM = {"item": "1", "items": "CAST('{1}' AS bigint[])"}
-# Uniform in the logarithm, which is Zipf's law with exponent 1.
-ZIPF = {
-    "item": f"CAST(floor(exp(random() * ln({ZIPF_ITEMS + 1}))) AS bigint)",
-    "items": "ARRAY(SELECT DISTINCT item FROM drawn)",
-}
-
-# The transaction of `naive`, and nothing else.
-PGBENCH_NAIVE = """\
-\\set voter random(1, 9000000000000000)
-BEGIN;
-INSERT INTO bench_vote (item_id, user_id, val) VALUES (1, :voter, 1);
-UPDATE bench_item SET vote_count = vote_count + 1 WHERE id = 1;
-COMMIT;
-"""
-
 
 HOTCOUNT_LOAD = native.ROOT / ".venv/bin/hotcount-load"
 
@@ -132,130 +88,44 @@ def hotcount_load(
     )
 
 
-class Pgbench:
-    """pgbench on tables of its own."""
+def cases_on(group: str, url: str | None) -> list[Case]:
+    """The cases of one process's callers on one database."""
 
-    def __init__(self, server: PostgresServer, folder: Path) -> None:
-        self._server = server
-        self._folder = folder
-        url = server.url()
-        script = (
-            "import hotcount, sys\n"
-            "v = hotcount.Votes(sys.argv[1], item_table='bench_item', vote_table='bench_vote')\n"
-            f"v.create_tables(); v.add_items(range(1, {ZIPF_ITEMS + 1}))\n"
-        )
-        native.run([sys.executable, "-c", script, url])
-
-    def batches(self, votes: int, items: dict[str, str], seconds: float, seed: int) -> Measured:
-        """One connection, so many votes a transaction."""
-        return self._run(PGBENCH_SCRIPT.format(votes=votes, **items), votes, 1, seconds)
-
-    def naive(self, clients: int, seconds: float, seed: int) -> Measured:
-        return self._run(PGBENCH_NAIVE, 1, clients, seconds)
-
-    def _run(self, script: str, votes: int, clients: int, seconds: float) -> Measured:
-        path = self._folder / "votes.sql"
-        path.write_text(script)
-        self._server.psql("TRUNCATE bench_vote, bench_vote_journal")
-        program = self._server.programs / "pgbench"
-        printed = native.run(
-            [
-                *(str(program), "-h", str(self._server.folder), "-U", self._server.superuser),
-                *("-n", "-M", "prepared", "-c", str(clients), "-j", str(min(2, clients))),
-                *("-T", str(max(1, round(seconds))), "-f", str(path), "postgres"),
-            ]
-        )
-        processed = re.search(r"transactions actually processed: (\d+)", printed)
-        written = int(self._server.psql("SELECT COUNT(*) FROM bench_vote"))
-        # Voters are drawn: two may be the same one.
-        if processed is None or not 0.99 <= written / (votes * int(processed[1]) or 1) <= 1:
-            raise Failed(f"pgbench wrote {written} votes, and said: {printed}")
-        return Measured(0, {RATE: votes * transactions_per_s(printed)})
-
-
-def cases_on(
-    group: str, url: str | None, targets: dict[str, float], pgbench: Pgbench | None
-) -> list[Case]:
-    """The cases on one database; targets by "callers" or "in flight"."""
-
-    def load(name: str, strategy: str, workers: int, items: int = 1) -> Load:
-        return Load(name, partial(hotcount_load, url, strategy, workers, items, HOTCOUNT_LOAD))
-
-    made = []
-    for callers in (16, 64):
-        case = Case(
-            f"{callers} callers",
+    def case(name: str, items: int, *loads: tuple[str, str, int]) -> Case:
+        return Case(
+            name,
             group,
             [
-                load(OURS, "batched", callers),
-                load("naive", "naive", callers),
-                load("slotted", "slotted", callers),
+                Load(
+                    contender,
+                    partial(hotcount_load, url, strategy, workers, items, HOTCOUNT_LOAD),
+                )
+                for contender, strategy, workers in loads
             ],
         )
-        if pgbench is not None:
-            case.loads += [
-                Load(f"naive by pgbench -c {callers}", partial(pgbench.naive, callers)),
-                Load(
-                    f"pgbench -c 1, {callers} a batch", partial(pgbench.batches, callers, ONE_ITEM)
-                ),
-            ]
-        if str(callers) in targets:
-            case.targets["naive", RATE] = targets[str(callers)]
-        made.append(case)
-    flight = Case(
-        f"{IN_FLIGHT:,} in flight",
-        group,
-        [load(OURS, "batched/async", 64), load("naive, 64 callers", "naive", 64)],
-    )
-    if pgbench is not None:
-        name = f"pgbench -c 1, {IN_FLIGHT:,} a batch"
-        flight.loads.append(Load(name, partial(pgbench.batches, IN_FLIGHT, ONE_ITEM)))
-        flight.targets[name, RATE] = 0.6
-    if "in flight" in targets:
-        flight.targets["naive, 64 callers", RATE] = targets["in flight"]
-    zipf = Case(
-        "64 callers, 10,000 items, Zipf 0.99",
-        group,
-        [load(OURS, "batched", 64, ZIPF_ITEMS), load("naive", "naive", 64, ZIPF_ITEMS)],
-    )
-    if pgbench is not None:
-        batches = partial(pgbench.batches, 64, ZIPF)
-        zipf.loads.append(Load("pgbench -c 1, 64 a batch", batches))
-    slotted = Case(
-        "slotted, 100 callers",
-        group,
-        [load(OURS, "slotted", 100), load("naive", "naive", 100)],
-    )
-    made += [flight, zipf, slotted]
-    if url is not None:
-        made += python_cases(group, url)
-    return made
-
-
-def python_cases(group: str, url: str) -> list[Case]:
-    def load(name: str, strategy: str, mode: str, width: int) -> Load:
-        def run(seconds: float, _seed: int) -> Measured:
-            words: list[object] = [url, strategy, mode, width, 1, seconds]
-            return python_votes(Path(sys.executable), words, [])
-
-        return Load(name, run)
 
     return [
-        Case(
-            "Python, 64 threads",
-            group,
-            [
-                load(OURS, "batched", "threads", 64),
-                load("naive", "naive", "threads", 64),
-            ],
+        *(
+            case(
+                f"{callers} callers",
+                1,
+                (OURS, "batched", callers),
+                ("naive", "naive", callers),
+                ("slotted", "slotted", callers),
+            )
+            for callers in (16, 64)
         ),
-        Case(
-            f"Python, {IN_FLIGHT:,} asyncio tasks",
-            group,
-            [
-                load(OURS, "batched", "tasks", IN_FLIGHT),
-                load("naive, 64 threads", "naive", "threads", 64),
-            ],
+        case(
+            f"{IN_FLIGHT:,} in flight",
+            1,
+            (OURS, "batched/async", 64),
+            ("naive, 64 callers", "naive", 64),
+        ),
+        case(
+            "64 callers, 10,000 items, Zipf 0.99",
+            ZIPF_ITEMS,
+            (OURS, "batched", 64),
+            ("naive", "naive", 64),
         ),
     ]
 
@@ -291,7 +161,6 @@ def link_cases(group: str, server: Server, stack: ExitStack) -> list[Case]:
             group,
             [load(OURS, "redis/cached", items), load("batched", "batched", items)],
         )
-        case.targets["batched", RATE] = 0.7
         made.append(case)
     return made
 
@@ -306,7 +175,7 @@ def start_server(group: str, stack: ExitStack) -> Server:
         )
         stack.callback(maria.remove)
         return maria.start()
-    postgres = PostgresServer(programs=programs_of_postgres_18() if group == "postgres18" else None)
+    postgres = PostgresServer()
     stack.callback(postgres.remove)
     return postgres.start("max_wal_size=4GB")
 
@@ -314,16 +183,16 @@ def start_server(group: str, stack: ExitStack) -> Server:
 def cases_of(group: str, chosen: argparse.Namespace, stack: ExitStack) -> list[Case]:
     """Starts what the group needs; it ends with the stack."""
     if group == "sqlite":
-        return cases_on(group, None, {"64": 10}, None)
+        return cases_on(group, None)
     server = start_server(group, stack)
-    if isinstance(server, MariaDbServer):
-        made = cases_on(group, server.url(server.create_database()), {"64": 15}, None)
-    else:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-votes-")))
-        targets = {"16": 8.0, "64": 30.0, "in flight": 50.0}
-        made = cases_on(group, server.url(), targets, Pgbench(server, folder))
-    made += link_cases(group, server, stack)
-    return made + process_cases(group, server, chosen.before, chosen.held)
+    url = (
+        server.url(server.create_database()) if isinstance(server, MariaDbServer) else server.url()
+    )
+    return [
+        *cases_on(group, url),
+        *link_cases(group, server, stack),
+        *process_cases(group, server, chosen.before, chosen.held),
+    ]
 
 
 def chosen_of(cases: list[Case], chosen: argparse.Namespace) -> list[Case]:
@@ -380,7 +249,6 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         metavar="WORDS",
         help="beside hotcount's batched, only contenders whose name has one of these words [all]",
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a table there too")
     parser.add_argument(
         "--before",
         type=native.tree_of,
@@ -442,8 +310,6 @@ def main(words: list[str] | None = None) -> int:
             "cases": summaries,
         }
         chosen.json.write_text(json.dumps(document, indent=2) + "\n")
-    if chosen.markdown:
-        chosen.markdown.write_text(markdown_table(summaries, "votes") + "\n")
     return 0
 
 

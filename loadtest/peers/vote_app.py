@@ -17,11 +17,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import hotcount
-
-from loadtest.peers.other_clients import connect
 
 DJANGO = "django"
 TIMEOUT_S = 30.0
@@ -29,6 +27,31 @@ INSERT = "INSERT INTO vote (item_id, user_id, val, prev) VALUES (%s, %s, 1, 0)"
 UPDATE = "UPDATE item SET vote_count = vote_count + 1 WHERE id = %s"
 
 Vote = Callable[[int, int], object]
+
+
+def connect(url: str) -> Any:
+    """PostgreSQL's URLs are psycopg's too; MariaDB's are taken apart. READ COMMITTED on both."""
+    if url.startswith("postgresql:"):
+        import psycopg
+
+        # What is run again and again is prepared at once, as hotcount's statements are.
+        return psycopg.connect(url, prepare_threshold=0)
+    import pymysql  # type: ignore[import-untyped]
+
+    parts = urlsplit(url)
+    options = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    where = (
+        {"unix_socket": options["unix_socket"]}
+        if "unix_socket" in options
+        else {"host": parts.hostname, "port": parts.port or 3306}
+    )
+    return pymysql.connect(
+        **where,
+        user=unquote(parts.username or "root"),
+        password=unquote(parts.password or ""),
+        database=parts.path[1:],
+        init_command="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    )
 
 
 def voter() -> Vote:

@@ -1,6 +1,6 @@
-// Adds of 1 to Redis counters by Go clients, in a closed loop, for so long; prints one line of JSON.
+// Adds of 1 to Redis counters by a Go client, in a closed loop, for so long; prints one line of JSON.
 //
-//	hotcount-peers-go PORT rueidis|rueidis-delayed|go-redis WIDTH SECONDS KEYS SEED
+//	hotcount-peers-go PORT rueidis|rueidis-delayed WIDTH SECONDS KEYS SEED
 //
 // WIDTH goroutines share one client. loadtest/peers/native.py builds and runs it; the keys are those
 // of hotcount's counters. Exit code: 0, 1 where an add failed, 2 on bad usage.
@@ -18,7 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 )
 
@@ -65,25 +64,9 @@ func openRueidisDelayed(address string, width int) (add, error) {
 	return rueidisWith(address, 100*time.Microsecond)
 }
 
-// A connection for each goroutine, which was faster than 8, 20 (its default here) or 128 for 64.
-func openGoRedis(address string, width int) (add, error) {
-	client := goredis.NewClient(&goredis.Options{
-		Addr:         address,
-		PoolSize:     width,
-		ReadTimeout:  timeout,
-		WriteTimeout: timeout,
-		// An add that failed is an error, and not made twice.
-		MaxRetries: -1,
-	})
-	return func(key string) error {
-		return client.Incr(context.Background(), key).Err()
-	}, nil
-}
-
 var openers = map[string]func(string, int) (add, error){
 	"rueidis":         openRueidis,
 	"rueidis-delayed": openRueidisDelayed,
-	"go-redis":        openGoRedis,
 }
 
 // keysOf are what a goroutine adds to, over and over again.
@@ -177,6 +160,6 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: hotcount-peers-go PORT rueidis|rueidis-delayed|go-redis WIDTH SECONDS KEYS SEED")
+	fmt.Fprintln(os.Stderr, "usage: hotcount-peers-go PORT rueidis|rueidis-delayed WIDTH SECONDS KEYS SEED")
 	os.Exit(2)
 }
