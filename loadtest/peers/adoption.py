@@ -31,6 +31,7 @@ import hotcount
 import psycopg
 import pymysql  # type: ignore[import-untyped]
 
+from loadtest.peers.private_servers import say
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresServer
 from tests.support.sql_scripts import statements_of
@@ -233,10 +234,6 @@ class Sampler:
         self._stop.set()
         self._thread.join()
         return dict(self.held)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def one_number(connection: Any, query: str) -> int:

@@ -20,18 +20,18 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 from loadtest.peers import native, one_load, options
+from loadtest.peers.private_servers import start_database, url_of
 from loadtest.peers.report import summary, text_table
 from loadtest.peers.rounds import OURS, RATE, Case, Failed, Load, LostAdds, Measured, Run, found
-from loadtest.peers.sql_votes import IN_FLIGHT, hotcount_load
+from loadtest.peers.sql_votes import IN_FLIGHT, LOG_ROOM, hotcount_load
 from loadtest.peers.vote_processes import BEFORE, ZIPF_ITEMS
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.servers import PostgresServer, RedisServer, free_port
+from tests.support.servers import RedisServer, free_port
 
 GROUPS = ("calls", *one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
 ON_REDIS = (*one_load.LOADS, "cpp")
@@ -108,28 +108,6 @@ def vote_cases(group: str, url: str | None, before: Path) -> list[Case]:
     ]
 
 
-@contextmanager
-def database(group: str) -> Iterator[str | None]:
-    """The URL of a private server; SQLite's place is the load generator's own choice."""
-    if group == "sqlite":
-        yield None
-        return
-    if group == "mariadb":
-        maria = MariaDbServer(config=("--innodb-log-file-size=512M",))
-        try:
-            maria.start()
-            yield maria.url(maria.create_database())
-        finally:
-            maria.remove()
-        return
-    postgres = PostgresServer()
-    try:
-        postgres.start("max_wal_size=4GB")
-        yield postgres.url()
-    finally:
-        postgres.remove()
-
-
 def measure(cases: list[Case], rounds: int, seconds: float, check: Check) -> None:
     """Both builds of each case in turn, each as often first as second."""
     for number in range(rounds):
@@ -195,7 +173,11 @@ def on_databases(chosen: argparse.Namespace) -> list[Case]:
     for group in chosen.only:
         if group in (*ON_REDIS, "calls"):
             continue
-        with database(group) as url:
+        with ExitStack() as stack:
+            # SQLite's place is the load generator's own choice.
+            url = None
+            if group != "sqlite":
+                url = url_of(start_database(group, stack, LOG_ROOM[group]))
             cases = vote_cases(group, url, chosen.before)
             # hotcount-load audits each of its runs itself.
             measure(cases, chosen.rounds, chosen.seconds, lambda _measured: None)

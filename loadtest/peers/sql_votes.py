@@ -26,7 +26,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -34,21 +33,24 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.peers import native, options
-from loadtest.peers.link import link
+from loadtest.peers.private_servers import Server, far_url, start_database, start_redis, url_of
 from loadtest.peers.report import summary, text_table
 from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, order
 from loadtest.peers.vote_processes import (
     ZIPF_ITEMS,
-    Server,
     process_cases,
 )
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.mysql_server import MySqlServer, mysql_folder
-from tests.support.servers import PostgresServer, RedisServer
+from tests.support.mysql_server import mysql_folder
 
 GROUPS = ("postgres", "mariadb", "mysql", "sqlite")
 IN_FLIGHT = 1000
 WARM_UP = "400ms"
+# No server waits for checkpoints in a load.
+LOG_ROOM = {
+    "postgres": "max_wal_size=4GB",
+    "mariadb": "--innodb-log-file-size=512M",
+    "mysql": "--innodb-redo-log-capacity=512M",
+}
 # What the proxy adds to each piece of data, either way.
 LINK_S = 0.0005
 
@@ -136,16 +138,8 @@ def link_cases(group: str, server: Server, stack: ExitStack) -> list[Case]:
     In a run of some seconds most of 10,000 items get their first vote, with which their counts come
     into the cache; 100 items have theirs there before the measurement.
     """
-    redis = RedisServer(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-"))))
-    stack.callback(redis.stop)
-    redis.start()
-    if isinstance(server, MariaDbServer):
-        port = stack.enter_context(link(server.socket, LINK_S))
-        url = f"{server.scheme}://root@127.0.0.1:{port}/{server.create_database()}"
-    else:
-        port = stack.enter_context(link(server.folder / ".s.PGSQL.5432", LINK_S))
-        url = f"postgresql://{server.superuser}@127.0.0.1:{port}/postgres"
-    cache = f"redis://127.0.0.1:{stack.enter_context(link(redis.socket, LINK_S))}"
+    url = stack.enter_context(far_url(server, LINK_S))
+    cache = stack.enter_context(far_url(start_redis(stack), LINK_S))
 
     def load(name: str, strategy: str, items: int) -> Load:
         def run(seconds: float, seed: int) -> Measured:
@@ -165,31 +159,13 @@ def link_cases(group: str, server: Server, stack: ExitStack) -> list[Case]:
     return made
 
 
-def start_server(group: str, stack: ExitStack) -> Server:
-    """A private one; it ends with the stack."""
-    if group in ("mariadb", "mysql"):
-        maria = (
-            MariaDbServer(config=("--innodb-log-file-size=512M",))
-            if group == "mariadb"
-            else MySqlServer(config=("--innodb-redo-log-capacity=512M",))
-        )
-        stack.callback(maria.remove)
-        return maria.start()
-    postgres = PostgresServer()
-    stack.callback(postgres.remove)
-    return postgres.start("max_wal_size=4GB")
-
-
 def cases_of(group: str, chosen: argparse.Namespace, stack: ExitStack) -> list[Case]:
     """Starts what the group needs; it ends with the stack."""
     if group == "sqlite":
         return cases_on(group, None)
-    server = start_server(group, stack)
-    url = (
-        server.url(server.create_database()) if isinstance(server, MariaDbServer) else server.url()
-    )
+    server = start_database(group, stack, LOG_ROOM[group])
     return [
-        *cases_on(group, url),
+        *cases_on(group, url_of(server)),
         *link_cases(group, server, stack),
         *process_cases(group, server, chosen.before, chosen.held),
     ]

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Union
 
 from loadtest.peers import native
 from loadtest.peers.http_votes import http_votes
+from loadtest.peers.private_servers import Server
 from loadtest.peers.rounds import (
     HELD_WORST,
     OURS,
@@ -38,9 +38,6 @@ from loadtest.peers.rounds import (
 )
 from loadtest.peers.vote_app import DJANGO
 from tests.support.mariadb_server import MariaDbServer
-from tests.support.servers import PostgresServer
-
-Server = Union[PostgresServer, MariaDbServer]
 
 BEFORE = "before"
 ALONE = "votes alone"

@@ -41,11 +41,16 @@ from typing import Any
 
 import hotcount
 
-from loadtest.peers.link import link
 from loadtest.peers.options import groups_of
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.mysql_server import MySqlServer
-from tests.support.servers import PostgresServer, RedisServer, ServerProcess
+from loadtest.peers.private_servers import (
+    far_url,
+    name_in,
+    say,
+    start_database,
+    start_redis,
+    url_of,
+)
+from tests.support.servers import PostgresServer, ServerProcess
 
 DATABASES = ("sqlite", "postgres", "mariadb", "mysql")
 STRATEGIES = ("naive", "slotted", "batched", "cached", "write_behind")
@@ -57,10 +62,6 @@ ALONE_S = 3.0
 LINK_S = 0.05
 STOPS_AT = 0.4  # Of the timeout.
 Figures = dict[str, Any]
-
-
-def say(line: str) -> None:
-    print(f"{time.strftime('%X')} {line}", file=sys.stderr, flush=True)
 
 
 # -- one case, in a process of its own -------------------------------------------------------------
@@ -173,50 +174,33 @@ class Place:
 
     def __init__(self, group: str, stack: ExitStack) -> None:
         self.group = group
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-")))
-        self._redis = RedisServer(folder)
-        stack.callback(self._redis.stop)
-        self._redis.start()
-        self._folder = folder
-        self._server: MariaDbServer | PostgresServer | None = None
-        if group in ("mariadb", "mysql"):
-            self._server = MariaDbServer() if group == "mariadb" else MySqlServer()
-        elif group == "postgres":
-            self._server = PostgresServer()
-        if self._server is not None:
-            stack.callback(self._server.remove)
-            self._server.start()
+        self._folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-"))
+        self._redis = start_redis(stack)
+        self._server = None if group == "sqlite" else start_database(group, stack)
 
-    def urls(self) -> tuple[str, str, Path | None]:
-        """Of an empty database and an empty Redis; and the database's socket."""
+    def urls(self) -> tuple[str, str]:
+        """Of an empty database and an empty Redis."""
         with self._redis.redis() as redis:
             redis.execute("FLUSHALL")
-        if isinstance(self._server, MariaDbServer):
-            name = self._server.create_database()
-            return self._server.url(name), self._redis.url, self._server.socket
         if isinstance(self._server, PostgresServer):
             self._server.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-            return self._server.url(), self._redis.url, self._server.folder / ".s.PGSQL.5432"
-        self.path = str(self._folder / f"{time.time_ns()}.db")
-        return f"sqlite:///{self.path}", self._redis.url, None
+        if self._server is not None:
+            return url_of(self._server), self._redis.url
+        self.path = f"{self._folder}/{time.time_ns()}.db"
+        return f"sqlite:///{self.path}", self._redis.url
 
     @contextmanager
     def slow_urls(self, url: str, cache: str, on_redis: bool) -> Iterator[tuple[str, str]]:
         if on_redis:
-            with link(self._redis.socket, LINK_S) as port:
-                yield url, f"redis://127.0.0.1:{port}"
-        elif self._server is None:
+            with far_url(self._redis, LINK_S) as far:
+                yield url, far
+        elif self._server is not None:
+            with far_url(self._server, LINK_S, name_in(url)) as far:
+                yield far, cache
+        else:
             held = Held(self.path, "0.045")
             yield url, cache
             held.end()
-        elif isinstance(self._server, MariaDbServer):
-            with link(self._server.socket, LINK_S) as port:
-                name = url.split("?")[0].rsplit("/", 1)[1]
-                yield f"{self._server.scheme}://root@127.0.0.1:{port}/{name}", cache
-        else:
-            with link(self._server.folder / ".s.PGSQL.5432", LINK_S) as port:
-                user = self._server.superuser
-                yield f"postgresql://{user}@127.0.0.1:{port}/postgres", cache
 
     def stop(self, on_redis: bool) -> Callable[[], None]:
         """Returns what lets it go on."""
@@ -254,7 +238,7 @@ def audit(votes: hotcount.Votes, strategy: str, figures: Figures) -> None:
 
 
 def measure(place: Place, strategy: Any, state: str, size: int, timeout: float) -> Figures:
-    url, cache, _ = place.urls()
+    url, cache = place.urls()
     needs_cache = strategy in ("cached", "write_behind")
     on_redis = strategy == "write_behind"
     with hotcount.Votes(url, cache if needs_cache else None, strategy) as votes:

@@ -31,16 +31,17 @@ from typing import Any
 
 import hotcount
 
+from loadtest.peers.private_servers import Server, name_in, say, start_database, url_of
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresServer
 
 USER = 9_000_000_000
 CALLERS = 32
+CONFIG = {
+    "mariadb": ("--innodb-log-file-size=1G", "--innodb-buffer-pool-size=3G"),
+    "postgres": ("max_wal_size=4GB", "shared_buffers=1GB"),
+}
 CALLS = ("erase_user", "remove_item", "prune", "reconcile")
-
-
-def say(line: str) -> None:
-    print(f"{time.strftime('%X')} {line}", file=sys.stderr, flush=True)
 
 
 # -- voters, in a process of their own -----------------------------------------
@@ -93,7 +94,7 @@ def erased_user(round_: int) -> int:
     return USER + 10 + round_
 
 
-def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Namespace) -> None:
+def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
     """Items, and votes of one value; those of each round's user on as many items."""
     a_item = max(1, (chosen.votes - chosen.rounds * chosen.mine) // chosen.items)
     step = max(1, chosen.items // chosen.mine)
@@ -101,7 +102,7 @@ def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Name
     with hotcount.Database(url, timeout=3600) as database:
         hotcount.Votes(database, strategy="naive").create_tables()
     if isinstance(server, MariaDbServer):
-        name = url.split("?")[0].rsplit("/", 1)[1]
+        name = name_in(url)
         # Tables of numbers are looked for in the database that is chosen.
         server.execute(
             f"INSERT INTO item (id) SELECT seq FROM seq_1_to_{chosen.items}", database=name
@@ -138,7 +139,7 @@ def fill(server: PostgresServer | MariaDbServer, url: str, chosen: argparse.Name
     server.psql("VACUUM ANALYZE vote")
 
 
-def settle(server: PostgresServer | MariaDbServer) -> None:
+def settle(server: Server) -> None:
     """Writes the fill to the disk. Else that is done beside the first loads, whose commits wait for
     the same disk.
     """
@@ -147,10 +148,10 @@ def settle(server: PostgresServer | MariaDbServer) -> None:
     os.sync()
 
 
-def lose_counts(server: PostgresServer | MariaDbServer, url: str, items: int, user: int) -> None:
+def lose_counts(server: Server, url: str, items: int, user: int) -> None:
     """A vote that nobody counts, for every hundredth item."""
     if isinstance(server, MariaDbServer):
-        name = url.split("?")[0].rsplit("/", 1)[1]
+        name = name_in(url)
         server.execute(
             f"INSERT INTO vote (item_id, user_id, val) SELECT seq, {user}, 1 FROM "
             f"seq_1_to_{items}_step_100",
@@ -181,7 +182,7 @@ def over_rounds(figures: list[float]) -> str:
 
 
 def measure_call(
-    server: PostgresServer | MariaDbServer,
+    server: Server,
     url: str,
     votes: hotcount.Votes,
     name: str,
@@ -215,19 +216,8 @@ def measure_call(
 def measure(group: str, chosen: argparse.Namespace) -> int:
     """Prints a line for each call; returns how many counts were wrong in the end."""
     with ExitStack() as stack:
-        server: PostgresServer | MariaDbServer
-        if group == "mariadb":
-            server = MariaDbServer(
-                config=("--innodb-log-file-size=1G", "--innodb-buffer-pool-size=3G")
-            )
-            stack.callback(server.remove)
-            server.start()
-            url = server.url(server.create_database())
-        else:
-            server = PostgresServer()
-            stack.callback(server.remove)
-            server.start("max_wal_size=4GB", "shared_buffers=1GB")
-            url = server.url()
+        server = start_database(group, stack, *CONFIG[group])
+        url = url_of(server)
         say(f"{group}: {chosen.votes:,} votes on {chosen.items:,} items are being written")
         fill(server, url, chosen)
         say(f"{group}: they are being counted")

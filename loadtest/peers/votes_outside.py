@@ -27,32 +27,26 @@ from typing import Any
 
 import hotcount
 
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.mysql_server import MySqlServer
-from tests.support.servers import PostgresServer
+from loadtest.peers.private_servers import say, start_database, url_of
 
 FORMS: tuple[Any, ...] = ("none", "deletes", "count")
 ITEMS = 100
 BATCH = 64
 
 
-def say(line: str) -> None:
-    print(f"{time.strftime('%X')} {line}", file=sys.stderr, flush=True)
+# Where commits do not wait for the disk.
+NOT_DURABLE = {
+    "postgresql": "synchronous_commit=off",
+    "mariadb": "--innodb-flush-log-at-trx-commit=2",
+    "mysql": "--innodb-flush-log-at-trx-commit=2",
+}
 
 
-def url_of(kind: str, stack: ExitStack, durable: bool) -> str:
+def place_of(kind: str, stack: ExitStack, durable: bool) -> str:
     if kind == "sqlite":
         return f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/votes.db"
-    if kind == "postgresql":
-        postgres = PostgresServer()
-        stack.callback(postgres.remove)
-        postgres.start(*([] if durable else ["synchronous_commit=off"]))
-        return postgres.url()
-    config = () if durable else ("--innodb-flush-log-at-trx-commit=2",)
-    server = (MariaDbServer if kind == "mariadb" else MySqlServer)(config=config)
-    stack.callback(server.remove)
-    server.start()
-    return server.url(server.create_database())
+    config = () if durable else (NOT_DURABLE[kind],)
+    return url_of(start_database("postgres" if kind == "postgresql" else kind, stack, *config))
 
 
 def drive(votes: hotcount.Votes, users: Any, batch: int, seconds: float) -> float:
@@ -71,7 +65,9 @@ def drive(votes: hotcount.Votes, users: Any, batch: int, seconds: float) -> floa
 def measure(kind: str, options: argparse.Namespace) -> bool:
     with ExitStack() as stack:
         # Two tables with triggers in one SQLite file have them run for our own votes too.
-        urls = [url_of(kind, stack, options.durable) for _ in (FORMS if kind == "sqlite" else [0])]
+        urls = [
+            place_of(kind, stack, options.durable) for _ in (FORMS if kind == "sqlite" else [0])
+        ]
         users = itertools.count(1)
         made = {}
         for form, url in zip(FORMS, itertools.cycle(urls)):

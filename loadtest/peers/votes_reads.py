@@ -18,48 +18,20 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import hotcount
 
-from loadtest.peers.link import link
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.mysql_server import MySqlServer
-from tests.support.servers import PostgresServer, RedisServer
+from loadtest.peers.private_servers import far_url, say, start_database, start_redis
 
 # What the proxy adds to each piece of data, either way.
 LINK_S = 0.0005
 AT_ONCE = 500
 SERVERS = ("postgres", "mariadb", "mysql")
-
-
-def say(line: str) -> None:
-    print(f"{time.strftime('%X')} {line}", file=sys.stderr, flush=True)
-
-
-def far_servers(group: str, stack: ExitStack) -> tuple[str, str]:
-    """The database's URL and the cache's, each through its link; they end with the stack."""
-    redis = RedisServer(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-"))))
-    stack.callback(redis.stop)
-    redis.start()
-    cache = f"redis://127.0.0.1:{stack.enter_context(link(redis.socket, LINK_S))}"
-    if group in ("mariadb", "mysql"):
-        maria = MariaDbServer() if group == "mariadb" else MySqlServer()
-        stack.callback(maria.remove)
-        maria.start()
-        port = stack.enter_context(link(maria.socket, LINK_S))
-        return f"{maria.scheme}://root@127.0.0.1:{port}/{maria.create_database()}", cache
-    postgres = PostgresServer()
-    stack.callback(postgres.remove)
-    postgres.start()
-    port = stack.enter_context(link(postgres.folder / ".s.PGSQL.5432", LINK_S))
-    return f"postgresql://{postgres.superuser}@127.0.0.1:{port}/postgres", cache
 
 
 class Timed:
@@ -96,7 +68,8 @@ def one_by_one(votes: hotcount.Votes, items: list[int]) -> list[int]:
 def measure(group: str, chosen: argparse.Namespace) -> dict[str, object]:
     items = list(range(1, chosen.items + 1))
     with ExitStack() as stack:
-        url, cache = far_servers(group, stack)
+        url = stack.enter_context(far_url(start_database(group, stack), LINK_S))
+        cache = stack.enter_context(far_url(start_redis(stack), LINK_S))
         results: dict[str, object] = {"server": group, "items": len(items)}
         strategies: tuple[Literal["batched", "cached"], ...] = ("batched", "cached")
         for strategy in strategies:

@@ -26,32 +26,20 @@ import argparse
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Literal
 
 import hotcount
 
+from loadtest.peers.private_servers import say, start_redis
 from tests.support.servers import PostgresServer, RedisServer
 from tests.support.write_behind_storm import EVERYSEC, FSYNC, survive
 
 Strategy = Literal["write_behind", "batched", "cached"]
 STRATEGIES: tuple[Strategy, ...] = ("write_behind", "batched", "cached")
 VOTERS, BATCH, ITEMS = 3, 20, 10_000
-
-
-def say(line: str) -> None:
-    print(f"{time.strftime('%X')} {line}", file=sys.stderr, flush=True)
-
-
-def start_redis(stack: ExitStack, *config: str) -> RedisServer:
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hotcount-wb-")))
-    redis = RedisServer(folder, config=config).start()
-    stack.callback(redis.stop)
-    return redis
 
 
 def storms(postgres: PostgresServer, seconds: float) -> list[str]:

@@ -16,8 +16,8 @@
 #include <thread>
 #include <utility>
 
-#include "load/draws.hpp"
 #include "load/histogram.hpp"
+#include "load/workload.hpp"
 
 namespace hotcount::peers {
 
