@@ -15,6 +15,7 @@
 
 #include "checker.hpp"
 #include "load/ledger.hpp"
+#include "read_checker.hpp"
 
 namespace hotcount::loadtest {
 
@@ -69,5 +70,11 @@ Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& opt
 
 /// True if no write in the ledger was ever sent: there is nothing to check.
 bool nothing_was_sent(const Ledger& ledger);
+
+/// Takes what callers were told out of a ledger and lets read_checker.hpp judge it. Needs nothing but the
+/// ledger: what the store holds now says nothing of what it said then.
+///
+/// Adds what is found to `result`. Bounded memory but for 8 bytes a call, and the calls on one item.
+void audit_answers(const Ledger& ledger, const AnswerRules& rules, AuditResult& result);
 
 }  // namespace hotcount::loadtest

@@ -176,47 +176,65 @@ void check_counts(std::span<const VoteRow> rows, std::span<const ItemCount> coun
 
 }  // namespace
 
+const std::array<Finding, 12> kFindings = {{
+    {&AuditResult::drift, "off in counts that may drift"},
+    {&AuditResult::wrong_answers, "wrong answers"},
+    {&AuditResult::over_admitted, "over-admitted"},
+    {&AuditResult::wrong_refusals, "refused wrongly"},
+    {&AuditResult::keys_without_ttl, "keys without a TTL"},
+    {&AuditResult::rogue_sets, "rogue sets"},
+    {&AuditResult::late_writes, "late writes"},
+    {&AuditResult::wrong_scores, "wrong scores"},
+    {&AuditResult::stale_reads, "reads staler than promised"},
+    {&AuditResult::wrong_reads, "reads right at no moment, against their promise"},
+    {&AuditResult::backward_reads, "reads that went back or ran ahead"},
+    {&AuditResult::wrong_casts, "casts told wrong"},
+}};
+
 void AuditResult::example(std::string sentence) {
     if (examples.size() < kMostExamples) examples.push_back(std::move(sentence));
 }
 
-void AuditResult::add(const AuditResult& part) {
-    acknowledged += part.acknowledged;
-    failed += part.failed;
-    unknown += part.unknown;
-    unsent += part.unsent;
-    queued += part.queued;
-    refused += part.refused;
-    rows += part.rows;
-    live += part.live;
-    sum = capped_sum(sum, part.sum);
-    items += part.items;
-    lost_rows += part.lost_rows;
-    double_rows += part.double_rows;
-    ghost_rows += part.ghost_rows;
-    for (const auto count :
-         {&AuditResult::stored_low, &AuditResult::stored_high, &AuditResult::counted_low,
-          &AuditResult::counted_high, &AuditResult::counts_off, &AuditResult::drift}) {
-        this->*count = capped_sum(this->*count, part.*count);
+std::string_view AuditResult::word() const {
+    if (!passed()) return "FAILED";
+    return allowed_breaches > 0 ? "allowed" : "passed";
+}
+
+std::uint64_t AuditResult::breaches() const {
+    std::uint64_t all = 0;
+    for (const Finding& finding : kFindings) all = capped_sum(all, this->*finding.count);
+    return all;
+}
+
+std::string AuditResult::findings() const {
+    std::string text =
+        fmt::format("the audit found {} lost, {} double, {} ghost", lost(), doubled(), ghost());
+    for (const Finding& finding : kFindings) {
+        if (this->*finding.count == 0) continue;
+        text += fmt::format(", {} {}", this->*finding.count, finding.words);
     }
-    wrong_answers += part.wrong_answers;
-    over_admitted += part.over_admitted;
-    wrong_refusals += part.wrong_refusals;
-    keys_without_ttl += part.keys_without_ttl;
-    rogue_sets += part.rogue_sets;
-    late_writes += part.late_writes;
-    wrong_scores += part.wrong_scores;
-    stale_reads += part.stale_reads;
-    wrong_reads += part.wrong_reads;
-    backward_reads += part.backward_reads;
-    wrong_casts += part.wrong_casts;
-    casts += part.casts;
-    reads += part.reads;
-    reads_never_right += part.reads_never_right;
-    reads_went_back += part.reads_went_back;
+    if (allowed_breaches == 0) return text;
+    return text + fmt::format(", {} of these allowed by the contract", allowed_breaches);
+}
+
+void AuditResult::add(const AuditResult& part) {
+    using A = AuditResult;
+    const auto add_one = [&](std::uint64_t A::*count) {
+        this->*count = capped_sum(this->*count, part.*count);
+    };
+    for (const auto count :
+         {&A::acknowledged,    &A::failed,          &A::unknown,     &A::unsent,
+          &A::queued,          &A::refused,         &A::rows,        &A::live,
+          &A::items,           &A::lost_rows,       &A::double_rows, &A::ghost_rows,
+          &A::stored_low,      &A::stored_high,     &A::counted_low, &A::counted_high,
+          &A::counts_off,      &A::casts,           &A::reads,       &A::reads_never_right,
+          &A::reads_went_back, &A::allowed_breaches}) {
+        add_one(count);
+    }
+    for (const Finding& finding : kFindings) add_one(finding.count);
+    sum = capped_sum(sum, part.sum);
     staleness_ns.merge(part.staleness_ns);
     versions_behind.merge(part.versions_behind);
-    allowed_breaches += part.allowed_breaches;
     for (const std::string& sentence : part.examples) example(sentence);
 }
 

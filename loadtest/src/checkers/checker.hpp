@@ -24,11 +24,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "load/histogram.hpp"
@@ -144,20 +146,30 @@ struct AuditResult {
     std::uint64_t told_wrong() const {
         return stale_reads + wrong_reads + backward_reads + wrong_casts;
     }
-    std::uint64_t breaches() const {
-        return drift + wrong_answers + over_admitted + wrong_refusals + keys_without_ttl +
-               rogue_sets + late_writes + wrong_scores + told_wrong();
-    }
+    /// All of kFindings.
+    std::uint64_t breaches() const;
     /// Nothing is wrong but what the contract states.
     bool passed() const {
         return lost() == 0 && doubled() == 0 && ghost() == 0 && breaches() == allowed_breaches;
     }
+
+    /// passed, allowed or FAILED.
+    std::string_view word() const;
+    /// All that is wrong, as one clause.
+    std::string findings() const;
 
     void example(std::string sentence);
     void add(const AuditResult& part);
 
     static constexpr std::size_t kMostExamples = 10;
 };
+
+/// What breaks a contract, unless that allows it, besides votes that are lost, double or ghosts.
+struct Finding {
+    std::uint64_t AuditResult::*count;
+    std::string_view words;
+};
+extern const std::array<Finding, 12> kFindings;
 
 /// The states that attempts on one (item, user) may have left. Values are few: 0 and what was cast.
 class AllowedStates {

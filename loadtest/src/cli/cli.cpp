@@ -13,8 +13,6 @@
 #include <optional>
 #include <utility>
 
-#include "cli_checks.hpp"
-#include "cli_options.hpp"
 #include "cli_read.hpp"
 #include "load/runner.hpp"
 

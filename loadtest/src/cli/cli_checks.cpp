@@ -1,4 +1,4 @@
-#include "cli_checks.hpp"
+#include "cli_read.hpp"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "targets/driver_program.hpp"
-#include "targets/store_targets.hpp"
+#include "targets/store_target.hpp"
 
 namespace hotcount::loadtest {
 

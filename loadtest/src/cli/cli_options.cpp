@@ -1,4 +1,4 @@
-#include "cli_options.hpp"
+#include "cli_read.hpp"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "cli_read.hpp"
 #include "load/strategy.hpp"
 
 namespace hotcount::loadtest {

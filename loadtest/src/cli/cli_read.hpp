@@ -1,16 +1,36 @@
-// Options that were given, read into settings; what is wrong is said with the option's name.
+// The options that the commands know, and how their texts become settings; cli.cpp says what they mean.
 #pragma once
 
 #include <fmt/core.h>
-
+#include <CLI/CLI.hpp>
 #include <hotcount/result.hpp>
+#include <map>
 #include <string>
 #include <utility>
 
-#include "cli_options.hpp"
 #include "load/settings.hpp"
 
 namespace hotcount::loadtest {
+
+/// An option by its long name, with its text as it was given.
+using Given = std::map<std::string, std::string>;
+
+/// What the command does if nothing is said. --help has it, too.
+Settings default_settings(Command command);
+
+/// Lets the command take its options, into `given`, which must outlive the parsing.
+void add_options(CLI::App& app, Command command, Given& given);
+/// What to say of an argument that nothing takes.
+std::string explain_extra(Command command, const std::string& extra);
+/// The names, workload by workload, for the end of a help text.
+std::string strategy_lines();
+
+bool manages(const Settings& settings, ServerKind kind);
+bool manages_database(const Settings& settings);
+
+/// An option for one kind of strategies must find one, and suit it. Otherwise it would be ignored
+/// in silence, or end a comparison in its middle.
+Result<void> check_options(const Given& given, const Settings& settings);
 
 inline Error about(const char* option, const Error& error) {
     return make_error(ErrorCode::config, fmt::format("{}: {}", option, error.message));

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "cli.hpp"
-#include "load/say.hpp"
-#include "program.hpp"
+#include "report/progress.hpp"
 
 namespace {
 

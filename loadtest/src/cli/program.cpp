@@ -1,4 +1,4 @@
-#include "program.hpp"
+#include "cli.hpp"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -15,12 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli.hpp"
 #include "load/run_folder.hpp"
-#include "load/say.hpp"
-#include "load/settings_json.hpp"
-#include "report/audits.hpp"
-#include "report/calibration.hpp"
 #include "report/compare.hpp"
 #include "report/fresh_trials.hpp"
 #include "report/html_report.hpp"
@@ -34,8 +29,8 @@
 namespace hotcount::loadtest {
 namespace {
 
-constexpr int kBadUsage = 2;
-constexpr int kInconclusive = 3;
+constexpr int kBadUsage = static_cast<int>(Conclusion::bad_usage);
+constexpr int kInconclusive = static_cast<int>(Conclusion::inconclusive);
 
 /// Callers of a generator that was killed hold its folder until they are gone, too.
 bool is_run_under_way(const std::filesystem::path& folder) {
@@ -46,8 +41,6 @@ bool is_run_under_way(const std::filesystem::path& folder) {
     }
     return true;
 }
-
-bool measures(Command command) { return command != Command::audit; }
 
 class Program {
   public:
@@ -214,7 +207,7 @@ class Program {
         // A full disk or a closed pipe must not look like a result.
         if (std::fflush(out_) != 0 || !told) {
             say(log_, "hotcount-load: the results could not be written{}\n",
-                measures(settings_.command) && !settings_.out
+                settings_.command != Command::audit && !settings_.out
                     ? "; without --out nothing of them is kept"
                     : "");
             return kInconclusive;
@@ -262,12 +255,8 @@ class Program {
     }
 
     int measure(const RunFolder& folder, const nlohmann::json& provenance) {
-        switch (settings_.command) {
-            case Command::run:
-                return settings_.each ? run_each(folder, provenance) : run(folder, provenance);
-            default:
-                return compare(folder, provenance);
-        }
+        if (settings_.command != Command::run) return compare(folder, provenance);
+        return settings_.each ? run_each(folder, provenance) : run(folder, provenance);
     }
 
     TrialContext context(const RunFolder& folder, const nlohmann::json& provenance,

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <variant>
 
+#include "words.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
@@ -88,15 +90,7 @@ Answer answer_of(const Result<bool>& admitted) {
 }
 
 std::string_view to_string(Outcome outcome) {
-    switch (outcome) {
-        case Outcome::ok:
-            return "ok";
-        case Outcome::failed:
-            return "failed";
-        case Outcome::unknown:
-            return "unknown";
-    }
-    return "?";
+    return word_of(outcome, {"ok", "failed", "unknown"});
 }
 
 void Answer::tell_cast(std::int64_t previous, std::int64_t value, bool changed, bool counted) {

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "run_folder.hpp"
+#include "words.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -34,21 +35,7 @@ Error system_error(const std::filesystem::path& path, std::string_view what, int
 }  // namespace
 
 std::string_view to_string(Status status) {
-    switch (status) {
-        case Status::empty:
-            return "empty";
-        case Status::planned:
-            return "planned";
-        case Status::sent:
-            return "sent";
-        case Status::ok:
-            return "ok";
-        case Status::failed:
-            return "failed";
-        case Status::unknown:
-            return "unknown";
-    }
-    return "?";
+    return word_of(status, {"empty", "planned", "sent", "ok", "failed", "unknown"});
 }
 
 Ledger::Ledger(int file, void* mapping, std::size_t mapped_bytes, std::filesystem::path path)

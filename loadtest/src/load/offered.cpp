@@ -6,6 +6,7 @@
 
 #include "runner.hpp"
 #include "trace.hpp"
+#include "words.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -21,21 +22,7 @@ double mean_of(const std::array<double, kTenths>& values, std::size_t first, std
 }  // namespace
 
 std::string_view to_string(LoadBound bound) {
-    switch (bound) {
-        case LoadBound::schedule:
-            return "schedule";
-        case LoadBound::workers:
-            return "workers";
-        case LoadBound::in_flight:
-            return "in_flight";
-        case LoadBound::planner:
-            return "planner";
-        case LoadBound::generator:
-            return "generator";
-        case LoadBound::system:
-            return "system";
-    }
-    return "?";
+    return word_of(bound, {"schedule", "workers", "in_flight", "planner", "generator", "system"});
 }
 
 LoadBound find_bound(const LoadSettings& settings, const OfferedLoad& offered,

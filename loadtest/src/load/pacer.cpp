@@ -8,23 +8,14 @@
 #include <ctime>
 #include <utility>
 
-#include "draws.hpp"
 #include "trace.hpp"
+#include "words.hpp"
+#include "workload.hpp"
 
 namespace hotcount::loadtest {
 
 std::string_view to_string(Arrival arrival) {
-    switch (arrival) {
-        case Arrival::closed:
-            return "closed";
-        case Arrival::uniform:
-            return "uniform";
-        case Arrival::poisson:
-            return "poisson";
-        case Arrival::trace:
-            return "trace";
-    }
-    return "?";
+    return word_of(arrival, {"closed", "uniform", "poisson", "trace"});
 }
 
 Duration RateProfile::equivalent(Duration time) const {

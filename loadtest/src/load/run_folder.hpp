@@ -13,16 +13,48 @@
 // A comparison's folder holds compare.json and one such folder per trial; redis/ is beside them.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <hotcount/result.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
-#include "owned_folder.hpp"
-
 namespace hotcount::loadtest {
+
+inline constexpr const char* kOwnerFile = "owner";
+
+/// A temporary folder that ends with its owner, also if that is killed.
+///
+///   PARENT/PREFIXabc123/owner    locked (flock) by the process that made the folder
+///
+/// The lock goes with the process. So whoever makes the next folder takes away those that nobody holds
+/// any more, of all kinds in kKinds. A folder without the file is somebody else's and stays.
+class OwnedFolder {
+  public:
+    /// All prefixes that make() is given: what a killed program left is known by them.
+    static constexpr std::array<std::string_view, 6> kKinds = {
+        "hotcount-load-",     "hotcount-driver-",  "hotcount-redis-",
+        "hotcount-postgres-", "hotcount-mariadb-", "hotcount-mysql-"};
+
+    /// Makes PARENT/PREFIXabc123, after the folders of dead owners were removed there.
+    static Result<OwnedFolder> make(const std::filesystem::path& parent, std::string_view prefix);
+    /// Removes the folders of dead owners, whatever their kind. Those that cannot be removed stay.
+    static void remove_dead(const std::filesystem::path& parent);
+    OwnedFolder(OwnedFolder&& other) noexcept;
+    OwnedFolder& operator=(OwnedFolder&&) = delete;
+    ~OwnedFolder();
+
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    OwnedFolder(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
+
+    std::filesystem::path path_;
+    int lock_;  // The descriptor of `owner`; -1: moved from.
+};
 
 inline constexpr const char* kRunFile = "run.json";
 inline constexpr const char* kCompareFile = "compare.json";
@@ -67,6 +99,12 @@ Result<void> reserve_json(const std::filesystem::path& path);
 /// Replaces the file in one step: a reader, or a kill, finds the old content or the new.
 Result<void> write_json(const std::filesystem::path& path, const nlohmann::json& content);
 Result<nlohmann::json> read_json(const std::filesystem::path& path);
+
+struct TrialSettings;
+/// The settings of a trial in run.json, without passwords: a URL that has one is redacted.
+nlohmann::json describe_settings(const TrialSettings& settings);
+/// What describe_settings() made, also by an older program.
+Result<TrialSettings> settings_of(const nlohmann::json& from);
 
 /// Whether the system's error says that there is no room, on the disk or in what a process may write.
 bool is_full(int error);

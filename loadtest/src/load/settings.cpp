@@ -1,7 +1,6 @@
 #include "settings.hpp"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,8 @@
 #include <hotcount/detail/redis/options.hpp>
 #include <hotcount/url.hpp>
 #include <utility>
+
+#include "words.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -24,11 +25,6 @@ struct Unit {
 constexpr std::array kTimeUnits = {Unit{"ns", 1e-9}, Unit{"us", 1e-6}, Unit{"ms", 1e-3},
                                    Unit{"s", 1},     Unit{"m", 60},    Unit{"h", 3600}};
 constexpr std::array kCountUnits = {Unit{"k", 1e3}, Unit{"K", 1e3}, Unit{"M", 1e6}, Unit{"G", 1e9}};
-
-Error refuse(std::string_view what, std::string_view text, std::string_view takes) {
-    return make_error(ErrorCode::config,
-                      fmt::format("'{}' is no {}; it takes {}", text, what, takes));
-}
 
 /// A decimal number with an optional unit of the list; nothing if it is anything else.
 template <std::size_t size>
@@ -54,65 +50,24 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     }
 }
 
-template <class T, std::size_t size>
-Result<T> parse_name(std::string_view what, std::string_view text,
-                     const std::array<std::pair<std::string_view, T>, size>& names) {
-    std::vector<std::string_view> valid;
-    for (const auto& [name, value] : names) {
-        if (name == text) return value;
-        valid.push_back(name);
-    }
-    return refuse(what, text, fmt::format("{}", fmt::join(valid, ", ")));
-}
-
 }  // namespace
 
 std::string_view to_string(ServerKind kind) {
-    switch (kind) {
-        case ServerKind::redis:
-            return "redis";
-        case ServerKind::postgres:
-            return "postgres";
-        case ServerKind::mariadb:
-            return "mariadb";
-        case ServerKind::mysql:
-            return "mysql";
-    }
-    return "?";
+    return word_of(kind, {"redis", "postgres", "mariadb", "mysql"});
 }
 
 std::string_view to_string(FaultKind kind) {
-    switch (kind) {
-        case FaultKind::redis_pause:
-            return "redis.pause";
-        case FaultKind::redis_kill9:
-            return "redis.kill9";
-        case FaultKind::db_pause:
-            return "db.pause";
-        case FaultKind::db_kill9:
-            return "db.kill9";
-    }
-    return "?";
+    return word_of(kind, {"redis.pause", "redis.kill9", "db.pause", "db.kill9"});
 }
 
 std::string_view to_string(Command command) {
-    switch (command) {
-        case Command::canonical:
-            return "canonical";
-        case Command::compare:
-            return "compare";
-        case Command::run:
-            return "run";
-        case Command::audit:
-            return "audit";
-    }
-    return "?";
+    return word_of(command, {"canonical", "compare", "run", "audit"});
 }
 
 Result<Duration> parse_duration(std::string_view text) {
     const auto seconds = scaled(text, kTimeUnits);
     if (!seconds || *seconds > 30.0 * 24 * 3600) {
-        return refuse("duration", text, "250us, 500ms, 10s, 1.5m or 2h, at most 30 days");
+        return refuse_word("duration", text, "250us, 500ms, 10s, 1.5m or 2h, at most 30 days");
     }
     return Duration{std::llround(*seconds * 1e9)};
 }
@@ -121,7 +76,7 @@ Result<std::uint64_t> parse_count(std::string_view text) {
     const auto count = scaled(text, kCountUnits);
     // A double holds every whole number up to 2^53, and 1.5M is 1,500,000 exactly.
     if (!count || *count != std::floor(*count) || *count > 0x1p53) {
-        return refuse("count", text, "whole numbers such as 500, 10k or 1.5M");
+        return refuse_word("count", text, "whole numbers such as 500, 10k or 1.5M");
     }
     return static_cast<std::uint64_t>(*count);
 }
@@ -129,7 +84,8 @@ Result<std::uint64_t> parse_count(std::string_view text) {
 Result<double> parse_rate(std::string_view text) {
     const auto rate = scaled(text, kCountUnits);
     if (!rate || *rate <= 0 || *rate > 1e8) {
-        return refuse("rate", text, "operations per second such as 500, 0.5 or 5k, at most 100M");
+        return refuse_word("rate", text,
+                           "operations per second such as 500, 0.5 or 5k, at most 100M");
     }
     return *rate;
 }
@@ -137,7 +93,7 @@ Result<double> parse_rate(std::string_view text) {
 Result<double> parse_share(std::string_view text) {
     constexpr std::array kShareUnits = {Unit{"%", 0.01}};
     const auto share = scaled(text, kShareUnits);
-    if (!share || *share > 1) return refuse("share", text, "0.1% or 0.001, at most 100%");
+    if (!share || *share > 1) return refuse_word("share", text, "0.1% or 0.001, at most 100%");
     return *share;
 }
 
@@ -146,10 +102,10 @@ Result<Mix> parse_mix(std::string_view text) {
     Mix mix{0, 0, 0};
     for (const std::string_view part : split(text, ',')) {
         const std::size_t equals = part.find('=');
-        if (equals == std::string_view::npos) return refuse("mix", text, kTakes);
+        if (equals == std::string_view::npos) return refuse_word("mix", text, kTakes);
         const std::string_view name = part.substr(0, equals);
         const auto share = scaled(part.substr(equals + 1), std::array<Unit, 0>{});
-        if (!share) return refuse("mix", text, kTakes);
+        if (!share) return refuse_word("mix", text, kTakes);
         if (name == "vote") {
             mix.vote = *share;
         } else if (name == "unvote") {
@@ -157,11 +113,11 @@ Result<Mix> parse_mix(std::string_view text) {
         } else if (name == "read") {
             mix.read = *share;
         } else {
-            return refuse("operation of a mix", name, "vote, unvote, read");
+            return refuse_word("operation of a mix", name, "vote, unvote, read");
         }
     }
     const double all = mix.vote + mix.unvote + mix.read;
-    if (all <= 0 || !std::isfinite(all)) return refuse("mix", text, kTakes);
+    if (all <= 0 || !std::isfinite(all)) return refuse_word("mix", text, kTakes);
     if (mix.unvote > 0 && mix.vote == 0) {
         return make_error(ErrorCode::config,
                           fmt::format("mix '{}' has un-votes and no votes to take back", text));
@@ -170,11 +126,7 @@ Result<Mix> parse_mix(std::string_view text) {
 }
 
 Result<Arrival> parse_arrival(std::string_view text) {
-    constexpr std::array<std::pair<std::string_view, Arrival>, 3> kNames = {
-        {{"poisson", Arrival::poisson},
-         {"uniform", Arrival::uniform},
-         {"closed", Arrival::closed}}};
-    return parse_name("arrival", text, kNames);
+    return parse_word("arrival", text, {Arrival::poisson, Arrival::uniform, Arrival::closed});
 }
 
 namespace {
@@ -190,7 +142,7 @@ std::optional<double> parse_factor(std::string_view text) {
 Result<Duration> parse_step(std::string_view text) {
     HOTCOUNT_TRY_ASSIGN(const Duration lasts, parse_duration(text));
     if (lasts >= std::chrono::milliseconds{1}) return lasts;
-    return refuse("part of an arrival", text, "1ms or more");
+    return refuse_word("part of an arrival", text, "1ms or more");
 }
 
 }  // namespace
@@ -203,22 +155,22 @@ Result<std::optional<RateProfile>> parse_profile(std::string_view text) {
     profile.text = std::string{text};
     const std::string_view what = text.substr(text.find(':') + 1);
     const std::size_t slash = what.find('/');
-    if (slash == std::string_view::npos) return refuse("arrival", text, kTakes);
+    if (slash == std::string_view::npos) return refuse_word("arrival", text, kTakes);
     HOTCOUNT_TRY_ASSIGN(const Duration last, parse_step(what.substr(slash + 1)));
     const std::vector<std::string_view> parts = split(what.substr(0, slash), ',');
     if (!burst) {
         double sum = 0;
         for (const std::string_view part : parts) {
             const auto factor = parse_factor(part);
-            if (!factor) return refuse("arrival", text, kTakes);
+            if (!factor) return refuse_word("arrival", text, kTakes);
             profile.steps.push_back({*factor, last});
             sum += *factor;
         }
-        if (sum == 0) return refuse("arrival", text, kTakes);
+        if (sum == 0) return refuse_word("arrival", text, kTakes);
         return std::optional{std::move(profile)};
     }
     const auto factor = parse_factor(parts[0]);
-    if (parts.size() != 2 || !factor) return refuse("arrival", text, kTakes);
+    if (parts.size() != 2 || !factor) return refuse_word("arrival", text, kTakes);
     HOTCOUNT_TRY_ASSIGN(const Duration lasts, parse_step(parts[1]));
     if (lasts >= last) {
         return make_error(ErrorCode::config,
@@ -229,12 +181,11 @@ Result<std::optional<RateProfile>> parse_profile(std::string_view text) {
     return std::optional{std::move(profile)};
 }
 
+std::string_view to_string(ProgressMode mode) { return word_of(mode, {"line", "ndjson", "none"}); }
+
 Result<ProgressMode> parse_progress(std::string_view text) {
-    constexpr std::array<std::pair<std::string_view, ProgressMode>, 3> kNames = {
-        {{"line", ProgressMode::line},
-         {"ndjson", ProgressMode::ndjson},
-         {"none", ProgressMode::none}}};
-    return parse_name("kind of progress", text, kNames);
+    return parse_word("kind of progress", text,
+                      {ProgressMode::line, ProgressMode::ndjson, ProgressMode::none});
 }
 
 TrafficSettings for_sets(TrafficSettings traffic) {
@@ -249,22 +200,19 @@ Result<std::vector<Fault>> parse_faults(std::string_view text) {
     constexpr std::string_view kTakes =
         "TIME:redis.kill9+TIME, TIME:redis.pause+TIME, TIME:db.kill9+TIME and TIME:db.pause+TIME, "
         "such as 3s:redis.kill9+1s";
-    const std::array<std::pair<std::string_view, FaultKind>, 4> names = {
-        {{to_string(FaultKind::redis_pause), FaultKind::redis_pause},
-         {to_string(FaultKind::redis_kill9), FaultKind::redis_kill9},
-         {to_string(FaultKind::db_pause), FaultKind::db_pause},
-         {to_string(FaultKind::db_kill9), FaultKind::db_kill9}}};
     std::vector<Fault> faults;
     for (const std::string_view part : split(text, ',')) {
         const std::size_t colon = part.find(':');
         const std::size_t plus = part.find('+');
         if (colon == std::string_view::npos || plus == std::string_view::npos || plus < colon) {
-            return refuse("fault", part, kTakes);
+            return refuse_word("fault", part, kTakes);
         }
         Fault fault{};
         HOTCOUNT_TRY_ASSIGN(fault.at, parse_duration(part.substr(0, colon)));
         HOTCOUNT_TRY_ASSIGN(fault.kind,
-                            parse_name("fault", part.substr(colon + 1, plus - colon - 1), names));
+                            parse_word("fault", part.substr(colon + 1, plus - colon - 1),
+                                       {FaultKind::redis_pause, FaultKind::redis_kill9,
+                                        FaultKind::db_pause, FaultKind::db_kill9}));
         HOTCOUNT_TRY_ASSIGN(fault.lasts, parse_duration(part.substr(plus + 1)));
         if (fault.lasts < std::chrono::milliseconds{1}) {
             return make_error(ErrorCode::config, fmt::format("{} lasts 1ms or more", part));
@@ -291,24 +239,17 @@ std::string format_faults(const std::vector<Fault>& faults) {
 
 Result<std::vector<ServerKind>> parse_managed(std::string_view text) {
     std::vector<ServerKind> kinds;
-    for (;;) {
-        const std::size_t comma = text.find(',');
-        const std::string_view name = text.substr(0, comma);
-        std::optional<ServerKind> found;
-        for (const ServerKind kind :
-             {ServerKind::redis, ServerKind::postgres, ServerKind::mariadb, ServerKind::mysql}) {
-            if (to_string(kind) == name) found = kind;
-        }
-        if (!found) {
-            return refuse("server that can be started", name, "redis, postgres, mariadb, mysql");
-        }
-        if (std::find(kinds.begin(), kinds.end(), *found) != kinds.end()) {
+    for (const std::string_view name : split(text, ',')) {
+        HOTCOUNT_TRY_ASSIGN(const ServerKind kind,
+                            parse_word("server that can be started", name,
+                                       {ServerKind::redis, ServerKind::postgres,
+                                        ServerKind::mariadb, ServerKind::mysql}));
+        if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) {
             return make_error(ErrorCode::config, "it takes each server once");
         }
-        kinds.push_back(*found);
-        if (comma == std::string_view::npos) return kinds;
-        text.remove_prefix(comma + 1);
+        kinds.push_back(kind);
     }
+    return kinds;
 }
 
 Result<std::string> look_up_url(const std::string& text) {

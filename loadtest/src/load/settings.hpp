@@ -56,6 +56,7 @@ struct Fault {
 };
 
 enum class ProgressMode : std::uint8_t { line, ndjson, none };
+std::string_view to_string(ProgressMode mode);
 
 /// What one trial needs to know. Defaults are those of `run`.
 struct TrialSettings {

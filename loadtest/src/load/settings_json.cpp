@@ -1,8 +1,13 @@
-#include "settings_json.hpp"
-
+// The settings of a trial as JSON, in run.json.
 #include <chrono>
 #include <cmath>
+#include <hotcount/result.hpp>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
 
+#include "run_folder.hpp"
+#include "settings.hpp"
 #include "trace.hpp"
 
 namespace hotcount::loadtest {
@@ -10,62 +15,88 @@ namespace {
 
 using nlohmann::json;
 
+/// The settings that are written as they are, and durations as seconds: calls `always` for those that
+/// every document has, and `since` for those that came later.
+template <class Settings, class Always, class Since>
+void for_each_field(Settings& settings, const Always& always, const Since& since) {
+    auto& traffic = settings.traffic;
+    always("strategy", settings.strategy);
+    always("workers", settings.workers);
+    always("warmup_s", settings.warmup);
+    always("duration_s", settings.duration);
+    always("timeout_s", settings.timeout);
+    always("items", traffic.items);
+    always("zipf", traffic.zipf);
+    always("users", traffic.users);
+    always("dup", traffic.dup);
+    always("seed", traffic.seed);
+    always("max_operations", settings.max_operations);
+    always("database_url", settings.database_url);
+    since("max_errors", settings.max_errors);
+    since("in_flight", settings.in_flight);
+    since("redis_url", settings.redis_url);
+    since("managed_redis", settings.managed_redis);
+    since("managed_database", settings.managed_database);
+    since("key_prefix", settings.key_prefix);
+    since("life_s", settings.life);
+    since("batch", settings.batch);
+    since("slots", settings.slots);
+    since("processes", settings.processes);
+    since("kill_every_s", settings.kill_every);
+    since("stall_s", settings.stall);
+    since("rebuild_every_s", settings.rebuild_every);
+    since("bystander", settings.bystander);
+    since("slower", settings.slower);
+}
+
 double in_s(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-json describe(const Mix& mix) {
-    return {{"vote", mix.vote}, {"unvote", mix.unvote}, {"read", mix.read}};
+
+void get_to(const json& value, Duration& duration) {
+    // To the nanosecond: a schedule that ends one earlier is another one.
+    duration = Duration{std::llround(value.get<double>() * 1e9)};
+}
+template <class T>
+void get_to(const json& value, T& member) {
+    value.get_to(member);
 }
 
 }  // namespace
 
 json describe_settings(const TrialSettings& settings) {
     const bool open = settings.arrival != Arrival::closed;
-    return {
+    const TrafficSettings& traffic = settings.traffic;
+    json to = {
         {"workload", to_string(settings.workload)},
-        {"strategy", settings.strategy},
         {"arrival", settings.profile.constant() ? std::string{to_string(settings.arrival)}
                                                 : settings.profile.text},
-        {"trace", settings.traffic.trace ? nlohmann::json(settings.traffic.trace->path().string())
-                                         : nlohmann::json(nullptr)},
+        {"trace", traffic.trace ? json(traffic.trace->path().string()) : json(nullptr)},
         {"rate_per_s", open ? json(settings.rate_per_s) : json(nullptr)},
-        {"workers", settings.workers},
-        {"in_flight", settings.in_flight},
-        {"warmup_s", in_s(settings.warmup)},
-        {"duration_s", in_s(settings.duration)},
-        {"timeout_s", in_s(settings.timeout)},
-        {"items", settings.traffic.items},
-        {"zipf", settings.traffic.zipf},
-        {"users", settings.traffic.users},
-        {"mix", describe(settings.traffic.mix)},
-        {"dup", settings.traffic.dup},
-        {"seed", settings.traffic.seed},
-        {"max_errors", settings.max_errors},
-        {"max_operations", settings.max_operations},
-        {"database_url", without_password(settings.database_url)},
-        {"managed_database", settings.managed_database},
-        {"redis_url", without_password(settings.redis_url)},
-        {"managed_redis", settings.managed_redis},
-        {"key_prefix", settings.key_prefix},
-        {"life_s", in_s(settings.life)},
+        {"mix",
+         {{"vote", traffic.mix.vote}, {"unvote", traffic.mix.unvote}, {"read", traffic.mix.read}}},
         {"gate_s", settings.gate ? json(in_s(*settings.gate)) : json(nullptr)},
-        {"batch", settings.batch},
-        {"slots", settings.slots},
-        {"processes", settings.processes},
-        {"kill_every_s", in_s(settings.kill_every)},
-        {"stall_s", in_s(settings.stall)},
         {"faults", format_faults(settings.faults)},
-        {"rebuild_every_s", in_s(settings.rebuild_every)},
-        {"bystander", settings.bystander},
-        {"slower", settings.slower},
         {"limit", settings.limit.str()}};
+    const auto put = [&](const char* name, const auto& member) {
+        if constexpr (std::is_same_v<decltype(member), const Duration&>) {
+            to[name] = in_s(member);
+        } else {
+            to[name] = member;
+        }
+    };
+    for_each_field(settings, put, put);
+    to["database_url"] = without_password(settings.database_url);
+    to["redis_url"] = without_password(settings.redis_url);
+    return to;
 }
 
 Result<TrialSettings> settings_of(const json& from) {
     try {
-        const auto duration = [&](const char* name) {
-            // To the nanosecond: a schedule that ends one earlier is another one.
-            return Duration{std::llround(from.at(name).get<double>() * 1e9)};
-        };
         TrialSettings settings;
+        const auto take = [&](const char* name, auto& member) { get_to(from.at(name), member); };
+        const auto take_if = [&](const char* name, auto& member) {
+            if (from.contains(name) && !from.at(name).is_null()) take(name, member);
+        };
+        for_each_field(settings, take, take_if);
         HOTCOUNT_TRY_ASSIGN(settings.workload,
                             parse_workload(from.at("workload").get<std::string>()));
         const auto arrival = from.at("arrival").get<std::string>();
@@ -78,44 +109,18 @@ Result<TrialSettings> settings_of(const json& from) {
         } else {
             HOTCOUNT_TRY_ASSIGN(settings.arrival, parse_arrival(arrival));
         }
-        from.at("strategy").get_to(settings.strategy);
-        if (from.at("rate_per_s").is_number()) from.at("rate_per_s").get_to(settings.rate_per_s);
-        from.at("workers").get_to(settings.workers);
-        settings.in_flight = from.value("in_flight", settings.in_flight);
-        settings.warmup = duration("warmup_s");
-        settings.duration = duration("duration_s");
-        settings.timeout = duration("timeout_s");
-        from.at("items").get_to(settings.traffic.items);
-        from.at("zipf").get_to(settings.traffic.zipf);
-        from.at("users").get_to(settings.traffic.users);
-        from.at("mix").at("vote").get_to(settings.traffic.mix.vote);
-        from.at("mix").at("unvote").get_to(settings.traffic.mix.unvote);
-        from.at("mix").at("read").get_to(settings.traffic.mix.read);
-        from.at("dup").get_to(settings.traffic.dup);
-        from.at("seed").get_to(settings.traffic.seed);
-        from.at("max_operations").get_to(settings.max_operations);
-        settings.max_errors = from.value("max_errors", settings.max_errors);
-        from.at("database_url").get_to(settings.database_url);
-        // Runs before there was Redis do not have these.
-        settings.redis_url = from.value("redis_url", "");
-        settings.managed_redis = from.value("managed_redis", false);
-        settings.managed_database = from.value("managed_database", false);
-        settings.key_prefix = from.value("key_prefix", "");
-        if (from.contains("life_s")) settings.life = duration("life_s");
-        if (from.contains("gate_s") && from.at("gate_s").is_number()) {
-            settings.gate = duration("gate_s");
+        if (from.at("rate_per_s").is_number()) take("rate_per_s", settings.rate_per_s);
+        for (const auto& [name, share] : {std::pair{"vote", &settings.traffic.mix.vote},
+                                          std::pair{"unvote", &settings.traffic.mix.unvote},
+                                          std::pair{"read", &settings.traffic.mix.read}}) {
+            from.at("mix").at(name).get_to(*share);
         }
-        settings.batch = from.value("batch", settings.batch);
-        settings.slots = from.value("slots", settings.slots);
-        settings.processes = from.value("processes", settings.processes);
-        if (from.contains("kill_every_s")) settings.kill_every = duration("kill_every_s");
-        if (from.contains("stall_s")) settings.stall = duration("stall_s");
+        if (from.contains("gate_s") && from.at("gate_s").is_number()) {
+            take("gate_s", settings.gate.emplace());
+        }
         if (const auto faults = from.value("faults", ""); !faults.empty()) {
             HOTCOUNT_TRY_ASSIGN(settings.faults, parse_faults(faults));
         }
-        if (from.contains("rebuild_every_s")) settings.rebuild_every = duration("rebuild_every_s");
-        settings.bystander = from.value("bystander", false);
-        settings.slower = from.value("slower", 0.0);
         if (from.contains("limit")) {
             HOTCOUNT_TRY_ASSIGN(settings.limit, Rate::parse(from.at("limit").get<std::string>()));
         }

@@ -4,15 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <hotcount/limiter.hpp>
 #include <hotcount/votes.hpp>
+
+#include "words.hpp"
 
 namespace hotcount::loadtest {
 namespace {
 
-constexpr std::array kWorkloads = {WorkloadKind::votes, WorkloadKind::counters,
-                                   WorkloadKind::limiter, WorkloadKind::zset};
+constexpr WorkloadKind kWorkloads[] = {WorkloadKind::votes, WorkloadKind::counters,
+                                       WorkloadKind::limiter, WorkloadKind::zset};
 
 std::vector<Strategy> make_strategies() {
     std::vector<Strategy> all;
@@ -119,27 +120,11 @@ std::optional<Strategy> find(std::string_view name, std::optional<WorkloadKind> 
 }  // namespace
 
 std::string_view to_string(WorkloadKind kind) {
-    switch (kind) {
-        case WorkloadKind::votes:
-            return "votes";
-        case WorkloadKind::counters:
-            return "counters";
-        case WorkloadKind::limiter:
-            return "limiter";
-        case WorkloadKind::zset:
-            return "zset";
-    }
-    return "?";
+    return word_of(kind, {"votes", "counters", "limiter", "zset"});
 }
 
 Result<WorkloadKind> parse_workload(std::string_view text) {
-    std::vector<std::string_view> valid;
-    for (const WorkloadKind workload : kWorkloads) {
-        if (to_string(workload) == text) return workload;
-        valid.push_back(to_string(workload));
-    }
-    return make_error(ErrorCode::config, fmt::format("'{}' is no workload; it takes {}", text,
-                                                     fmt::join(valid, ", ")));
+    return parse_word("workload", text, kWorkloads);
 }
 
 bool is_exec(const Strategy& strategy) { return strategy.name.starts_with(kExec); }

@@ -1,5 +1,4 @@
-#include "closing_text.hpp"
-
+// The last sentences of a comparison.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
@@ -9,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "table.hpp"
+#include "numbers.hpp"
+#include "report_text.hpp"
 
 namespace hotcount::loadtest {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "fresh_trials.hpp"
-#include "load/draws.hpp"
+#include "load/workload.hpp"
 #include "machine.hpp"
 #include "progress.hpp"
 

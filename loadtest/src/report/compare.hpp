@@ -16,7 +16,7 @@
 #include "fresh_trials.hpp"
 #include "load/histogram.hpp"
 #include "load/settings.hpp"
-#include "spread.hpp"
+#include "numbers.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compare.hpp"
-#include "table.hpp"
+#include "numbers.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {

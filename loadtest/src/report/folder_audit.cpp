@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "audits.hpp"
-#include "checkers/answers_audit.hpp"
 #include "checkers/audit.hpp"
 #include "load/run_folder.hpp"
 #include "report_json.hpp"
@@ -20,28 +18,6 @@ namespace fs = std::filesystem;
 bool on_redis(const TrialSettings& settings) {
     const auto strategy = find_strategy(settings.strategy);
     return strategy && strategy->store == StoreKind::redis;
-}
-
-std::string broken_reason(const AuditResult& audit) {
-    std::string reason = fmt::format("the audit found {} lost, {} double, {} ghost", audit.lost(),
-                                     audit.doubled(), audit.ghost());
-    const auto add = [&](std::uint64_t count, const char* what) {
-        if (count > 0) reason += fmt::format(", {} {}", count, what);
-    };
-    add(audit.drift, "off in counts that may drift");
-    add(audit.wrong_answers, "wrong answers");
-    add(audit.over_admitted, "over-admitted");
-    add(audit.wrong_refusals, "refused wrongly");
-    add(audit.keys_without_ttl, "keys without a TTL");
-    add(audit.rogue_sets, "rogue sets");
-    add(audit.late_writes, "late writes");
-    add(audit.wrong_scores, "wrong scores");
-    add(audit.stale_reads, "reads staler than promised");
-    add(audit.wrong_reads, "reads right at no moment, against their promise");
-    add(audit.backward_reads, "reads that went back or ran ahead");
-    add(audit.wrong_casts, "casts told wrong");
-    add(audit.allowed_breaches, "of these allowed by the contract");
-    return reason;
 }
 
 /// What is there, and what callers were told.
@@ -199,7 +175,7 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     HOTCOUNT_TRY_ASSIGN(audit.result, audit_all(*target, *ledger));
     if (!audit.result.passed()) {
         audit.conclusion = Conclusion::broken;
-        audit.reasons.push_back(broken_reason(audit.result));
+        audit.reasons.push_back(audit.result.findings());
     }
     return audit;
 }

@@ -4,12 +4,16 @@
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <hotcount/build_info.hpp>
 
+#include "load/run_folder.hpp"
+#include "report_json.hpp"
+
 namespace hotcount::loadtest {
+
 namespace {
 
 std::string first_line(const char* path) {
@@ -88,6 +92,36 @@ std::string utc_now() {
     gmtime_r(&now, &parts);
     return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900,
                        parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+namespace fs = std::filesystem;
+
+std::optional<fs::path> calibration_cache() {
+    const auto set = [](const char* name) -> std::optional<fs::path> {
+        const char* value = std::getenv(name);
+        if (value == nullptr || *value != '/') return std::nullopt;
+        return fs::path{value};
+    };
+    if (const auto cache = set("XDG_CACHE_HOME")) return *cache / "hotcount" / kCalibrationFile;
+    if (const auto home = set("HOME")) return *home / ".cache" / "hotcount" / kCalibrationFile;
+    return std::nullopt;
+}
+
+std::optional<GeneratorCeiling> find_ceiling(const fs::path& path,
+                                             const nlohmann::json& provenance) {
+    const auto document = read_json(path);
+    if (!document) return std::nullopt;
+    try {
+        for (const char* what : {"machine", "versions"}) {
+            if (document->at(what) != provenance.at(what)) return std::nullopt;
+        }
+        if (document->at("schema") != kSchema) return std::nullopt;
+        const nlohmann::json& ceiling = document->at("ceiling");
+        return GeneratorCeiling{ceiling.at("closed_per_s").get<double>(),
+                                ceiling.at("open_per_s").get<double>()};
+    } catch (const nlohmann::json::exception&) {
+        return std::nullopt;
+    }
 }
 
 }  // namespace hotcount::loadtest

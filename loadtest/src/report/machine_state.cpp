@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "load/pacer.hpp"
-#include "spread.hpp"
+#include "numbers.hpp"
 
 namespace hotcount::loadtest {
 namespace {

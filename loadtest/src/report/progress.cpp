@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "load/run_folder.hpp"
-#include "load/say.hpp"
+#include "report/progress.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "compare.hpp"
-#include "table.hpp"
+#include "numbers.hpp"
 
 namespace hotcount::loadtest {
 namespace {

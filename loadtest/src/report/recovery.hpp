@@ -11,8 +11,8 @@
 
 #include "load/ledger.hpp"
 #include "load/settings.hpp"
-#include "spread.hpp"
-#include "targets/server_faults.hpp"
+#include "numbers.hpp"
+#include "targets/beside_load.hpp"
 
 namespace hotcount::loadtest {
 

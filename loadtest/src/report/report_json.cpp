@@ -7,7 +7,7 @@
 
 #include "figures.hpp"
 #include "load/run_folder.hpp"
-#include "load/settings_json.hpp"
+#include "load/words.hpp"
 #include "machine.hpp"
 
 namespace hotcount::loadtest {
@@ -99,15 +99,7 @@ json describe_provenance(const std::vector<std::string>& command_line) {
 }
 
 std::string_view to_string(RunState state) {
-    switch (state) {
-        case RunState::running:
-            return "running";
-        case RunState::measured:
-            return "measured";
-        case RunState::finished:
-            return "finished";
-    }
-    return "?";
+    return word_of(state, {"running", "measured", "finished"});
 }
 
 json run_document(const TrialResult& trial, const json& provenance) {

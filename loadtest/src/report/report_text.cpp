@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "closing_text.hpp"
 #include "figures.hpp"
 #include "load/trace.hpp"
 #include "machine.hpp"

@@ -4,6 +4,8 @@
 
 #include "compare.hpp"
 
+#include "load/words.hpp"
+
 namespace hotcount::loadtest {
 namespace {
 
@@ -99,17 +101,7 @@ Conclusion conclude(const PartResult& result) {
 
 }  // namespace
 
-std::string_view to_string(Role role) {
-    switch (role) {
-        case Role::named:
-            return "named";
-        case Role::control:
-            return "control";
-        case Role::best:
-            return "best";
-    }
-    return "?";
-}
+std::string_view to_string(Role role) { return word_of(role, {"named", "control", "best"}); }
 
 double throughput(const TrialResult& trial) {
     return trial.settings.traffic.mix.vote > 0 ? writes(trial) : reads(trial);

@@ -12,16 +12,14 @@
 #include <thread>
 #include <utility>
 
-#include "audits.hpp"
 #include "load/callers.hpp"
 #include "load/run_folder.hpp"
-#include "load/slowed.hpp"
+#include "load/words.hpp"
 #include "machine.hpp"
 #include "report_json.hpp"
 #include "run_series.hpp"
-#include "targets/bystander.hpp"
+#include "targets/beside_load.hpp"
 #include "targets/redis_dump.hpp"
-#include "targets/server_faults.hpp"
 #include "targets/sql_place.hpp"
 
 namespace hotcount::loadtest {
@@ -119,29 +117,17 @@ void conclude(TrialResult& trial) {
     if (!reasons.empty()) trial.conclusion = Conclusion::inconclusive;
     if (trial.audited && !trial.audit.passed()) {
         trial.conclusion = Conclusion::broken;
-        reasons.insert(reasons.begin(), broken_reason(trial.audit));
+        reasons.insert(reasons.begin(), trial.audit.findings());
     }
 }
 
 }  // namespace
 
 std::string_view to_string(Conclusion conclusion) {
-    switch (conclusion) {
-        case Conclusion::passed:
-            return "passed";
-        case Conclusion::broken:
-            return "broken";
-        case Conclusion::inconclusive:
-            return "inconclusive";
-    }
-    return "?";
+    return word_of(conclusion, {"passed", "broken", "bad usage", "inconclusive"});
 }
 
-std::string_view TrialResult::audit_word() const {
-    if (!audited) return "impossible";
-    if (!audit.passed()) return "FAILED";
-    return audit.allowed_breaches > 0 ? "allowed" : "passed";
-}
+std::string_view TrialResult::audit_word() const { return audited ? audit.word() : "impossible"; }
 
 double TrialResult::headroom() const {
     const double per_s = settings.arrival == Arrival::closed

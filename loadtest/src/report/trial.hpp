@@ -13,14 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "calibration.hpp"
 #include "checkers/checker.hpp"
 #include "load/runner.hpp"
 #include "load/settings.hpp"
+#include "machine.hpp"
 #include "machine_state.hpp"
 #include "recovery.hpp"
+#include "targets/beside_load.hpp"
 #include "targets/managed_server.hpp"
-#include "targets/rebuilder.hpp"
 #include "targets/server_meter.hpp"
 #include "targets/target.hpp"
 
@@ -30,6 +30,7 @@ namespace hotcount::loadtest {
 enum class Conclusion : std::uint8_t {
     passed = 0,
     broken = 1,        ///< The audit found a broken contract.
+    bad_usage = 2,     ///< Of the program: nothing was run.
     inconclusive = 3,  ///< The machine or the generator could not carry the test.
 };
 std::string_view to_string(Conclusion conclusion);
@@ -101,6 +102,11 @@ struct TrialHooks {
 Result<TrialResult> run_trial(const TrialSettings& settings, const std::filesystem::path& folder,
                               const nlohmann::json& provenance, const TrialHooks& hooks);
 
+/// What is there, and what callers were told.
+Result<AuditResult> audit_all(Target& target, const Ledger& ledger);
+
+bool on_redis(const TrialSettings& settings);
+
 /// A run folder audited again, whatever became of its run.
 struct FolderAudit {
     std::filesystem::path folder{};
@@ -121,6 +127,9 @@ Result<FolderAudit> audit_folder(const std::filesystem::path& folder,
 /// Why nobody can audit a run of these settings again, once this program has ended; none if one can.
 /// What it measured, its verdict and its ledger are in its folder all the same.
 std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy);
+
+/// The same of a user's own program, by what the program said of itself, as run.json has it.
+std::optional<std::string> why_driver_not_again(const nlohmann::json& run);
 
 /// A folder that audit_folder() failed for: what it says of its run, and why.
 FolderAudit not_audited(const std::filesystem::path& folder, const Error& why);

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "checkers/audit.hpp"
-#include "plain_counters.hpp"
+#include "plain_ways.hpp"
 #include "store_target.hpp"
 
 namespace hotcount::loadtest {

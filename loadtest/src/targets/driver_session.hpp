@@ -32,9 +32,13 @@
 #include "driver_frames.hpp"
 #include "driver_program.hpp"
 #include "load/driver.hpp"
-#include "load/owned_folder.hpp"
+#include "load/run_folder.hpp"
 
 namespace hotcount::loadtest {
+
+class Target;
+struct Strategy;
+struct TrialSettings;
 
 /// How long each step may take, but for the calls of the load.
 struct DriverBounds {
@@ -146,5 +150,11 @@ class DriverSession final : public Driver {
     bool ending_{false};
     bool hangs_{false};  // It was asked to come to an end of its answers, and has not.
 };
+
+/// The target of a strategy of the user's own. `fresh`: it makes its tables; otherwise it finds those of
+/// an earlier run in the same folder.
+Result<std::unique_ptr<Target>> make_exec_target(const TrialSettings& settings,
+                                                 const Strategy& strategy,
+                                                 const std::filesystem::path& folder, bool fresh);
 
 }  // namespace hotcount::loadtest

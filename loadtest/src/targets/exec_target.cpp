@@ -1,5 +1,3 @@
-#include "exec_target.hpp"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "checkers/audit.hpp"
 #include "driver_session.hpp"
 #include "load/run_folder.hpp"
+#include "target.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -104,11 +103,6 @@ class ExecTarget final : public Target {
 Result<std::unique_ptr<Target>> make_exec_target(const TrialSettings& settings,
                                                  const Strategy& strategy,
                                                  const std::filesystem::path& folder, bool fresh) {
-    // Whoever has no folder for the run got its settings from another machine.
-    if (folder.empty()) {
-        return make_error(ErrorCode::config,
-                          "exec: a program that another machine names is not started");
-    }
     DriverSettings driver;
     driver.command = strategy.way;
     std::error_code ignored;

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "load/owned_folder.hpp"
+#include "load/run_folder.hpp"
 #include "load/settings.hpp"
 
 namespace hotcount::loadtest {

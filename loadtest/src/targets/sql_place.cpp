@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <condition_variable>
+#include <hotcount/url.hpp>
+#include <mutex>
+#include <stop_token>
+#include <utility>
 
 #include "load/run_folder.hpp"
 
@@ -21,7 +26,7 @@ Result<std::string> first_row(sql::Connection& connection, const char* text, int
     return found;
 }
 
-/// Where the votes are kept and how durably, in one line for people. The connection that writes is
+/// The connection that writes is
 /// asked, because in SQLite the settings belong to the connection and not to the file.
 Result<std::string> describe_file(sql::Database& database, const std::filesystem::path& file) {
     HOTCOUNT_TRY_ASSIGN(const sql::Lease writer, database.writer(Deadline::after(kSetUpTimeout)));
@@ -59,15 +64,72 @@ Result<std::string> describe_server(sql::Database& database) {
 
 }  // namespace
 
-Result<std::string> describe_database(sql::Database& database, const std::filesystem::path& file) {
-    return file.empty() ? describe_server(database) : describe_file(database, file);
-}
-
 std::string table_name(std::string_view prefix, std::string_view name) {
     std::string table{prefix};
     std::replace_if(
         table.begin(), table.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
     return table + std::string{name};
+}
+
+Result<SqlPlace> open_place(const TrialSettings& settings, const std::filesystem::path& folder,
+                            bool fresh, std::size_t writers) {
+    std::string url =
+        settings.database_url.empty() ? sqlite_url(folder / kDatabaseFile) : settings.database_url;
+    sql::DatabaseOptions options;
+    SqlPlace place;
+    if (on_database_server(url)) {
+        if (writers > 0) options.max_writers = writers;
+    } else {
+        HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
+        place.file = parsed.path.substr(1);
+        url += fresh ? "?mode=rwc" : "?mode=rw";
+    }
+    HOTCOUNT_TRY_ASSIGN(place.database, sql::open_database(url, options));
+    return place;
+}
+
+SqlTarget::SqlTarget(const TrialSettings& settings, SqlPlace sql)
+    : settings_(settings), sql_(std::move(sql)) {}
+
+TargetStats SqlTarget::stats() const {
+    const sql::Database::Stats stats = sql_.database->stats();
+    return {stats.transactions, stats.statements, stats.busy_waits};
+}
+
+Result<void> SqlTarget::describe_place(const std::string& more) {
+    HOTCOUNT_TRY_ASSIGN(place_, sql_.file.empty() ? describe_server(*sql_.database)
+                                                  : describe_file(*sql_.database, sql_.file));
+    place_ += more;
+    return {};
+}
+
+Result<void> SqlTarget::drop(const std::string& name,
+                             const std::vector<std::string>& table_suffixes,
+                             const std::vector<std::string>& view_suffixes) const {
+    if (!sql_.file.empty() || settings_.leaves_tables()) return {};
+    std::string script;
+    for (const auto& [kind, suffixes] :
+         {std::pair{"VIEW", &view_suffixes}, std::pair{"TABLE", &table_suffixes}}) {
+        for (const std::string& suffix : *suffixes) {
+            script +=
+                fmt::format("DROP {} IF EXISTS {};\n", kind, sql::quote_identifier(name + suffix));
+        }
+    }
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease writer,
+                        sql_.database->writer(Deadline::after(kSetUpTimeout)));
+    return writer->run_script(script);
+}
+
+std::jthread run_in_thread(std::shared_ptr<SyncWorker> worker) {
+    return std::jthread([worker = std::move(worker)](const std::stop_token& ended) {
+        std::mutex mutex;
+        std::condition_variable_any wake;
+        (void)worker->run([&](Duration pause) {
+            std::unique_lock lock(mutex);
+            return wake.wait_for(lock, ended, pause, [] { return false; }) ||
+                   ended.stop_requested();
+        });
+    });
 }
 
 }  // namespace hotcount::loadtest

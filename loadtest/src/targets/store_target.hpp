@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -76,6 +77,17 @@ class StoreTarget : public Target {
   private:
     std::int64_t begun_ns_{0};  ///< On the wall clock.
 };
+
+/// A limit that the strategy's algorithm does not take is a config error, before anything runs.
+Result<void> check_limit(const Rate& limit, const Strategy& strategy);
+
+Result<std::unique_ptr<Target>> make_store_target(const TrialSettings& settings,
+                                                  const Strategy& strategy);
+
+/// What a run left on a Redis. Refused, with the reason, if it cannot be what it left any more.
+Result<std::unique_ptr<Target>> reopen_store_target(const TrialSettings& settings,
+                                                    const Strategy& strategy,
+                                                    const std::filesystem::path& folder);
 
 /// Counters: counters_target.cpp.
 Result<std::unique_ptr<Target>> make_counters_target(const TrialSettings& settings,

@@ -1,5 +1,3 @@
-#include "store_targets.hpp"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,8 +11,7 @@
 #include "checkers/limiter_checker.hpp"
 #include "checkers/sets_checker.hpp"
 #include "load/run_folder.hpp"
-#include "plain_limiters.hpp"
-#include "plain_sets.hpp"
+#include "plain_ways.hpp"
 #include "store_target.hpp"
 
 namespace hotcount::loadtest {

@@ -3,23 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
-#include <hotcount/url.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "checkers/audit.hpp"
-#include "exec_target.hpp"
+#include "driver_session.hpp"
 #include "load/run_folder.hpp"
 #include "plain_votes.hpp"
-#include "slots_target.hpp"
 #include "sql_place.hpp"
 #include "store_handle.hpp"
-#include "store_targets.hpp"
-#include "sync_thread.hpp"
-#include "views_target.hpp"
+#include "store_target.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -43,69 +38,44 @@ Result<VoteStrategy> strategy_named(const std::string& name) {
     return make_error(ErrorCode::config, fmt::format("strategy '{}' is not known", name));
 }
 
-/// Takes a run's tables away, those of all strategies.
-Result<void> drop_tables(sql::Database& database, const VotesOptions& options) {
-    const auto quoted = [](const std::string& name) { return sql::quote_identifier(name); };
-    std::string script;
-    for (const char* const view : {"_live", "_count"}) {
-        script += "DROP VIEW IF EXISTS " + quoted(options.vote_table + view) + ";\n";
-    }
-    for (const char* const suffix :
-         {"_cell", "_journal", "_meta", "_sync", "_recount", "_anonymous", ""}) {
-        script += "DROP TABLE IF EXISTS " + quoted(options.vote_table + suffix) + ";\n";
-    }
-    script += "DROP TABLE IF EXISTS " + quoted(options.item_table) + ";\n";
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease writer, database.writer(Deadline::after(kSetUpTimeout)));
-    return writer->run_script(script);
-}
-
-class VotesTarget final : public Target {
+class VotesTarget final : public SqlTarget {
   public:
-    /// `mode`: rwc makes the database's file, rw wants it to be there.
+    /// `fresh`: makes the database's file; otherwise it is to be there.
     static Result<std::unique_ptr<VotesTarget>> open(const TrialSettings& settings,
                                                      const Strategy& strategy,
                                                      const std::filesystem::path& folder,
-                                                     const char* mode) {
-        const bool on_server = on_database_server(settings.database_url);
-        std::string url = settings.database_url.empty() ? sqlite_url(folder / kDatabaseFile)
-                                                        : settings.database_url;
+                                                     bool fresh) {
         VotesOptions options;
         HOTCOUNT_TRY_ASSIGN(options.strategy, strategy_named(strategy.way));
         if (strategy.way == kCachedAlone) options.commit.max_batch = 1;
-        sql::DatabaseOptions connections;
-        if (on_server) {
-            // Tables of the run's own; and a connection for each caller, as the strategies with a
-            // transaction per vote want it.
+        if (on_database_server(settings.database_url)) {
             options.item_table = table_name(settings.key_prefix, "item");
             options.vote_table = table_name(settings.key_prefix, "vote");
-            connections.max_writers = settings.workers;
-        } else {
-            url += std::string{"?mode="} + mode;
         }
         std::optional<StoreHandle> store;
         if (strategy.store != StoreKind::sql) {
             HOTCOUNT_TRY_ASSIGN(store, StoreHandle::open(settings, strategy.store));
         }
-        HOTCOUNT_TRY_ASSIGN(auto database, sql::open_database(url, connections));
+        // A connection for each caller, as the strategies with a transaction per vote want it.
+        HOTCOUNT_TRY_ASSIGN(SqlPlace sql, open_place(settings, folder, fresh, settings.workers));
         const bool plain = is_plain(strategy.way);
         HOTCOUNT_TRY_ASSIGN(
             auto votes,
-            Votes::make(database, options, store && !plain ? store->cache() : VoteCache{}));
-        HOTCOUNT_TRY_ASSIGN(const Url parsed, parse_url(url));
-        std::filesystem::path file = on_server ? "" : parsed.path.substr(1);
+            Votes::make(sql.database, options, store && !plain ? store->cache() : VoteCache{}));
         std::unique_ptr<PlainVotes> own;
         if (plain) {
-            own = std::make_unique<PlainVotes>(database, votes->options(),
+            own = std::make_unique<PlainVotes>(sql.database, votes->options(),
                                                store ? store->client() : nullptr, settings.timeout);
         }
-        return std::unique_ptr<VotesTarget>(
-            new VotesTarget(strategy, std::move(database), std::move(votes), std::move(file),
-                            std::move(store), std::move(own), settings));
+        return std::unique_ptr<VotesTarget>(new VotesTarget(settings, strategy, std::move(sql),
+                                                            std::move(votes), std::move(store),
+                                                            std::move(own)));
     }
 
-    Result<void> set_up(std::uint64_t items) {
+    Result<void> set_up() {
+        const std::uint64_t items = settings_.traffic.items;
         HOTCOUNT_TRY(votes_->create_tables(kSetUpTimeout));
-        HOTCOUNT_TRY(refuse_used_tables(*database_, votes_->options()));
+        HOTCOUNT_TRY(refuse_used_tables(*sql_.database, votes_->options()));
         for (std::uint64_t first = 1; first <= items; first += kItemsAtOnce) {
             std::vector<sql::Id> ids;
             for (std::uint64_t id = first; id <= items && id < first + kItemsAtOnce; ++id) {
@@ -113,12 +83,9 @@ class VotesTarget final : public Target {
             }
             HOTCOUNT_TRY(votes_->add_items(ids, kSetUpTimeout));
         }
-        HOTCOUNT_TRY_ASSIGN(place_, describe_database(*database_, file_));
-        if (store_) {
-            const bool waits = votes_->options().strategy == VoteStrategy::write_behind;
-            place_ += (waits ? "; votes wait in " : "; counted in ") + store_->place();
-        }
-        return {};
+        const bool waits = votes_->options().strategy == VoteStrategy::write_behind;
+        return describe_place(
+            store_ ? (waits ? "; votes wait in " : "; counted in ") + store_->place() : "");
     }
 
     Driver& driver() override {
@@ -126,12 +93,7 @@ class VotesTarget final : public Target {
         return driver_;
     }
     Contract contract() const override { return plain_ ? plain_->contract() : votes_->contract(); }
-    std::string place() const override { return place_; }
     UnvoteValue unvote() const override { return UnvoteValue::set_zero; }
-    TargetStats stats() const override {
-        const sql::Database::Stats stats = database_->stats();
-        return {stats.transactions, stats.statements, stats.busy_waits};
-    }
 
     /// A worker saves the counts of a cache, or writes the votes that wait there, during the load, as it
     /// would in service.
@@ -151,13 +113,13 @@ class VotesTarget final : public Target {
     }
     Result<AuditResult> audit(const Ledger& ledger) override {
         HOTCOUNT_TRY(settle());
-        HOTCOUNT_TRY_ASSIGN(AuditResult result, audit_votes(ledger, *database_, *votes_));
+        HOTCOUNT_TRY_ASSIGN(AuditResult result, audit_votes(ledger, *sql_.database, *votes_));
         if (plain_) plain_->excuse(result);
         if (callers_died(ledger)) excuse_unanswered(result);
         return result;
     }
     std::optional<AnswerRules> answer_rules(const Ledger& ledger) const override {
-        AnswerRules rules = rules_for(strategy_, items_);
+        AnswerRules rules = rules_for(strategy_, settings_.traffic.items);
         rules.step_by_step = votes_->options().strategy == VoteStrategy::cached;
         const bool drifts = strategy_.way == "seed_cached" || rules.step_by_step;
         rules.may_be_wrong = drifts && (plain_ || callers_died(ledger));
@@ -165,14 +127,17 @@ class VotesTarget final : public Target {
     }
     Result<void> clean_up() override {
         if (plain_) HOTCOUNT_TRY(plain_->clean_up());
-        if (store_ && !keep_keys_) HOTCOUNT_TRY(store_->remove_keys());
-        if (!file_.empty() || keep_tables_) return {};
-        return drop_tables(*database_, votes_->options());
+        if (store_ && !settings_.leaves_keys()) HOTCOUNT_TRY(store_->remove_keys());
+        const VotesOptions& options = votes_->options();
+        HOTCOUNT_TRY(drop(options.vote_table,
+                          {"_cell", "_journal", "_meta", "_sync", "_recount", "_anonymous", ""},
+                          {"_live", "_count"}));
+        return drop(options.item_table, {""});
     }
 
   private:
     bool callers_died(const Ledger& ledger) const {
-        if (kills_callers_) return true;
+        if (settings_.kill_every > Duration{0}) return true;
         for (std::uint64_t i = 0; i < ledger.planned(); ++i) {
             // The run that this belongs to was killed.
             if (ledger[i].load_status() == Status::sent) return true;
@@ -193,34 +158,21 @@ class VotesTarget final : public Target {
         result.forget_counts();
     }
 
-    VotesTarget(Strategy strategy, std::shared_ptr<sql::Database> database,
-                std::shared_ptr<Votes> votes, std::filesystem::path file,
-                std::optional<StoreHandle> store, std::unique_ptr<PlainVotes> plain,
-                const TrialSettings& settings)
-        : strategy_(std::move(strategy)),
-          items_(settings.traffic.items),
-          database_(std::move(database)),
+    VotesTarget(const TrialSettings& settings, Strategy strategy, SqlPlace sql,
+                std::shared_ptr<Votes> votes, std::optional<StoreHandle> store,
+                std::unique_ptr<PlainVotes> plain)
+        : SqlTarget(settings, std::move(sql)),
+          strategy_(std::move(strategy)),
           votes_(votes),
-          file_(std::move(file)),
           store_(std::move(store)),
           plain_(std::move(plain)),
-          kills_callers_(settings.kill_every > Duration{0}),
-          keep_keys_(settings.leaves_keys()),
-          keep_tables_(settings.leaves_tables()),
           driver_(votes, settings.timeout) {}
 
     Strategy strategy_;
-    std::uint64_t items_;
-    std::shared_ptr<sql::Database> database_;
     std::shared_ptr<Votes> votes_;
-    std::filesystem::path file_;  // Empty on a server.
     std::optional<StoreHandle> store_;
     std::unique_ptr<PlainVotes> plain_;  // Null: hotcount's own.
-    bool kills_callers_;
-    bool keep_keys_;
-    bool keep_tables_;
     VotesDriver driver_;
-    std::string place_{};
     std::jthread worker_{};  // Last: it ends before what it works on.
 };
 
@@ -252,34 +204,35 @@ AnswerRules rules_for(const Strategy& strategy, std::uint64_t items) {
     return rules;
 }
 
+namespace {
+
+Result<std::unique_ptr<Target>> open_target(const TrialSettings& settings,
+                                            const std::filesystem::path& folder, bool fresh) {
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    if (is_exec(strategy)) return make_exec_target(settings, strategy, folder, fresh);
+    if (strategy.workload != WorkloadKind::votes) {
+        if (is_on_sql(strategy)) return make_sql_counters_target(settings, strategy, folder, fresh);
+        return fresh ? make_store_target(settings, strategy)
+                     : reopen_store_target(settings, strategy, folder);
+    }
+    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, strategy, folder, fresh));
+    if (fresh) HOTCOUNT_TRY(votes->set_up());
+    return std::unique_ptr<Target>(std::move(votes));
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Target>> make_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder) {
-    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    if (is_exec(strategy)) return make_exec_target(settings, strategy, folder, true);
-    if (strategy.name == kNothing) return std::unique_ptr<Target>(std::make_unique<IdleTarget>());
-    const bool slots =
-        strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql;
-    if (slots) return make_slots_target(settings, strategy, folder, true);
-    if (is_views(strategy)) return make_views_target(settings, strategy, folder, true);
-    if (strategy.workload != WorkloadKind::votes) return make_store_target(settings, strategy);
-    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, strategy, folder, "rwc"));
-    HOTCOUNT_TRY(votes->set_up(settings.traffic.items));
-    return std::unique_ptr<Target>(std::move(votes));
+    if (settings.strategy == kNothing) {
+        return std::unique_ptr<Target>(std::make_unique<IdleTarget>());
+    }
+    return open_target(settings, folder, true);
 }
 
 Result<std::unique_ptr<Target>> reopen_target(const TrialSettings& settings,
                                               const std::filesystem::path& folder) {
-    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    if (is_exec(strategy)) return make_exec_target(settings, strategy, folder, false);
-    if (is_views(strategy)) return make_views_target(settings, strategy, folder, false);
-    if (strategy.workload == WorkloadKind::counters && strategy.store == StoreKind::sql) {
-        return make_slots_target(settings, strategy, folder, false);
-    }
-    if (strategy.workload != WorkloadKind::votes) {
-        return reopen_store_target(settings, strategy, folder);
-    }
-    HOTCOUNT_TRY_ASSIGN(auto votes, VotesTarget::open(settings, strategy, folder, "rw"));
-    return std::unique_ptr<Target>(std::move(votes));
+    return open_target(settings, folder, false);
 }
 
 }  // namespace hotcount::loadtest

@@ -1,6 +1,7 @@
 // What a strategy is run against: it is set up, driven, settled and audited.
 //
-// Votes on a SQL database here; counters, limiters and sorted sets in store_targets.hpp.
+// Votes on a SQL database are in target.cpp, other targets in sql_place.hpp, store_target.hpp and
+// driver_session.hpp.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "report/calibration.hpp"
+#include "report/machine.hpp"
 
 #include <gtest/gtest.h>
 

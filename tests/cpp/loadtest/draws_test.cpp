@@ -1,4 +1,4 @@
-#include "load/draws.hpp"
+#include "load/workload.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "targets/driver_program.hpp"
-#include "targets/exec_target.hpp"
 #include "temporary_folder.hpp"
 
 namespace hotcount::loadtest {
@@ -111,12 +110,6 @@ TEST_F(DriverSessionTest, ProgramThatIgnoresTheSignalIsKilledWithItsChildren) {
     // A zombie until somebody reaps it, it runs no program any more.
     while (std::filesystem::exists(std::filesystem::read_symlink(gone, ignored))) {
     }
-}
-
-TEST(ExecTarget, IsNotMadeForARunWithoutAFolderHere) {
-    const auto target = make_exec_target({}, find_strategy("exec:true").value(), {}, false);
-    ASSERT_FALSE(target.ok());
-    EXPECT_TRUE(has(target.error().message, "a program that another machine names"));
 }
 
 TEST(DriverFrames, ANumberThatIsMissingMakesTheBodyBad) {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "load/slowed.hpp"
+#include "load/callers.hpp"
 #include "temporary_folder.hpp"
 
 namespace hotcount::loadtest {

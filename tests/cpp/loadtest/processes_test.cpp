@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fake_drivers.hpp"
-#include "load/batches.hpp"
+#include "load/callers.hpp"
 #include "load/processes.hpp"
 
 namespace hotcount::loadtest {

@@ -1,5 +1,5 @@
 // The whole program, but for main(): what it prints, and with which code it ends.
-#include "cli/program.hpp"
+#include "cli/cli.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,8 +16,6 @@
 #include <variant>
 #include <vector>
 
-#include "cli/cli.hpp"
-#include "load/owned_folder.hpp"
 #include "load/run_folder.hpp"
 #include "report/compare.hpp"
 #include "report/machine.hpp"

@@ -1,4 +1,4 @@
-#include "report/spread.hpp"
+#include "report/numbers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "report/table.hpp"
+#include "report/numbers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,12 @@
-// Medians with the least and the most, over rounds. What a difference between them is worth is said by
-// `hotcount load compare`, in Python.
+// Numbers of several rounds as medians with the least and the most, and numbers as text in columns. What a
+// difference between medians is worth is said by `hotcount load compare`, in Python.
 //
 // Pure functions of their arguments; they may be called from any thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace hotcount::loadtest {
@@ -33,5 +34,25 @@ bool can_tell(std::uint64_t values, double quantile);
 /// is left out.
 std::vector<double> paired_ratios(std::span<const double> values,
                                   std::span<const double> baselines);
+
+// Text in columns: the first one to the left, figures to the right.
+
+class Table {
+  public:
+    explicit Table(std::vector<std::string> header);
+
+    /// As many cells as the header has.
+    void add(std::vector<std::string> row);
+    /// Lines that end with a newline each; no trailing spaces.
+    std::string str() const;
+
+  private:
+    std::vector<std::vector<std::string>> rows_;
+};
+
+/// 1234567 as "1,234,567", rounded to a whole number.
+std::string grouped(double value);
+/// Three significant digits, never as an exponent: 0.0123, 1.23, 123, 12,300.
+std::string three_digits(double value);
 
 }  // namespace hotcount::loadtest

@@ -1,0 +1,136 @@
+#include "beside_load.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "load/driver.hpp"
+#include "load/pacer.hpp"
+#include "load/strategy.hpp"
+#include "server_processes.hpp"
+#include "store_handle.hpp"
+#include "store_target.hpp"
+
+namespace hotcount::loadtest {
+
+namespace {
+
+constexpr Duration kEvery = std::chrono::milliseconds{1};
+
+}  // namespace
+
+Result<std::unique_ptr<Bystander>> Bystander::start(const TrialSettings& settings) {
+    std::unique_ptr<Bystander> bystander{new Bystander};
+    HOTCOUNT_TRY_ASSIGN(redis::Options options, redis::parse_options(settings.redis_url));
+    options.timeout = settings.timeout;
+    HOTCOUNT_TRY_ASSIGN(bystander->redis_, redis::Client::make(std::move(options)));
+    HOTCOUNT_TRY(bystander->redis_->ping());
+    const SteadyTime from = std::chrono::steady_clock::now() + settings.warmup;
+    const SteadyTime until = from + settings.duration;
+    bystander->thread_ =
+        std::jthread([self = bystander.get(), from, until](const std::stop_token& ended) {
+            sharpen_timers();
+            constexpr std::string_view kAsk[] = {"EXISTS", "hotcount-load:bystander"};
+            for (SteadyTime due = from; due < until && !ended.stop_requested(); due += kEvery) {
+                sleep_until(due);
+                const SteadyTime sent = std::chrono::steady_clock::now();
+                if (!self->redis_->execute(kAsk)) continue;
+                const SteadyTime done = std::chrono::steady_clock::now();
+                self->times_.record(
+                    std::chrono::duration_cast<std::chrono::nanoseconds>(done - sent).count());
+                due = std::max(due,
+                               done);  // Those that it could not ask meanwhile are not made up for.
+            }
+        });
+    return bystander;
+}
+
+const Histogram& Bystander::stop() {
+    thread_ = {};
+    return times_;
+}
+
+Result<std::unique_ptr<Rebuilder>> Rebuilder::start(const TrialSettings& settings) {
+    HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
+    HOTCOUNT_TRY_ASSIGN(const StoreHandle store, StoreHandle::open(settings, strategy.store));
+    if (settings.traffic.items < 2) {
+        return make_error(ErrorCode::config, "--rebuild-every needs 2 items or more");
+    }
+    std::unique_ptr<Rebuilder> rebuilder{new Rebuilder};
+    HOTCOUNT_TRY_ASSIGN(rebuilder->sets_, store.make<LiveSets>(LiveSetsOptions{}));
+    rebuilder->thread_ = std::jthread(
+        [self = rebuilder.get(), life = long_life(settings), every = settings.rebuild_every,
+         items = settings.traffic.items](const std::stop_token& ended) {
+            std::uint64_t item = 0;
+            SteadyTime due = std::chrono::steady_clock::now();
+            while (!ended.stop_requested()) {
+                do {
+                    item = item % items + 1;
+                } while (!outlives_load(item));
+                ++(self->build(item, life) ? self->builds_.published : self->builds_.failed);
+                // Builds that it could not make meanwhile are not made up for.
+                due = std::max(due + every, std::chrono::steady_clock::now());
+                sleep_until(due);
+            }
+        });
+    return rebuilder;
+}
+
+Result<void> Rebuilder::build(std::uint64_t item, Duration life) {
+    const std::string key = item_key(static_cast<std::int64_t>(item));
+    HOTCOUNT_TRY_ASSIGN(const auto build, sets_->rebuild(key, life));
+    HOTCOUNT_TRY(build->begin());
+    HOTCOUNT_TRY_ASSIGN(const std::vector<ScoredMember> source, sets_->range(key, 0, -1));
+    std::vector<RebuildMember> members;
+    members.reserve(source.size());
+    for (const auto& [member, score] : source) members.push_back({member, score});
+    HOTCOUNT_TRY(build->add_many(members));
+    return build->publish();
+}
+
+Builds Rebuilder::stop() {
+    thread_ = {};
+    return builds_;
+}
+
+ServerFaults::ServerFaults(const TrialSettings& settings, ManagedServer* redis,
+                           ManagedServer* database, SteadyTime start)
+    : thread_([this, redis, database, start, faults = settings.faults,
+               from = start + settings.warmup](const std::stop_token& ended) {
+          std::mutex mutex;
+          std::condition_variable_any wake;
+          std::unique_lock lock(mutex);
+          const auto wait_until = [&](SteadyTime due) {
+              wake.wait_until(lock, ended, due, [] { return false; });
+          };
+          for (const Fault& fault : faults) {
+              ManagedServer* const server = is_of_database(fault.kind) ? database : redis;
+              if (server == nullptr) continue;
+              wait_until(from + fault.at);
+              if (ended.stop_requested()) return;
+              const SteadyTime away = std::chrono::steady_clock::now();
+              if (is_kill(fault.kind)) {
+                  server->kill9();
+                  wait_until(from + fault.at + fault.lasts);
+                  failed_ = server->restart();
+                  if (!failed_) return;
+              } else {
+                  const PausedServer paused(server->pid());
+                  wait_until(from + fault.at + fault.lasts);
+              }
+              const SteadyTime back = std::chrono::steady_clock::now();
+              done_.push_back({fault, away - start, back - start});
+          }
+      }) {}
+
+Result<std::vector<Outage>> ServerFaults::stop() {
+    thread_ = {};
+    HOTCOUNT_TRY(failed_);
+    return done_;
+}
+
+}  // namespace hotcount::loadtest

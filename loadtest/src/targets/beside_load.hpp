@@ -1,0 +1,94 @@
+// What runs beside the load: a bystander that is timed, builds of sorted sets, and faults of servers.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <hotcount/live_sets.hpp>
+#include <hotcount/redis.hpp>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "load/histogram.hpp"
+#include "load/settings.hpp"
+#include "managed_server.hpp"
+
+namespace hotcount::loadtest {
+
+/// Another client of the Redis under load: it asks for a small thing every millisecond and is timed.
+///
+/// Its wait is what the load costs everybody else: a server runs one command at a time, so a long script
+/// keeps all others waiting.
+class Bystander {
+  public:
+    /// Connects, and asks from the end of the warm-up to the end of the load, from now on.
+    static Result<std::unique_ptr<Bystander>> start(const TrialSettings& settings);
+    /// Ends it. From sending to the answer, in nanoseconds; what failed is left out.
+    const Histogram& stop();
+
+  private:
+    Bystander() = default;
+
+    std::shared_ptr<redis::Client> redis_;
+    Histogram times_;
+    std::jthread thread_;  // Last: it ends before what it uses.
+};
+
+/// Of one trial, its warm-up included.
+struct Builds {
+    std::uint64_t published{0};
+    std::uint64_t failed{0};  ///< Not published, or perhaps not.
+};
+
+/// Builds sorted sets anew beside the load that writes to them, as the process does that fills them.
+///
+/// What a build adds is the set itself, read once the build has begun: so each member must have the
+/// score of its last upsert afterwards, as without builds, and the audit need not know of them.
+class Rebuilder {
+  public:
+    /// From now on, one set every settings.rebuild_every, those that outlive the load in turn.
+    static Result<std::unique_ptr<Rebuilder>> start(const TrialSettings& settings);
+    /// Ends it, after the build that is under way.
+    Builds stop();
+
+  private:
+    Rebuilder() = default;
+    Result<void> build(std::uint64_t item, Duration life);
+
+    std::shared_ptr<LiveSets> sets_{};
+    Builds builds_{};
+    std::jthread thread_{};  // Last: it ends before what it uses.
+};
+
+/// One fault as it went.
+struct Outage {
+    Fault fault{};
+    Duration from{0};  ///< When the server went away, from the start of the load on.
+    Duration back{0};  ///< When it answered again, or went on.
+};
+
+/// What is done to the private servers in the middle of the load, as --fault says.
+///
+///   redis.pause, db.pause   SIGSTOP, and SIGCONT: connections stay, nothing is answered and nothing is
+///                           lost
+///   redis.kill9, db.kill9   SIGKILL to all processes of the server, and a start on what it left:
+///                           connections break, nobody is told of what was under way
+class ServerFaults {
+  public:
+    /// Of a load whose warm-up begins at `start`. The servers outlive this; null: what the strategy does
+    /// not use, to which nothing is done.
+    ServerFaults(const TrialSettings& settings, ManagedServer* redis, ManagedServer* database,
+                 SteadyTime start);
+    /// Ends them: a server that is away is back when this returns. Those that there were; an error if
+    /// the server could not be started again.
+    Result<std::vector<Outage>> stop();
+
+  private:
+    std::vector<Outage> done_{};
+    Result<void> failed_{};
+    std::jthread thread_;  // Last: it ends before what it uses.
+};
+
+}  // namespace hotcount::loadtest
