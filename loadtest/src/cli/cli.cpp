@@ -28,23 +28,6 @@ Result<double> parse_number(std::string_view text) {
     return number;
 }
 
-/// As parse_mix() takes them, but each word once: the last one would count, without a word.
-Result<Mix> parse_mix_once(std::string_view text) {
-    std::vector<std::string_view> names;
-    for (std::size_t from = 0; from <= text.size();) {
-        const std::size_t until = std::min(text.find(',', from), text.size());
-        const std::string_view part = text.substr(from, until - from);
-        const std::string_view name = part.substr(0, part.find('='));
-        if (std::find(names.begin(), names.end(), name) != names.end()) {
-            return make_error(ErrorCode::config,
-                              fmt::format("'{}' stands twice in '{}'", name, text));
-        }
-        names.push_back(name);
-        from = until + 1;
-    }
-    return parse_mix(text);
-}
-
 Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     TrafficSettings& traffic = trial.traffic;
     const bool votes = trial.workload == WorkloadKind::votes;
@@ -55,13 +38,10 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     // What is taken back from a key that has begun anew would be a count of its own.
     const bool short_lived = trial.workload == WorkloadKind::counters && trial.life > Duration{0};
     if (short_lived) traffic.mix.unvote = 0;
-    HOTCOUNT_TRY(read(given, "items", parse_count, traffic.items));
-    HOTCOUNT_TRY(check_range<std::uint64_t>("items", traffic.items, 1, kMostItems));
-    HOTCOUNT_TRY(read(given, "users", parse_count, traffic.users));
-    HOTCOUNT_TRY(check_range<std::uint64_t>("users", traffic.users, 1, kMostUsers));
-    HOTCOUNT_TRY(read(given, "zipf", parse_number, traffic.zipf));
-    HOTCOUNT_TRY(check_range("zipf", traffic.zipf, 0.0, 20.0));
-    HOTCOUNT_TRY(read(given, "mix", parse_mix_once, traffic.mix));
+    HOTCOUNT_TRY(read_within(given, "items", parse_count, 1, kMostItems, traffic.items));
+    HOTCOUNT_TRY(read_within(given, "users", parse_count, 1, kMostUsers, traffic.users));
+    HOTCOUNT_TRY(read_within(given, "zipf", parse_number, 0.0, 20.0, traffic.zipf));
+    HOTCOUNT_TRY(read(given, "mix", parse_mix, traffic.mix));
     if (short_lived && traffic.mix.unvote > 0) {
         return make_error(ErrorCode::config,
                           fmt::format("--mix {}: with --life nothing is taken back; leave unvote "
@@ -88,10 +68,8 @@ Result<void> read_load(const Given& given, Command command, TrialSettings& trial
         return make_error(ErrorCode::config,
                           fmt::format("--arrival {} needs a --rate", given.at("arrival")));
     }
-    HOTCOUNT_TRY(read(given, "workers", parse_count, trial.workers));
-    HOTCOUNT_TRY(check_range<std::uint32_t>("workers", trial.workers, 1, kMostWorkers));
-    HOTCOUNT_TRY(read(given, "in-flight", parse_count, trial.in_flight));
-    HOTCOUNT_TRY(check_range<std::uint32_t>("in-flight", trial.in_flight, 1, kMostInFlight));
+    HOTCOUNT_TRY(read_within(given, "workers", parse_count, 1, kMostWorkers, trial.workers));
+    HOTCOUNT_TRY(read_within(given, "in-flight", parse_count, 1, kMostInFlight, trial.in_flight));
     HOTCOUNT_TRY(read(given, "duration", parse_duration, trial.duration));
     if (trial.duration <= Duration{0}) {
         return make_error(ErrorCode::config, "--duration is 0; it takes more");
@@ -106,8 +84,8 @@ Result<void> read_load(const Given& given, Command command, TrialSettings& trial
                         trial.kill_every > Duration{0} || trial.stall > Duration{0};
     if (breaks) trial.max_errors = 1;
     HOTCOUNT_TRY(read(given, "max-errors", parse_share, trial.max_errors));
-    HOTCOUNT_TRY(read(given, "max-ops", parse_count, trial.max_operations));
-    HOTCOUNT_TRY(check_range<std::uint64_t>("max-ops", trial.max_operations, 1, kMostOperations));
+    HOTCOUNT_TRY(
+        read_within(given, "max-ops", parse_count, 1, kMostOperations, trial.max_operations));
     if (trial.arrival != Arrival::closed && trial.rate_per_s > 0) {
         LoadSettings load;
         load.arrival = trial.arrival;
@@ -201,12 +179,8 @@ Result<void> read_stores(const Given& given, Settings& settings) {
         return make_error(ErrorCode::config, "--rebuild-every takes 1ms or more");
     }
     trial.bystander = given.contains("bystander");
-    HOTCOUNT_TRY(read(given, "batch", parse_count, trial.batch));
-    if (given.contains("batch")) {
-        HOTCOUNT_TRY(check_range<std::uint32_t>("batch", trial.batch, 1, kMostBatch));
-    }
-    HOTCOUNT_TRY(read(given, "slots", parse_count, trial.slots));
-    HOTCOUNT_TRY(check_range<std::int64_t>("slots", trial.slots, 1, 10'000));
+    HOTCOUNT_TRY(read_within(given, "batch", parse_count, 1, kMostBatch, trial.batch));
+    HOTCOUNT_TRY(read_within(given, "slots", parse_count, 1, 10'000, trial.slots));
     HOTCOUNT_TRY(read_faults(given, trial));
     return read(given, "limit", Rate::parse, trial.limit);
 }
@@ -248,12 +222,11 @@ Result<Settings> interpret(Command command, const Given& given) {
     if (const auto out = given.find("out"); out != given.end()) settings.out = out->second;
     HOTCOUNT_TRY(read(given, "progress", parse_progress, settings.progress));
     const bool canonical = command == Command::canonical;
-    HOTCOUNT_TRY(read(given, "rounds", parse_count, settings.rounds));
-    HOTCOUNT_TRY(check_range<std::uint32_t>("rounds", settings.rounds, 1, kMostRounds));
+    HOTCOUNT_TRY(read_within(given, "rounds", parse_count, 1, kMostRounds, settings.rounds));
     settings.control = !given.contains("no-control");
     settings.find_best = !given.contains("no-best");
-    HOTCOUNT_TRY(read(given, "control-slower", parse_share, settings.control_slower));
-    HOTCOUNT_TRY(check_range("control-slower", settings.control_slower, 0.0, kMostSlower));
+    HOTCOUNT_TRY(read_within(given, "control-slower", parse_share, 0.0, kMostSlower,
+                             settings.control_slower));
     if (settings.control_slower > 0 && !settings.control) {
         return make_error(ErrorCode::config,
                           "--control-slower needs the control: leave out "

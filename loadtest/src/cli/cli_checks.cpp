@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "targets/driver_program.hpp"
 #include "targets/store_target.hpp"
@@ -48,7 +49,9 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     bool async = false;
     bool exec = false;
     bool rebuilds = true;
+    bool async_baseline = false;
     for (const StrategyGroup& group : settings.groups) {
+        async_baseline = async_baseline || group.baseline.ends_with("/async");
         votes = votes || group.trial.workload == WorkloadKind::votes;
         limiter = limiter || group.trial.workload == WorkloadKind::limiter;
         sets = sets || group.trial.workload == WorkloadKind::zset;
@@ -81,71 +84,48 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             }
         }
     }
-    if (given.contains("dup") && !votes) {
-        return make_error(ErrorCode::config,
-                          "--dup needs --workload votes: an add that is resent counts again");
-    }
-    if (given.contains("db") && !on_sql) {
-        return make_error(ErrorCode::config,
-                          "--db needs --workload votes, or counters such as slots/... and "
-                          "redis/views: the others are in memory or on Redis");
-    }
-    if (given.contains("limit") && !limiter) {
-        return make_error(ErrorCode::config, "--limit needs --workload limiter");
-    }
-    if (given.contains("life") && !mortal) {
-        return make_error(ErrorCode::config,
-                          "--life needs counters with a TTL, such as memory/ttl or redis/incr");
-    }
-    if (given.contains("gate") && !sets) {
-        return make_error(ErrorCode::config, "--gate needs --workload zset");
-    }
-    if (given.contains("rebuild-every") && !rebuilds) {
-        return make_error(ErrorCode::config,
-                          "--rebuild-every needs memory/script or redis/script alone: the other "
-                          "methods have no rebuild");
-    }
-    if (given.contains("bystander") && !on_redis) {
-        return make_error(ErrorCode::config, "--bystander needs a strategy on Redis");
-    }
-    if (given.contains("in-flight") && !async) {
-        return make_error(ErrorCode::config,
-                          "--in-flight needs a strategy driven by completions: batched/async");
-    }
-    for (const StrategyGroup& group : settings.groups) {
-        if (settings.control_slower <= 0 || !group.baseline.ends_with("/async")) continue;
-        return make_error(ErrorCode::config,
-                          "--control-slower needs a baseline whose callers wait: none that ends in "
-                          "/async");
-    }
     const bool managed_redis = manages(settings, ServerKind::redis);
-    if ((given.contains("redis") || managed_redis) && !on_redis) {
-        return make_error(ErrorCode::config,
-                          fmt::format("--{} needs a strategy on Redis, such as redis, redis/gcra "
-                                      "or redis/script",
-                                      managed_redis ? "managed redis" : "redis"));
-    }
-    if (manages_database(settings) && !on_sql) {
-        return make_error(ErrorCode::config,
-                          "--managed: a database is for votes, and for counters such as slots/... "
-                          "and redis/views; the others are in memory or on Redis");
-    }
-    if (given.contains("slots") && !slots) {
-        return make_error(ErrorCode::config, "--slots needs counters such as slots/sticky");
-    }
-    if (given.contains("batch") && (!sets || given.contains("rate"))) {
-        return make_error(ErrorCode::config,
-                          "--batch needs --workload zset, in a closed loop: leave out --rate");
-    }
-    if (given.contains("processes") && exec) {
-        return make_error(
-            ErrorCode::config,
-            "--processes: the program of exec: has processes of its own; leave it out");
-    }
-    if (given.contains("processes") && (in_memory || async)) {
-        return make_error(ErrorCode::config,
-                          "--processes share no memory: leave out strategies in memory, "
-                          "redis/retry and those that end in /async");
+    const bool open = given.contains("rate");
+    struct Need {
+        const char* option;
+        bool met;
+        std::string_view why;
+    };
+    const Need needs[] = {
+        {"dup", votes, "--dup needs --workload votes: an add that is resent counts again"},
+        {"db", on_sql,
+         "--db needs --workload votes, or counters such as slots/... and redis/views: the others "
+         "are "
+         "in memory or on Redis"},
+        {"limit", limiter, "--limit needs --workload limiter"},
+        {"life", mortal, "--life needs counters with a TTL, such as memory/ttl or redis/incr"},
+        {"gate", sets, "--gate needs --workload zset"},
+        {"rebuild-every", rebuilds,
+         "--rebuild-every needs memory/script or redis/script alone: the other methods have no "
+         "rebuild"},
+        {"bystander", on_redis, "--bystander needs a strategy on Redis"},
+        {"in-flight", async, "--in-flight needs a strategy driven by completions: batched/async"},
+        {"control-slower", settings.control_slower <= 0 || !async_baseline,
+         "--control-slower needs a baseline whose callers wait: none that ends in /async"},
+        {"redis", on_redis,
+         "--redis needs a strategy on Redis, such as redis, redis/gcra or redis/script"},
+        {"managed", !managed_redis || on_redis,
+         "--managed redis needs a strategy on Redis, such as redis, redis/gcra or redis/script"},
+        {"managed", !manages_database(settings) || on_sql,
+         "--managed: a database is for votes, and for counters such as slots/... and redis/views; "
+         "the others are in memory or on Redis"},
+        {"slots", slots, "--slots needs counters such as slots/sticky"},
+        {"batch", sets && !open,
+         "--batch needs --workload zset, in a closed loop: leave out --rate"},
+        {"processes", !exec,
+         "--processes: the program of exec: has processes of its own; leave it out"},
+        {"processes", !in_memory && !async,
+         "--processes share no memory: leave out strategies in memory, redis/retry and those that "
+         "end in /async"},
+    };
+    for (const Need& need : needs) {
+        if (!given.contains(need.option) || need.met) continue;
+        return make_error(ErrorCode::config, std::string{need.why});
     }
     return {};
 }

@@ -59,10 +59,7 @@ Result<void> read_trace(const Given& given, TrialSettings& trial) {
 }
 
 Result<void> read_faults(const Given& given, TrialSettings& trial) {
-    HOTCOUNT_TRY(read(given, "processes", parse_count, trial.processes));
-    if (given.contains("processes")) {
-        HOTCOUNT_TRY(check_range<std::uint32_t>("processes", trial.processes, 1, kMostProcesses));
-    }
+    HOTCOUNT_TRY(read_within(given, "processes", parse_count, 1, kMostProcesses, trial.processes));
     HOTCOUNT_TRY(read(given, "kill-every", parse_duration, trial.kill_every));
     HOTCOUNT_TRY(read(given, "stall", parse_duration, trial.stall));
     HOTCOUNT_TRY(read(given, "fault", parse_faults, trial.faults));

@@ -6,6 +6,7 @@
 #include <hotcount/result.hpp>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "load/settings.hpp"
@@ -47,11 +48,18 @@ Result<void> read(const Given& given, const char* name, const Parse& parse, T& t
     return {};
 }
 
-template <class T>
-Result<void> check_range(const char* name, T value, T least, T most) {
-    if (value >= least && value <= most) return {};
-    return make_error(ErrorCode::config,
-                      fmt::format("--{} is {}; it takes {} to {}", name, value, least, most));
+/// The same of a number from `least` to `most`.
+template <class T, class Parse>
+Result<void> read_within(const Given& given, const char* name, const Parse& parse,
+                         std::type_identity_t<T> least, std::type_identity_t<T> most, T& target) {
+    T value = target;
+    HOTCOUNT_TRY(read(given, name, parse, value));
+    if (given.contains(name) && (value < least || value > most)) {
+        return make_error(ErrorCode::config,
+                          fmt::format("--{} is {}; it takes {} to {}", name, value, least, most));
+    }
+    target = value;
+    return {};
 }
 
 /// --managed, --redis and --db: the servers that there are, and the databases that a comparison has.

@@ -130,40 +130,65 @@ void VotesDriver::start(const Operation& operation, Done done) {
     }
 }
 
-Answer CounterDriver::apply(const Operation& operation) {
-    const Name key = item_name(operation.item);
-    if (operation.kind == OperationKind::read) {
-        return answer_of(counter_->get(key.view(), timeout_));
+namespace {
+
+/// `read(key)` and `add(key, amount)` give the answers.
+template <class Read, class Add>
+class KeyDriver final : public Driver {
+  public:
+    KeyDriver(Read read, Add add) : read_(std::move(read)), add_(std::move(add)) {}
+    Answer apply(const Operation& operation) override {
+        const Name key = item_name(operation.item);
+        if (operation.kind == OperationKind::read) return read_(key.view());
+        return add_(key.view(), amount_of(operation));
     }
-    return answer_of(counter_->add(key.view(), amount_of(operation), timeout_));
+
+  private:
+    Read read_;
+    Add add_;
+};
+
+template <class Read, class Add>
+std::unique_ptr<Driver> key_driver(Read read, Add add) {
+    return std::make_unique<KeyDriver<Read, Add>>(std::move(read), std::move(add));
 }
 
-Answer RetryDriver::apply(const Operation& operation) {
-    const Name key = item_name(operation.item);
-    if (operation.kind == OperationKind::read) {
-        return answer_of(counter_->get(key.view(), timeout_));
-    }
-    const auto added = retrying_->add(key.view(), amount_of(operation), timeout_);
-    Answer answer = answer_from(added);
-    if (!added) return answer;
-    if (const auto* const value = std::get_if<std::int64_t>(&*added)) answer.tell(*value);
-    return answer;
+}  // namespace
+
+/// The count or value under a key.
+template <class Counts>
+static auto get_of(const std::shared_ptr<Counts>& counts, Timeout timeout) {
+    return [=](std::string_view key) { return answer_of(counts->get(key, timeout)); };
 }
 
-Answer SlotsDriver::apply(const Operation& operation) {
-    const Name key = item_name(operation.item);
-    if (operation.kind == OperationKind::read) {
-        return answer_of(counter_->get(key.view(), timeout_));
-    }
-    return answer_from(counter_->add(key.view(), amount_of(operation), {}, timeout_));
+std::unique_ptr<Driver> make_driver(std::shared_ptr<Counter> counter, Timeout timeout) {
+    return key_driver(get_of(counter, timeout), [=](std::string_view key, std::int64_t n) {
+        return answer_of(counter->add(key, n, timeout));
+    });
 }
 
-Answer ViewsDriver::apply(const Operation& operation) {
-    const Name key = item_name(operation.item);
-    if (operation.kind == OperationKind::read) {
-        return answer_of(views_->get(key.view(), timeout_));
-    }
-    return answer_from(views_->add(key.view(), amount_of(operation), ack_, timeout_));
+std::unique_ptr<Driver> make_driver(std::shared_ptr<RetryingCounter> retrying,
+                                    std::shared_ptr<Counter> counter, Timeout timeout) {
+    return key_driver(get_of(counter, timeout), [=](std::string_view key, std::int64_t n) {
+        const auto added = retrying->add(key, n, timeout);
+        Answer answer = answer_from(added);
+        if (!added) return answer;
+        if (const auto* const value = std::get_if<std::int64_t>(&*added)) answer.tell(*value);
+        return answer;
+    });
+}
+
+std::unique_ptr<Driver> make_driver(std::shared_ptr<SlottedCounter> counter, Timeout timeout) {
+    return key_driver(get_of(counter, timeout), [=](std::string_view key, std::int64_t n) {
+        return answer_from(counter->add(key, n, {}, timeout));
+    });
+}
+
+std::unique_ptr<Driver> make_driver(std::shared_ptr<WriteBehindCounter> views, Ack ack,
+                                    Timeout timeout) {
+    return key_driver(get_of(views, timeout), [=](std::string_view key, std::int64_t n) {
+        return answer_from(views->add(key, n, ack, timeout));
+    });
 }
 
 Answer LimiterDriver::apply(const Operation& operation) {

@@ -85,55 +85,14 @@ class VotesDriver final : public Driver {
 };
 
 /// Counters: vote adds 1 to the item's key, unvote adds -1, read gets.
-class CounterDriver final : public Driver {
-  public:
-    CounterDriver(std::shared_ptr<Counter> counter, Timeout timeout)
-        : counter_(std::move(counter)), timeout_(timeout) {}
-    Answer apply(const Operation& operation) override;
-
-  private:
-    std::shared_ptr<Counter> counter_;
-    Timeout timeout_;
-};
-
-/// As CounterDriver, over a counter with a queue: what waits in it is acknowledged without a value.
-class RetryDriver final : public Driver {
-  public:
-    RetryDriver(std::shared_ptr<RetryingCounter> retrying, std::shared_ptr<Counter> counter,
-                Timeout timeout)
-        : retrying_(std::move(retrying)), counter_(std::move(counter)), timeout_(timeout) {}
-    Answer apply(const Operation& operation) override;
-
-  private:
-    std::shared_ptr<RetryingCounter> retrying_;
-    std::shared_ptr<Counter> counter_;  // Reads.
-    Timeout timeout_;
-};
-
-/// As CounterDriver, over rows of a table; an add is told no value.
-class SlotsDriver final : public Driver {
-  public:
-    SlotsDriver(std::shared_ptr<SlottedCounter> counter, Timeout timeout)
-        : counter_(std::move(counter)), timeout_(timeout) {}
-    Answer apply(const Operation& operation) override;
-
-  private:
-    std::shared_ptr<SlottedCounter> counter_;
-    Timeout timeout_;
-};
-
-/// As CounterDriver, over a WriteBehindCounter; an add is told no value.
-class ViewsDriver final : public Driver {
-  public:
-    ViewsDriver(std::shared_ptr<WriteBehindCounter> views, Ack ack, Timeout timeout)
-        : views_(std::move(views)), ack_(ack), timeout_(timeout) {}
-    Answer apply(const Operation& operation) override;
-
-  private:
-    std::shared_ptr<WriteBehindCounter> views_;
-    Ack ack_;
-    Timeout timeout_;
-};
+std::unique_ptr<Driver> make_driver(std::shared_ptr<Counter> counter, Timeout timeout);
+/// Over a counter with a queue: what waits in it is acknowledged without a value. `counter` reads.
+std::unique_ptr<Driver> make_driver(std::shared_ptr<RetryingCounter> retrying,
+                                    std::shared_ptr<Counter> counter, Timeout timeout);
+/// Over rows of a table, and over a counter that is written behind: an add is told no value.
+std::unique_ptr<Driver> make_driver(std::shared_ptr<SlottedCounter> counter, Timeout timeout);
+std::unique_ptr<Driver> make_driver(std::shared_ptr<WriteBehindCounter> views, Ack ack,
+                                    Timeout timeout);
 
 /// Limiter: vote hits the item's key, read looks at it. There is nothing to take back.
 class LimiterDriver final : public Driver {

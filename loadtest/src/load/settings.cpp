@@ -40,16 +40,6 @@ std::optional<double> scaled(std::string_view text, const std::array<Unit, size>
     return std::nullopt;
 }
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-    std::vector<std::string_view> parts;
-    for (;;) {
-        const std::size_t at = text.find(separator);
-        parts.push_back(text.substr(0, at));
-        if (at == std::string_view::npos) return parts;
-        text.remove_prefix(at + 1);
-    }
-}
-
 }  // namespace
 
 std::string_view to_string(ServerKind kind) {
@@ -100,10 +90,16 @@ Result<double> parse_share(std::string_view text) {
 Result<Mix> parse_mix(std::string_view text) {
     constexpr std::string_view kTakes = "shares such as vote=80,unvote=5,read=15";
     Mix mix{0, 0, 0};
+    std::vector<std::string_view> names;
     for (const std::string_view part : split(text, ',')) {
         const std::size_t equals = part.find('=');
         if (equals == std::string_view::npos) return refuse_word("mix", text, kTakes);
         const std::string_view name = part.substr(0, equals);
+        if (std::find(names.begin(), names.end(), name) != names.end()) {
+            return make_error(ErrorCode::config,
+                              fmt::format("'{}' stands twice in '{}'", name, text));
+        }
+        names.push_back(name);
         const auto share = scaled(part.substr(equals + 1), std::array<Unit, 0>{});
         if (!share) return refuse_word("mix", text, kTakes);
         if (name == "vote") {

@@ -187,7 +187,7 @@ Result<std::uint64_t> parse_count(std::string_view text);
 Result<double> parse_rate(std::string_view text);
 /// 0.1%, or as a number 0.001; from 0 to 1.
 Result<double> parse_share(std::string_view text);
-/// vote=80,unvote=5,read=15; what is left out is 0.
+/// vote=80,unvote=5,read=15, each word once; what is left out is 0.
 Result<Mix> parse_mix(std::string_view text);
 Result<Arrival> parse_arrival(std::string_view text);
 /// How the rate of a schedule changes, for --arrival. burst:10x,2s/20s: ten times the rate for 2 s in

@@ -197,12 +197,8 @@ std::vector<std::string> strategies_of(std::optional<WorkloadKind> workload, boo
 }
 
 bool names_all(std::string_view text) {
-    for (;;) {
-        const std::size_t comma = text.find(',');
-        if (text.substr(0, comma) == "all") return true;
-        if (comma == std::string_view::npos) return false;
-        text.remove_prefix(comma + 1);
-    }
+    const auto names = split(text, ',');
+    return std::find(names.begin(), names.end(), "all") != names.end();
 }
 
 Result<std::vector<std::string>> parse_strategies(std::string_view text,
@@ -213,13 +209,9 @@ Result<std::vector<std::string>> parse_strategies(std::string_view text,
     const auto add = [&](const std::string& name) {
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     };
-    for (;;) {
-        const std::size_t comma = text.find(',');
-        const std::string_view name = text.substr(0, comma);
+    for (const std::string_view name : split(text, ',')) {
         if (name == "all") {
             for (const std::string& each : strategies_of(workload, with_redis)) add(each);
-            if (comma == std::string_view::npos) return names;
-            text.remove_prefix(comma + 1);
             continue;
         }
         if (const std::size_t callers = name.find('@');
@@ -250,9 +242,8 @@ Result<std::vector<std::string>> parse_strategies(std::string_view text,
                               fmt::format("strategy '{}' is named twice", strategy->name));
         }
         add(strategy->name);
-        if (comma == std::string_view::npos) return names;
-        text.remove_prefix(comma + 1);
     }
+    return names;
 }
 
 }  // namespace hotcount::loadtest

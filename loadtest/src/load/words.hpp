@@ -7,8 +7,19 @@
 #include <cstddef>
 #include <hotcount/result.hpp>
 #include <string_view>
+#include <vector>
 
 namespace hotcount::loadtest {
+
+inline std::vector<std::string_view> split(std::string_view text, char separator) {
+    std::vector<std::string_view> parts;
+    for (;;) {
+        const std::size_t at = text.find(separator);
+        parts.push_back(text.substr(0, at));
+        if (at == std::string_view::npos) return parts;
+        text.remove_prefix(at + 1);
+    }
+}
 
 /// The enumerator's word; `words` are in the order of the enumerators.
 template <class Enum, std::size_t size>

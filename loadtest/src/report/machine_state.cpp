@@ -224,28 +224,29 @@ std::vector<std::string> disturbances(std::span<const MachineWatch> watches,
         sleeps.push_back(median(in_ms(both(watch, &MachineState::overshoot_ns))));
     }
     std::vector<std::string> lines;
-    if (const Above found = above(stolen, rounds, kMostStolen); !found.rounds.empty()) {
-        lines.push_back(fmt::format("the host took up to {:.0f} % of the processors away{}",
-                                    100 * found.most, in_rounds(found.rounds, rounds)));
-    }
-    if (const Above found = above(others, rounds, kMostOthers); !found.rounds.empty()) {
-        lines.push_back(fmt::format("others used up to {:.0f} % of the processors{}",
-                                    100 * found.most, in_rounds(found.rounds, rounds)));
-    }
+    const auto add = [&](const std::vector<double>& values, double limit, const auto& say) {
+        const Above found = above(values, rounds, limit);
+        if (!found.rounds.empty())
+            lines.push_back(say(found.most, in_rounds(found.rounds, rounds)));
+    };
+    add(stolen, kMostStolen, [](double most, const std::string& where) {
+        return fmt::format("the host took up to {:.0f} % of the processors away{}", 100 * most,
+                           where);
+    });
+    add(others, kMostOthers, [](double most, const std::string& where) {
+        return fmt::format("others used up to {:.0f} % of the processors{}", 100 * most, where);
+    });
     const double flush = median(flushes);
-    if (const Above found =
-            above(flushes, rounds, std::max(kLeastSlowFlushMs, kTimesTheMedian * flush));
-        !found.rounds.empty()) {
-        lines.push_back(fmt::format("a flush of the disk took {:.0f} ms{}, {:.1f} ms else",
-                                    found.most, in_rounds(found.rounds, rounds), flush));
-    }
+    add(flushes, std::max(kLeastSlowFlushMs, kTimesTheMedian * flush),
+        [&](double most, const std::string& where) {
+            return fmt::format("a flush of the disk took {:.0f} ms{}, {:.1f} ms else", most, where,
+                               flush);
+        });
     const double sleep = median(sleeps);
-    if (const Above found =
-            above(sleeps, rounds, std::max(kLeastLateSleepMs, kTimesTheMedian * sleep));
-        !found.rounds.empty()) {
-        lines.push_back(fmt::format("sleeps ended {:.1f} ms late{}, {:.2f} ms else", found.most,
-                                    in_rounds(found.rounds, rounds), sleep));
-    }
+    add(sleeps, std::max(kLeastLateSleepMs, kTimesTheMedian * sleep),
+        [&](double most, const std::string& where) {
+            return fmt::format("sleeps ended {:.1f} ms late{}, {:.2f} ms else", most, where, sleep);
+        });
     return lines;
 }
 

@@ -29,8 +29,7 @@ class CountersTarget final : public StoreTarget {
                                                 const Strategy& strategy, StoreHandle store) {
         const CounterOptions options = counter_options(settings, strategy);
         HOTCOUNT_TRY_ASSIGN(auto counter, store.make<Counter>(options));
-        std::unique_ptr<Driver> driver =
-            std::make_unique<CounterDriver>(std::move(counter), settings.timeout);
+        auto driver = make_driver(std::move(counter), settings.timeout);
         if (options.ttl && strategy.way != "ttl") {
             driver = std::make_unique<PlainCounterDriver>(
                 std::move(driver), store.client(), strategy.way, *options.ttl, settings.timeout);
@@ -97,7 +96,7 @@ class RetryTarget final : public StoreTarget {
                                                        std::move(counter), std::move(retrying)));
     }
 
-    Driver& driver() override { return driver_; }
+    Driver& driver() override { return *driver_; }
     UnvoteValue unvote() const override { return UnvoteValue::add_minus_one; }
     Contract contract() const override {
         return contract_of(
@@ -127,10 +126,10 @@ class RetryTarget final : public StoreTarget {
                 std::shared_ptr<Counter> counter, std::shared_ptr<RetryingCounter> retrying)
         : StoreTarget(settings, strategy, std::move(store)),
           retrying_(retrying),
-          driver_(std::move(retrying), std::move(counter), settings.timeout) {}
+          driver_(make_driver(std::move(retrying), std::move(counter), settings.timeout)) {}
 
     std::shared_ptr<RetryingCounter> retrying_;
-    RetryDriver driver_;
+    std::unique_ptr<Driver> driver_;
 };
 
 }  // namespace

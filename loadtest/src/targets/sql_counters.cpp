@@ -83,9 +83,9 @@ class SlotsTarget final : public SqlCounters {
         : SqlCounters(settings, std::move(sql), counter->options().table,
                       counter->options().key_column, counter->options().count_column),
           counter_(counter),
-          driver_(std::move(counter), settings.timeout) {}
+          driver_(make_driver(std::move(counter), settings.timeout)) {}
 
-    Driver& driver() override { return driver_; }
+    Driver& driver() override { return *driver_; }
     Contract contract() const override {
         const SlottedCounterOptions& options = counter_->options();
         return {settings_.strategy,
@@ -99,7 +99,7 @@ class SlotsTarget final : public SqlCounters {
     Result<void> create_tables() override { return counter_->create_table(kSetUpTimeout); }
 
     std::shared_ptr<SlottedCounter> counter_;
-    SlotsDriver driver_;
+    std::unique_ptr<Driver> driver_;
 };
 
 Ack ack_of(const Strategy& strategy) {
@@ -128,9 +128,9 @@ class ViewsTarget final : public SqlCounters {
           store_(std::move(store)),
           views_(views),
           ack_(ack),
-          driver_(std::move(views), ack, settings.timeout) {}
+          driver_(make_driver(std::move(views), ack, settings.timeout)) {}
 
-    Driver& driver() override { return driver_; }
+    Driver& driver() override { return *driver_; }
     Contract contract() const override {
         Contract contract = views_->contract();
         contract.acknowledged = clause_of(contract.acknowledged, ack_);
@@ -168,7 +168,7 @@ class ViewsTarget final : public SqlCounters {
     StoreHandle store_;
     std::shared_ptr<WriteBehindCounter> views_;
     Ack ack_;
-    ViewsDriver driver_;
+    std::unique_ptr<Driver> driver_;
     std::jthread worker_{};  // Last: it ends before what it works on.
 };
 
