@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,3 +15,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The TMPDIR of what the test starts: short enough for the path of a socket, and open to
+    PostgreSQL's own user."""
+    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        monkeypatch.setenv("TMPDIR", name)
+        yield folder

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,6 @@ from tests.support.servers import RedisServer
 
 # So many calls, however long they take.
 LOAD = ["-d", "60s", "--max-ops", "60", "--mix", "vote=1", *SMALL]
-# Each of two keys has some of them.
-TWO_KEYS = [*LOAD, "--items", "2"]
-
-
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """As test_hotcount_load_redis has it: short enough for the path of a socket."""
-    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
-        monkeypatch.setenv("TMPDIR", name)
-        yield Path(name)
 
 
 def audited(folder: Path) -> tuple[int, dict[str, Any]]:
@@ -45,70 +34,67 @@ def change(folder: Path, *statements: str) -> None:
     database.close()
 
 
-def test_slots_that_lost_and_doubled_adds_are_found(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    # One slot, so that a key is one row.
-    arguments = ["run", "-s", "slots/sticky", "--slots", "1", "--out", str(folder)]
-    assert run(*arguments, *TWO_KEYS).returncode == 0
-    assert audited(folder)[0] == 0
-    change(
-        folder,
-        "UPDATE hotcount_slot SET count = count - 2 WHERE key = 'item:1'",
-        "UPDATE hotcount_slot SET count = count + 3 WHERE key = 'item:2'",
-    )
-    code, found = audited(folder)
-    assert (code, found["lost"], found["double"]) == (1, 2, 3)
+LOST_AND_DOUBLED = {"lost": 2, "double": 3}
+GHOST = "INSERT INTO vote (item_id, user_id, val) VALUES (3, 987654321, 1)"
 
 
-def test_rows_that_insert_only_lost_or_made_up_are_found(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    assert run("run", "-s", "insert_only", "--out", str(folder), *LOAD).returncode == 0
-    assert audited(folder)[0] == 0
-    change(
-        folder,
-        "DELETE FROM vote WHERE (item_id, user_id) = (SELECT item_id, user_id FROM vote LIMIT 1)",
-        "INSERT INTO vote (item_id, user_id, val) VALUES (3, 987654321, 1)",
-    )
-    code, found = audited(folder)
-    assert (code, found["lost"], found["ghost"]) == (1, 1, 1)
+def two_keys(table: str, column: str) -> list[str]:
+    return [
+        f"UPDATE {table} SET {column} = {column} - 2 WHERE key = 'item:1'",
+        f"UPDATE {table} SET {column} = {column} + 3 WHERE key = 'item:2'",
+    ]
 
 
-@pytest.mark.long
-@pytest.mark.server
-def test_totals_of_views_that_lost_and_doubled_adds_are_found(
-    temporary: Path, tmp_path: Path
+def one_vote_less(which: str = "") -> str:
+    first = f"SELECT item_id, user_id FROM vote {which} LIMIT 1"
+    return f"DELETE FROM vote WHERE (item_id, user_id) = ({first})"
+
+
+REDIS = ["--managed", "redis"]
+ON_REDIS = [pytest.mark.long, pytest.mark.server]
+LIVE = one_vote_less("WHERE val = 1")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "changes", "finds"),
+    [
+        # One slot, so that a key is one row.
+        (
+            "slots/sticky",
+            ["--slots", "1", "--items", "2"],
+            two_keys("hotcount_slot", "count"),
+            LOST_AND_DOUBLED,
+        ),
+        ("insert_only", [], [one_vote_less(), GHOST], {"lost": 1, "ghost": 1}),
+        pytest.param(
+            "redis/views",
+            [*REDIS, "--items", "2"],
+            two_keys("hotcount_views", "total"),
+            LOST_AND_DOUBLED,
+            marks=ON_REDIS,
+        ),
+        *(
+            pytest.param(
+                strategy, REDIS, [LIVE, GHOST], {"lost_rows": 1, "ghost": 1}, marks=ON_REDIS
+            )
+            for strategy in ("redis/seed_cached", "redis/write_behind")
+        ),
+    ],
+)
+def test_rows_that_are_missing_changed_or_made_up_are_found(
+    temporary: Path,
+    tmp_path: Path,
+    strategy: str,
+    more: list[str],
+    changes: list[str],
+    finds: dict[str, int],
 ) -> None:
     folder = tmp_path / "run"
-    arguments = ["run", "-s", "redis/views", "--managed", "redis", "--out", str(folder)]
-    assert run(*arguments, *TWO_KEYS).returncode == 0
+    assert run("run", "-s", strategy, *LOAD, *more, "--out", str(folder)).returncode == 0
     assert audited(folder)[0] == 0
-    change(
-        folder,
-        "UPDATE hotcount_views SET total = total - 2 WHERE key = 'item:1'",
-        "UPDATE hotcount_views SET total = total + 3 WHERE key = 'item:2'",
-    )
+    change(folder, *changes)
     code, found = audited(folder)
-    assert (code, found["lost"], found["double"]) == (1, 2, 3)
-
-
-@pytest.mark.long
-@pytest.mark.server
-@pytest.mark.parametrize("strategy", ["redis/seed_cached", "redis/write_behind"])
-def test_rows_behind_a_cache_that_are_missing_or_made_up_are_found(
-    temporary: Path, tmp_path: Path, strategy: str
-) -> None:
-    folder = tmp_path / "run"
-    arguments = ["run", "-s", strategy, "--managed", "redis", "--out", str(folder)]
-    assert run(*arguments, *LOAD).returncode == 0
-    assert audited(folder)[0] == 0
-    change(
-        folder,
-        "DELETE FROM vote WHERE (item_id, user_id) = "
-        "(SELECT item_id, user_id FROM vote WHERE val = 1 LIMIT 1)",
-        "INSERT INTO vote (item_id, user_id, val) VALUES (3, 987654321, 1)",
-    )
-    code, found = audited(folder)
-    assert (code, found["lost_rows"], found["ghost"]) == (1, 1, 1)
+    assert (code, {name: found[name] for name in finds}) == (1, finds)
 
 
 CHANGE_TWO_COUNTS = """

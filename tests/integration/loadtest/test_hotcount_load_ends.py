@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +15,6 @@ from tests.support.load_generator import SMALL, program, run, run_json
 
 # Far more than it takes; a machine may be busy.
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The TMPDIR of what the test starts: short enough for the path of a socket."""
-    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
-        monkeypatch.setenv("TMPDIR", name)
-        yield Path(name)
 
 
 def heed_hangups() -> None:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,6 @@ from tests.support.load_generator import SMALL, program, run, run_json
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """As test_hotcount_load_redis has it: short enough for the path of a socket."""
-    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
-        monkeypatch.setenv("TMPDIR", name)
-        yield Path(name)
 
 
 def managed(strategies: str, folder: Path, *more: str, command: str = "run") -> list[str]:

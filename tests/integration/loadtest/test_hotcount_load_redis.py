@@ -27,17 +27,11 @@ ALLOWANCE_S = 20
 
 
 @pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The TMPDIR of what the test starts, which must leave nothing in it.
-
-    Not below tmp_path: the path of a socket has 107 bytes.
-    """
-    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
-        folder = Path(name)
-        monkeypatch.setenv("TMPDIR", name)
-        yield folder
-        assert list(folder.iterdir()) == []
-        assert servers_in(folder) == []
+def temporary(temporary: Path) -> Iterator[Path]:
+    """What the test starts must leave nothing there."""
+    yield temporary
+    assert list(temporary.iterdir()) == []
+    assert servers_in(temporary) == []
 
 
 def servers_in(folder: Path) -> list[int]:

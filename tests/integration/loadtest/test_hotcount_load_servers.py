@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,6 @@ from tests.support.servers import PostgresDatabase
 pytestmark = pytest.mark.server
 
 STRATEGIES = "naive,slotted,batched,batched/async,insert_only"
-
-
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the program puts what it keeps for itself: PostgreSQL's own user must get in."""
-    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        monkeypatch.setenv("TMPDIR", name)
-        yield folder
 
 
 def running_in(folder: Path) -> list[int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +10,6 @@ from tests.support.load_generator import SMALL, run_json
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """As test_hotcount_load_redis has it: short enough for the path of a socket."""
-    with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
-        monkeypatch.setenv("TMPDIR", name)
-        yield Path(name)
 
 
 def test_adds_beside_a_redis_that_stood_still_are_each_counted_once(temporary: Path) -> None:
