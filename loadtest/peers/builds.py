@@ -28,16 +28,24 @@ from pathlib import Path
 from loadtest.peers import native, one_load, options
 from loadtest.peers.private_servers import start_database, url_of
 from loadtest.peers.report import summary, text_table
-from loadtest.peers.rounds import OURS, RATE, Case, Failed, Load, LostAdds, Measured, Run, found
+from loadtest.peers.rounds import (
+    OURS,
+    RATE,
+    Case,
+    Failed,
+    Load,
+    LostAdds,
+    Measured,
+    Run,
+    measure,
+    run_rounds,
+)
 from loadtest.peers.sql_votes import IN_FLIGHT, LOG_ROOM, hotcount_load
 from loadtest.peers.vote_processes import BEFORE, ZIPF_ITEMS
 from tests.support.servers import RedisServer, free_port
 
 GROUPS = ("calls", *one_load.LOADS, "cpp", "postgres", "mariadb", "sqlite")
 ON_REDIS = (*one_load.LOADS, "cpp")
-
-# What a load has acknowledged must be found afterwards: raises LostAdds.
-Check = Callable[[Measured], None]
 
 
 def python_program(tree: Path, load: str, module: str, *words: object) -> str:
@@ -67,7 +75,8 @@ def cpp_load(tree: Path, mode: str, width: int, port: int, seconds: float, seed:
 
 
 def both(name: str, group: str, run: Callable[[Path], Run], before: Path) -> Case:
-    return Case(name, group, [Load(OURS, run(native.ROOT)), Load(BEFORE, run(before))])
+    loads = [Load(OURS, run(native.ROOT)), Load(BEFORE, run(before))]
+    return Case(name, group, loads, audited=group != "scripts")
 
 
 def redis_cases(groups: list[str], port: int, before: Path) -> list[Case]:
@@ -108,17 +117,6 @@ def vote_cases(group: str, url: str | None, before: Path) -> list[Case]:
     ]
 
 
-def measure(cases: list[Case], rounds: int, seconds: float, check: Check) -> None:
-    """Both builds of each case in turn, each as often first as second."""
-    for number in range(rounds):
-        for case in cases:
-            for load in case.loads if number % 2 == 0 else case.loads[::-1]:
-                measured = load.run(seconds, number)
-                check(measured)
-                case.record(load.contender, measured)
-        print(f"round {number + 1} of {rounds}", file=sys.stderr)
-
-
 def on_redis(chosen: argparse.Namespace) -> list[Case]:
     groups = [group for group in chosen.only if group in ON_REDIS]
     if not groups:
@@ -126,19 +124,10 @@ def on_redis(chosen: argparse.Namespace) -> list[Case]:
     with tempfile.TemporaryDirectory(prefix="hotcount-builds-") as folder:
         server = RedisServer(Path(folder), port=free_port())
 
-        def check(measured: Measured) -> None:
-            if measured.added == 0:  # Not a load of adds.
-                with server.redis() as store:
-                    store.execute("FLUSHALL")
-                return
-            there = found(server)
-            if there != measured.added:
-                raise LostAdds(f"{measured.added} added, {there} there")
-
         try:
             server.start()
             cases = redis_cases(groups, server.port, chosen.before)
-            measure(cases, chosen.rounds, chosen.seconds, check)
+            measure(server, cases, chosen.rounds, chosen.seconds)
         finally:
             server.stop()
     return cases
@@ -180,7 +169,7 @@ def on_databases(chosen: argparse.Namespace) -> list[Case]:
                 url = url_of(start_database(group, stack, LOG_ROOM[group]))
             cases = vote_cases(group, url, chosen.before)
             # hotcount-load audits each of its runs itself.
-            measure(cases, chosen.rounds, chosen.seconds, lambda _measured: None)
+            run_rounds(cases, chosen.rounds, chosen.seconds, lambda _case, _measured: None)
         made += cases
     return made
 

@@ -24,7 +24,7 @@ from shutil import which
 import hotcount
 
 from loadtest.peers import native
-from loadtest.peers.rounds import P99, RATE, Failed, Measured
+from loadtest.peers.rounds import P99, RATE, Failed, Measured, Missing
 from loadtest.peers.vote_app import DJANGO
 from tests.support.servers import free_port
 
@@ -36,7 +36,7 @@ START_S = 30
 def find_wrk() -> str:
     program = which("wrk")
     if program is None:
-        raise RuntimeError("wrk is not installed; run scripts/setup")
+        raise Missing("wrk is not installed; run scripts/setup")
     return program
 
 

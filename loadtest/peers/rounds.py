@@ -30,6 +30,10 @@ class Failed(Exception):
     """A contender's add or program failed."""
 
 
+class Missing(RuntimeError):
+    """A program that a load needs is not installed."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """The outcome of one load."""
@@ -91,23 +95,37 @@ def order(loads: list[Load], number: int) -> list[Load]:
     return turned if number % 2 == 0 else turned[::-1]
 
 
-def measure(server: RedisServer, cases: list[Case], rounds: int, seconds: float) -> None:
-    """Fills in the cases' figures.
-
-    Raises LostAdds if the server does not hold the acknowledged adds, Failed if one failed.
+def run_rounds(
+    cases: list[Case], rounds: int, seconds: float, check: Callable[[Case, Measured], None]
+) -> None:
+    """Fills in the cases' figures. `check` raises LostAdds if what a load acknowledged is not
+    there; Failed is raised if a load failed.
     """
     for number in range(rounds):
         for case in cases:
             for load in order(case.loads, number):
                 try:
                     measured = load.run(seconds, number)
+                except Missing:
+                    raise
                 # Whatever a library raises: which one it was must be said.
                 except Exception as failure:
-                    raise Failed(f"{load.contender}: {case.name}: {failure!r}") from failure
-                there = found(server) if case.audited else cleared(server, measured.added)
-                if there != measured.added:
-                    raise LostAdds(
-                        f"{load.contender}: {case.name}: {measured.added} added, {there} there"
-                    )
+                    said = str(failure) if isinstance(failure, Failed) else repr(failure)
+                    raise Failed(f"{load.contender}: {case.name}: {said}") from failure
+                try:
+                    check(case, measured)
+                except LostAdds as lost:
+                    raise LostAdds(f"{load.contender}: {case.name}: {lost}") from lost
                 case.record(load.contender, measured)
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
+
+
+def measure(server: RedisServer, cases: list[Case], rounds: int, seconds: float) -> None:
+    """run_rounds(), which finds all acknowledged adds in the server."""
+
+    def check(case: Case, measured: Measured) -> None:
+        there = found(server) if case.audited else cleared(server, measured.added)
+        if there != measured.added:
+            raise LostAdds(f"{measured.added} added, {there} there")
+
+    run_rounds(cases, rounds, seconds, check)

@@ -26,7 +26,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from typing import Any
 from loadtest.peers import native, options
 from loadtest.peers.private_servers import Server, far_url, start_database, start_redis, url_of
 from loadtest.peers.report import summary, text_table
-from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, order
+from loadtest.peers.rounds import OURS, P99, RATE, Case, Failed, Load, Measured, run_rounds
 from loadtest.peers.vote_processes import (
     ZIPF_ITEMS,
     process_cases,
@@ -186,21 +185,6 @@ def chosen_of(cases: list[Case], chosen: argparse.Namespace) -> list[Case]:
     return [case for case in cases if has(case.name, chosen.cases)]
 
 
-def measure(cases: list[Case], rounds: int, seconds: float, say: Callable[[str], None]) -> None:
-    for number in range(rounds):
-        for case in cases:
-            for load in order(case.loads, number):
-                try:
-                    measured = load.run(seconds, number)
-                except (Failed, KeyError, ValueError) as failure:
-                    raise Failed(f"{load.contender}: {case.name}: {failure}") from failure
-                case.record(load.contender, measured)
-                say(
-                    f"{number + 1}/{rounds} {case.group}, {case.name}, {load.contender}: "
-                    f"{measured.figures[RATE]:,.0f}/s"
-                )
-
-
 def arguments(words: list[str] | None) -> argparse.Namespace:
     parser = options.parser_for(
         "sql_votes",
@@ -259,9 +243,8 @@ def main(words: list[str] | None = None) -> int:
                         names = "; ".join(load.contender for load in case.loads)
                         print(f"{group}: {case.name}: {names}")
                     continue
-                measure(
-                    some, chosen.rounds, chosen.seconds, lambda line: print(line, file=sys.stderr)
-                )
+                # Each load audits itself.
+                run_rounds(some, chosen.rounds, chosen.seconds, lambda _case, _measured: None)
                 cases += some
     except Failed as failure:
         print(f"FAILED: {failure}", file=sys.stderr)
