@@ -2,6 +2,9 @@
 
 #include <charconv>
 #include <hotcount/detail/base/codec.hpp>
+#include <utility>
+
+#include "statements.hpp"
 
 namespace hotcount::sql {
 
@@ -79,42 +82,39 @@ std::string quote_identifier(std::string_view name) {
     return quoted + "\"";
 }
 
-std::string Grammar::create_view(std::string_view name) const {
-    return "CREATE OR REPLACE VIEW " + std::string{name};
+std::string Grammar::type(ColumnType type) const {
+    switch (type) {
+        case ColumnType::integer:
+            return word("integer");
+        case ColumnType::text:
+            return word("text");
+        case ColumnType::uuid:
+            return word("uuid");
+        case ColumnType::full_key:
+            return word("full_key");
+        case ColumnType::long_text:
+            break;
+    }
+    return word("long_text");
 }
 
-std::string Grammar::or_nothing(std::string_view) const { return " ON CONFLICT DO NOTHING"; }
-
-std::string Grammar::or_update(std::string_view key) const {
-    return " ON CONFLICT (" + std::string{key} + ") DO UPDATE SET ";
+std::string Grammar::own_write() const {
+    const std::string begin = word("own_write");
+    return begin.empty() ? begin : begin + " ";
 }
 
-std::string Grammar::own(std::string_view table, std::string_view column) {
-    return std::string{table} + "." + std::string{column};
+std::string_view Grammar::parameter_type(ColumnType type) {
+    if (type == ColumnType::integer) return "bigint";
+    return type == ColumnType::uuid ? "uuid" : "text";
 }
 
-std::string Grammar::excluded(std::string_view column) const {
-    return "excluded." + std::string{column};
+std::string Grammar::word(std::string_view name, std::vector<std::string> arguments) const {
+    return Statements{words(), {}}.call(name, std::move(arguments));
 }
 
-std::string Grammar::greater(std::string_view a, std::string_view b) const {
-    return "GREATEST(" + std::string{a} + ", " + std::string{b} + ")";
-}
-
-std::string Grammar::and_fits(std::string_view) const { return {}; }
-
-std::string Grammar::checked_sum(std::string_view column, std::string_view more) const {
-    return "COALESCE(" + std::string{column} + ", 0) + " + std::string{more};
-}
-
-std::string Grammar::pair_after(std::string_view a, std::string_view b, std::string_view x,
-                                std::string_view y) const {
-    return "(" + std::string{a} + ", " + std::string{b} + ") > (" + std::string{x} + ", " +
-           std::string{y} + ")";
-}
-
-std::string Grammar::typed(std::string_view parameter, ColumnType) const {
-    return std::string{parameter};
+std::string Grammar::clause(std::string_view name, std::vector<std::string> arguments) const {
+    const std::string text = word(name, std::move(arguments));
+    return text.empty() ? text : " " + text;
 }
 
 Placed place_parameters(std::string_view text, Placeholders placeholders) {

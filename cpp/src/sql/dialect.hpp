@@ -3,7 +3,7 @@
 // A statement is written once for all dialects. It numbers its placeholders from 1 (?1, ?2; each may
 // stand several times) and quotes every name with quote_identifier(): SQLite's own form. A
 // connection translates the placeholders when it prepares the statement; MySQL's connections run in
-// ANSI_QUOTES mode. For the words that differ, a statement's author asks the dialect's Grammar.
+// ANSI_QUOTES mode. The words that differ stand in each dialect's words.sql.
 //
 // drivers() is declared here and defined above, in dialects/registry.cpp, which lists the dialects.
 #pragma once
@@ -32,28 +32,38 @@ enum class ColumnType : std::uint8_t {
     long_text,  ///< For no index; up to 16 MB in MySQL.
 };
 
-/// The words of one dialect. Stateless, one object per dialect, thread-safe. Names of columns come
-/// quoted. A word without a comment in the dialect's own class is as the base class has it.
+/// The words of one dialect: clauses and expressions, which stand in dialects/NAME/sql/words.sql.
+/// A .sql file has them as {for_update} or {greater(a, b)}, if its Statements are given words().
+/// A function that returns a clause returns it with a space before it, or nothing. Stateless, one
+/// object per dialect, thread-safe. Names of columns come quoted.
 class Grammar {
   public:
     virtual ~Grammar() = default;
     Dialect dialect() const { return Dialect{*this}; }
     /// "sqlite", "postgresql", "mysql".
     virtual std::string_view name() const = 0;
+    /// The text of words.sql.
+    virtual std::string_view words() const = 0;
 
     // -- tables ---------------------------------------------------------------------------------
-    virtual std::string type(ColumnType type) const = 0;
+    /// {integer}, {text}, {uuid}, {full_key}, {long_text}
+    std::string type(ColumnType type) const;
     /// What follows a table's closing parenthesis.
-    virtual std::string table_end() const = 0;
-    /// CREATE VIEW, which replaces an older one or does nothing if the view exists.
-    virtual std::string create_view(std::string_view name) const;
+    std::string table_end() const { return clause("table_end"); }
+    /// CREATE VIEW, which replaces an older one or does nothing if the view exists. {create_view} is
+    /// what precedes the name.
+    std::string create_view(const std::string& view) const {
+        return word("create_view") + " " + view;
+    }
     /// A SELECT of how many tables or views have the name that the parameters stand for; the schema
     /// may be empty.
-    virtual std::string find_table(const std::string& schema, const std::string& name) const = 0;
+    std::string find_table(const std::string& schema, const std::string& table) const {
+        return word("find_table", {schema, table});
+    }
     /// Whether tables have schemas: `app.item`.
     virtual bool has_schemas() const { return true; }
     /// A statement that keeps others from creating tables until the transaction ends; may be empty.
-    virtual std::string lock_schema() const { return {}; }
+    std::string lock_schema() const { return word("lock_schema"); }
     /// Whether every change of the schema commits the transaction.
     virtual bool schema_changes_commit() const { return false; }
     /// Whether there is CREATE INDEX IF NOT EXISTS. Else a table's indexes are made with it: KEY.
@@ -63,61 +73,76 @@ class Grammar {
 
     // -- after INSERT ... VALUES (...) ----------------------------------------------------------
     /// Does nothing if `key`, one of the unique columns, is taken.
-    virtual std::string or_nothing(std::string_view key) const;
+    std::string or_nothing(const std::string& key) const { return clause("or_nothing", {key}); }
     /// Updates instead if the unique columns `key` are taken: assignments follow. A bare column in
-    /// them is the row's in MySQL only: write own(table, column).
-    virtual std::string or_update(std::string_view key) const;
+    /// them is the row's in MySQL only: write own(table, column), in a file {table}.column.
+    std::string or_update(const std::string& key) const { return clause("or_update", {key}) + " "; }
     /// In those assignments: the row's own value, and the one that was to be inserted.
-    static std::string own(std::string_view table, std::string_view column);
-    virtual std::string excluded(std::string_view column) const;
+    static std::string own(const std::string& table, const std::string& column) {
+        return table + "." + column;
+    }
+    std::string excluded(const std::string& column) const { return word("excluded", {column}); }
     /// Whether or_nothing() takes the lock of the row that exists from everybody until the commit.
     virtual bool or_nothing_locks() const { return false; }
 
     /// What an INSERT or DELETE of ours on a vote table begins with: a name by which triggers tell it
     /// from the statements of others. Empty where they tell by something else.
-    virtual std::string_view own_write() const { return {}; }
+    std::string own_write() const;
 
     // -- expressions ----------------------------------------------------------------------------
     /// a and b differ; NULL is a value like others.
-    virtual std::string differ(std::string_view a, std::string_view b) const = 0;
-    virtual std::string greater(std::string_view a, std::string_view b) const;
+    std::string differ(const std::string& a, const std::string& b) const {
+        return word("differ", {a, b});
+    }
+    std::string greater(const std::string& a, const std::string& b) const {
+        return word("greater", {a, b});
+    }
     /// The types of CAST(... AS type).
-    virtual std::string integer_cast() const { return type(ColumnType::integer); }
-    virtual std::string text_cast() const { return "TEXT"; }
+    std::string integer_cast() const { return word("integer_cast"); }
+    std::string text_cast() const { return word("text_cast"); }
     /// The database's clock in microseconds since 1970.
-    virtual std::string now_microseconds() const = 0;
+    std::string now_microseconds() const { return word("now_microseconds"); }
     /// 1 while the server applies another's changes and takes none of its own, as far as it says so.
     /// Evaluated after the rows of its SELECT have been found.
-    virtual std::string is_standby() const { return "0"; }
+    std::string is_standby() const { return word("is_standby"); }
     /// A text without spaces that no copy of this server has.
-    virtual std::string server_identity() const { return "''"; }
+    std::string server_identity() const { return word("server_identity"); }
     /// Whether SUM is exact beyond 64 bits, and a sum that a column does not take is refused.
     /// SQLite's SUM fails if a part of it leaves 64 bits, and its + makes a real of it.
     virtual bool sums_in_decimals() const { return true; }
     /// " AND ..." that is false if the sum leaves 64 bits; empty if the database refuses such a sum.
-    virtual std::string and_fits(std::string_view sum) const;
+    std::string and_fits(const std::string& sum) const { return clause("and_fits", {sum}); }
     /// The sum of a column that may be NULL and of `more`; an error if it leaves 64 bits.
-    virtual std::string checked_sum(std::string_view column, std::string_view more) const;
+    std::string checked_sum(const std::string& column, const std::string& more) const {
+        return word("checked_sum", {column, more});
+    }
     /// The pair of columns follows the pair of values, in the order of an index over both columns:
     /// in the form for which the database begins there.
-    virtual std::string pair_after(std::string_view a, std::string_view b, std::string_view x,
-                                   std::string_view y) const;
-    /// A parameter in a place that does not tell the database its type.
-    virtual std::string typed(std::string_view parameter, ColumnType type) const;
+    std::string pair_after(const std::string& a, const std::string& b, const std::string& x,
+                           const std::string& y) const {
+        return word("pair_after", {a, b, x, y});
+    }
+    /// A parameter in a place that does not tell the database its type. In a file
+    /// {typed(?1, bigint)}, with PostgreSQL's name of the type, which parameter_type() returns.
+    std::string typed(const std::string& parameter, ColumnType type) const {
+        return word("typed", {parameter, std::string{parameter_type(type)}});
+    }
+    static std::string_view parameter_type(ColumnType type);
 
     // -- after a SELECT in a transaction that writes ----------------------------------------------
     /// Keeps the rows as they are until the transaction ends. Empty if there is one writer at a time.
-    virtual std::string for_update() const { return " FOR UPDATE"; }
+    std::string for_update() const { return clause("for_update"); }
     /// The same, except that others may still refer to the rows by a foreign key, if the dialect can.
-    virtual std::string for_no_key_update() const { return for_update(); }
+    std::string for_no_key_update() const { return clause("for_no_key_update"); }
     /// Keeps the rows as they are, shared with others who ask for the same.
-    virtual std::string for_share() const = 0;
+    std::string for_share() const { return clause("for_share"); }
     /// Behind a table that a locking read finds by its primary key, if the server might scan it.
-    virtual std::string by_primary_key() const { return {}; }
+    std::string by_primary_key() const { return clause("by_primary_key"); }
     /// Keeps the rows there; others may change columns that no foreign key refers to, if the dialect
     /// can say so.
-    virtual std::string for_key_share() const { return for_share(); }
-    bool locks_rows() const { return !for_update().empty(); }
+    std::string for_key_share() const { return clause("for_key_share"); }
+    /// Whether these are not empty.
+    virtual bool locks_rows() const { return true; }
     /// Whether Connection::read_alone() reads at the level that the session has by default. At
     /// SERIALIZABLE a read that is not in a transaction of ours could end other transactions.
     virtual bool reads_alone_at_session_level() const { return false; }
@@ -138,6 +163,10 @@ class Grammar {
     /// Queries of (name, value) that say how the server is set (settings.hpp). One that is refused
     /// is left out.
     virtual std::vector<std::string> settings() const = 0;
+
+  private:
+    std::string word(std::string_view name, std::vector<std::string> arguments = {}) const;
+    std::string clause(std::string_view name, std::vector<std::string> arguments = {}) const;
 };
 
 /// How a dialect writes the placeholder ?2.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -13,10 +14,14 @@ namespace {
 
 constexpr std::string_view kName = "-- name: ";
 
+// In the text of a statement: --each is a mark, the separator, a mark, a row, a mark.
+constexpr char kRowsMark = '\x1e';
+
 std::string_view trimmed(std::string_view text) {
-    const std::size_t first = text.find_first_not_of(" \t\r");
+    constexpr std::string_view kSpace = " \t\r\n";
+    const std::size_t first = text.find_first_not_of(kSpace);
     if (first == std::string_view::npos) return {};
-    return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+    return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
 /// The next line of `text`, which loses it.
@@ -31,13 +36,74 @@ std::string_view take_line(std::string_view& text) {
     throw std::logic_error("SQL statement " + std::string{statement} + ": " + std::string{why});
 }
 
+/// Passes over the characters of `text` from `at` on that stand in no quotes, until `ends` is true for
+/// one. Returns its index, or the size.
+template <typename Ends>
+std::size_t unquoted(std::string_view text, std::size_t at, Ends ends) {
+    char quote = '\0';
+    for (; at < text.size(); ++at) {
+        const char c = text[at];
+        if (quote != '\0') {
+            if (c == quote) quote = '\0';
+        } else if (c == '\'' || c == '"') {
+            quote = c;
+        } else if (ends(c)) {
+            break;
+        }
+    }
+    return at;
+}
+
+struct RowPlaceholder {
+    std::string_view before;  ///< The text between the last one and this one.
+    bool is_number;           ///< #1, not ?1
+    std::size_t number;
+};
+
+/// The next ?1 or #1 of `row`, which loses it and what is before it.
+std::optional<RowPlaceholder> take_placeholder(std::string_view& row) {
+    const std::size_t at = unquoted(row, 0, [](char c) { return c == '?' || c == '#'; });
+    if (at == row.size()) return std::nullopt;
+    RowPlaceholder found{row.substr(0, at), row[at] == '#', 0};
+    const char* const end = row.data() + row.size();
+    const auto read = std::from_chars(row.data() + at + 1, end, found.number);
+    row = {read.ptr, end};
+    return found;
+}
+
+/// The index of the bracket that closes the one at `open`, or the size.
+std::size_t closing(std::string_view text, std::size_t open) {
+    int depth = 0;
+    return unquoted(text, open, [&](char c) {
+        if (c == '{' || c == '(') ++depth;
+        return (c == '}' || c == ')') && --depth == 0;
+    });
+}
+
+std::vector<std::string_view> split_arguments(std::string_view text) {
+    std::vector<std::string_view> arguments;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        int depth = 0;
+        const std::size_t end = unquoted(text, begin, [&](char c) {
+            if (c == '{' || c == '(') ++depth;
+            if (c == '}' || c == ')') --depth;
+            return c == ',' && depth == 0;
+        });
+        arguments.push_back(trimmed(text.substr(begin, end - begin)));
+        begin = end + 1;
+    }
+    return arguments;
+}
+
 /// The lines of one statement with its names put in.
 class Writer {
   public:
-    using Value = std::function<std::string(std::string_view name)>;
+    /// Puts names into a line, or tells whether a flag is set.
+    using Fill = std::function<std::string(std::string_view line)>;
+    using IsSet = std::function<bool(std::string_view name)>;
 
-    Writer(std::string_view statement, Value value)
-        : statement_(statement), value_(std::move(value)) {}
+    Writer(std::string_view statement, Fill fill, IsSet is_set)
+        : statement_(statement), fill_(std::move(fill)), is_set_(std::move(is_set)) {}
 
     void add(std::string_view line) {
         if (const auto condition = after(line, "--if ")) return begin(*condition);
@@ -47,22 +113,22 @@ class Writer {
             blocks_.back().is_kept = !blocks_.back().is_kept;
             return;
         }
+        if (line == "--each") return begin_rows(" ");
         if (const auto separator = after(line, "--each ")) {
-            blocks_.push_back({is_kept(), true});
-            if (!is_kept()) return;
             const bool is_word = std::isalpha(static_cast<unsigned char>(separator->front())) != 0;
-            text_ += std::string{' ', kRowsMark} + (is_word ? " " : "") + std::string{*separator} +
-                     ' ' + kRowsMark;
-            joins_ = false;
-            return;
+            return begin_rows((is_word ? " " : "") + std::string{*separator} + ' ');
         }
         if (line == "--end") return end();
         if (line.starts_with("--") || line.empty() || !is_kept()) return;
-        if (joins_ && !text_.empty() && text_.back() != '\n') {
-            text_ += text_.back() == ';' ? '\n' : ' ';
-        }
-        joins_ = true;
-        put_in(line);
+        const std::string filled = fill_(line);
+        const std::string_view part = trimmed(filled);
+        if (part.empty()) return;
+        const bool begins_closed =
+            part.front() == ',' || part.front() == ')' || part.front() == ';';
+        if (!begins_closed) join();
+        text_ += part;
+        joins_ = !part.ends_with(';');
+        if (!joins_) text_ += '\n';
     }
 
     std::string text() && {
@@ -89,7 +155,19 @@ class Writer {
     void begin(std::string_view condition) {
         const bool negated = condition.starts_with('!');
         if (negated) condition.remove_prefix(1);
-        blocks_.push_back({value_(condition).empty() == negated, false});
+        blocks_.push_back({is_set_(condition) != negated, false});
+    }
+
+    void join() {
+        if (joins_ && !text_.empty() && !text_.ends_with('(')) text_ += ' ';
+    }
+
+    void begin_rows(const std::string& separator) {
+        blocks_.push_back({is_kept(), true});
+        if (!is_kept()) return;
+        join();
+        text_ += kRowsMark + separator + kRowsMark;
+        joins_ = false;
     }
 
     void end() {
@@ -99,29 +177,9 @@ class Writer {
         blocks_.pop_back();
     }
 
-    void put_in(std::string_view line) {
-        char quote = '\0';
-        for (std::size_t i = 0; i < line.size(); ++i) {
-            const char c = line[i];
-            if (quote != '\0') {
-                if (c == quote) quote = '\0';
-            } else if (c == '\'' || c == '"') {
-                quote = c;
-            } else if (c == '{') {
-                const std::size_t close = line.find('}', i);
-                if (close == std::string_view::npos) refuse(statement_, "{ without }");
-                text_ += value_(line.substr(i + 1, close - i - 1));
-                i = close;
-                continue;
-            } else if (c == ' ' && text_.ends_with(' ')) {
-                continue;
-            }
-            text_ += c;
-        }
-    }
-
     const std::string_view statement_;
-    const Value value_;
+    const Fill fill_;
+    const IsSet is_set_;
     std::vector<Block> blocks_{};
     std::string text_{};
     bool joins_{true};
@@ -129,35 +187,135 @@ class Writer {
 
 }  // namespace
 
-Statements::Statements(std::string_view file, Names names) : names_(std::move(names)) {
-    std::size_t begin = file.find(kName);
-    while (begin != std::string_view::npos) {
-        std::string_view rest = file.substr(begin + kName.size());
-        const std::size_t next = rest.find(kName);
-        std::string_view text = rest.substr(0, next);
-        const std::string_view name = take_line(text);
-        parts_.emplace(name, text);
-        begin = next == std::string_view::npos ? next : begin + kName.size() + next;
+std::string repeat_rows(std::string_view text, std::size_t rows) {
+    std::vector<std::string_view> pieces;  // A text; then a separator, a row and a text in turns.
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(kRowsMark, begin), text.size());
+        pieces.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    std::size_t first = 0;
+    std::size_t last = 0;
+    for (std::size_t i = 2; i < pieces.size(); i += 3) {
+        for (std::string_view row = pieces[i]; const auto placeholder = take_placeholder(row);) {
+            if (first == 0) first = placeholder->number;
+            last = std::max(last, placeholder->number);
+        }
+    }
+    std::string result{pieces.front()};
+    for (std::size_t i = 2; i < pieces.size(); i += 3) {
+        for (std::size_t number = 0; number < rows; ++number) {
+            if (number > 0) result += pieces[i - 1];
+            std::string_view row = pieces[i];
+            while (const auto placeholder = take_placeholder(row)) {
+                result += placeholder->before;
+                const bool is_own = placeholder->number >= first;
+                if (!placeholder->is_number) result += '?';
+                result += std::to_string(placeholder->number +
+                                         (is_own ? number * (last - first + 1) : 0));
+            }
+            result += row;
+        }
+        result += pieces[i + 1];
+    }
+    return result;
+}
+
+struct Statements::Scope {
+    const Names& more;
+    const std::vector<std::string>& arguments;
+};
+
+Statements::Statements(std::initializer_list<std::string_view> files, Names names)
+    : names_(std::move(names)) {
+    for (const std::string_view file : files) {
+        std::size_t begin = file.find(kName);
+        while (begin != std::string_view::npos) {
+            std::string_view rest = file.substr(begin + kName.size());
+            const std::size_t next = rest.find(kName);
+            std::string_view text = rest.substr(0, next);
+            const std::string_view name = take_line(text);
+            parts_.emplace(name, text);
+            begin = next == std::string_view::npos ? next : begin + kName.size() + next;
+        }
     }
 }
 
 std::string Statements::operator[](std::string_view name) const { return with(name, {}); }
 
 std::string Statements::with(std::string_view name, const Names& more) const {
+    return call(name, {}, more);
+}
+
+std::string Statements::call(std::string_view name, const std::vector<std::string>& arguments,
+                             const Names& more) const {
+    return text_of(name, {more, arguments});
+}
+
+std::string Statements::text_of(std::string_view name, const Scope& scope) const {
     const auto part = parts_.find(name);
     if (part == parts_.end()) refuse(name, "the file has none of this name");
-    Writer writer{name, [&](std::string_view of) -> std::string {
-                      if (const auto found = more.find(of); found != more.end()) {
-                          return found->second;
-                      }
-                      if (const auto found = names_.find(of); found != names_.end()) {
-                          return found->second;
-                      }
-                      if (parts_.contains(of)) return with(of, more);
-                      refuse(name, "nothing is given for {" + std::string{of} + "}");
-                  }};
+    Writer writer{name, [&](std::string_view line) { return filled(line, name, scope); },
+                  [&](std::string_view flag) { return !value_of(flag, name, scope).empty(); }};
     for (std::string_view text = part->second; !text.empty();) writer.add(take_line(text));
     return std::move(writer).text();
+}
+
+// `text` with the values of the references that stand in braces outside quotes.
+std::string Statements::filled(std::string_view text, std::string_view within,
+                               const Scope& scope) const {
+    std::string result;
+    const auto copy = [&](std::string_view literal) {
+        bool is_quoted = false;
+        char quote = '\0';
+        for (const char c : literal) {
+            if (is_quoted ? c == quote : c == '\'' || c == '"') {
+                is_quoted = !is_quoted;
+                quote = c;
+            }
+            if (!is_quoted && c == ' ' && result.ends_with(' ')) continue;
+            result += c;
+        }
+    };
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t open = unquoted(text, at, [](char c) { return c == '{'; });
+        copy(text.substr(at, open - at));
+        if (open == text.size()) break;
+        const std::size_t close = closing(text, open);
+        if (close == text.size()) refuse(within, "{ without }");
+        result += value_of(text.substr(open + 1, close - open - 1), within, scope);
+        at = close + 1;
+    }
+    return result;
+}
+
+// Of what stands in the braces: a name, or a name and arguments.
+std::string Statements::value_of(std::string_view reference, std::string_view within,
+                                 const Scope& scope) const {
+    const std::size_t open = reference.find('(');
+    const std::string_view name = reference.substr(0, open);
+    std::vector<std::string> arguments;
+    if (open != std::string_view::npos) {
+        if (!reference.ends_with(')')) refuse(within, "( without ) after {" + std::string{name});
+        const auto given = reference.substr(open + 1, reference.size() - open - 2);
+        for (const std::string_view argument : split_arguments(given)) {
+            arguments.emplace_back(trimmed(filled(argument, within, scope)));
+        }
+    }
+    if (name == "*") {
+        std::string all;
+        for (const std::string& argument : scope.arguments) {
+            all += (all.empty() ? "" : ", ") + argument;
+        }
+        return all;
+    }
+    for (std::size_t i = 0; i < scope.arguments.size(); ++i) {
+        if (name == std::to_string(i + 1)) return scope.arguments[i];
+    }
+    if (const auto found = scope.more.find(name); found != scope.more.end()) return found->second;
+    if (const auto found = names_.find(name); found != names_.end()) return found->second;
+    if (parts_.contains(name)) return text_of(name, {scope.more, arguments});
+    refuse(within, "nothing is given for {" + std::string{name} + "}");
 }
 
 }  // namespace hotcount::sql

@@ -8,22 +8,30 @@
 //     --end
 //
 // A statement begins at `-- name:` and ends at the next one. Other comments are for readers and are
-// left out, and each run of white space outside quotes becomes one space. Only the end of a line
-// after ; stays: a script has one statement a line.
+// left out, and each run of white space outside quotes becomes one space, or none where lines meet
+// beside a bracket or before a comma. Only the end of a line after ; stays: a script has one statement
+// a line.
 //
 //   {name}                   the value that the caller gives for it; else the file's own statement of
 //                            that name, so a part that several statements share is written once
+//   {name(a, b)}             the same, with {1} and {2} in it for the arguments and {*} for all of
+//                            them; commas within parentheses or quotes separate nothing
 //   --if NAME --else --end   lines for a value that is not empty; --if !NAME for one that is empty
-//   --each SEP --end         lines that BulkStatement repeats for each row, SEP between two rows;
-//                            #1 is the number of ?1
+//   --each SEP --end         lines that BulkStatement repeats for each row, SEP between two rows. The
+//                            row's own placeholders are the first one in it and those above; lower
+//                            ones are the same in all rows. #1 is the number of ?1. A statement may
+//                            have several blocks: each has the same rows
 //
 // {name} stands for SQL: a quoted identifier, a type or a clause, never for a value. Values are
 // parameters: ?1, ?2.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace hotcount::sql {
 
@@ -36,20 +44,32 @@ inline std::string flag(bool is_set) { return is_set ? "1" : ""; }
 class Statements {
   public:
     /// `file` must outlive it: an embedded constant does.
-    Statements(std::string_view file, Names names);
+    Statements(std::string_view file, Names names) : Statements({file}, std::move(names)) {}
+    /// Of several files, such as one of parts and the dialect's words (Grammar::words()). The first
+    /// file that has a name gives it.
+    Statements(std::initializer_list<std::string_view> files, Names names);
 
     /// The text of a statement. Throws std::logic_error that names what the file or the caller lacks:
     /// a mistake of ours, which the first object that uses the file shows.
     std::string operator[](std::string_view name) const;
     /// With further names, which come before the others.
     std::string with(std::string_view name, const Names& more) const;
+    /// With arguments too.
+    std::string call(std::string_view name, const std::vector<std::string>& arguments,
+                     const Names& more = {}) const;
 
   private:
+    struct Scope;
+    std::string text_of(std::string_view name, const Scope& scope) const;
+    std::string value_of(std::string_view reference, std::string_view within,
+                         const Scope& scope) const;
+    std::string filled(std::string_view text, std::string_view within, const Scope& scope) const;
+
     std::map<std::string_view, std::string_view> parts_{};
     Names names_;
 };
 
-/// `--each` in the text of a statement: the mark, the separator, the mark, a row, the mark.
-inline constexpr char kRowsMark = '\x1e';
+/// The text of a statement with --each, for so many rows.
+std::string repeat_rows(std::string_view text, std::size_t rows);
 
 }  // namespace hotcount::sql

@@ -47,6 +47,14 @@ COMMIT;
 SELECT 1
 -- name: strange
 SELECT {unheard}
+-- name: call
+SELECT {sum(hc_i.{value}, COALESCE(a, '), ('))} WHERE {all(x, y)}
+    {empty}
+-- name: sum
+{1} + {2}
+-- name: all
+({*}) = {value}
+-- name: empty
 )";
 
 Statements statements(bool shared, bool plain = false) {
@@ -74,6 +82,17 @@ TEST(StatementsTest, AScriptHasOneStatementALine) {
     EXPECT_EQ(statements(true)["script"], "BEGIN;\nUPDATE \"votes\" SET n = 1;\nCOMMIT;\n");
 }
 
+TEST(StatementsTest, ArgumentsStandForNumbers) {
+    EXPECT_EQ(statements(true)["call"], "SELECT hc_i.n + COALESCE(a, '), (') WHERE (x, y) = n");
+    EXPECT_EQ(statements(true).call("sum", {"{a}", "b"}), "{a} + b");
+}
+
+TEST(StatementsTest, TheFirstFileThatHasANameGivesIt) {
+    const Statements both{{"-- name: sum\n{value}\n", kFile}, {{"value", "n"}, {"table", "t"}}};
+    EXPECT_EQ(both["sum"], "n");
+    EXPECT_EQ(both["all"], "() = n");
+}
+
 TEST(StatementsTest, RowsStayMarked) {
     EXPECT_EQ(statements(true)["write"],
               "INSERT INTO \"votes\" VALUES \x1e, \x1e(?2, ?3, #2, \"?\" )\x1e RETURNING 1");
@@ -83,6 +102,21 @@ TEST(StatementsTest, BulkStatementNumbersTheRows) {
     BulkStatement bulk{statements(true)["write"]};
     EXPECT_EQ(bulk.of(2).text(),
               "INSERT INTO \"votes\" VALUES (?2, ?3, 2, \"?\" ), (?4, ?5, 4, \"?\" ) RETURNING 1");
+}
+
+TEST(StatementsTest, RowsMayStandTwiceAndShareAPlaceholder) {
+    const Statements file{
+        "-- name: add\nSET n = CASE id\n--each\nWHEN ?2 THEN ?3\n--end\nEND\nWHERE id IN (\n"
+        "--each ,\n?2\n--end\n) AND n < ?1\n"
+        "-- name: read\n--each UNION ALL\nSELECT #2, \"a?9\" WHERE id = ?2 AND user = "
+        "?1\n--end\n",
+        {}};
+    EXPECT_EQ(
+        repeat_rows(file["add"], 2),
+        "SET n = CASE id WHEN ?2 THEN ?3 WHEN ?4 THEN ?5 END WHERE id IN (?2, ?4) AND n < ?1");
+    EXPECT_EQ(repeat_rows(file["read"], 2),
+              "SELECT 2, \"a?9\" WHERE id = ?2 AND user = ?1 UNION ALL SELECT 3, \"a?9\" "
+              "WHERE id = ?3 AND user = ?1");
 }
 
 TEST(StatementsTest, MistakesNameTheStatementAndWhatItLacks) {

@@ -1,5 +1,7 @@
-#include "dialect.hpp"
 #include "sql/dialect.hpp"
+
+#include "dialect.hpp"
+#include "hotcount_embedded/dialects/sqlite/sql.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -7,40 +9,11 @@ namespace {
 class SqliteGrammar final : public Grammar {
   public:
     std::string_view name() const override { return "sqlite"; }
+    std::string_view words() const override { return sqlite::kWordsSql; }
 
-    std::string type(ColumnType type) const override {
-        return type == ColumnType::integer ? "INTEGER" : "TEXT";
-    }
-    std::string table_end() const override { return " WITHOUT ROWID"; }
-    std::string create_view(std::string_view name) const override {
-        return "CREATE VIEW IF NOT EXISTS " + std::string{name};
-    }
-    std::string find_table(const std::string& schema, const std::string& name) const override {
-        return "SELECT COUNT(*) FROM sqlite_master WHERE " + schema + " = '' AND name = " + name;
-    }
     bool has_schemas() const override { return false; }
-    std::string differ(std::string_view a, std::string_view b) const override {
-        return std::string{a} + " IS NOT " + std::string{b};
-    }
-    std::string greater(std::string_view a, std::string_view b) const override {
-        return "MAX(" + std::string{a} + ", " + std::string{b} + ")";
-    }
-    std::string now_microseconds() const override {
-        return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)";
-    }
     bool sums_in_decimals() const override { return false; }
-    std::string and_fits(std::string_view sum) const override {
-        return " AND typeof(" + std::string{sum} + ") = 'integer'";
-    }
-    // Nothing but abs() of the least integer raises an error in an expression.
-    std::string checked_sum(std::string_view column, std::string_view more) const override {
-        const std::string sum = Grammar::checked_sum(column, more);
-        return "CASE WHEN typeof(" + sum + ") = 'integer' THEN " + sum +
-               " ELSE abs((-9223372036854775807 - 1)) END";
-    }
-    // One writer at a time.
-    std::string for_update() const override { return {}; }
-    std::string for_share() const override { return {}; }
+    bool locks_rows() const override { return false; }
     std::vector<std::string> settings() const override {
         return {
             "SELECT 'version', sqlite_version()",

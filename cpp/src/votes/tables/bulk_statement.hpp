@@ -28,18 +28,19 @@ class BulkStatement {
     /// `before` of them.
     using Row = std::function<std::string(std::size_t first)>;
 
-    BulkStatement(std::string head, Row row, std::size_t placeholders, std::string between,
-                  std::string tail, std::size_t before = 0)
-        : head_(std::move(head)),
-          row_(std::move(row)),
-          placeholders_(placeholders),
-          between_(std::move(between)),
-          tail_(std::move(tail)),
-          before_(before) {}
+    BulkStatement(const std::string& head, const Row& row, std::size_t placeholders,
+                  const std::string& between, const std::string& tail, std::size_t before = 0)
+        : text_([=](std::size_t rows) {
+              std::string text = head;
+              for (std::size_t i = 0; i < rows; ++i) {
+                  text += (i > 0 ? between : "") + row(1 + before + i * placeholders);
+              }
+              return text + tail;
+          }) {}
 
-    /// `text` has one --each (sql/statements.hpp). The placeholders of its row follow each other and
-    /// the head's.
-    explicit BulkStatement(const std::string& text) : BulkStatement(Parts{text}) {}
+    /// `text` has rows in --each (sql/statements.hpp).
+    explicit BulkStatement(const std::string& text)
+        : text_([text](std::size_t rows) { return sql::repeat_rows(text, rows); }) {}
 
     /// How many of `left` rows to give to the next statement, if each may stand in it once:
     /// batches of up to 64 callers are one statement of just that many.
@@ -72,74 +73,15 @@ class BulkStatement {
     const sql::Statement& of(std::size_t rows) {
         std::lock_guard lock(mutex_);
         auto& statement = made_[rows];
-        if (statement == nullptr) {
-            std::string text = head_;
-            for (std::size_t i = 0; i < rows; ++i) {
-                if (i > 0) text += between_;
-                text += row_(1 + before_ + i * placeholders_);
-            }
-            statement = std::make_unique<const sql::Statement>(text + tail_);
-        }
+        if (statement == nullptr) statement = std::make_unique<const sql::Statement>(text_(rows));
         return *statement;
     }
 
   private:
-    struct Parts {
-        explicit Parts(const std::string& text) {
-            const std::size_t first = text.find(sql::kRowsMark);
-            const std::size_t second = text.find(sql::kRowsMark, first + 1);
-            const std::size_t third = text.find(sql::kRowsMark, second + 1);
-            head = text.substr(0, first);
-            between = text.substr(first + 1, second - first - 1);
-            row = text.substr(second + 1, third - second - 1);
-            tail = text.substr(third + 1);
-            renumbered([this](std::size_t number) {
-                lowest = std::min(lowest, number);
-                highest = std::max(highest, number);
-                return number;
-            });
-        }
-        // The row with another number for that of each ?1 and #1 outside quotes.
-        template <class Number>
-        std::string renumbered(const Number& number) const {
-            std::string text;
-            char quote = '\0';
-            for (std::size_t i = 0; i < row.size(); ++i) {
-                const char c = row[i];
-                const bool quoted = quote != '\0';
-                if (quoted ? c == quote : c == '\'' || c == '"') quote = quoted ? '\0' : c;
-                if (c != '#' || quoted) text += c;
-                if ((c != '?' && c != '#') || quoted) continue;
-                std::size_t digits = 0;
-                text += std::to_string(number(std::stoul(row.substr(i + 1), &digits)));
-                i += digits;
-            }
-            return text;
-        }
-        std::string numbered(std::size_t first) const {
-            return renumbered([&](std::size_t number) { return number - lowest + first; });
-        }
-        std::string head, between, row, tail;
-        std::size_t lowest{std::string::npos};
-        std::size_t highest{0};
-    };
-    explicit BulkStatement(Parts parts)
-        : head_(parts.head),
-          row_([parts](std::size_t first) { return parts.numbered(first); }),
-          placeholders_(parts.highest - parts.lowest + 1),
-          between_(parts.between),
-          tail_(parts.tail),
-          before_(parts.lowest - 1) {}
-
     static constexpr std::size_t kExact = 64;
     static constexpr std::size_t kMost = 512;
 
-    const std::string head_;
-    const Row row_;
-    const std::size_t placeholders_;
-    const std::string between_;
-    const std::string tail_;
-    const std::size_t before_;
+    const std::function<std::string(std::size_t rows)> text_;
     std::mutex mutex_;
     std::unordered_map<std::size_t, std::unique_ptr<const sql::Statement>> made_;
 };

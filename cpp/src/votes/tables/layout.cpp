@@ -24,7 +24,7 @@ std::string nobodys(const VoteNames& n) {
 
 std::string id_parameter(const sql::Grammar& g, std::string_view parameter, IdType type) {
     if (type != IdType::integer) return std::string{parameter};
-    return g.typed(parameter, sql::ColumnType::integer);
+    return g.typed(std::string{parameter}, sql::ColumnType::integer);
 }
 
 namespace {
