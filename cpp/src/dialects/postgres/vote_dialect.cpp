@@ -21,7 +21,8 @@ sql::Statements counts_sql(const VotesOptions& options, const VoteNames& n) {
 }
 sql::Names count_of_each(const VotesOptions& options, const VoteNames& n) {
     const CountPlace place = count_place(options, sql::postgres_grammar().dialect());
-    return {{"select", select_count(n, place, "hc_b.item", "hc_b.number")}};
+    return {
+        {"select", select_count(n, sql::postgres_grammar(), place, "hc_b.item", "hc_b.number")}};
 }
 
 // Two columns that are compared must have one collation, or one of them the database's own. So what

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 
+#include "hotcount_embedded/votes/sql.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/layout.hpp"
 #include "votes/tables/numbered_reads.hpp"
@@ -14,27 +15,18 @@
 namespace hotcount {
 namespace {
 
-std::string schema_text(const VoteNames& n, const sql::Grammar& g) {
-    const std::string number = " " + g.type(sql::ColumnType::integer) + " NOT NULL";
-    const std::string text = " " + g.type(sql::ColumnType::text);
-    const std::string zero = number + " DEFAULT 0";
-    return "CREATE TABLE IF NOT EXISTS " + n.sync + " (item " + n.item_type +
-           " NOT NULL PRIMARY KEY, epoch" + zero + ", gen" + zero + ", saved_gen" + zero +
-           ", saved_version" + zero + ", holder" + text + ", wide" + zero + ")" + g.table_end() +
-           ";\n"
-           "CREATE TABLE IF NOT EXISTS " +
-           n.recount + " (item " + n.item_type + " NOT NULL PRIMARY KEY, asked" + number + ")" +
-           g.table_end() + ";\n";
+sql::Statements sync_statements(const VoteNames& n, const sql::Grammar& g) {
+    return vote_statements(vote_sql::kSyncSql, n, g,
+                           {{"in_halves", sql::flag(!g.sums_in_decimals())}});
 }
 
-// Without sums in decimals a part of the sum may leave 64 bits although the whole does not. So the
-// upper and the lower halves of the numbers are summed apart.
-std::string sum_of(const VoteNames& n, const sql::Grammar& g, const std::string& item) {
-    if (g.sums_in_decimals()) return counted_sum(n, item);
-    return counted_sum(n, item, Bits::upper) + ", " + counted_sum(n, item, Bits::lower);
+NumberedReads::Select numbered(const sql::Statements& sql, std::string_view name) {
+    return [sql, name](const std::string& item, const std::string& number) {
+        return sql.call(name, {item, number});
+    };
 }
 
-// Such a sum, which stands in the columns from `first` on.
+// A sum of an item, which stands in the columns from `first` on.
 Result<std::int64_t> read_sum(const sql::Row& row, int first, bool in_halves, const sql::Id& item) {
     if (!row.is_integer(first)) return count_overflow(item);
     const std::int64_t high = row.integer(first);
@@ -49,83 +41,40 @@ Result<std::int64_t> read_sum(const sql::Row& row, int first, bool in_halves, co
 }  // namespace
 
 SyncTable::SyncTable(const VotesOptions& options, sql::Dialect dialect)
-    : SyncTable(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
+    : SyncTable(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect),
+                sync_statements(VoteNames{options, dialect.grammar()}, dialect.grammar())) {}
 
-SyncTable::SyncTable(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
+SyncTable::SyncTable(const VotesOptions& options, const VoteNames& n, const VoteDialect& d,
+                     const sql::Statements& sql)
     : options_(options),
       grammar_(d.grammar()),
-      share_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" + grammar_.for_share()),
-      // Not FOR UPDATE on PostgreSQL, which also waits for those who have inserted a vote: two of
-      // them would wait for each other.
-      lock_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1" +
-                 grammar_.for_no_key_update()),
-      lock_marks_("SELECT 1 FROM " + n.sync + " WHERE item = ?1" + grammar_.for_no_key_update()),
-      read_state_("SELECT " + sync_columns(n) + " FROM " + sync_tables(n) + " WHERE hc_i." + n.id +
-                  " = ?1"),
-      sum_("SELECT " + sum_of(n, grammar_, "?1")),
-      read_stored_(std::make_unique<NumberedReads>(
-          options, d,
-          [n](const std::string& item, const std::string& number) {
-              return "SELECT " + number + ", hc_i." + n.id + ", " + n.own_count("hc_i") +
-                     ", COALESCE(hc_s.epoch, 0) FROM " + sync_tables(n) + " WHERE hc_i." + n.id +
-                     " = " + item;
-          })),
-      sums_(std::make_unique<NumberedReads>(
-          options, d,
-          [n, &g = grammar_](const std::string& item, const std::string& number) {
-              return "SELECT " + number + ", " + sum_of(n, g, item);
-          })),
-      set_wide_("INSERT INTO " + n.sync + " (item, wide) VALUES (?1, 1)" +
-                grammar_.or_update("item") + "wide = 1"),
-      set_wide_openings_("INSERT INTO " + n.sync + " (item, wide) SELECT item, 1 FROM " + n.cell +
-                         " WHERE slot = " + std::to_string(kOpeningSlot) +
-                         " AND (n > 2147483648 OR n < -2147483648)" + grammar_.or_update("item") +
-                         "wide = 1"),
-      fence_(std::make_unique<BulkStatement>(
-          "INSERT INTO " + n.sync + " (item, gen, holder) VALUES ",
-          [](std::size_t first) { return "(?" + std::to_string(first) + ", 1, ?1)"; }, 1, ", ",
-          grammar_.or_update("item") + "gen = " + grammar_.own(n.sync, "gen") +
-              " + 1, holder = " + grammar_.excluded("holder"),
-          1)),
-      save_count_("UPDATE " + n.item + " SET " + n.count + " = ?1 WHERE " + n.id + " = ?2"),
-      save_marks_("UPDATE " + n.sync + " SET saved_gen = ?2, saved_version = ?3 WHERE item = ?1"),
-      // The gen as well: saves of what was counted before are void.
-      new_epoch_(std::make_unique<BulkStatement>(
-          "INSERT INTO " + n.sync + " (item, epoch, gen) VALUES ",
-          [](std::size_t first) {
-              return "(?" + std::to_string(first) + ", ?" + std::to_string(first + 1) + ", 1)";
-          },
-          2, ", ",
-          grammar_.or_update("item") + "epoch = " +
-              grammar_.greater(grammar_.own(n.sync, "epoch") + " + 1", grammar_.excluded("epoch")) +
-              ", gen = " + grammar_.own(n.sync, "gen") + " + 1")),
-      ask_(std::make_unique<BulkStatement>(
-          "INSERT INTO " + n.recount + " (item, asked) VALUES ",
-          [](std::size_t first) { return "(?" + std::to_string(first) + ", 1)"; }, 1, ", ",
-          grammar_.or_update("item") + "asked = " + grammar_.own(n.recount, "asked") + " + 1")),
-      asked_("SELECT COALESCE(i." + n.id + ", r.item), r.asked, r.item FROM " + n.recount +
-             " AS r LEFT JOIN " + n.item + " AS i ON i." + n.id +
-             " = r.item ORDER BY r.item LIMIT ?1"),
-      settle_(std::make_unique<BulkStatement>(
-          "DELETE FROM " + n.recount + " WHERE ",
-          [](std::size_t first) {
-              return "(item = ?" + std::to_string(first) + " AND asked = ?" +
-                     std::to_string(first + 1) + ")";
-          },
-          2, " OR ", "")),
-      take_back_("UPDATE " + n.recount + " SET asked = asked - ?2 WHERE item = ?1"),
-      forget_all_("DELETE FROM " + n.recount),
-      read_marks_("SELECT name, value FROM " + n.meta +
-                  " WHERE name IN ('counted_in', 'cache_id')"),
-      hold_marks_(read_marks_.text() + grammar_.for_share()),
-      write_id_("INSERT INTO " + n.meta + " (name, value) VALUES ('cache_id', ?1)" +
-                grammar_.or_update("name") + "value = " + grammar_.excluded("value")),
+      share_item_(sql["share_item"]),
+      lock_item_(sql["lock_item"]),
+      lock_marks_(sql["lock_marks"]),
+      read_state_(sql["read_state"]),
+      sum_(sql["sum_of_item"]),
+      read_stored_(std::make_unique<NumberedReads>(options, d, numbered(sql, "stored"))),
+      sums_(std::make_unique<NumberedReads>(options, d, numbered(sql, "numbered_sum"))),
+      set_wide_(sql["set_wide"]),
+      set_wide_openings_(sql["set_wide_openings"]),
+      fence_(std::make_unique<BulkStatement>(sql["fence"])),
+      save_count_(sql["save_count"]),
+      save_marks_(sql["save_marks"]),
+      new_epoch_(std::make_unique<BulkStatement>(sql["new_epoch"])),
+      ask_(std::make_unique<BulkStatement>(sql["ask"])),
+      asked_(sql["asked"]),
+      settle_(std::make_unique<BulkStatement>(sql["settle"])),
+      take_back_(sql["take_back"]),
+      forget_all_(sql["forget_all"]),
+      read_marks_(sql["read_marks"]),
+      hold_marks_(sql["hold_marks"]),
+      write_id_(sql["write_id"]),
       pages_(d.sync_pages(options, n)) {}
 
 std::string SyncTable::schema(const std::string& item_type) const {
     VoteNames names{options_, grammar_};
     if (!item_type.empty()) names.item_type = item_type;
-    return schema_text(names, grammar_);
+    return sync_statements(names, grammar_)["schema"];
 }
 
 Result<std::optional<SyncTable::State>> SyncTable::read(sql::Connection& connection,

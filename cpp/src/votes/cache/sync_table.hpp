@@ -142,7 +142,8 @@ class SyncTable {
     Result<void> renew(sql::Connection& connection) const;
 
   private:
-    SyncTable(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+    SyncTable(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect,
+              const sql::Statements& sql);
 
     static SaveState outcome_of(const std::optional<State>& state, const CacheEntry& entry);
     // Whether these go by pages: there are such, and each id is another item.

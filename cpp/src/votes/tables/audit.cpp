@@ -3,61 +3,17 @@
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
 
+#include "hotcount_embedded/votes/sql.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
 
-// What each table knows of the ids in a list, one row for each item; the other columns are 0. Then
-// their sums: each number comes from one of the tables, so that no sum is new.
-std::string look_text(const VotesOptions& options, const VoteNames& n, bool has_journal,
-                      const std::string& list) {
-    const auto part = [&](const std::string& table, const std::string& key,
-                          const std::string& columns) {
-        return " UNION ALL SELECT " + key + ", " + columns + " FROM " + table + " WHERE " + key +
-               " IN (" + list + ") GROUP BY " + key;
-    };
-    const auto votes = [&](const std::string& table) {
-        return part(table, n.vote_item,
-                    "0, 0, 0, 0, 0, 0, SUM(" + n.value + "), COUNT(NULLIF(" + n.value + ", 0))");
-    };
-    // As the item's row spells it: to a column that ignores case the others may have another
-    // spelling. (PostgreSQL has no MAX of UUIDs.)
-    const std::string id = options.item_type == IdType::text
-                               ? "COALESCE(MAX(CASE WHEN hc_there = 1 THEN hc_id END), MIN(hc_id))"
-                               : "hc_id";
-    return "SELECT " + id +
-           ", SUM(hc_there), SUM(hc_stored), SUM(hc_cells), SUM(hc_opening), SUM(hc_pending), "
-           "SUM(hc_rows), SUM(hc_votes), SUM(hc_live) FROM (SELECT hc_i." +
-           n.id + " AS hc_id, 1 AS hc_there, " + n.own_count("hc_i") +
-           " AS hc_stored, 0 AS hc_cells, 0 AS hc_opening, 0 AS hc_pending, 0 AS hc_rows, 0 AS "
-           "hc_votes, 0 AS hc_live FROM " +
-           n.item + " AS hc_i WHERE hc_i." + n.id + " IN (" + list + ")" +
-           part(n.cell, "item",
-                "0, 0, SUM(n), SUM(CASE WHEN slot = " + std::to_string(kOpeningSlot) +
-                    " THEN n ELSE 0 END), 0, 0, 0, 0") +
-           (has_journal ? part(n.journal, "item", "0, 0, 0, 0, SUM(diff), COUNT(*), 0, 0") : "") +
-           votes(n.vote) + votes(n.anonymous_vote) + ") AS hc_u GROUP BY hc_id ORDER BY hc_id";
-}
-
-// ?1 to ?rows. The tables' ids may be of different widths.
-std::string id_list(const VotesOptions& options, const sql::Grammar& g, std::size_t rows) {
-    std::string list;
-    for (std::size_t i = 1; i <= rows; ++i) {
-        list += (i > 1 ? ", " : "") + id_parameter(g, placeholder(i), options.item_type);
-    }
-    return list;
-}
-
-std::string add_text(const VoteNames& n, const sql::Grammar& g, std::size_t rows) {
-    std::string sum = "COALESCE(" + n.count + ", 0) + CASE " + n.id;
-    for (std::size_t i = 0; i < rows; ++i) {
-        sum += " WHEN " + placeholder(2 * i + 1) + " THEN CAST(" + placeholder(2 * i + 2) + " AS " +
-               g.integer_cast() + ")";
-    }
-    sum += " END";
-    return "UPDATE " + n.item + " SET " + n.count + " = " + sum + " WHERE " + n.id + " IN (" +
-           SizedStatement::list(rows, 2) + ")" + g.and_fits(sum);
+sql::Statements audit_statements(const VotesOptions& options, const VoteNames& n,
+                              const VoteDialect& d) {
+    return vote_statements(vote_sql::kAuditSql, n, d.grammar(),
+                           {{"has_journal", sql::flag(d.is_server())},
+                            {"text_items", sql::flag(options.item_type == IdType::text)}});
 }
 
 }  // namespace
@@ -66,38 +22,23 @@ Audit::Audit(const VotesOptions& options, sql::Dialect dialect)
     : Audit(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
 Audit::Audit(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
-    : look_([options, n, journal = d.is_server(), &g = d.grammar()](std::size_t rows) {
-          return look_text(options, n, journal, id_list(options, g, rows));
-      }),
-      after_(id_parameter(d.grammar(), "?1", options.item_type)),
-      items_(walk(n.item, n.id, "hc_d.hc_id")),
-      left_behind_([&] {
-          const std::string there = "hc_d.hc_id, (SELECT COUNT(*) FROM " + n.item +
-                                    " AS hc_i WHERE hc_i." + n.id + " = hc_d.hc_id)";
-          return std::array<Walk, kTables>{walk(n.vote, n.vote_item, there),
-                                           walk(n.anonymous_vote, n.vote_item, there),
-                                           walk(n.cell, "item", there),
-                                           // There is none without a server.
-                                           walk(d.is_server() ? n.journal : n.cell, "item", there)};
-      }()),
-      append_(
-          "INSERT INTO " + n.journal + " (item, diff) VALUES ",
-          [](std::size_t first) {
-              return "(" + placeholder(first) + ", " + placeholder(first + 1) + ")";
-          },
-          2, ", ", ""),
-      add_([n, &g = d.grammar()](std::size_t rows) { return add_text(n, g, rows); }) {}
+    : Audit(n, d, audit_statements(options, n, d)) {}
 
-Audit::Walk Audit::walk(const std::string& table, const std::string& key,
-                        const std::string& columns) const {
-    const auto text = [&](const std::string& where, const std::string& limit) {
-        return "SELECT " + columns + " FROM (SELECT DISTINCT " + key + " AS hc_id FROM " + table +
-               where + " ORDER BY " + key + " LIMIT " + limit + ") AS hc_d ORDER BY hc_d.hc_id";
-    };
-    // Rows of the application's may be of no item.
-    return {sql::Statement{text(" WHERE " + key + " IS NOT NULL", "?1")},
-            sql::Statement{text(" WHERE " + key + " > " + after_, "?2")}};
-}
+Audit::Audit(const VoteNames& n, const VoteDialect& d, const sql::Statements& sql)
+    : look_(sql["look"]),
+      items_(sql, "items"),
+      // There is no journal without a server.
+      left_behind_{Walk{sql, "left_behind", n.vote, n.vote_item},
+                   Walk{sql, "left_behind", n.anonymous_vote, n.vote_item},
+                   Walk{sql, "left_behind", n.cell, "item"},
+                   Walk{sql, "left_behind", d.is_server() ? n.journal : n.cell, "item"}},
+      append_(sql["append"]),
+      add_(sql["add_to_items"]) {}
+
+Audit::Walk::Walk(const sql::Statements& sql, std::string_view name, const std::string& table,
+                  const std::string& key)
+    : first(sql.with(name, {{"after", ""}, {"table", table}, {"key", key}})),
+      next(sql.with(name, {{"after", "1"}, {"table", table}, {"key", key}})) {}
 
 Result<void> Audit::step(sql::Connection& connection, const Walk& walk,
                          const std::optional<sql::Id>& after, std::size_t most,
@@ -130,7 +71,7 @@ Result<Audit::Page> Audit::look(sql::Connection& connection, std::span<const sql
                              row.integer(8) > 0});
         return {};
     };
-    HOTCOUNT_TRY(look_.run(connection, items, read));
+    HOTCOUNT_TRY(look_.run_padded(connection, items, &read));
     return page;
 }
 

@@ -69,22 +69,24 @@ class Audit {
 
   private:
     Audit(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+    Audit(const VoteNames& names, const VoteDialect& dialect, const sql::Statements& sql);
 
     /// From the first id on, and from behind ?1; then the limit.
     struct Walk {
+        /// `table` and its column of ids, if the statement is over any.
+        Walk(const sql::Statements& sql, std::string_view name, const std::string& table = {},
+             const std::string& key = {});
         sql::Statement first, next;
     };
-    Walk walk(const std::string& table, const std::string& key, const std::string& columns) const;
     static Result<void> step(sql::Connection& connection, const Walk& walk,
                              const std::optional<sql::Id>& after, std::size_t most,
                              const sql::RowVisitor& visit);
 
-    SizedStatement look_;      ///< ids -> as AuditedItem
-    const std::string after_;  ///< The id that a walk goes on from.
+    BulkStatement look_;  ///< ids -> as AuditedItem
     const Walk items_;
     const std::array<Walk, kTables> left_behind_;
     BulkStatement append_;
-    SizedStatement add_;  ///< id, difference, ...
+    BulkStatement add_;  ///< id, difference, ...
 };
 
 }  // namespace hotcount

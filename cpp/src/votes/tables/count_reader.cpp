@@ -5,47 +5,27 @@
 #include <hotcount/detail/sql/transaction.hpp>
 #include <unordered_map>
 
+#include "hotcount_embedded/votes/sql.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
 
-std::string place_of_counts(const VoteNames& n) {
-    return "(SELECT value FROM " + n.meta + " WHERE name = 'counted_in')";
-}
-
-// The row without an id is there for the place, if nothing counts for any of them.
-std::string grouped_text(const VoteNames& n, CountPlace place, const std::string& list) {
-    const auto part = [&](const std::string& table, const std::string& key,
-                          const std::string& columns) {
-        return "SELECT " + key + " AS hc_id, " + columns + " FROM " + table + " WHERE " + key +
-               " IN (" + list + ")";
-    };
-    std::string parts;
-    if (place == CountPlace::item) {
-        parts = part(n.item, n.id, n.own_count(n.item) + " AS hc_n, 0 AS hc_rows");
-    } else {
-        parts = part(n.cell, "item", "SUM(n) AS hc_n, 0 AS hc_rows") + " GROUP BY item";
-    }
-    if (place == CountPlace::journal) {
-        parts += " UNION ALL " + part(n.journal, "item", "SUM(diff), COUNT(*)") + " GROUP BY item";
-    }
-    return "SELECT hc_id, SUM(hc_n), " + place_of_counts(n) + ", SUM(hc_rows) FROM (" + parts +
-           " UNION ALL SELECT NULL, 0, 0) AS hc_u GROUP BY hc_id";
+sql::Statements reads_of(const VoteNames& n, const sql::Grammar& g, CountPlace place) {
+    return vote_statements(vote_sql::kReadsSql, n, g,
+                           {{"in_item", sql::flag(place == CountPlace::item)},
+                            {"in_journal", sql::flag(place == CountPlace::journal)}});
 }
 
 }  // namespace
 
-std::string select_count(const VoteNames& n, CountPlace place, const std::string& item,
-                         const std::string& number) {
-    const std::string cells = sum_over(n.cell, "item", item, "n");
-    if (place == CountPlace::journal) {
-        return "SELECT " + number + ", " + cells + " + COALESCE(SUM(diff), 0), " +
-               place_of_counts(n) + ", COUNT(*) FROM " + n.journal + " WHERE item = " + item;
-    }
-    return "SELECT " + number + ", " +
-           (place == CountPlace::item ? sum_over(n.item, n.id, item, n.count) : cells) + ", " +
-           place_of_counts(n) + ", 0";
+std::string select_count(const VoteNames& n, const sql::Grammar& g, CountPlace place,
+                         const std::string& item, const std::string& number) {
+    return reads_of(n, g, place).call("count_of_item", {item, number});
+}
+
+std::string select_counts(const VoteNames& n, const sql::Grammar& g, CountPlace place) {
+    return reads_of(n, g, place)["counts"];
 }
 
 CountReader::CountReader(const VotesOptions& options, sql::Dialect dialect)
@@ -57,9 +37,8 @@ CountReader::CountReader(const VotesOptions& options, const VoteNames& n, const 
       place_(to_string(count_place(options, d.grammar().dialect()))),
       of_array_(d.read_counts_of_array(options, n)),
       of_each_(d.read_counts(options, n)),
-      grouped_([n, place = count_place(options, d.grammar().dialect())](std::size_t rows) {
-          return grouped_text(n, place, SizedStatement::list(rows));
-      }) {}
+      grouped_(reads_of(n, d.grammar(),
+                        count_place(options, d.grammar().dialect()))["grouped_counts"]) {}
 
 bool CountReader::takes_one_statement(std::size_t items) const {
     if (serializable_.load(std::memory_order_relaxed)) return false;
@@ -136,7 +115,7 @@ Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,
     std::vector<sql::Value> values;
     for (; done < items.size(); done += part.size()) {
         if (in_groups) {
-            part = items.subspan(done, std::min(SizedStatement::kMost, items.size() - done));
+            part = items.subspan(done, BulkStatement::padded_portion(items.size() - done));
             HOTCOUNT_TRY_ASSIGN(const auto found, read_grouped(run_one, part, summed));
             if (found) {
                 std::copy(found->begin(), found->end(), counts.begin() + std::ptrdiff_t(done));

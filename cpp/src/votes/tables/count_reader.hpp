@@ -15,8 +15,10 @@ namespace hotcount {
 
 /// A SELECT of an item's number, its count, the place, and how many journal rows were summed, `item`
 /// being SQL for its id.
-std::string select_count(const VoteNames& names, CountPlace place, const std::string& item,
-                         const std::string& number);
+std::string select_count(const VoteNames& names, const sql::Grammar& grammar, CountPlace place,
+                         const std::string& item, const std::string& number);
+/// The same of each of many items, for BulkStatement.
+std::string select_counts(const VoteNames& names, const sql::Grammar& grammar, CountPlace place);
 
 /// Thread-safe. Not for strategy cached, whose place is no table.
 class CountReader {
@@ -38,7 +40,7 @@ class CountReader {
     bool takes_one_statement(std::size_t items) const;
     Result<std::vector<std::int64_t>> read(const Run& run_one, std::span<const sql::Id> items,
                                            std::size_t& summed);
-    /// The counts of at most SizedStatement::kMost items; none if the database spells one of the ids
+    /// The counts of one portion of items; none if the database spells one of the ids
     /// in another way.
     Result<std::optional<std::vector<std::int64_t>>> read_grouped(const Run& run_one,
                                                                   std::span<const sql::Id> items,
@@ -51,7 +53,7 @@ class CountReader {
     const std::string_view place_;
     std::optional<sql::Statement> of_array_;  ///< items -> number, count, place.
     BulkStatement of_each_;                   ///< The same of an item each.
-    SizedStatement grouped_;  ///< items -> id, count, place, journal rows of those that have any.
+    BulkStatement grouped_;  ///< items -> id, count, place, journal rows of those that have any.
     /// PostgreSQL: whether the sessions' transactions are SERIALIZABLE by default. Ours are not:
     /// reads there would make the application's own fail.
     std::atomic<bool> serializable_{false};

@@ -1,5 +1,8 @@
 #include "layout.hpp"
 
+#include <utility>
+
+#include "hotcount_embedded/votes/sql.hpp"
 #include "outside_triggers.hpp"
 #include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
@@ -234,13 +237,16 @@ VoteNames::VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
       recount(votes.beside("_recount").sql()),
       item_type(grammar.type(column_type(options.item_type))),
       user_type(grammar.type(column_type(options.user_type))),
-      foreign_key(options.foreign_key) {}
+      foreign_key(options.foreign_key),
+      item_parameter(sql::Grammar::parameter_type(column_type(options.item_type))),
+      user_parameter(sql::Grammar::parameter_type(column_type(options.user_type))) {}
 
 VoteNames VoteNames::anonymous(const sql::Grammar& grammar) const {
     VoteNames names{*this};
     names.vote = anonymous_vote;
     names.vote_user = anonymous_user;
     names.user_type = grammar.type(sql::ColumnType::text);
+    names.user_parameter = sql::Grammar::parameter_type(sql::ColumnType::text);
     return names;
 }
 
@@ -268,7 +274,19 @@ sql::Names to_names(const VoteNames& n) {
             {"item_type", n.item_type},
             {"user_type", n.user_type},
             {"foreign_key", sql::flag(n.foreign_key)},
-            {"has_count", sql::flag(!n.count.empty())}};
+            {"has_count", sql::flag(!n.count.empty())},
+            {"item_parameter", std::string{n.item_parameter}},
+            {"user_parameter", std::string{n.user_parameter}},
+            {"integer_items", sql::flag(n.item_parameter == "bigint")},
+            {"integer_users", sql::flag(n.user_parameter == "bigint")},
+            {"opening_slot", std::to_string(kOpeningSlot)},
+            {"fold_slot", std::to_string(kFoldSlot)}};
+}
+
+sql::Statements vote_statements(std::string_view file, const VoteNames& n, const sql::Grammar& g,
+                                sql::Names more) {
+    more.merge(to_names(n));
+    return {{file, vote_sql::kPartsSql, g.words()}, std::move(more)};
 }
 
 Layout::Layout(const VotesOptions& options, sql::Dialect dialect)

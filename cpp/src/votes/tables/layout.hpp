@@ -51,15 +51,21 @@ struct VoteNames {
     std::string item_type, user_type;
     /// The vote tables reference the item table.
     bool foreign_key;
+    /// The ids themselves, as PostgreSQL calls the type of a parameter.
+    std::string_view item_parameter, user_parameter;
 
   private:
     VoteNames(const VotesOptions& options, const sql::Grammar& grammar,
               const sql::TableName& votes);
 };
 
-/// What a .sql file calls them: {item}, {vote_user} and so on, and the flags foreign_key and
-/// has_count.
+/// What a .sql file calls them: {item}, {vote_user} and so on; the slots {opening_slot} and
+/// {fold_slot}; and the flags foreign_key, has_count, integer_items and integer_users.
 sql::Names to_names(const VoteNames& names);
+/// A file's statements with these names and `more`, the parts in votes/sql/parts.sql and the dialect's
+/// words.
+sql::Statements vote_statements(std::string_view file, const VoteNames& names,
+                                const sql::Grammar& grammar, sql::Names more = {});
 
 /// Which votes for item ?1 have the value ?2 and no user. A table of the application's own may have
 /// such; nothing tells one from another.

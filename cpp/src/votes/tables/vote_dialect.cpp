@@ -17,12 +17,7 @@ std::string VoteDialect::fold_lagging(const VoteNames& n) const {
 }
 
 BulkStatement VoteDialect::read_counts(const VotesOptions& options, const VoteNames& n) const {
-    return {"",
-            [n, place = count_place(options, grammar().dialect())](std::size_t first) {
-                const std::string number = std::to_string(first);
-                return select_count(n, place, "?" + number, number);
-            },
-            1, " UNION ALL ", ""};
+    return BulkStatement{select_counts(n, grammar(), count_place(options, grammar().dialect()))};
 }
 
 std::optional<sql::Statement> VoteDialect::read_counts_of_array(const VotesOptions&,

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <utility>
 
 #include "count_place.hpp"
+#include "hotcount_embedded/votes/sql.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
@@ -14,60 +16,25 @@ namespace {
 constexpr std::size_t kArrayPage = 10'000;
 constexpr std::size_t kPage = 512;
 
-std::string select_tally(const VoteNames& n, const std::string& item) {
-    const auto each = [&](const std::string& table) {
-        return "SELECT " + n.value + " AS val FROM " + table + " WHERE " + n.vote_item + " = " +
-               item;
-    };
-    return "SELECT COALESCE(SUM(CASE WHEN val > 0 THEN 1 ELSE 0 END), 0), COALESCE(SUM(CASE WHEN "
-           "val < 0 THEN 1 ELSE 0 END), 0), COALESCE(SUM(val), 0) FROM (" +
-           each(n.vote) + " UNION ALL " + each(n.anonymous_vote) + ") AS hc_v";
-}
-
 }  // namespace
 
-std::string select_vote(const VoteNames& n, const std::string& item, const std::string& user) {
-    return "SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = " + item +
-           " AND " + n.vote_user + " = " + user;
-}
-
-// Rows of a table of the application's own may have no user.
-std::string select_voters(const VoteNames& n, bool after, const std::string& item,
-                          const std::string& last) {
-    return "SELECT " + n.vote_user + ", " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
-           " = " + item + " AND " + n.value + " <> 0 AND " + n.vote_user +
-           (after ? " > " + last : " IS NOT NULL") + " ORDER BY " + n.vote_user + " LIMIT " +
-           (after ? "?3" : "?2");
-}
-
 VoteReader::VoteReader(const VotesOptions& options, sql::Dialect dialect)
-    : VoteReader(VoteNames{options, dialect.grammar()}, options, vote_dialect(dialect)) {}
+    : VoteReader(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
-VoteReader::VoteReader(const VoteNames& n, const VotesOptions& options, const VoteDialect& dialect)
-    : VoteReader(n, options, dialect, id_parameter(dialect.grammar(), "?1", options.item_type),
-                 id_parameter(dialect.grammar(), "?2", options.user_type)) {}
+VoteReader::VoteReader(const VotesOptions& options, const VoteNames& n, const VoteDialect& dialect)
+    : VoteReader(dialect, dialect.get_of_array(options, n),
+                 vote_statements(vote_sql::kReadsSql, n, dialect.grammar())) {}
 
-VoteReader::VoteReader(const VoteNames& n, const VotesOptions& options, const VoteDialect& dialect,
-                       const std::string& item, const std::string& user)
+VoteReader::VoteReader(const VoteDialect& dialect, std::optional<sql::Statement> get_of_array,
+                       const sql::Statements& sql)
     : dialect_(dialect),
-      get_(select_vote(n, item, user)),
-      get_of_array_(dialect.get_of_array(options, n)),
-      // The columns of one row: it is the database that finds an id's row, whatever its collation
-      // takes for equal, and the answers are in order.
-      get_of_each_(
-          "SELECT ",
-          [n](std::size_t first) {
-              return "(SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?" +
-                     std::to_string(first) + " AND " + n.vote_user + " = ?1)";
-          },
-          1, ", ", "", 1),
-      first_voters_(select_voters(n, false, item)),
-      next_voters_(select_voters(n, true, item, user)),
-      tally_(select_tally(n, item)),
-      // Both descending, as an index over both is read backwards. A count that is NULL is none, and
-      // would come first on PostgreSQL.
-      top_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.count + " IS NOT NULL ORDER BY " +
-           n.count + " DESC, " + n.id + " DESC LIMIT ?1") {}
+      get_(sql["get"]),
+      get_of_array_(std::move(get_of_array)),
+      get_of_each_(sql["votes_of_user"]),
+      first_voters_(sql.with("voters", {{"after", ""}})),
+      next_voters_(sql.with("voters", {{"after", "1"}})),
+      tally_(sql["tally"]),
+      top_(sql["top"]) {}
 
 VoteReader::Run VoteReader::alone(sql::Database& database, Deadline deadline) {
     return [&database, deadline](const auto& statement, auto values,

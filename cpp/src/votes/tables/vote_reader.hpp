@@ -16,14 +16,6 @@
 
 namespace hotcount {
 
-// The texts, for sessions of the application's own too. ?1 is the item or the user.
-/// ?1 item, ?2 user -> val
-std::string select_vote(const VoteNames& names, const std::string& item = "?1",
-                        const std::string& user = "?2");
-/// ?1 item, ?2 limit or, `after`, ?2 user, ?3 limit -> user, val of votes that count
-std::string select_voters(const VoteNames& names, bool after, const std::string& item = "?1",
-                          const std::string& last = "?2");
-
 class VoteReader {
   public:
     VoteReader(const VotesOptions& options, sql::Dialect dialect);
@@ -48,10 +40,9 @@ class VoteReader {
     Result<std::vector<sql::Id>> top(const Run& run, std::size_t n) const;
 
   private:
-    VoteReader(const VoteNames& names, const VotesOptions& options, const VoteDialect& dialect);
-    /// `item` and `user`: ?1 and ?2 as parameters that are compared.
-    VoteReader(const VoteNames& names, const VotesOptions& options, const VoteDialect& dialect,
-               const std::string& item, const std::string& user);
+    VoteReader(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+    VoteReader(const VoteDialect& dialect, std::optional<sql::Statement> get_of_array,
+               const sql::Statements& sql);
     Result<void> read_page(const Run& run, std::span<const sql::Id> items, const sql::Id& user,
                            std::vector<std::int64_t>& votes);
 

@@ -6,31 +6,14 @@
 
 #include "adopter.hpp"
 #include "count_place.hpp"
+#include "hotcount_embedded/votes/sql.hpp"
 #include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
 
-std::string pair(std::size_t first) {
-    return "(" + placeholder(first) + ", " + placeholder(first + 1) + ")";
-}
-
-// Of the rows whose `column` is one of a page's ids. `head` has used one placeholder; ?2 and ?3 are
-// the first and the last id. Without that range MariaDB may read, and lock, whatever another index
-// has for ?1: all votes of a user, or for an item. `id`: makes an id of a placeholder.
-BulkStatement of_ids(const std::string& head, const std::string& column, std::string tail = "",
-                     const BulkStatement::Row& id = placeholder) {
-    return BulkStatement{
-        head + column + " BETWEEN " + id(2) + " AND " + id(3) + " AND " + column + " IN (",
-        id,
-        1,
-        ", ",
-        ")" + std::move(tail),
-        3};
-}
-
-// Runs such a statement over ids in the database's order.
+// Runs a statement with {of_ids} over ids in the database's order.
 Result<void> run_of_ids(BulkStatement& statement, sql::Connection& connection,
                         const sql::Value& value, std::span<const sql::Id> ids,
                         const sql::RowVisitor* visit) {
@@ -40,155 +23,66 @@ Result<void> run_of_ids(BulkStatement& statement, sql::Connection& connection,
         std::array{value, sql::to_value(ids.front()), sql::to_value(ids.back())});
 }
 
-// An item's id that was found among the votes: the item table's ids may be narrower.
-BulkStatement::Row item_id(const VotesOptions& options, const sql::Grammar& g) {
-    return [type = options.item_type, &g](std::size_t number) {
-        return id_parameter(g, placeholder(number), type);
-    };
-}
-
-// A key in a statement whose first placeholder is another value's.
-BulkStatement of_keys(const VoteNames& n, const std::string& head, const std::string& tail) {
-    return BulkStatement{head + " AND (",
-                         [n](std::size_t first) {
-                             return "(" + n.vote_item + " = " + placeholder(first) + " AND " +
-                                    n.vote_user + " = " + placeholder(first + 1) + ")";
-                         },
-                         2,
-                         " OR ",
-                         ")" + tail,
-                         1};
-}
-
-std::string delete_votes(const VoteNames& n, const sql::Grammar& g) {
-    return std::string{g.own_write()} + "DELETE FROM " + n.vote + " WHERE ";
-}
-
-// Rows of an application's table that are nobody's have no key to be found by.
-std::string somebodys(const VoteNames& n) {
-    return n.vote_item + " IS NOT NULL AND " + n.vote_user + " IS NOT NULL";
-}
-
-// A vote without a version is older than any that has one.
-std::string retracted_before(const std::string& value, const std::string& version) {
-    return value + " = 0 AND (" + version + " IS NULL OR " + version + " < ?1)";
+sql::Statements removal_statements(const VotesOptions& options, const VoteNames& n,
+                              const sql::Grammar& g) {
+    const auto index = sql::TableName::of(options.vote_table).beside("_by_user").name;
+    return vote_statements(vote_sql::kRemovalSql, n, g,
+                           {{"user_index", sql::quote_identifier(index)},
+                            {"slice_rows", std::to_string(VoteRemoval::kSlice)},
+                            {"last_of_slice", std::to_string(VoteRemoval::kSlice - 1)}});
 }
 
 }  // namespace
 
-VoteRemoval::OfItem::OfItem(const VoteNames& n, const sql::Grammar& g, const std::string& item)
-    : lock("SELECT " + n.vote_user + ", " + n.value + ", " + n.version + " FROM " + n.vote +
-           " WHERE " + n.vote_item + " = " + item + " AND " + n.vote_user + " IS NOT NULL AND (" +
-           n.version + " IS NULL OR " + n.version + " <= ?2) ORDER BY " + n.vote_user +
-           " LIMIT ?3" + g.for_update()),
-      remove(of_ids(delete_votes(n, g) + n.vote_item + " = ?1 AND ", n.vote_user)) {}
+VoteRemoval::OfItem::OfItem(const sql::Statements& sql)
+    : lock(sql["lock_of_item"]), remove(sql["delete_of_item"]) {}
 
-namespace {
-
-// The next kSlice rows in the order of the key; `after`: a condition, or empty.
-std::string slice(const VoteNames& n, const std::string& columns, const std::string& after) {
-    return "SELECT " + columns + " FROM " + n.vote + " WHERE " + somebodys(n) +
-           (after.empty() ? "" : " AND " + after) + " ORDER BY " + n.vote_item + ", " +
-           n.vote_user + " LIMIT ";
-}
-
-std::string found_in_slice(const VoteNames& n, const std::string& after, const std::string& which) {
-    const std::string columns = n.vote_item + " AS item, " + n.vote_user + " AS voter, " + n.value +
-                                " AS val, " + n.version + " AS version";
-    return "SELECT hc_s.item, hc_s.voter FROM (" + slice(n, columns, after) +
-           std::to_string(VoteRemoval::kSlice) + ") AS hc_s WHERE " + which +
-           " ORDER BY hc_s.item, hc_s.voter";
-}
-
-std::string end_of_slice(const VoteNames& n, const std::string& after) {
-    return slice(n, n.vote_item + ", " + n.vote_user, after) + "1 OFFSET " +
-           std::to_string(VoteRemoval::kSlice - 1);
-}
-
-}  // namespace
-
-VoteRemoval::Scan::Scan(const VoteNames& n, const sql::Grammar& g, const std::string& which)
-    : first(found_in_slice(n, "", which)),
-      next(found_in_slice(n, g.pair_after(n.vote_item, n.vote_user, "?2", "?3"), which)),
-      first_end(end_of_slice(n, "")),
-      next_end(end_of_slice(n, g.pair_after(n.vote_item, n.vote_user, "?1", "?2"))) {}
+VoteRemoval::Scan::Scan(const sql::Statements& sql, std::string_view name)
+    : first(sql.with(name, {{"after", ""}})),
+      next(sql.with(name, {{"after", "1"}})),
+      first_end(sql.with("end_of_slice", {{"after", ""}})),
+      next_end(sql.with("end_of_slice", {{"after", "1"}})) {}
 
 VoteRemoval::VoteRemoval(const VotesOptions& options, sql::Dialect dialect)
     : VoteRemoval(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
 VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
-    : VoteRemoval(options, n, d, id_parameter(d.grammar(), "?1", options.item_type),
-                  id_parameter(d.grammar(), "?1", options.user_type)) {}
+    : VoteRemoval(options, d, d.delete_nobodys(n), removal_statements(options, n, d.grammar()),
+                  removal_statements(options, n.anonymous(d.grammar()), d.grammar())) {}
 
-VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteNames& n, const VoteDialect& d,
-                         const std::string& item, const std::string& user)
+VoteRemoval::VoteRemoval(const VotesOptions& options, const VoteDialect& d,
+                         const std::string& delete_nobodys, const sql::Statements& sql,
+                         const sql::Statements& anonymous)
     : options_(options),
       has_journal_(d.is_server()),
-      user_index_(d.adopter().for_client(
-          "CREATE INDEX " +
-          sql::quote_identifier(sql::TableName::of(options.vote_table).beside("_by_user").name) +
-          " ON " + n.vote + " (" + n.vote_user + ", " + n.vote_item + ")")),
+      user_index_(d.adopter().for_client(sql["user_index"])),
       find_index_(d.find_index()),
-      first_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user + " = " +
-                   user + " ORDER BY " + n.vote_item + " LIMIT ?2"),
-      next_items_("SELECT " + n.vote_item + " FROM " + n.vote + " WHERE " + n.vote_user + " = " +
-                  user + " AND " + n.vote_item + " > ?2 ORDER BY " + n.vote_item + " LIMIT ?3"),
-      lock_of_user_(of_ids("SELECT " + n.vote_item + ", " + n.value + ", " + n.version + " FROM " +
-                               n.vote + " WHERE " + n.vote_user + " = ?1 AND ",
-                           n.vote_item, " ORDER BY " + n.vote_item + d.grammar().for_update())),
-      delete_of_user_(
-          of_ids(delete_votes(n, d.grammar()) + n.vote_user + " = ?1 AND ", n.vote_item)),
-      lock_items_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " BETWEEN " +
-                      item_id(options, d.grammar())(1) + " AND " +
-                      item_id(options, d.grammar())(2) + " AND " + n.id + " IN (",
-                  item_id(options, d.grammar()), 1, ", ",
-                  ") ORDER BY " + n.id + d.grammar().for_no_key_update(), 2),
-      uncount_items_(of_ids(
-          "UPDATE " + n.item + " SET " + n.count + " = " +
-              d.grammar().checked_sum(n.count, "COALESCE((SELECT -" + n.value + " FROM " + n.vote +
-                                                   " WHERE " + n.vote_item + " = " + n.item + "." +
-                                                   n.id + " AND " + n.vote_user + " = ?1), 0)") +
-              " WHERE ",
-          n.id, "", item_id(options, d.grammar()))),
-      append_("INSERT INTO " + n.journal + " (item, diff) VALUES ", pair, 2, ", ", ""),
-      add_to_cells_(
-          "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
-          [](std::size_t first) {
-              return "(" + placeholder(first) + ", 0, " + placeholder(first + 1) + ", 1)";
-          },
-          2, ", ",
-          d.grammar().or_update("item, slot") +
-              "n = " + d.grammar().checked_sum(n.cell + ".n", d.grammar().excluded("n")) +
-              ", ver = " + n.cell + ".ver + 1"),
-      of_users_(n, d.grammar(), item),
-      anonymous_(n.anonymous(d.grammar()), d.grammar(), item),
-      find_nobodys_("SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = " +
-                    item + " AND " + n.vote_user + " IS NULL LIMIT ?2"),
-      delete_nobodys_(d.delete_nobodys(n)),
-      has_votes_("SELECT 1 FROM " + n.vote + " WHERE " + n.vote_item + " = " + item +
-                 " UNION ALL SELECT 1 FROM " + n.anonymous_vote + " WHERE " + n.vote_item + " = " +
-                 item + " LIMIT 1"),
-      sum_("SELECT " + counted_sum(n, item)),
-      hold_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = " + item +
-                 d.grammar().for_no_key_update()),
-      take_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = " + item +
-                 d.grammar().for_update()),
-      next_ver_("SELECT " +
-                d.grammar().greater("COALESCE(MAX(ver), 0) + 1", d.grammar().now_microseconds()) +
-                " FROM " + n.cell + " WHERE item = ?1"),
-      delete_journal_("DELETE FROM " + n.journal + " WHERE item = ?1"),
-      delete_cells_("DELETE FROM " + n.cell + " WHERE item = ?1"),
-      clear_count_("UPDATE " + n.item + " SET " + n.count + " = 0 WHERE " + n.id + " = ?1"),
-      recount_("UPDATE " + n.item + " SET " + n.count + " = " +
-               counted_sum(n, n.item + "." + n.id) + " WHERE " + n.id + " = ?1"),
-      delete_item_("DELETE FROM " + n.item + " WHERE " + n.id + " = ?1"),
-      scan_of_user_(n, d.grammar(), "hc_s.voter = " + user),
-      scan_retracted_(n, d.grammar(), retracted_before("hc_s.val", "hc_s.version")),
-      lock_retracted_(
-          of_keys(n, "SELECT 1 FROM " + n.vote + " WHERE " + retracted_before(n.value, n.version),
-                  " ORDER BY " + n.vote_item + ", " + n.vote_user + d.grammar().for_update())),
-      delete_retracted_(
-          of_keys(n, delete_votes(n, d.grammar()) + retracted_before(n.value, n.version), "")) {}
+      first_items_(sql["first_items"]),
+      next_items_(sql["next_items"]),
+      lock_of_user_(sql["lock_of_user"]),
+      delete_of_user_(sql["delete_of_user"]),
+      lock_items_(sql["lock_items"]),
+      uncount_items_(sql["uncount_items"]),
+      append_(sql["append"]),
+      add_to_cells_(sql["add_to_cells"]),
+      of_users_(sql),
+      anonymous_(anonymous),
+      find_nobodys_(sql["find_nobodys"]),
+      delete_nobodys_(delete_nobodys),
+      has_votes_(sql["has_votes"]),
+      sum_(sql["sum_of_item"]),
+      hold_item_(sql["hold_item"]),
+      take_item_(sql["take_item"]),
+      next_ver_(sql["next_ver"]),
+      delete_journal_(sql["delete_journal"]),
+      delete_cells_(sql["delete_cells"]),
+      clear_count_(sql["clear_count"]),
+      recount_(sql["recount_item"]),
+      delete_item_(sql["delete_item"]),
+      scan_of_user_(sql, "slice_of_user"),
+      scan_retracted_(sql, "slice_retracted"),
+      lock_retracted_(sql["lock_retracted"]),
+      delete_retracted_(sql["delete_retracted"]) {}
 
 // -- of a user ------------------------------------------------------------------------------------
 

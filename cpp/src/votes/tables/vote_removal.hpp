@@ -113,22 +113,22 @@ class VoteRemoval {
 
   private:
     struct OfItem {
-        OfItem(const VoteNames& names, const sql::Grammar& grammar, const std::string& item);
+        explicit OfItem(const sql::Statements& sql);
         const sql::Statement lock;
         BulkStatement remove;
     };
     struct Scan {
-        Scan(const VoteNames& names, const sql::Grammar& grammar, const std::string& which);
-        /// `value` is what `which` compares with, as ?1.
+        Scan(const sql::Statements& sql, std::string_view name);
+        /// `value` is ?1.
         Result<Slice> run(sql::Connection& connection, const sql::Value& value,
                           const std::optional<Key>& after) const;
         const sql::Statement first, next;          ///< ?1 and, next, ?2, ?3 -> keys
         const sql::Statement first_end, next_end;  ///< next: ?1, ?2 -> the slice's last key
     };
     VoteRemoval(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
-    /// `item` and `user`: ?1 as a parameter that is compared.
-    VoteRemoval(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect,
-                const std::string& item, const std::string& user);
+    VoteRemoval(const VotesOptions& options, const VoteDialect& dialect,
+                const std::string& delete_nobodys, const sql::Statements& sql,
+                const sql::Statements& anonymous);
     OfItem& of(Table table) { return table == Table::of_users ? of_users_ : anonymous_; }
     const OfItem& of(Table table) const {
         return table == Table::of_users ? of_users_ : anonymous_;
