@@ -8,6 +8,7 @@
 
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
+#include "hotcount_embedded/votes/sql.hpp"
 #include "redis/scripts.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -171,25 +172,22 @@ std::unique_ptr<CopyStore> make_redis_copy_store(std::shared_ptr<redis::Client> 
 CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
                          std::unique_ptr<CopyStore> store)
     : CountCopies(database, options, std::move(store),
-                  VoteNames{options, database->dialect().grammar()},
-                  database->dialect().grammar()) {}
+                  VoteNames{options, database->dialect().grammar()}) {}
 
 CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
-                         std::unique_ptr<CopyStore> store, const VoteNames& n,
-                         const sql::Grammar& g)
+                         std::unique_ptr<CopyStore> store, const VoteNames& n)
     : database_(std::move(database)),
       options_(options),
       layout_(options_, database_->dialect()),
       store_(std::move(store)),
-      read_space_("SELECT value FROM " + n.meta + " WHERE name = 'copies_id'"),
-      write_space_("INSERT INTO " + n.meta + " (name, value) VALUES ('copies_id', ?1)" +
-                   g.or_nothing("name")),
+      read_space_(vote_statements(vote_sql::kMarksSql, n,
+                                  database_->dialect().grammar())["read_copies_id"]),
+      write_space_(vote_statements(vote_sql::kMarksSql, n,
+                                   database_->dialect().grammar())["write_copies_id"]),
       read_cells_(options_, layout_.vote_dialect(),
-                  [n](const std::string& item, const std::string& number) {
-                      return "SELECT " + number +
-                             ", COALESCE(SUM(n), 0), COALESCE(MAX(CASE WHEN slot = " +
-                             std::to_string(kFoldSlot) + " THEN ver END), 0) FROM " + n.cell +
-                             " WHERE item = " + item;
+                  [sql = vote_statements(vote_sql::kCountsSql, n, database_->dialect().grammar())](
+                      const std::string& item, const std::string& number) {
+                      return sql.call("folded_count", {item, number});
                   }),
       known_([] { return std::make_unique<Known>(); }) {}
 

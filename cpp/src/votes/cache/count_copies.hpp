@@ -82,8 +82,7 @@ class CountCopies {
         SteadyTime cache_away_until{};
     };
     CountCopies(std::shared_ptr<sql::Database> database, const VotesOptions& options,
-                std::unique_ptr<CopyStore> store, const VoteNames& names,
-                const sql::Grammar& grammar);
+                std::unique_ptr<CopyStore> store, const VoteNames& names);
     Result<std::string> find_space(Deadline deadline, bool folds);
     // The same; names the tables, if they have no name yet.
     Result<std::string> space(Deadline deadline, bool folds);

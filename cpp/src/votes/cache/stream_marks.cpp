@@ -6,6 +6,7 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "count_cache.hpp"
+#include "hotcount_embedded/votes/sql.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
@@ -58,12 +59,8 @@ std::vector<std::string> split(const std::string& text) {
     return words;
 }
 
-VoteNames names_of(const VotesOptions& options, const Layout& layout) {
-    return VoteNames{options, layout.vote_dialect().grammar()};
-}
-
-std::string row_of(const VoteNames& n, const char* name) {
-    return "SELECT name, value FROM " + n.meta + " WHERE name = '" + name + "'";
+sql::Statements stream_statements(const VotesOptions& options, const sql::Grammar& grammar) {
+    return vote_statements(vote_sql::kMarksSql, VoteNames{options, grammar}, grammar);
 }
 
 Error streams_are_gone() {
@@ -77,26 +74,22 @@ Error streams_are_gone() {
 
 StreamMarks::StreamMarks(std::shared_ptr<sql::Database> database,
                          std::shared_ptr<const Layout> layout, const VotesOptions& options)
+    : StreamMarks(std::move(database), layout, options,
+                  stream_statements(options, layout->vote_dialect().grammar())) {}
+
+StreamMarks::StreamMarks(std::shared_ptr<sql::Database> database,
+                         std::shared_ptr<const Layout> layout, const VotesOptions& options,
+                         const sql::Statements& sql)
     : database_(std::move(database)),
       layout_(std::move(layout)),
       options_(options),
-      read_("SELECT name, value FROM " + names_of(options, *layout_).meta +
-            " WHERE name IN ('stream_id', 'stream_floor', 'stream_life', 'stream_open', "
-            "'stream_fence', 'stream_names')"),
-      lock_open_(row_of(names_of(options, *layout_), "stream_open") +
-                 layout_->vote_dialect().grammar().for_update()),
-      lock_floor_(row_of(names_of(options, *layout_), "stream_floor") +
-                  layout_->vote_dialect().grammar().for_update()),
-      lock_fence_(row_of(names_of(options, *layout_), "stream_fence") +
-                  layout_->vote_dialect().grammar().for_update()),
-      highest_("SELECT COALESCE(MAX(" + names_of(options, *layout_).version + "), 0) FROM " +
-               names_of(options, *layout_).vote),
-      insert_(
-          "INSERT INTO " + names_of(options, *layout_).meta +
-          " (name, value) VALUES ('stream_id', ?1), ('stream_floor', ?2), ('stream_life', '0'), "
-          "('stream_open', '0'), ('stream_fence', ?3)" +
-          layout_->vote_dialect().grammar().or_nothing("name")),
-      set_("UPDATE " + names_of(options, *layout_).meta + " SET value = ?2 WHERE name = ?1") {}
+      read_(sql["read_streams"]),
+      lock_open_(sql["lock_stream_open"]),
+      lock_floor_(sql["lock_stream_floor"]),
+      lock_fence_(sql["lock_stream_fence"]),
+      highest_(sql["highest_version"]),
+      insert_(sql["begin_streams"]),
+      set_(sql["set"]) {}
 
 Result<StreamMarks::Marks> StreamMarks::read(sql::Connection& connection,
                                              const sql::Statement& statement) {
@@ -304,9 +297,10 @@ Result<void> StreamMarks::close(std::string_view space, Deadline deadline,
     });
 }
 
-Result<void> refuse_waiting_votes(sql::Connection& connection, const VoteNames& names,
-                                  std::string_view lock) {
-    const sql::Statement look{row_of(names, "stream_open") + std::string{lock}};
+Result<void> refuse_waiting_votes(sql::Connection& connection, const VotesOptions& options,
+                                  const sql::Grammar& grammar, bool holds) {
+    const sql::Statements sql = stream_statements(options, grammar);
+    const sql::Statement look{sql[holds ? "lock_stream_open" : "read_stream_open"]};
     bool open = false;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         open = row.text(1) == "1";
@@ -319,10 +313,10 @@ Result<void> refuse_waiting_votes(sql::Connection& connection, const VoteNames& 
                       "more, call flush() with that strategy, and then again. Nothing was changed");
 }
 
-Result<void> forget_streams(sql::Connection& connection, const VoteNames& names,
+Result<void> forget_streams(sql::Connection& connection, const VotesOptions& options,
                             const sql::Grammar& grammar) {
-    const sql::Statement find{"SELECT value FROM " + names.meta +
-                              " WHERE name IN ('stream_id', 'stream_names') ORDER BY name"};
+    const sql::Statements sql = stream_statements(options, grammar);
+    const sql::Statement find{sql["read_stream_names"]};
     std::vector<std::string> former;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         for (std::string& name : split(std::string{row.text(0)})) {
@@ -335,13 +329,8 @@ Result<void> forget_streams(sql::Connection& connection, const VoteNames& names,
     former.resize(std::min(former.size(), kMostFormerNames));
     std::string list;
     for (const std::string& name : former) list += (list.empty() ? "" : " ") + name;
-    const sql::Statement forget{
-        "DELETE FROM " + names.meta +
-        " WHERE name IN ('stream_id', 'stream_floor', 'stream_life', 'stream_open', "
-        "'stream_fence')"};
-    const sql::Statement keep{"INSERT INTO " + names.meta +
-                              " (name, value) VALUES ('stream_names', ?1)" +
-                              grammar.or_update("name") + "value = " + grammar.excluded("value")};
+    const sql::Statement forget{sql["forget_streams"]};
+    const sql::Statement keep{sql["keep_stream_names"]};
     HOTCOUNT_TRY(connection.execute(forget, {}));
     if (former.empty()) return {};
     HOTCOUNT_TRY(connection.execute(keep, {std::string_view{list}}));

@@ -95,6 +95,8 @@ class StreamMarks {
         std::vector<std::string> former_names{};
     };
     std::shared_ptr<const Fence> fence_of(const std::string& text);
+    StreamMarks(std::shared_ptr<sql::Database> database, std::shared_ptr<const Layout> layout,
+                const VotesOptions& options, const sql::Statements& sql);
     /// In the caller's transaction, as it locks stream_open.
     Result<Marks> hold(sql::Connection& connection);
     Result<Marks> read(sql::Connection& connection, const sql::Statement& statement);
@@ -123,12 +125,12 @@ class StreamMarks {
 };
 
 /// For those who change the strategy, in their transaction: a config error if votes may wait in Redis.
-/// `lock`: what the SELECT ends with.
-Result<void> refuse_waiting_votes(sql::Connection& connection, const VoteNames& names,
-                                  std::string_view lock = {});
+/// `holds`: the transaction writes, and none come to wait until it ends.
+Result<void> refuse_waiting_votes(sql::Connection& connection, const VotesOptions& options,
+                                  const sql::Grammar& grammar, bool holds);
 /// For strategy write_behind as it takes tables over: streams get another name, and go on behind the
 /// versions that the votes have then.
-Result<void> forget_streams(sql::Connection& connection, const VoteNames& names,
+Result<void> forget_streams(sql::Connection& connection, const VotesOptions& options,
                             const sql::Grammar& grammar);
 
 }  // namespace hotcount

@@ -4,6 +4,7 @@
 #include <hotcount/detail/votes/fold_trial.hpp>
 #include <optional>
 
+#include "hotcount_embedded/votes/sql.hpp"
 #include "journal.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/layout.hpp"
@@ -68,8 +69,8 @@ class Trial {
   private:
     static std::string first_item_text(const Layout& layout, const VotesOptions& options) {
         const VoteNames n{options, layout.vote_dialect().grammar()};
-        return "SELECT " + n.id + ", " + n.own_count(n.item) + " FROM " + n.item + " ORDER BY " +
-               n.id + " LIMIT 1";
+        return vote_statements(vote_sql::kCountsSql, n,
+                               layout.vote_dialect().grammar())["first_item"];
     }
 
     const Layout& layout_;

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <hotcount/detail/sql/transaction.hpp>
 
+#include "hotcount_embedded/votes/sql.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 
 std::string backlog_text(const VoteNames& n, const sql::Grammar& g, const std::string& number) {
-    return "SELECT COUNT(*), COUNT(DISTINCT item), " + g.now_microseconds() +
-           " - COALESCE((SELECT CAST(value AS " + number + ") FROM " + n.meta +
-           " WHERE name = 'folded_at'), 0) FROM " + n.journal;
+    return vote_statements(vote_sql::kCountsSql, n, g, {{"number", number}})["backlog"];
 }
 
 Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statement& statement,

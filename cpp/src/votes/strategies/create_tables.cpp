@@ -192,8 +192,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         }
         if (!apart) HOTCOUNT_TRY(install(connection));
         if (marked) return {};
-        HOTCOUNT_TRY(refuse_waiting_votes(connection, VoteNames{options_, dialect.grammar()},
-                                          dialect.grammar().for_update()));
+        HOTCOUNT_TRY(refuse_waiting_votes(connection, options_, dialect.grammar(), true));
         HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
         if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
         // Tables that were never counted here, by a strategy that keeps other counts true, or by a

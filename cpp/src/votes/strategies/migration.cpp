@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <hotcount/detail/sql/transaction.hpp>
 
+#include "hotcount_embedded/votes/sql.hpp"
 #include "sql/table_name.hpp"
 #include "sql_votes.hpp"
 #include "votes/cache/stream_marks.hpp"
@@ -12,15 +13,10 @@
 namespace hotcount {
 namespace {
 
-void replace(std::string& text, const std::string& what, const std::string& by) {
-    if (const auto at = text.find(what); at != std::string::npos) text.replace(at, what.size(), by);
-}
-
 // A column that is added to items which are counted already: a row of 0 has a fold fill it.
-std::string lagging_text(const VoteNames& n, const Adopter& adopter) {
+std::string lagging_text(const sql::Statements& sql, const Adopter& adopter) {
     return "-- The new column gets the counts from the next fold.\n" + adopter.begin() +
-           "INSERT INTO " + n.journal + " (item, diff) SELECT DISTINCT item, 0 FROM " + n.cell +
-           ";\nCOMMIT;\n";
+           sql["ask_folds"] + "COMMIT;\n";
 }
 
 }  // namespace
@@ -41,18 +37,16 @@ std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts 
                "hotcount. It keeps nobody waiting.\n" +
                fill_text(names, dialect, options_.strategy, keeps);
     }
-    std::string marks = layout_->write_marks.text();
-    // With what stands before: a quoted name may have a question mark.
-    replace(marks, "'counted_in', ?1", "'counted_in', " + literal(std::string{to_string(place())}));
-    replace(marks, "'vote_route', ?3",
-            "'vote_route', " + literal(vote_route(options_, layout_->dialect())));
-    replace(marks, "'counted_by', ?2",
-            "'counted_by', " + literal(std::string{to_string(options_.strategy)}));
+    const auto marks =
+        vote_statements(vote_sql::kMarksSql, names, dialect.grammar(),
+                        {{"place", literal(std::string{to_string(place())})},
+                         {"strategy", literal(std::string{to_string(options_.strategy)})},
+                         {"route", literal(vote_route(options_, layout_->dialect()))}});
     std::string text = "-- Nobody votes meanwhile: for as long as it takes to read both tables.\n" +
                        dialect.adopter().begin() + layout_->lock_fold + layout_->lock_all;
     if (!counted && dialect.is_server()) text += dialect.lock_items(names) + ";\n";
     if (!counted && keeps && layout_->counts_in_items) text += openings_.keep_text() + ";\n";
-    return text + layout_->settle + marks + ";\nCOMMIT;\n";
+    return text + layout_->settle + marks["write_marks"] + ";\nCOMMIT;\n";
 }
 
 Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing,
@@ -73,17 +67,18 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
         };
         HOTCOUNT_TRY(adoption.look(connection));
         VoteNames names{options_, dialect.grammar()};
+        const auto sql = vote_statements(vote_sql::kAdoptionSql, names, dialect.grammar());
         const bool items_exist = !is_missing(names.item);
         bool counted = false;
         bool empty_cells = true;
         if (!is_missing(names.meta)) {
             HOTCOUNT_TRY_ASSIGN(marked, is_marked(connection));
             HOTCOUNT_TRY_ASSIGN(counted, is_counted(connection, *layout_));
-            if (!marked) HOTCOUNT_TRY(refuse_waiting_votes(connection, names));
+            if (!marked)
+                HOTCOUNT_TRY(refuse_waiting_votes(connection, options_, dialect.grammar(), false));
         }
         if (!is_missing(names.cell) && !counted) {
-            const sql::Statement any{"SELECT COUNT(*) FROM (SELECT 1 FROM " + names.cell +
-                                     " LIMIT 1) AS hc_c"};
+            const sql::Statement any{sql["any_cell"]};
             const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
                 empty_cells = row.integer(0) == 0;
                 return {};
@@ -126,7 +121,7 @@ Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing
                     : count_text(counted, empty_cells, existing);
         } else if (place() == CountPlace::journal && !names.count.empty() && items_exist &&
                    !adoption.items_have_counts()) {
-            altering += lagging_text(names, adopter);
+            altering += lagging_text(sql, adopter);
         }
         if (altering.empty()) return altering;
         if (installs && marked)

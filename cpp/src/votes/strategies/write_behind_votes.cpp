@@ -241,7 +241,7 @@ class WriteBehindVotes final : public SqlVotes {
     // Names of the streams, and versions to go on from, are of one time with this strategy.
     Result<void> take_over(sql::Connection& connection) override {
         const sql::Grammar& grammar = layout()->vote_dialect().grammar();
-        return forget_streams(connection, VoteNames{options(), grammar}, grammar);
+        return forget_streams(connection, options(), grammar);
     }
 
     std::function<std::unique_ptr<sql::GroupCommit>()> commit_maker() {

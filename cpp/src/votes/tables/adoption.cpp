@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "hotcount_embedded/votes/sql.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
@@ -39,6 +40,10 @@ Adoption::Adoption(const VotesOptions& options, const VoteDialect& dialect)
       adopter_(dialect.adopter()),
       item_table_(sql::TableName::of(options.item_table)),
       vote_table_(sql::TableName::of(options.vote_table)) {}
+
+sql::Statements Adoption::statements() const {
+    return vote_statements(vote_sql::kAdoptionSql, names_, dialect_.grammar());
+}
 
 Result<void> Adoption::read(sql::Connection& connection) {
     HOTCOUNT_TRY_ASSIGN(items_,
@@ -307,8 +312,7 @@ Result<void> Adoption::check_rows(sql::Connection& connection) const {
         if (votes_.find(*name) == nullptr) continue;
         const std::string other = adopter_.other_id(*column, type);
         if (other.empty()) continue;
-        const sql::Statement find{"SELECT CAST(" + *column + " AS TEXT) FROM " + names_.vote +
-                                  " WHERE " + other + " LIMIT 1"};
+        const sql::Statement find{statements().call("other_id", {*column, other})};
         HOTCOUNT_TRY(connection.query(find, {}, see));
         if (example.empty()) continue;
         return refuse_table(column_of(table, *name) + " has the value '" + example +
@@ -317,11 +321,7 @@ Result<void> Adoption::check_rows(sql::Connection& connection) const {
     }
     HOTCOUNT_TRY(check_orphans(connection));
     if (!lacks_key() || votes_.find(options_.vote_user) == nullptr) return {};
-    const sql::Statement twice{"SELECT " + names_.vote_item + ", " + names_.vote_user +
-                               ", COUNT(*) FROM " + names_.vote + " WHERE " + names_.vote_item +
-                               " IS NOT NULL AND " + names_.vote_user + " IS NOT NULL GROUP BY " +
-                               names_.vote_item + ", " + names_.vote_user +
-                               " HAVING COUNT(*) > 1 LIMIT 1"};
+    const sql::Statement twice{statements()["voted_twice"]};
     const sql::RowVisitor see_twice = [&](const sql::Row& row) -> Result<void> {
         example = "user " + sql::to_string(row.id(1)) + " has " + std::to_string(row.integer(2)) +
                   " for item " + sql::to_string(row.id(0));
@@ -344,13 +344,8 @@ Result<void> Adoption::check_orphans(sql::Connection& connection) const {
         example = sql::to_string(row.id(0));
         return {};
     };
-    const std::string item = "hc_v." + names_.vote_item;
     const sql::Statement orphan{
-        "SELECT " + item + " FROM " + names_.vote + " AS hc_v WHERE " + item + " IS NOT NULL" +
-        (items_.is_table ? " AND NOT EXISTS (SELECT 1 FROM " + names_.item +
-                               " AS hc_i WHERE hc_i." + names_.id + " = " + item + ")"
-                         : std::string{}) +
-        " LIMIT 1"};
+        statements().with("orphan", {{"has_items", sql::flag(items_.is_table)}})};
     HOTCOUNT_TRY(connection.query(orphan, {}, see));
     if (example.empty()) return {};
     if (!items_.is_table) {
@@ -450,38 +445,13 @@ std::string Adoption::reference() const {
 }
 
 std::string fill_text(const VoteNames& n, const VoteDialect& d, VoteStrategy strategy, bool keeps) {
-    const std::string uncounted =
-        "NOT EXISTS (SELECT 1 FROM " + n.meta + " WHERE name = 'counted_in')";
-    const std::string own = n.own_count("hc_i");
-    const std::string from = " FROM " + n.item +
-                             " AS hc_i LEFT JOIN (SELECT item, SUM(n) AS n FROM "
-                             "(SELECT " +
-                             n.vote_item + " AS item, " + n.value + " AS n FROM " + n.vote +
-                             " UNION ALL SELECT " + n.vote_item + ", " + n.value + " FROM " +
-                             n.anonymous_vote +
-                             ") AS hc_v GROUP BY item) AS hc_s ON hc_s.item = "
-                             "hc_i." +
-                             n.id + " WHERE " + uncounted;
-    const std::string openings = "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT hc_i." +
-                                 n.id + ", " + std::to_string(kOpeningSlot) + ", " + own +
-                                 " - COALESCE(hc_s.n, 0), 1" + from + " AND " + own + " <> 0 AND " +
-                                 own + " <> COALESCE(hc_s.n, 0)";
-    // A row of 0 has a fold bring the item's own count up to date. What triggers have noted already,
-    // of votes that the sum has too, is taken off.
-    const std::string noted = sum_over(n.journal, "item", "hc_i." + n.id, "diff");
-    const std::string rows = "INSERT INTO " + n.journal + " (item, diff) SELECT hc_i." + n.id +
-                             ", COALESCE(hc_s.n, 0) - " + noted + from +
-                             " AND (hc_s.n IS NOT NULL OR " + own + " <> 0 OR " + noted + " <> 0)";
-    const std::string marks =
-        "INSERT INTO " + n.meta +
-        " (name, value) SELECT hc_m.mark, hc_m.is_now FROM (SELECT "
-        "'counted_in' AS mark, '" +
-        std::string{to_string(CountPlace::journal)} +
-        "' AS is_now UNION ALL SELECT 'counted_by', '" + std::string{to_string(strategy)} +
-        "' UNION ALL SELECT 'vote_route', '" + vote_route(CountPlace::journal, strategy) +
-        "') AS hc_m WHERE " + uncounted + d.grammar().or_update("name") +
-        "value = " + d.grammar().excluded("value");
-    return d.adopter().fill_journal(n, keeps && !n.count.empty() ? openings : "", rows, marks);
+    const auto sql =
+        vote_statements(vote_sql::kAdoptionSql, n, d.grammar(),
+                        {{"place", literal(std::string{to_string(CountPlace::journal)})},
+                         {"strategy", literal(std::string{to_string(strategy)})},
+                         {"route", literal(vote_route(CountPlace::journal, strategy))}});
+    return d.adopter().fill_journal(n, keeps && !n.count.empty() ? sql["fill_openings"] : "",
+                                    sql["fill_journal"], sql["fill_marks"]);
 }
 
 }  // namespace hotcount

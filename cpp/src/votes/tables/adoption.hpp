@@ -48,6 +48,7 @@ class Adoption {
     bool items_have_counts() const { return items_.find(options_.item_count) != nullptr; }
 
   private:
+    sql::Statements statements() const;
     Result<void> check_items() const;
     Result<void> check_votes() const;
     Result<void> check_columns() const;

@@ -21,41 +21,10 @@ sql::ColumnType column_type(IdType type) {
     return sql::ColumnType::uuid;
 }
 
-std::string nobodys(const VoteNames& n) {
-    return n.vote_item + " = ?1 AND " + n.value + " = ?2 AND " + n.vote_user + " IS NULL";
-}
-
 std::string id_parameter(const sql::Grammar& g, std::string_view parameter, IdType type) {
     if (type != IdType::integer) return std::string{parameter};
     return g.typed(std::string{parameter}, sql::ColumnType::integer);
 }
-
-namespace {
-
-std::string bits_of(const std::string& column, Bits bits) {
-    switch (bits) {
-        case Bits::all:
-            break;
-        case Bits::upper:
-            return column + " >> 32";
-        case Bits::lower:
-            return column + " & 4294967295";
-    }
-    return column;
-}
-
-std::string migration(const VoteNames& n, const VoteDialect& d, CountPlace place) {
-    if (place != CountPlace::journal) return "";
-    const std::string before{to_string(CountPlace::cells)};
-    const std::string old_mark =
-        "(SELECT value FROM " + n.meta + " WHERE name = 'counted_in') = '" + before + "'";
-    const std::string mark = "UPDATE " + n.meta + " SET value = '" + std::string{to_string(place)} +
-                             "' WHERE name IN ('counted_in', 'vote_route') AND value = '" + before +
-                             "';";
-    return d.migration(n, old_mark, mark);
-}
-
-}  // namespace
 
 VotesOptions anonymous_options(VotesOptions options) {
     options.vote_table = sql::TableName::of(options.vote_table).beside("_anonymous").text();
@@ -64,23 +33,13 @@ VotesOptions anonymous_options(VotesOptions options) {
     return options;
 }
 
-std::string sum_over(const std::string& table, const std::string& key, const std::string& item,
-                     const std::string& value) {
-    return "(SELECT COALESCE(SUM(" + value + "), 0) FROM " + table + " WHERE " + key + " = " +
-           item + ")";
+namespace {
+
+std::string part_of(const VoteNames& n, std::string_view name, const std::vector<std::string>& of) {
+    return sql::Statements{vote_sql::kPartsSql, to_names(n)}.call(name, of);
 }
 
-std::string opening_of(const VoteNames& n, const std::string& item, Bits bits) {
-    return sum_over(n.cell, "slot = " + std::to_string(kOpeningSlot) + " AND item", item,
-                    bits_of("n", bits));
-}
-
-std::string counted_sum(const VoteNames& n, const std::string& item, Bits bits) {
-    const std::string value = bits_of(n.value, bits);
-    return "(" + sum_over(n.vote, n.vote_item, item, value) + " + " +
-           sum_over(n.anonymous_vote, n.vote_item, item, value) + " + " +
-           opening_of(n, item, bits) + ")";
-}
+}  // namespace
 
 std::string literal(const std::string& text) {
     std::string quoted = "'";
@@ -91,116 +50,57 @@ std::string literal(const std::string& text) {
     return quoted + "'";
 }
 
-std::string cell_totals(const VoteNames& n) {
-    return "(SELECT item, SUM(n) AS total FROM " + n.cell + " GROUP BY item) AS c";
+std::string nobodys(const VoteNames& n) { return part_of(n, "nobodys", {}); }
+
+std::string counted_sum(const VoteNames& n, const std::string& item) {
+    return part_of(n, "owed", {item});
 }
 
-std::string journal_sum(const VoteNames& n, const std::string& item) {
-    return "(" + sum_over(n.cell, "item", item, "n") + " + " +
-           sum_over(n.journal, "item", item, "diff") + ")";
-}
+std::string cell_totals(const VoteNames& n) { return part_of(n, "cell_totals", {}) + " AS c"; }
 
 namespace {
 
-std::string now_text(const sql::Grammar& g) {
-    return "CAST(" + g.now_microseconds() + " AS " + g.text_cast() + ")";
+std::string migration(const VoteNames& n, const VoteDialect& d, CountPlace place) {
+    if (place != CountPlace::journal) return "";
+    const auto sql =
+        vote_statements(vote_sql::kMarksSql, n, d.grammar(),
+                        {{"old_place", literal(std::string{to_string(CountPlace::cells)})},
+                         {"place", literal(std::string{to_string(place)})}});
+    return d.migration(n, sql["has_old_mark"], sql["replace_old_mark"]);
 }
 
-// Right whatever the mark says, so that it stays right through a change of strategy.
-std::string count_view(const VoteNames& n, const VoteDialect& d) {
-    const std::string id = "hc_i." + n.id;
-    std::string text = d.grammar().create_view(n.count_view) + " AS SELECT " + id +
-                       " AS item, CAST(CASE (" + "SELECT value FROM " + n.meta +
-                       " WHERE name = 'counted_in') WHEN 'cells' " + "THEN " +
-                       sum_over(n.cell, "item", id, "n");
-    if (d.is_server()) text += " WHEN 'journal' THEN " + journal_sum(n, id);
-    // Without a column for the count the mark has never named it here.
-    const std::string stored = n.count.empty() ? counted_sum(n, id) : n.own_count("hc_i");
-    text += " WHEN 'cache' THEN " + counted_sum(n, id) + " ELSE " + stored + " END AS " +
-            d.grammar().integer_cast();
-    return text + ") AS n FROM " + n.item + " AS hc_i;\n";
+// What differs with the place of the counts and the dialect.
+sql::Names to_flags(const VoteDialect& d, CountPlace place) {
+    return {{"is_server", sql::flag(d.is_server())},
+            {"in_item", sql::flag(place == CountPlace::item || place == CountPlace::cache)},
+            {"in_journal", sql::flag(place == CountPlace::journal)},
+            {"item_table_end", d.item_table_end()}};
 }
 
 }  // namespace
 
 std::string settle_text(const VoteNames& n, const VoteDialect& d, CountPlace place,
                         const std::string& when) {
-    const sql::Grammar& g = d.grammar();
-    const std::string id = n.item + "." + n.id;
-    const std::string owed = counted_sum(n, id);
-    const std::string if_so = when.empty() ? "" : when + " AND ";
-    std::string text;
-    if (d.is_server()) {
-        // Not TRUNCATE: it empties the table for snapshots that are older, a dump's.
-        text = "DELETE FROM " + n.journal + (when.empty() ? "" : " WHERE " + when) + ";\n";
-    }
-    if (place == CountPlace::item || place == CountPlace::cache) {
-        return text + "UPDATE " + n.item + " SET " + n.count + " = " + owed + " WHERE " + if_so +
-               g.differ(n.count, owed) + ";\n";
-    }
-    const bool folds = place == CountPlace::journal;
-    const std::string slot = std::to_string(folds ? kFoldSlot : 0);
-    const std::string cells = sum_over(n.cell, "item", id, "n");
-    // As a fold's: copies in a cache are as of that time.
-    const std::string ver = folds ? g.now_microseconds() : "1";
-    const std::string next = g.own(n.cell, "ver") + " + 1";
-    return text + "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT " + id + ", " + slot +
-           ", " + owed + " - " + cells + ", " + ver + " FROM " + n.item + " WHERE " + if_so + owed +
-           " <> " + cells + g.or_update("item, slot") + "n = " + g.own(n.cell, "n") + " + " +
-           g.excluded("n") +
-           ", ver = " + (folds ? "GREATEST(" + next + ", " + g.excluded("ver") + ")" : next) +
-           ";\n" +
-           (n.count.empty() ? ""
-                            : "UPDATE " + n.item + " SET " + n.count + " = " + cells + " WHERE " +
-                                  if_so + g.differ(n.count, cells) + ";\n");
+    sql::Names names = to_flags(d, place);
+    names.emplace("when", when);
+    names.emplace("if_so", when.empty() ? "" : when + " AND");
+    return vote_statements(vote_sql::kTablesSql, n, d.grammar(), std::move(names))["settle"];
 }
 
 std::vector<SchemaPart> schema_parts(const VoteNames& n, const VoteDialect& d) {
     const sql::Grammar& g = d.grammar();
-    const std::string number = g.type(sql::ColumnType::integer);
-    const std::string text = g.type(sql::ColumnType::text);
-    std::vector<SchemaPart> parts;
-    const auto add_table = [&](const std::string& name, const std::string& columns,
-                               const std::string& end) {
-        parts.push_back({name,
-                         "CREATE TABLE IF NOT EXISTS " + name + " (" + columns + ")" + end + ";\n",
-                         false});
-    };
-    const auto add_votes = [&](const VoteNames& of) {
-        add_table(of.vote,
-                  n.vote_item + " " + n.item_type + " NOT NULL, " + of.vote_user + " " +
-                      of.user_type + " NOT NULL, " + n.value + " " + number + " NOT NULL, " +
-                      n.previous + " " + number + " NOT NULL DEFAULT 0, " + n.version + " " +
-                      number + ", PRIMARY KEY (" + n.vote_item + ", " + of.vote_user + ")" +
-                      (n.foreign_key ? ", FOREIGN KEY (" + n.vote_item + ") REFERENCES " + n.item +
-                                           " (" + n.id + ")"
-                                     : ""),
-                  g.table_end());
-    };
-    add_table(n.item,
-              n.id + " " + n.item_type + " NOT NULL PRIMARY KEY" +
-                  (n.count.empty() ? "" : ", " + n.count + " " + number + " NOT NULL DEFAULT 0"),
-              d.item_table_end());
-    add_votes(n);
-    add_votes(n.anonymous(g));
-    add_table(n.cell,
-              "item " + n.item_type + " NOT NULL, slot " + number + " NOT NULL, n " + number +
-                  " NOT NULL, ver " + number + " NOT NULL, PRIMARY KEY (item, slot)",
-              g.table_end());
+    const sql::Names flags = to_flags(d, CountPlace::cells);
+    const auto sql = vote_statements(vote_sql::kTablesSql, n, g, flags);
+    const VoteNames anonymous = n.anonymous(g);
+    const auto of_anonymous = vote_statements(vote_sql::kTablesSql, anonymous, g, flags);
+    std::vector<SchemaPart> parts{{n.item, sql["item_table"], false},
+                                  {n.vote, sql["vote_table"], false},
+                                  {anonymous.vote, of_anonymous["vote_table"], false},
+                                  {n.cell, sql["cell_table"], false}};
     if (d.is_server()) parts.push_back({n.journal, d.journal_table(n), false});
-    add_table(n.meta, "name " + text + " NOT NULL PRIMARY KEY, value " + text + " NOT NULL",
-              g.table_end());
-    parts.back().text += "INSERT INTO " + n.meta +
-                         " (name, value) VALUES ('schema', '1'), ('folded_at', '0'), "
-                         "('fold_took', '0')" +
-                         g.or_nothing("name") + ";\n";
-    parts.push_back({n.live,
-                     g.create_view(n.live) + " AS SELECT " + n.vote_item + ", " + n.vote_user +
-                         ", " + n.value + " FROM " + n.vote + " WHERE " + n.value +
-                         " <> 0 UNION ALL SELECT " + n.vote_item + ", NULL, " + n.value + " FROM " +
-                         n.anonymous_vote + ";\n",
-                     true});
-    parts.push_back({n.count_view, count_view(n, d), true});
+    parts.push_back({n.meta, sql["meta_table"], false});
+    parts.push_back({n.live, sql["live_view"], true});
+    parts.push_back({n.count_view, sql["count_view"], true});
     return parts;
 }
 
@@ -299,45 +199,32 @@ Result<CountedByTriggers> Layout::counted_by_triggers(sql::Connection& connectio
 }
 
 Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
+    : Layout(options, n, d, vote_statements(vote_sql::kCountsSql, n, d.grammar()),
+             vote_statements(vote_sql::kMarksSql, n, d.grammar(),
+                             {{"place", "?1"}, {"strategy", "?2"}, {"route", "?3"}})) {}
+
+Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialect& d,
+               const sql::Statements& counts, const sql::Statements& marks)
     : counts_in_items(!n.count.empty()),
-      add_item("INSERT INTO " + n.item + " (" + n.id + ") VALUES (?1)" +
-               d.grammar().or_nothing(n.id)),
-      bump_item("UPDATE " + n.item + " SET " + n.count + " = COALESCE(" + n.count +
-                ", 0) + ?1 WHERE " + n.id + " = ?2" +
-                d.grammar().and_fits("COALESCE(" + n.count + ", 0) + ?1")),
-      bump_cell("UPDATE " + n.cell +
-                " SET n = n + ?3, ver = ver + 1 WHERE item = ?1 AND slot = ?2" +
-                d.grammar().and_fits("n + ?3")),
-      insert_cell("INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES (?1, ?2, ?3, 1)" +
-                  d.grammar().or_nothing("item")),
-      fold_item("UPDATE " + n.item + " SET " + n.count + " = (SELECT COALESCE(SUM(n), 0) FROM " +
-                n.cell + " WHERE item = ?1) WHERE " + n.id + " = ?1"),
+      add_item(counts["add_item"]),
+      bump_item(counts["bump_item"]),
+      bump_cell(counts["bump_cell"]),
+      insert_cell(counts["insert_cell"]),
+      fold_item(counts["fold_item"]),
       fold_lagging(d.fold_lagging(n)),
-      // Whoever votes for the item only needs its key to stay.
-      lock_item("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " = ?1" +
-                d.grammar().for_no_key_update()),
-      keep_item("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = " +
-                id_parameter(d.grammar(), "?1", options.item_type) + d.grammar().for_key_share()),
-      // A mark that voters neither read nor write.
-      reconcile_alone("SELECT value FROM " + n.meta + " WHERE name = 'schema'" +
-                      d.grammar().for_update()),
-      count_in_item("SELECT " + n.own_count(n.item) + " FROM " + n.item + " WHERE " + n.id +
-                    " = ?1"),
-      count_in_cells("SELECT COALESCE(SUM(n), 0) FROM " + n.cell + " WHERE item = ?1"),
-      append("INSERT INTO " + n.journal + " (item, diff) VALUES (?1, ?2)"),
-      read_place("SELECT value FROM " + n.meta + " WHERE name = 'counted_in'"),
-      read_route("SELECT value FROM " + n.meta + " WHERE name = 'vote_route'"),
-      hold_route(read_route.text() + d.grammar().for_share()),
-      hold_fence("SELECT value FROM " + n.meta + " WHERE name = 'stream_fence'" +
-                 d.grammar().for_share()),
-      read_strategy("SELECT value FROM " + n.meta + " WHERE name = 'counted_by'"),
-      read_folded("SELECT value FROM " + n.meta + " WHERE name = 'folded_at'"),
-      write_marks(
-          "INSERT INTO " + n.meta +
-          " (name, value) VALUES ('counted_in', ?1), ('counted_by', ?2), ('vote_route', ?3), "
-          "('folded_at', " +
-          now_text(d.grammar()) + ")" + d.grammar().or_update("name") +
-          "value = " + d.grammar().excluded("value")),
+      lock_item(counts["lock_item"]),
+      keep_item(counts["keep_item"]),
+      reconcile_alone(marks["reconcile_alone"]),
+      count_in_item(counts["count_in_item"]),
+      count_in_cells(counts["count_in_cells"]),
+      append(counts["append"]),
+      read_place(marks["read_place"]),
+      read_route(marks["read_route"]),
+      hold_route(marks["hold_route"]),
+      hold_fence(marks["hold_fence"]),
+      read_strategy(marks["read_strategy"]),
+      read_folded(marks["read_folded"]),
+      write_marks(marks["write_marks"]),
       find_table(d.grammar().find_table("?1", "?2")),
       lock_fold(d.lock_fold(n)),
       lock_all(d.lock_all(n)),

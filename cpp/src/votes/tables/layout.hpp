@@ -31,11 +31,6 @@ struct VoteNames {
     /// The same items and counts, with the table of votes without a user as the vote table: who
     /// voted is the call's op_id there, and the first vote under it stands.
     VoteNames anonymous(const sql::Grammar& grammar) const;
-    /// The item's own count, its table being called `table` in the statement: 0 for NULL, or if the
-    /// table has no column for it.
-    std::string own_count(const std::string& table) const {
-        return count.empty() ? "0" : "COALESCE(" + table + "." + count + ", 0)";
-    }
     std::string item, id;                    ///< The item table and its key.
     std::string count;                       ///< Its column of counts. Empty: it has none.
     std::string vote, vote_item, vote_user;  ///< The vote table and its columns.
@@ -79,19 +74,8 @@ VotesOptions anonymous_options(VotesOptions options);
 inline constexpr std::int64_t kOpeningSlot = -2;
 inline constexpr std::int64_t kFoldSlot = -1;
 
-/// (SELECT the sum of `value` over the rows of `table` whose `key` is `item`), 0 for none.
-std::string sum_over(const std::string& table, const std::string& key, const std::string& item,
-                     const std::string& value);
-
-/// Which bits of each number are summed: SQLite's SUM fails if a part of it leaves 64 bits.
-enum class Bits : std::uint8_t { all, upper, lower };
-
-/// The item's opening balance, `item` being SQL for its id: an expression.
-std::string opening_of(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
-/// An item's count in the journal place: its cells and its journal rows.
-std::string journal_sum(const VoteNames& names, const std::string& item);
 /// What an item's count must be: the sum of its votes in both vote tables, and its opening balance.
-std::string counted_sum(const VoteNames& names, const std::string& item, Bits bits = Bits::all);
+std::string counted_sum(const VoteNames& names, const std::string& item);
 
 /// (SELECT item, total): the sum of each item's cells, as a table named c.
 std::string cell_totals(const VoteNames& names);
@@ -166,6 +150,8 @@ class Layout {
 
   private:
     Layout(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+    Layout(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect,
+           const sql::Statements& counts, const sql::Statements& marks);
     const VotesOptions options_;
     mutable std::atomic<std::int64_t> triggers_seen_{0};
     CountPlace place_;

@@ -3,25 +3,24 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <utility>
 
 #include "count_place.hpp"
+#include "hotcount_embedded/votes/sql.hpp"
 #include "layout.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
-namespace {
-
-std::string item_row(std::size_t number) { return "(" + placeholder(number) + ")"; }
-
-}  // namespace
-
 NewItems::NewItems(const VotesOptions& options, const VoteNames& n, const VoteDialect& dialect)
+    : NewItems(dialect, dialect.create_items(options, n),
+               vote_statements(vote_sql::kCountsSql, n, dialect.grammar())) {}
+
+NewItems::NewItems(const VoteDialect& dialect, std::optional<sql::Statement> of_array,
+                   const sql::Statements& sql)
     : dialect_(dialect),
-      of_array_(dialect.create_items(options, n)),
-      there_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
-             ", ", ")"),
-      insert_("INSERT INTO " + n.item + " (" + n.id + ") VALUES ", item_row, 1, ", ",
-              dialect.grammar().or_nothing(n.id)) {}
+      of_array_(std::move(of_array)),
+      there_(sql["existing_items"]),
+      insert_(sql["add_items"]) {}
 
 Result<void> NewItems::add(sql::Connection& connection, std::span<const sql::Id> items) {
     if (of_array_) {

@@ -27,6 +27,8 @@ class NewItems {
     Result<void> add(sql::Connection& connection, std::span<const sql::Id> items);
 
   private:
+    NewItems(const VoteDialect& dialect, std::optional<sql::Statement> of_array,
+             const sql::Statements& sql);
     Result<std::vector<sql::Id>> missing(sql::Connection& connection,
                                          std::span<const sql::Id> items);
 

@@ -2,38 +2,12 @@
 
 #include <array>
 
+#include "hotcount_embedded/votes/sql.hpp"
 #include "sql/table_name.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
-
-std::string count_of(const VoteNames& n) { return n.own_count("hc_i"); }
-
-// An item that counts nothing yet, NULL or 0, has no history that its votes could contradict: a
-// column that was added for hotcount beside votes that were there. Its votes are counted.
-std::string differs(const VoteNames& n, const std::string& owed) {
-    return count_of(n) + " <> 0 AND " + count_of(n) + " <> " + owed;
-}
-
-std::string keep(const VoteNames& n, const sql::Grammar& g) {
-    const std::string owed = counted_sum(n, "hc_i." + n.id);
-    return "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT hc_i." + n.id + ", " +
-           std::to_string(kOpeningSlot) + ", " + count_of(n) + " - " + owed + ", 1 FROM " + n.item +
-           " AS hc_i WHERE " + differs(n, owed) + g.or_update("item, slot") +
-           "n = " + g.own(n.cell, "n") + " + " + g.excluded("n");
-}
-
-std::string find_tables(const sql::Grammar& g) {
-    std::string text = "SELECT ";
-    for (int number = 1; number <= 5; ++number) {
-        text +=
-            (number > 1 ? ", (" : "(") +
-            g.find_table("?" + std::to_string(2 * number - 1), "?" + std::to_string(2 * number)) +
-            ")";
-    }
-    return text;
-}
 
 std::string number_of(const sql::Row& row, int column) {
     return row.is_integer(column) ? std::to_string(row.integer(column))
@@ -42,43 +16,32 @@ std::string number_of(const sql::Row& row, int column) {
 
 }  // namespace
 
-Openings::Differing Openings::differing(const VoteNames& n, const Tables& tables) {
-    // Summed once for all items: the application's table may have no index by item.
-    const auto votes_of = [&](const std::string& table) {
-        return "SELECT " + n.vote_item + " AS item, " + n.value + " AS n FROM " + table;
-    };
-    std::string votes;
-    if (tables.vote) votes = votes_of(n.vote);
-    if (tables.anonymous) {
-        votes += (votes.empty() ? "" : " UNION ALL ") + votes_of(n.anonymous_vote);
-    }
-    const std::string id = "hc_i." + n.id;
-    std::string from = " FROM " + n.item + " AS hc_i";
-    if (!votes.empty()) {
-        from += " LEFT JOIN (SELECT item, SUM(n) AS n FROM (" + votes +
-                ") AS hc_v GROUP BY item) AS hc_s ON hc_s.item = " + id;
-    }
-    votes = votes.empty() ? "0" : "COALESCE(hc_s.n, 0)";
-    const std::string owed = tables.cell ? "(" + votes + " + " + opening_of(n, id) + ")" : votes;
-    const std::string where = from + " WHERE " + differs(n, owed);
-    return {sql::Statement{"SELECT COUNT(*)" + where},
-            sql::Statement{"SELECT " + id + ", " + count_of(n) + ", " + votes + where +
-                           " ORDER BY " + id + " LIMIT 1"}};
+Openings::Differing Openings::differing(const VoteNames& n, const sql::Grammar& g,
+                                        const Tables& tables) {
+    const auto sql = vote_statements(vote_sql::kAdoptionSql, n, g,
+                                     {{"has_votes", sql::flag(tables.vote)},
+                                      {"has_anonymous", sql::flag(tables.anonymous)},
+                                      {"has_cells", sql::flag(tables.cell)}});
+    return {sql::Statement{sql["count_differing"]}, sql::Statement{sql["first_differing"]}};
 }
 
 Openings::Openings(const VotesOptions& options, sql::Dialect dialect)
     : Openings(options, VoteNames{options, dialect.grammar()}, vote_dialect(dialect)) {}
 
 Openings::Openings(const VotesOptions& options, const VoteNames& n, const VoteDialect& d)
+    : Openings(options, n, d, vote_statements(vote_sql::kAdoptionSql, n, d.grammar())) {}
+
+Openings::Openings(const VotesOptions& options, const VoteNames& n, const VoteDialect& d,
+                   const sql::Statements& sql)
     : options_(options),
       names_(n),
       dialect_(d),
-      differing_(differing(n, {true, true, true, true, true})),
-      tables_(hotcount::find_tables(d.grammar())),
+      differing_(differing(n, d.grammar(), {true, true, true, true, true})),
+      tables_(sql["find_tables"]),
+      lock_marks_(sql["lock_marks"]),
       lock_items_(d.lock_items(n)),
-      keep_(hotcount::keep(n, d.grammar())),
-      too_large_("SELECT item FROM " + n.cell + " WHERE slot = " + std::to_string(kOpeningSlot) +
-                 " AND typeof(n) <> 'integer' LIMIT 1") {}
+      keep_(sql["keep_openings"]),
+      too_large_(sql["too_large"]) {}
 
 Result<Openings::Tables> Openings::find_tables(sql::Connection& connection) const {
     Tables tables{};
@@ -109,12 +72,11 @@ Result<void> Openings::refuse_early(sql::Connection& connection, const Layout& l
         HOTCOUNT_TRY_ASSIGN(bool counted, is_counted(connection, layout));
         if (counted) return {};
         // Another process may be about to take them over.
-        HOTCOUNT_TRY(connection.run_script("SELECT value FROM " + names_.meta +
-                                           " ORDER BY name FOR UPDATE;\n"));
+        HOTCOUNT_TRY(connection.run_script(lock_marks_));
         HOTCOUNT_TRY_ASSIGN(counted, is_counted(connection, layout));
         if (counted) return {};
     }
-    return refuse(connection, differing(names_, tables));
+    return refuse(connection, differing(names_, dialect_.grammar(), tables));
 }
 
 Result<void> Openings::check(sql::Connection& connection, ExistingCounts existing,
@@ -124,7 +86,7 @@ Result<void> Openings::check(sql::Connection& connection, ExistingCounts existin
     if (!tables.item) return {};
     VoteNames names{names_};
     if (!have_values) names.value = "1";
-    return refuse(connection, differing(names, tables));
+    return refuse(connection, differing(names, dialect_.grammar(), tables));
 }
 
 Result<void> Openings::settle(sql::Connection& connection, ExistingCounts existing) const {

@@ -4,7 +4,7 @@
 // An item's is the cell of slot kOpeningSlot, with every strategy. create_tables() writes it once,
 // when it meets tables that hotcount has not counted before, and nothing writes it after that.
 // Sums over cells have it by themselves; everything that compares a count with the votes, or sets
-// it to their sum, adds it (counted_sum).
+// it to their sum, adds it ({owed} in votes/sql/parts.sql).
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,11 @@ class Openings {
     struct Tables {
         bool item, vote, anonymous, cell, meta;
     };
-    static Differing differing(const VoteNames& names, const Tables& tables);
+    static Differing differing(const VoteNames& names, const sql::Grammar& grammar,
+                               const Tables& tables);
     Openings(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+    Openings(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect,
+             const sql::Statements& sql);
     Result<Tables> find_tables(sql::Connection& connection) const;
     Result<void> refuse(sql::Connection& connection, const Differing& differing) const;
 
@@ -54,6 +57,7 @@ class Openings {
     const VoteDialect& dialect_;
     const Differing differing_;
     const sql::Statement tables_;
+    const std::string lock_marks_;     ///< A script.
     const sql::Statement lock_items_;  ///< Servers only.
     const sql::Statement keep_;
     const sql::Statement too_large_;  ///< -> the item of a balance beyond 64 bits

@@ -1,6 +1,7 @@
 #include "outside_triggers.hpp"
 
 #include "adoption.hpp"
+#include "hotcount_embedded/votes/sql.hpp"
 
 namespace hotcount {
 
@@ -44,12 +45,9 @@ void note_key(FoundTriggers& found, const std::string& name, std::string_view de
 }
 
 std::string outside_mark(const VoteNames& n, const sql::Grammar& g, OutsideWrites form) {
-    if (form == OutsideWrites::none) {
-        return "DELETE FROM " + n.meta + " WHERE name = 'outside_writes';\n";
-    }
-    return "INSERT INTO " + n.meta + " (name, value) VALUES ('outside_writes', '" +
-           std::string{to_string(form)} + "')" + g.or_update("name") +
-           "value = " + g.excluded("value") + ";\n";
+    const auto sql = vote_statements(vote_sql::kMarksSql, n, g,
+                                     {{"form", literal(std::string{to_string(form)})}});
+    return sql[form == OutsideWrites::none ? "remove_outside" : "write_outside"];
 }
 
 namespace {

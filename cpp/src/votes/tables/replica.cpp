@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "count_place.hpp"
+#include "hotcount_embedded/votes/sql.hpp"
 #include "layout.hpp"
 #include "vote_dialect.hpp"
 
@@ -74,18 +75,15 @@ std::optional<std::int64_t> heartbeat_time(std::string_view heartbeat) {
 
 struct Replica::Work {
     Work(std::shared_ptr<sql::Database> of, std::shared_ptr<sql::Database> opened,
-         const VotesOptions& options, const VoteNames& n, const sql::Grammar& g)
+         const VotesOptions& options, const sql::Statements& sql)
         : primary(std::move(of)),
           url(options.read_url),
           max_lag(options.read_max_lag),
           clock(options.clock),
-          read_beat_("SELECT value, " + g.is_standby() + ", " + g.server_identity() + " FROM " +
-                     n.meta + " WHERE name = 'heartbeat'"),
-          look_("SELECT " + g.now_microseconds() + ", (SELECT value FROM " + n.meta +
-                " WHERE name = 'heartbeat'), " + g.server_identity()),
-          beat_("UPDATE " + n.meta + " SET value = ?1 WHERE name = 'heartbeat'"),
-          first_beat_("INSERT INTO " + n.meta + " (name, value) VALUES ('heartbeat', ?1)" +
-                      g.or_nothing("name")),
+          read_beat_(sql["read_beat"]),
+          look_(sql["look_at_primary"]),
+          beat_(sql["beat"]),
+          first_beat_(sql["first_beat"]),
           replica_(std::move(opened)),
           up_(replica_ != nullptr) {}
 
@@ -446,11 +444,11 @@ Result<std::shared_ptr<Replica>> Replica::make(std::shared_ptr<sql::Database> pr
     auto opened = Work::open(*primary, options.read_url);
     if (!opened && opened.error().code == ErrorCode::config) return of_read_url(opened.error());
     const auto first = opened ? *opened : nullptr;
-    const VoteNames names{options, grammar};
-    const auto make_work = [primary, first, options, names, &grammar] {
-        return std::make_unique<Handle>(
-            std::make_shared<Work>(primary, first, options, names, grammar));
-    };
+    const auto make_work =
+        [primary, first, options,
+         sql = vote_statements(vote_sql::kMarksSql, VoteNames{options, grammar}, grammar)] {
+            return std::make_unique<Handle>(std::make_shared<Work>(primary, first, options, sql));
+        };
     std::shared_ptr<Replica> replica{new Replica{make_work}};
     if (!opened) replica->handle_.get().work->note_down(opened.error());
     return replica;

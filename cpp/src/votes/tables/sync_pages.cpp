@@ -1,15 +1,15 @@
 #include "sync_pages.hpp"
 
+#include "hotcount_embedded/votes/sql.hpp"
+
 namespace hotcount {
 
 std::string sync_columns(const VoteNames& n) {
-    return "COALESCE(hc_s.epoch, 0), COALESCE(hc_s.gen, 0), COALESCE(hc_s.saved_gen, 0), "
-           "COALESCE(hc_s.saved_version, 0), COALESCE(hc_i." +
-           n.count + ", 0), COALESCE(hc_s.holder, ''), COALESCE(hc_s.wide, 0), hc_i." + n.id;
+    return sql::Statements{vote_sql::kPartsSql, to_names(n)}["state_columns"];
 }
 
 std::string sync_tables(const VoteNames& n) {
-    return n.item + " AS hc_i LEFT JOIN " + n.sync + " AS hc_s ON hc_s.item = hc_i." + n.id;
+    return sql::Statements{vote_sql::kPartsSql, to_names(n)}["state_tables"];
 }
 
 SyncState read_sync_state(const sql::Row& row, int first) {

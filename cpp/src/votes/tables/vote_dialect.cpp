@@ -1,6 +1,7 @@
 #include "vote_dialect.hpp"
 
 #include "count_reader.hpp"
+#include "hotcount_embedded/votes/sql.hpp"
 #include "sync_pages.hpp"
 
 namespace hotcount {
@@ -12,8 +13,7 @@ std::string VoteDialect::migration(const VoteNames& n, const std::string& old_ma
 }
 
 std::string VoteDialect::fold_lagging(const VoteNames& n) const {
-    return "UPDATE " + n.item + " AS i SET " + n.count + " = c.total FROM " + cell_totals(n) +
-           " WHERE c.item = i." + n.id + " AND " + grammar().differ("i." + n.count, "c.total");
+    return vote_statements(vote_sql::kCountsSql, n, grammar())["fold_lagging"];
 }
 
 BulkStatement VoteDialect::read_counts(const VotesOptions& options, const VoteNames& n) const {

@@ -9,23 +9,17 @@ namespace hotcount {
 
 Result<void> Adoption::try_vote(sql::Connection& connection, const sql::Id& item,
                                 const sql::Id& user, std::int64_t value) const {
-    const VoteNames& n = names_;
-    const sql::Grammar& g = dialect_.grammar();
     std::int64_t count = 0;
     const sql::RowVisitor see_count = [&](const sql::Row& row) -> Result<void> {
         count = row.integer(0);
         return {};
     };
-    const bool counts = items_have_counts();
-    const sql::Statement read_count{"SELECT " + (counts ? n.own_count(n.item) : "0") + " FROM " +
-                                    n.item + " WHERE " + n.id + " = ?1"};
+    const sql::Statements sql = statements();
+    const sql::Statement read_count{
+        sql.with("count_of_item", {{"has_count", sql::flag(items_have_counts())}})};
     HOTCOUNT_TRY(connection.query(read_count, {sql::to_value(item)}, see_count));
     const std::int64_t before = count;
-    const sql::Statement write{
-        std::string{g.own_write()} + "INSERT INTO " + n.vote + " (" + n.vote_item + ", " +
-        n.vote_user + ", " + n.value + ", " + n.previous + ", " + n.version +
-        ") VALUES (?1, ?2, ?3, 0, NULL)" + g.or_update(n.vote_item + ", " + n.vote_user) +
-        n.previous + " = " + g.own(n.vote, n.value) + ", " + n.value + " = " + g.excluded(n.value)};
+    const sql::Statement write{sql["try_vote"]};
     auto done = connection.execute(write, {sql::to_value(item), sql::to_value(user), value});
     if (!done && done.error().code == ErrorCode::integrity) {
         return refuse_table("table " + options_.vote_table + " takes no vote of " +
@@ -38,8 +32,7 @@ Result<void> Adoption::try_vote(sql::Connection& connection, const sql::Id& item
         written = row.integer(0);
         return {};
     };
-    const sql::Statement read{"SELECT " + n.value + " FROM " + n.vote + " WHERE " + n.vote_item +
-                              " = ?1 AND " + n.vote_user + " = ?2"};
+    const sql::Statement read{sql["tried_vote"]};
     HOTCOUNT_TRY(connection.query(read, {sql::to_value(item), sql::to_value(user)}, see_written));
     if (written != value) {
         return refuse_table(
@@ -60,7 +53,7 @@ Result<void> Adoption::try_vote(sql::Connection& connection, const sql::Id& item
 }
 
 Result<void> Adoption::try_rules(sql::Connection& connection) const {
-    const VoteNames& n = names_;
+    const sql::Statements sql = statements();
     std::optional<sql::Id> item;
     sql::Id user;
     std::int64_t value = 0;
@@ -70,9 +63,7 @@ Result<void> Adoption::try_rules(sql::Connection& connection) const {
         value = row.integer(2);
         return {};
     };
-    const sql::Statement any{"SELECT " + n.vote_item + ", " + n.vote_user + ", " + n.value +
-                             " FROM " + n.vote + " WHERE " + n.vote_item + " IS NOT NULL AND " +
-                             n.vote_user + " IS NOT NULL AND " + n.value + " <> 0 LIMIT 1"};
+    const sql::Statement any{sql["any_vote"]};
     HOTCOUNT_TRY(connection.query(any, {}, see));
     if (!item) return {};
     std::optional<sql::Id> fresh;
@@ -80,10 +71,7 @@ Result<void> Adoption::try_rules(sql::Connection& connection) const {
         fresh = row.id(0);
         return {};
     };
-    const sql::Statement other{"SELECT hc_i." + n.id + " FROM " + n.item +
-                               " AS hc_i WHERE NOT EXISTS (SELECT 1 FROM " + n.vote +
-                               " AS hc_v WHERE hc_v." + n.vote_item + " = hc_i." + n.id +
-                               " AND hc_v." + n.vote_user + " = ?1) LIMIT 1"};
+    const sql::Statement other{sql["other_item"]};
     HOTCOUNT_TRY(connection.query(other, {sql::to_value(user)}, see_fresh));
     // Only values that the application has, and the one of a retracted vote.
     if (fresh) HOTCOUNT_TRY(try_vote(connection, *fresh, user, value));

@@ -1,0 +1,112 @@
+-- The tables and views. Each statement does nothing if what it makes is there.
+
+-- The application's items, if it has none.
+-- name: item_table
+CREATE TABLE IF NOT EXISTS {item} (
+    {id} {item_type} NOT NULL PRIMARY KEY
+--if has_count
+    , {count} {integer} NOT NULL DEFAULT 0
+--end
+)
+{item_table_end}
+;
+
+-- One of the two tables of votes.
+-- name: vote_table
+CREATE TABLE IF NOT EXISTS {vote} (
+    {vote_item} {item_type} NOT NULL,
+    {vote_user} {user_type} NOT NULL,
+    {value} {integer} NOT NULL,
+    {previous} {integer} NOT NULL DEFAULT 0,
+    {version} {integer},
+    PRIMARY KEY ({vote_item}, {vote_user})
+--if foreign_key
+    , FOREIGN KEY ({vote_item}) REFERENCES {item} ({id})
+--end
+) {table_end};
+
+-- Parts of the items' counts.
+-- name: cell_table
+CREATE TABLE IF NOT EXISTS {cell} (
+    item {item_type} NOT NULL,
+    slot {integer} NOT NULL,
+    n {integer} NOT NULL,
+    ver {integer} NOT NULL,
+    PRIMARY KEY (item, slot)
+) {table_end};
+
+-- The marks.
+-- name: meta_table
+CREATE TABLE IF NOT EXISTS {meta} (
+    name {text} NOT NULL PRIMARY KEY,
+    value {text} NOT NULL
+) {table_end};
+INSERT INTO {meta} (name, value)
+VALUES ('schema', '1'), ('folded_at', '0'), ('fold_took', '0')
+{or_nothing(name)};
+
+-- The votes that count, those without a user with NULL in its place.
+-- name: live_view
+{create_view} {live} AS
+SELECT {vote_item}, {vote_user}, {value} FROM {vote} WHERE {value} <> 0
+UNION ALL
+SELECT {vote_item}, NULL, {value} FROM {anonymous_vote};
+
+-- The exact counts. Right whatever the mark says, so that it stays right through a change of
+-- strategy. Without a column for the count the mark has never named it here.
+-- name: count_view
+{create_view} {count_view} AS
+SELECT hc_i.{id} AS item, CAST(CASE {mark('counted_in')}
+    WHEN 'cells' THEN {cells(hc_i.{id})}
+--if is_server
+    WHEN 'journal' THEN ({cells(hc_i.{id})} + {pending(hc_i.{id})})
+--end
+    WHEN 'cache' THEN {owed(hc_i.{id})}
+--if has_count
+    ELSE {own_count(hc_i)}
+--else
+    ELSE {owed(hc_i.{id})}
+--end
+    END AS {integer_cast}) AS n
+FROM {item} AS hc_i;
+
+-- Sets all counts of a place, and the items' own, to what they are to be, while nobody votes or
+-- folds. Not TRUNCATE: it empties the table for snapshots that are older, a dump's. `when`: a
+-- condition that each statement has.
+-- name: settle
+--if is_server
+DELETE FROM {journal}
+--if when
+WHERE {when}
+--end
+;
+--end
+--if in_item
+UPDATE {item}
+SET {count} = {owed({item}.{id})}
+WHERE {if_so} {differ({count}, {owed({item}.{id})})};
+--else
+{settle_cells}
+{or_update(item, slot)}
+--if in_journal
+n = {cell}.n + {excluded(n)}, ver = GREATEST({cell}.ver + 1, {excluded(ver)});
+--else
+n = {cell}.n + {excluded(n)}, ver = {cell}.ver + 1;
+--end
+--if has_count
+UPDATE {item}
+SET {count} = {cells({item}.{id})}
+WHERE {if_so} {differ({count}, {cells({item}.{id})})};
+--end
+--end
+
+-- The difference goes to the slot of folds, as a fold's: copies in a cache are as of that time.
+-- name: settle_cells
+INSERT INTO {cell} (item, slot, n, ver)
+--if in_journal
+SELECT {item}.{id}, {fold_slot}, {owed({item}.{id})} - {cells({item}.{id})}, {now_microseconds}
+--else
+SELECT {item}.{id}, 0, {owed({item}.{id})} - {cells({item}.{id})}, 1
+--end
+FROM {item}
+WHERE {if_so} {owed({item}.{id})} <> {cells({item}.{id})}
