@@ -3,12 +3,12 @@
 
 -- == Checks of the rows; they lock nothing ==
 
--- A value of the column {1} for which the condition {2} is true, as a text.
 -- name: other_id
+-- A value of the column {1} for which the condition {2} is true, as a text.
 SELECT CAST({1} AS TEXT) FROM {vote} WHERE {2} LIMIT 1
 
--- An item, a user and how many votes that user has for it, if there are several.
 -- name: voted_twice
+-- An item, a user and how many votes that user has for it, if there are several.
 SELECT {vote_item}, {vote_user}, COUNT(*)
 FROM {vote}
 WHERE {somebodys}
@@ -16,8 +16,8 @@ GROUP BY {vote_item}, {vote_user}
 HAVING COUNT(*) > 1
 LIMIT 1
 
--- An item that has votes and no row.
 -- name: orphan
+-- An item that has votes and no row.
 SELECT hc_v.{vote_item}
 FROM {vote} AS hc_v
 WHERE hc_v.{vote_item} IS NOT NULL
@@ -28,15 +28,15 @@ LIMIT 1
 
 -- == Votes that are tried, and rolled back ==
 
--- Item, user and value of any vote that counts.
 -- name: any_vote
+-- Item, user and value of any vote that counts.
 SELECT {vote_item}, {vote_user}, {value}
 FROM {vote}
 WHERE {somebodys} AND {value} <> 0
 LIMIT 1
 
--- An item that user ?1 has no vote for.
 -- name: other_item
+-- An item that user ?1 has no vote for.
 SELECT hc_i.{id}
 FROM {item} AS hc_i
 WHERE NOT EXISTS (
@@ -44,37 +44,37 @@ WHERE NOT EXISTS (
 )
 LIMIT 1
 
--- The own count of item ?1.
 -- name: count_of_item
+-- The own count of item ?1.
 SELECT {own_count({item})} FROM {item} WHERE {id} = ?1
 
--- Sets the vote of user ?2 for item ?1 to ?3.
 -- name: try_vote
+-- Sets the vote of user ?2 for item ?1 to ?3.
 {own_write}
 INSERT INTO {vote} ({vote_item}, {vote_user}, {value}, {previous}, {version})
 VALUES (?1, ?2, ?3, 0, NULL)
 {or_update({vote_item}, {vote_user})}
 {previous} = {vote}.{value}, {value} = {excluded({value})}
 
--- The vote of user ?2 for item ?1.
 -- name: tried_vote
+-- The vote of user ?2 for item ?1.
 SELECT {value} FROM {vote} WHERE {vote_item} = ?1 AND {vote_user} = ?2
 
 -- == Opening balances ==
 
+-- name: find_tables
 -- How many of the tables item, vote, vote_anonymous, vote_cell and vote_meta there are, each by
 -- its schema and name: ?1 and ?2, and so on.
--- name: find_tables
 SELECT ({find_table(?1, ?2)}), ({find_table(?3, ?4)}), ({find_table(?5, ?6)}),
     ({find_table(?7, ?8)}), ({find_table(?9, ?10)})
 
--- Keeps others from taking the tables over until the transaction ends.
 -- name: lock_marks
+-- Keeps others from taking the tables over until the transaction ends.
 SELECT value FROM {meta} ORDER BY name FOR UPDATE;
 
+-- name: count_differing
 -- Items whose count is not the sum of their votes and the balance: how many; and the id, count
 -- and sum of votes of the first by id.
--- name: count_differing
 SELECT COUNT(*)
 {differing}
 -- name: first_differing
@@ -83,8 +83,8 @@ SELECT hc_i.{id}, {own_count(hc_i)}, {voted}
 ORDER BY hc_i.{id}
 LIMIT 1
 
--- Votes are summed once for all items: the application's table may have no index by item.
 -- name: differing
+-- Votes are summed once for all items: the application's table may have no index by item.
 FROM {item} AS hc_i
 --if all_votes
 LEFT JOIN (SELECT item, SUM(n) AS n FROM ({all_votes}) AS hc_v GROUP BY item) AS hc_s
@@ -112,13 +112,13 @@ COALESCE(hc_s.n, 0)
 0
 --end
 
+-- name: differs
 -- An item that counts nothing yet, NULL or 0, has no history that its votes could contradict: a
 -- column that was added for hotcount beside votes that were there. Its votes are counted.
--- name: differs
 {own_count(hc_i)} <> 0 AND {own_count(hc_i)} <> {1}
 
--- Writes the opening balances. Runs when nobody votes.
 -- name: keep_openings
+-- Writes the opening balances. Runs when nobody votes.
 INSERT INTO {cell} (item, slot, n, ver)
 SELECT hc_i.{id}, {opening_slot}, {own_count(hc_i)} - {owed(hc_i.{id})}, 1
 FROM {item} AS hc_i
@@ -126,23 +126,23 @@ WHERE {differs({owed(hc_i.{id})})}
 {or_update(item, slot)}
 n = {cell}.n + {excluded(n)}
 
--- The item of a balance beyond 64 bits, which becomes a real on SQLite.
 -- name: too_large
+-- The item of a balance beyond 64 bits, which becomes a real on SQLite.
 SELECT item FROM {cell} WHERE slot = {opening_slot} AND typeof(n) <> 'integer' LIMIT 1
 
 -- == From the votes to the journal, beside voters ==
 
--- Writes the opening balances. These statements do nothing if the tables are counted.
 -- name: fill_openings
+-- Writes the opening balances. These statements do nothing if the tables are counted.
 INSERT INTO {cell} (item, slot, n, ver)
 SELECT hc_i.{id}, {opening_slot}, {own_count(hc_i)} - COALESCE(hc_s.n, 0), 1
 {uncounted_items}
     AND {own_count(hc_i)} <> 0 AND {own_count(hc_i)} <> COALESCE(hc_s.n, 0)
 
+-- name: fill_journal
 -- Writes the sum of each item's votes as a journal row. A row of 0 has a fold bring the item's
 -- own count up to date. What triggers have noted already, of votes that the sum has too, is taken
 -- off.
--- name: fill_journal
 INSERT INTO {journal} (item, diff)
 SELECT hc_i.{id}, COALESCE(hc_s.n, 0) - {pending(hc_i.{id})}
 {uncounted_items}
@@ -160,25 +160,25 @@ SELECT {vote_item}, {value} FROM {anonymous_vote}
 -- name: uncounted
 NOT EXISTS (SELECT 1 FROM {meta} WHERE name = 'counted_in')
 
--- Writes the marks: place, strategy and route.
 -- name: fill_marks
+-- Writes the marks: place, strategy and route.
 INSERT INTO {meta} (name, value)
 SELECT hc_m.mark, hc_m.is_now
 FROM (
-SELECT 'counted_in' AS mark, {place} AS is_now
-UNION ALL
-SELECT 'counted_by', {strategy}
-UNION ALL
-SELECT 'vote_route', {route}
+    SELECT 'counted_in' AS mark, {place} AS is_now
+    UNION ALL
+    SELECT 'counted_by', {strategy}
+    UNION ALL
+    SELECT 'vote_route', {route}
 ) AS hc_m
 WHERE {uncounted}
 {or_update(name)}
 value = {excluded(value)}
 
--- Asks for a fold of every item: a column of counts was added to tables that are counted.
 -- name: ask_folds
+-- Asks for a fold of every item: a column of counts was added to tables that are counted.
 INSERT INTO {journal} (item, diff) SELECT DISTINCT item, 0 FROM {cell};
 
--- Whether any cell is there.
 -- name: any_cell
+-- Whether any cell is there.
 SELECT COUNT(*) FROM (SELECT 1 FROM {cell} LIMIT 1) AS hc_c

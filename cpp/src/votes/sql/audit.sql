@@ -1,39 +1,39 @@
 -- What reconcile reads and writes. Each page of ids is a list, because tables may sort ids by
 -- different collations, while all compare them alike.
 
--- The ids of a page, ?1 and up. The tables' ids may be of different widths.
 -- name: page
+-- The ids of a page, ?1 and up. The tables' ids may be of different widths.
 --each ,
 {item_id(?1)}
 --end
 
+-- name: look
 -- Everything that the tables know of a page of items, as AuditedItem has it, in the order of the
 -- ids. Each part has one row for an item and 0 in the columns of the others; so each of the sums
 -- around them is a number that one table has, and is no new one. Locks nothing.
--- name: look
 SELECT {spelling}, SUM(hc_there), SUM(hc_stored), SUM(hc_cells), SUM(hc_opening), SUM(hc_pending),
     SUM(hc_rows), SUM(hc_votes), SUM(hc_live)
 FROM (
-SELECT hc_i.{id} AS hc_id, 1 AS hc_there, {own_count(hc_i)} AS hc_stored, 0 AS hc_cells,
+    SELECT hc_i.{id} AS hc_id, 1 AS hc_there, {own_count(hc_i)} AS hc_stored, 0 AS hc_cells,
     0 AS hc_opening, 0 AS hc_pending, 0 AS hc_rows, 0 AS hc_votes, 0 AS hc_live
-FROM {item} AS hc_i
-WHERE hc_i.{id} IN ({page})
-UNION ALL
-SELECT item, 0, 0, SUM(n), SUM(CASE WHEN slot = {opening_slot} THEN n ELSE 0 END), 0, 0, 0, 0
-FROM {cell}
-WHERE item IN ({page})
-GROUP BY item
+    FROM {item} AS hc_i
+    WHERE hc_i.{id} IN ({page})
+    UNION ALL
+    SELECT item, 0, 0, SUM(n), SUM(CASE WHEN slot = {opening_slot} THEN n ELSE 0 END), 0, 0, 0, 0
+    FROM {cell}
+    WHERE item IN ({page})
+    GROUP BY item
 --if has_journal
-UNION ALL
-SELECT item, 0, 0, 0, 0, SUM(diff), COUNT(*), 0, 0
-FROM {journal}
-WHERE item IN ({page})
-GROUP BY item
+    UNION ALL
+    SELECT item, 0, 0, 0, 0, SUM(diff), COUNT(*), 0, 0
+    FROM {journal}
+    WHERE item IN ({page})
+    GROUP BY item
 --end
-UNION ALL
-{look_at_votes({vote})}
-UNION ALL
-{look_at_votes({anonymous_vote})}
+    UNION ALL
+    {look_at_votes({vote})}
+    UNION ALL
+    {look_at_votes({anonymous_vote})}
 ) AS hc_u
 GROUP BY hc_id
 ORDER BY hc_id
@@ -44,9 +44,9 @@ FROM {1}
 WHERE {vote_item} IN ({page})
 GROUP BY {vote_item}
 
+-- name: spelling
 -- The id as the item's row spells it: to a column that ignores case the others may have another
 -- spelling. PostgreSQL has no MAX of UUIDs.
--- name: spelling
 --if text_items
 COALESCE(MAX(CASE WHEN hc_there = 1 THEN hc_id END), MIN(hc_id))
 --else
@@ -55,51 +55,51 @@ hc_id
 
 -- == Walks over the ids of one table ==
 
--- The next ids of items, at most ?1, or ?2 that follow ?1.
 -- name: items
+-- The next ids of items, at most ?1, or ?2 that follow ?1.
 SELECT hc_d.hc_id
 {ids_of({item}, {id})}
 
+-- name: left_behind
 -- The next ids that table {table} has in its column {key}, and whether there is such an item: 0
 -- or 1.
--- name: left_behind
 SELECT hc_d.hc_id, (SELECT COUNT(*) FROM {item} AS hc_i WHERE hc_i.{id} = hc_d.hc_id)
 {ids_of({table}, {key})}
 
--- Rows of an application's own table may be of no item.
 -- name: ids_of
+-- Rows of an application's own table may be of no item.
 FROM (
-SELECT DISTINCT {2} AS hc_id
-FROM {1}
+    SELECT DISTINCT {2} AS hc_id
+    FROM {1}
 --if after
-WHERE {2} > {item_id(?1)}
-ORDER BY {2}
-LIMIT ?2
+    WHERE {2} > {item_id(?1)}
+    ORDER BY {2}
+    LIMIT ?2
 --else
-WHERE {2} IS NOT NULL
-ORDER BY {2}
-LIMIT ?1
+    WHERE {2} IS NOT NULL
+    ORDER BY {2}
+    LIMIT ?1
 --end
 ) AS hc_d
 ORDER BY hc_d.hc_id
 
 -- == Corrections ==
 
--- A journal row for each pair of an item and a difference.
 -- name: append
+-- A journal row for each pair of an item and a difference.
 INSERT INTO {journal} (item, diff)
 VALUES
 --each ,
 (?1, ?2)
 --end
 
--- Adds each difference to the item's own count. Locks the items.
 -- name: add_to_items
+-- Adds each difference to the item's own count. Locks the items.
 UPDATE {item}
 SET {count} = {corrected}
 WHERE {id} IN (
 --each ,
-?1
+    ?1
 --end
 )
 {and_fits({corrected})}

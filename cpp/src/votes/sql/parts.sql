@@ -1,8 +1,8 @@
 -- Expressions that the statements over votes share. Every one of these files may use them.
 
+-- name: item_id
 -- A parameter that is compared with a column of items' or users' ids. An id that a narrower
 -- column of integers cannot hold is then not found, where it would be an error.
--- name: item_id
 --if integer_items
 {typed({1}, bigint)}
 --else
@@ -15,56 +15,56 @@
 {1}
 --end
 
+-- name: own_count
 -- The item's own count, the item table being called {1}: 0 for NULL, or if the table has no
 -- column for it.
--- name: own_count
 --if has_count
 COALESCE({1}.{count}, 0)
 --else
 0
 --end
 
--- The sum of the expression {1} over the rows of table {2} for which {3} is true, 0 for none.
 -- name: sum
+-- The sum of the expression {1} over the rows of table {2} for which {3} is true, 0 for none.
 (SELECT COALESCE(SUM({1}), 0) FROM {2} WHERE {3})
 
--- Of the item {1}: the sum of its cells, that of its journal rows, and its opening balance.
 -- name: cells
+-- Of the item {1}: the sum of its cells, that of its journal rows, and its opening balance.
 {sum(n, {cell}, item = {1})}
 -- name: pending
 {sum(diff, {journal}, item = {1})}
 -- name: opening
 {sum(n, {cell}, slot = {opening_slot} AND item = {1})}
 
+-- name: owed
 -- What the item {1} must count: the sum of its votes in both vote tables, and its opening
 -- balance. owed_in sums what {2} makes of each number.
--- name: owed
 ({owed_in({1}, )})
 -- name: owed_in
 {sum({value} {2}, {vote}, {vote_item} = {1})}
 + {sum({value} {2}, {anonymous_vote}, {vote_item} = {1})}
 + {sum(n {2}, {cell}, slot = {opening_slot} AND item = {1})}
 
--- The sum of each item's cells.
 -- name: cell_totals
+-- The sum of each item's cells.
 (SELECT item, SUM(n) AS total FROM {cell} GROUP BY item)
 
--- The value of the mark {1} in vote_meta.
 -- name: mark
+-- The value of the mark {1} in vote_meta.
 (SELECT value FROM {meta} WHERE name = {1})
 
+-- name: somebodys
 -- Votes of users, of whichever table. Rows of an application's own table that are nobody's have
 -- no key to be found by.
--- name: somebodys
 {vote_item} IS NOT NULL AND {vote_user} IS NOT NULL
 
+-- name: nobodys
 -- Which votes for item ?1 have the value ?2 and no user. A table of the application's own may
 -- have such; nothing tells one from another.
--- name: nobodys
 {vote_item} = ?1 AND {value} = ?2 AND {vote_user} IS NULL
 
--- The columns of a SyncState (votes/tables/sync_pages.hpp), and the tables that they are of.
 -- name: state_columns
+-- The columns of a SyncState (votes/tables/sync_pages.hpp), and the tables that they are of.
 COALESCE(hc_s.epoch, 0), COALESCE(hc_s.gen, 0), COALESCE(hc_s.saved_gen, 0),
 COALESCE(hc_s.saved_version, 0), COALESCE(hc_i.{count}, 0), COALESCE(hc_s.holder, ''),
 COALESCE(hc_s.wide, 0), hc_i.{id}

@@ -2,9 +2,9 @@
 
 -- == Counts ==
 
+-- name: count_of_item
 -- The number {2} and the count of item {1}, the place where counts are, and how many journal rows
 -- were summed.
--- name: count_of_item
 --if in_journal
 SELECT {2}, {cells({1})} + COALESCE(SUM(diff), 0), {mark('counted_in')}, COUNT(*)
 FROM {journal}
@@ -17,36 +17,36 @@ SELECT {2}, {cells({1})}, {mark('counted_in')}, 0
 --end
 --end
 
--- The same of each of the items ?1 and up.
 -- name: counts
+-- The same of each of the items ?1 and up.
 --each UNION ALL
 {count_of_item(?1, #1)}
 --end
 
+-- name: grouped_counts
 -- The id, the count, the place and the number of journal rows of those of the items ?1 and up
 -- that have any. The row without an id is there for the place, if nothing counts for any of them.
--- name: grouped_counts
 SELECT hc_id, SUM(hc_n), {mark('counted_in')}, SUM(hc_rows)
 FROM (
 --if in_item
-SELECT {id} AS hc_id, {own_count({item})} AS hc_n, 0 AS hc_rows
-FROM {item}
-WHERE {id} IN ({items})
+    SELECT {id} AS hc_id, {own_count({item})} AS hc_n, 0 AS hc_rows
+    FROM {item}
+    WHERE {id} IN ({items})
 --else
-SELECT item AS hc_id, SUM(n) AS hc_n, 0 AS hc_rows
-FROM {cell}
-WHERE item IN ({items})
-GROUP BY item
+    SELECT item AS hc_id, SUM(n) AS hc_n, 0 AS hc_rows
+    FROM {cell}
+    WHERE item IN ({items})
+    GROUP BY item
 --end
 --if in_journal
-UNION ALL
-SELECT item AS hc_id, SUM(diff), COUNT(*)
-FROM {journal}
-WHERE item IN ({items})
-GROUP BY item
+    UNION ALL
+    SELECT item AS hc_id, SUM(diff), COUNT(*)
+    FROM {journal}
+    WHERE item IN ({items})
+    GROUP BY item
 --end
-UNION ALL
-SELECT NULL, 0, 0
+    UNION ALL
+    SELECT NULL, 0, 0
 ) AS hc_u
 GROUP BY hc_id
 -- name: items
@@ -56,23 +56,23 @@ GROUP BY hc_id
 
 -- == Votes ==
 
--- The vote of user ?2 for item ?1.
 -- name: get
+-- The vote of user ?2 for item ?1.
 {vote_of_user({item_id(?1)}, {user_id(?2)})}
 -- name: vote_of_user
 SELECT {value} FROM {vote} WHERE {vote_item} = {1} AND {vote_user} = {2}
 
+-- name: votes_of_user
 -- The votes of user ?1 for the items ?2 and up, as the columns of one row: the database finds an
 -- id's row, whatever its collation takes for equal, and the answers are in order.
--- name: votes_of_user
 SELECT
 --each ,
 (SELECT {value} FROM {vote} WHERE {vote_item} = ?2 AND {vote_user} = ?1)
 --end
 
+-- name: voters
 -- User and value of the next votes for item ?1 that count, in the order of the users: at most ?2,
 -- or ?3 that follow user ?2. Rows of an application's own table may have no user.
--- name: voters
 {voters_of({item_id(?1)}, {user_id(?2)})}
 -- name: voters_of
 SELECT {vote_user}, {value}
@@ -88,20 +88,20 @@ ORDER BY {vote_user}
 LIMIT ?2
 --end
 
--- Of item ?1: the votes above 0, those below, and the sum.
 -- name: tally
+-- Of item ?1: the votes above 0, those below, and the sum.
 SELECT COALESCE(SUM(CASE WHEN val > 0 THEN 1 ELSE 0 END), 0),
     COALESCE(SUM(CASE WHEN val < 0 THEN 1 ELSE 0 END), 0),
     COALESCE(SUM(val), 0)
 FROM (
-SELECT {value} AS val FROM {vote} WHERE {vote_item} = {item_id(?1)}
-UNION ALL
-SELECT {value} AS val FROM {anonymous_vote} WHERE {vote_item} = {item_id(?1)}
+    SELECT {value} AS val FROM {vote} WHERE {vote_item} = {item_id(?1)}
+    UNION ALL
+    SELECT {value} AS val FROM {anonymous_vote} WHERE {vote_item} = {item_id(?1)}
 ) AS hc_v
 
+-- name: top
 -- The ?1 items with the highest counts. Both columns descend, as an index over both is read
 -- backwards. A count that is NULL is none, and would come first on PostgreSQL.
--- name: top
 SELECT {id}
 FROM {item}
 WHERE {count} IS NOT NULL

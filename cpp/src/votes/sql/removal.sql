@@ -2,96 +2,96 @@
 -- that moves the counts too. Rows are found without a lock, which a scan would take from voters,
 -- and then locked by their keys in the order of the keys.
 
+-- name: of_ids
 -- Rows whose {1} is one of a page's ids, which are ?4 and up. ?2 and ?3 are the first and the
 -- last id. Without that range MariaDB may read, and lock, whatever another index has for ?1: all
 -- votes of a user, or for an item.
--- name: of_ids
 {1} BETWEEN ?2 AND ?3 AND {1} IN (
 --each ,
-?4
+    ?4
 --end
 )
 
--- An INSERT or DELETE of ours on a vote table.
 -- name: delete_votes
+-- An INSERT or DELETE of ours on a vote table.
 {own_write}
 DELETE FROM {vote}
 
 -- == Of a user ==
 
--- The index that leads to a user's votes, for somebody to create by hand.
 -- name: user_index
+-- The index that leads to a user's votes, for somebody to create by hand.
 CREATE INDEX {user_index} ON {vote} ({vote_user}, {vote_item})
 
--- A page of the items that user ?1 has rows for, in order, at most ?2. Locks nothing.
 -- name: first_items
+-- A page of the items that user ?1 has rows for, in order, at most ?2. Locks nothing.
 SELECT {vote_item}
 FROM {vote}
 WHERE {vote_user} = {user_id(?1)}
 ORDER BY {vote_item}
 LIMIT ?2
 
--- The same behind item ?2, at most ?3.
 -- name: next_items
+-- The same behind item ?2, at most ?3.
 SELECT {vote_item}
 FROM {vote}
 WHERE {vote_user} = {user_id(?1)} AND {vote_item} > ?2
 ORDER BY {vote_item}
 LIMIT ?3
 
+-- name: lock_of_user
 -- Locks the votes of user ?1 for a page of items, in the order of the items. Returns item, value
 -- and version of each.
--- name: lock_of_user
 SELECT {vote_item}, {value}, {version}
 FROM {vote}
 WHERE {vote_user} = ?1 AND {of_ids({vote_item})}
 ORDER BY {vote_item}
 {for_update}
 
--- Deletes them.
 -- name: delete_of_user
+-- Deletes them.
 {delete_votes}
 WHERE {vote_user} = ?1 AND {of_ids({vote_item})}
 
+-- name: lock_items
 -- Locks the rows of a page of items, ?3 and up, against those who count in them, in the order of
 -- their ids. ?1 and ?2 are the first and the last. An item's id was found among the votes: the
 -- item table's ids may be narrower.
--- name: lock_items
 SELECT {id}
 FROM {item}
 WHERE {id} BETWEEN {item_id(?1)} AND {item_id(?2)} AND {id} IN (
 --each ,
-{item_id(?3)}
+    {item_id(?3)}
 --end
 )
 ORDER BY {id}
 {for_no_key_update}
 
+-- name: uncount_items
 -- Takes the votes of user ?1 for a page of items out of the items' own counts, before the votes
 -- are deleted. Locks the items.
--- name: uncount_items
 UPDATE {item}
 SET {count} = {checked_sum({count}, {uncounted})}
 WHERE {id} BETWEEN {item_id(?2)} AND {item_id(?3)} AND {id} IN (
 --each ,
-{item_id(?4)}
+    {item_id(?4)}
 --end
 )
 -- name: uncounted
 COALESCE((
-    SELECT -{value} FROM {vote} WHERE {vote_item} = {item}.{id} AND {vote_user} = ?1
-), 0)
+        SELECT -{value} FROM {vote} WHERE {vote_item} = {item}.{id} AND {vote_user} = ?1
+    ), 0)
 
--- A journal row for each pair of an item and a difference.
 -- name: append
+-- A journal row for each pair of an item and a difference.
 INSERT INTO {journal} (item, diff)
 VALUES
 --each ,
 (?1, ?2)
 --end
 
--- Adds each difference to the item's cell of slot 0. Locks the cells.
 -- name: add_to_cells
+-- Adds each difference to the item's cell of slot 0. Locks the cells.
 INSERT INTO {cell} (item, slot, n, ver)
 VALUES
 --each ,
@@ -102,9 +102,9 @@ n = {checked_sum({cell}.n, {excluded(n)})}, ver = {cell}.ver + 1
 
 -- == Of an item ==
 
+-- name: lock_of_item
 -- Locks the first ?3 votes for item ?1 of versions up to ?2, in the order of the users. Returns
 -- user, value and version of each.
--- name: lock_of_item
 SELECT {vote_user}, {value}, {version}
 FROM {vote}
 WHERE {vote_item} = {item_id(?1)} AND {vote_user} IS NOT NULL
@@ -113,52 +113,52 @@ ORDER BY {vote_user}
 LIMIT ?3
 {for_update}
 
--- Deletes the votes of a page of users for item ?1.
 -- name: delete_of_item
+-- Deletes the votes of a page of users for item ?1.
 {delete_votes}
 WHERE {vote_item} = ?1 AND {of_ids({vote_user})}
 
--- The values of at most ?2 votes for item ?1 that have no user. Locks nothing.
 -- name: find_nobodys
+-- The values of at most ?2 votes for item ?1 that have no user. Locks nothing.
 SELECT {value}
 FROM {vote}
 WHERE {vote_item} = {item_id(?1)} AND {vote_user} IS NULL
 LIMIT ?2
 
--- Whether item ?1 has votes: a row if so. Locks nothing.
 -- name: has_votes
+-- Whether item ?1 has votes: a row if so. Locks nothing.
 SELECT 1 FROM {vote} WHERE {vote_item} = {item_id(?1)}
 UNION ALL
 SELECT 1 FROM {anonymous_vote} WHERE {vote_item} = {item_id(?1)}
 LIMIT 1
 
--- What item ?1 must count.
 -- name: sum_of_item
+-- What item ?1 must count.
 SELECT {owed({item_id(?1)})}
 
+-- name: hold_item
 -- Keeps others from changing the row of item ?1 until the transaction ends; they may vote for it.
 -- Returns a row if the item has one.
--- name: hold_item
 SELECT 1 FROM {item} WHERE {id} = {item_id(?1)} {for_no_key_update}
 
--- Keeps others from voting for item ?1 as well.
 -- name: take_item
+-- Keeps others from voting for item ?1 as well.
 SELECT 1 FROM {item} WHERE {id} = {item_id(?1)} {for_update}
 
--- The number that the next count of item ?1 is higher than.
 -- name: next_ver
+-- The number that the next count of item ?1 is higher than.
 SELECT {greater(COALESCE(MAX(ver), 0) + 1, {now_microseconds})}
 FROM {cell}
 WHERE item = ?1
 
--- What is counted for item ?1 but its votes.
 -- name: delete_journal
+-- What is counted for item ?1 but its votes.
 DELETE FROM {journal} WHERE item = ?1
 -- name: delete_cells
 DELETE FROM {cell} WHERE item = ?1
 
--- The own count of item ?1 when nobody may vote for it, and when votes may have come.
 -- name: clear_count
+-- The own count of item ?1 when nobody may vote for it, and when votes may have come.
 UPDATE {item} SET {count} = 0 WHERE {id} = ?1
 -- name: recount_item
 UPDATE {item} SET {count} = {owed({item}.{id})} WHERE {id} = ?1
@@ -168,9 +168,9 @@ DELETE FROM {item} WHERE {id} = ?1
 
 -- == Scans ==
 
+-- name: slice
 -- Where no index leads to the rows that are wanted, a scan reads a slice of so many rows in the
 -- order of the key. Locks nothing. `after`: the slice begins behind the key ({2}, {3}).
--- name: slice
 SELECT {1}
 FROM {vote}
 WHERE {somebodys}
@@ -180,16 +180,16 @@ WHERE {somebodys}
 ORDER BY {vote_item}, {vote_user}
 LIMIT
 
--- The keys in the slice of the votes of user ?1, after the key (?2, ?3).
 -- name: slice_of_user
+-- The keys in the slice of the votes of user ?1, after the key (?2, ?3).
 SELECT hc_s.item, hc_s.voter
 FROM ({named_slice} {slice_rows}) AS hc_s
 WHERE hc_s.voter = {user_id(?1)}
 ORDER BY hc_s.item, hc_s.voter
 
+-- name: slice_retracted
 -- The keys in the slice of retracted votes that are older than ?1, after the key (?2, ?3). A vote
 -- without a version is older than any that has one.
--- name: slice_retracted
 SELECT hc_s.item, hc_s.voter
 FROM ({named_slice} {slice_rows}) AS hc_s
 WHERE {retracted(hc_s.val, hc_s.version)}
@@ -202,31 +202,31 @@ ORDER BY hc_s.item, hc_s.voter
 -- name: retracted
 {1} = 0 AND ({2} IS NULL OR {2} < ?1)
 
--- The last key of the slice that begins after the key (?1, ?2); no row if the slice is not full.
 -- name: end_of_slice
+-- The last key of the slice that begins after the key (?1, ?2); no row if the slice is not full.
 {slice({key_columns}, ?1, ?2)}
 1 OFFSET {last_of_slice}
 -- name: key_columns
 {vote_item}, {vote_user}
 
+-- name: lock_retracted
 -- Locks those of the retracted votes with the keys (?2, ?3) and so on that are still older than
 -- ?1, in the order of the keys.
--- name: lock_retracted
 SELECT 1
 FROM {vote}
 WHERE {retracted({value}, {version})} AND (
 --each OR
-({vote_item} = ?2 AND {vote_user} = ?3)
+    ({vote_item} = ?2 AND {vote_user} = ?3)
 --end
 )
 ORDER BY {vote_item}, {vote_user}
 {for_update}
 
--- Deletes them.
 -- name: delete_retracted
+-- Deletes them.
 {delete_votes}
 WHERE {retracted({value}, {version})} AND (
 --each OR
-({vote_item} = ?2 AND {vote_user} = ?3)
+    ({vote_item} = ?2 AND {vote_user} = ?3)
 --end
 )

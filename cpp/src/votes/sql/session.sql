@@ -4,24 +4,24 @@
 
 -- == The mark ==
 
+-- name: look
 -- How votes get to the tables, whether item ?1 exists, and the transaction's isolation. Locks
 -- nothing.
--- name: look
 SELECT value, {item_exists}, current_setting('transaction_isolation')
 FROM {meta}
 WHERE name = 'vote_route'
 
+-- name: hold_route
 -- How votes get to the tables, which stays so until the transaction ends; whether item ?1 exists;
 -- the session's mode.
--- name: hold_route
 SELECT value, {item_exists}, {session_mode}
 FROM {meta}
 WHERE name = 'vote_route'
 {for_share}
 
+-- name: item_exists
 -- 1 if item ?1 exists or a later statement would find it missing, else NULL. A session may have
 -- switched its foreign keys off, as loads and replication do.
--- name: item_exists
 --if creates
 {found_item}
 --else
@@ -36,19 +36,19 @@ CASE WHEN {checks_foreign_keys} THEN 1 ELSE {found_item} END
 
 -- == The item ==
 
+-- name: add_item
 -- Makes item ?1. If it exists, an upsert that locks would keep the item's row from everybody
 -- else.
--- name: add_item
 INSERT INTO {item} ({id})
 VALUES (?1)
 --if !or_nothing_locks
 {or_nothing({id})}
 --end
 
+-- name: lock_item
 -- Locks item ?1 against those who would wait for us, or we for them. Or, if nothing else refuses
 -- a vote for an item that does not exist, makes sure that it exists: SQLite checks foreign keys
 -- only if its connection was told to. Returns a row if it does.
--- name: lock_item
 SELECT 1
 FROM {item}
 WHERE {id} = ?1
@@ -60,9 +60,9 @@ WHERE {id} = ?1
 
 -- == The vote ==
 
+-- name: write_vote
 -- Sets the vote of user ?2 for item ?1 to value ?3 with version ?4. Locks its row. Returns the
 -- value before and after, if the dialect has RETURNING.
--- name: write_vote
 {insert_vote}
 VALUES (?1, ?2, ?3, 0, ?4)
 {upsert}
@@ -73,9 +73,9 @@ RETURNING {previous}, {value}
 -- name: insert_vote
 INSERT INTO {vote} ({vote_item}, {vote_user}, {value}, {previous}, {version})
 
+-- name: upsert
 -- The row keeps what it was. MySQL's assignments go from left to right: what decides comes after
 -- what it decides about.
--- name: upsert
 {or_update({vote_item}, {vote_user})}
 {previous} = {vote}.{value},
 {value} = CASE WHEN {applies} THEN {excluded({value})} ELSE {vote}.{value} END,
@@ -84,34 +84,34 @@ INSERT INTO {vote} ({vote_item}, {vote_user}, {value}, {previous}, {version})
 END
 -- name: applies
 (
-{excluded({version})} IS NULL OR {vote}.{version} IS NULL
-OR {vote}.{version} < {excluded({version})}
+    {excluded({version})} IS NULL OR {vote}.{version} IS NULL
+    OR {vote}.{version} < {excluded({version})}
 )
 
+-- name: write_and_note
 -- The vote and its journal row in one statement. Whoever moves the counts waits for every
 -- transaction that has written votes, and a statement that waited for him reads its snapshot
 -- after his commit. So the mark needs no lock, except at levels whose snapshot is the
 -- transaction's. Returns the value before and after; no row if votes get to the tables in another
 -- way.
--- name: write_and_note
 WITH hc_own AS (SELECT 1), w AS (
-{insert_vote}
-SELECT {typed(?1, {item_parameter})}, {typed(?2, {user_parameter})}, {typed(?3, bigint)}, 0,
+    {insert_vote}
+    SELECT {typed(?1, {item_parameter})}, {typed(?2, {user_parameter})}, {typed(?3, bigint)}, 0,
     {typed(?4, bigint)}
-FROM {meta}
-WHERE name = 'vote_route' AND value = {route}
-{upsert}
-RETURNING {previous} AS prev, {value} AS val
+    FROM {meta}
+    WHERE name = 'vote_route' AND value = {route}
+    {upsert}
+    RETURNING {previous} AS prev, {value} AS val
 ), noted AS (
-INSERT INTO {journal} (item, diff)
-SELECT {typed(?1, {item_parameter})}, val - prev FROM w WHERE val <> prev
+    INSERT INTO {journal} (item, diff)
+    SELECT {typed(?1, {item_parameter})}, val - prev FROM w WHERE val <> prev
 )
 SELECT prev, val FROM w
 
+-- name: read_vote
 -- Reads what write_vote wrote, without RETURNING. The upsert has locked the row already; reading
 -- it with a lock reads it as it is. A plain read under REPEATABLE READ would return the row of
 -- the transaction's snapshot, unless the upsert has changed it.
--- name: read_vote
 SELECT {previous}, {value}
 FROM {vote}
 WHERE {vote_item} = ?1 AND {vote_user} = ?2
@@ -119,34 +119,34 @@ WHERE {vote_item} = ?1 AND {vote_user} = ?2
 
 -- == The count ==
 
--- Counts the difference ?2 for item ?1 in the journal.
 -- name: note
+-- Counts the difference ?2 for item ?1 in the journal.
 INSERT INTO {journal} (item, diff) VALUES (?1, ?2)
 
--- Whether item ?1 has a cell of slot ?2, and the session's mode.
 -- name: find_cell
+-- Whether item ?1 has a cell of slot ?2, and the session's mode.
 SELECT (SELECT 1 FROM {cell} WHERE item = ?1 AND slot = ?2), {session_mode}
 
--- Adds {difference}, which is ?1 unless triggers count the vote, to the cell ?3 of item ?2.
 -- name: bump_cell
+-- Adds {difference}, which is ?1 unless triggers count the vote, to the cell ?3 of item ?2.
 UPDATE {cell}
 SET n = {checked_sum(n, {difference})}, ver = ver + 1
 WHERE item = ?2 AND slot = ?3
--- The same, and makes the cell if it is not there.
 -- name: insert_cell
+-- The same, and makes the cell if it is not there.
 INSERT INTO {cell} (item, slot, n, ver)
 VALUES (?2, ?3, {difference}, 1)
 {or_update(item, slot)}
 n = {checked_sum({cell}.n, {excluded(n)})}, ver = {cell}.ver + 1
 
--- Adds it to the own count of item ?2.
 -- name: bump_item
+-- Adds it to the own count of item ?2.
 UPDATE {item}
 SET {count} = {checked_sum({count}, {difference})}
 WHERE {id} = ?2
 
--- Asks for a recount of item ?1.
 -- name: ask_recount
+-- Asks for a recount of item ?1.
 INSERT INTO {recount} (item, asked)
 VALUES (?1, 1)
 {or_update(item)}
@@ -154,8 +154,8 @@ asked = {recount}.asked + 1
 
 -- == Reads ==
 
--- The count of item ?1.
 -- name: count_in_item
+-- The count of item ?1.
 SELECT {own_count({item})} FROM {item} WHERE {id} = ?1
 -- name: count_in_cells
 SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = ?1
@@ -164,9 +164,9 @@ SELECT {cells(?1)} + {pending(?1)}
 -- name: count_in_cache
 SELECT {owed_in(?1, )}
 
+-- name: votes
 -- The votes of user ?1 for the list ?2 of items. A LIMIT of its own, because a session of MySQL
 -- may have sql_select_limit.
--- name: votes
 SELECT {vote_item}, {value}
 FROM {vote}
 WHERE {vote_user} = ?1 AND {vote_item} IN ?2

@@ -2,8 +2,8 @@
 -- votes/cache/sync_table.hpp says what each column means. Locks are taken in the order item,
 -- vote_sync.
 
--- The tables. {item_type} is the type of the item table's ids.
 -- name: schema
+-- The tables. {item_type} is the type of the item table's ids.
 CREATE TABLE IF NOT EXISTS {sync} (
     item {item_type} NOT NULL PRIMARY KEY,
     epoch {integer} NOT NULL DEFAULT 0,
@@ -20,35 +20,35 @@ CREATE TABLE IF NOT EXISTS {recount} (
 
 -- == The state of an item ==
 
--- Keeps the row of item ?1 as it is, shared with others who ask for the same.
 -- name: share_item
+-- Keeps the row of item ?1 as it is, shared with others who ask for the same.
 SELECT 1 FROM {item} WHERE {id} = ?1 {for_share}
 
+-- name: lock_item
 -- Keeps the row of item ?1 for this transaction. Not FOR UPDATE on PostgreSQL, which also waits
 -- for those who have inserted a vote: two of them would wait for each other.
--- name: lock_item
 SELECT 1 FROM {item} WHERE {id} = ?1 {for_no_key_update}
 
--- Keeps what vote_sync has of item ?1 for this transaction.
 -- name: lock_marks
+-- Keeps what vote_sync has of item ?1 for this transaction.
 SELECT 1 FROM {sync} WHERE item = ?1 {for_no_key_update}
 
--- The state of item ?1, as SyncState has it; no row if the item has none. Locks nothing.
 -- name: read_state
+-- The state of item ?1, as SyncState has it; no row if the item has none. Locks nothing.
 SELECT {state_columns}
 FROM {state_tables}
 WHERE hc_i.{id} = ?1
 
--- The number {2}, the id, the own count and the epoch of item {1}; no row if it has none.
 -- name: stored
+-- The number {2}, the id, the own count and the epoch of item {1}; no row if it has none.
 SELECT {2}, hc_i.{id}, {own_count(hc_i)}, COALESCE(hc_s.epoch, 0)
 FROM {state_tables}
 WHERE hc_i.{id} = {1}
 
+-- name: sum_of_item
 -- What item ?1 must count; the same with the number {2} before it. Without sums in decimals a
 -- part of the sum may leave 64 bits although the whole does not. So the upper and the lower
 -- halves of the numbers are summed apart.
--- name: sum_of_item
 SELECT {whole_sum(?1)}
 -- name: numbered_sum
 SELECT {2}, {whole_sum({1})}
@@ -59,15 +59,15 @@ SELECT {2}, {whole_sum({1})}
 {owed({1})}
 --end
 
--- Has votes for item ?1 check its sum.
 -- name: set_wide
+-- Has votes for item ?1 check its sum.
 INSERT INTO {sync} (item, wide)
 VALUES (?1, 1)
 {or_update(item)}
 wide = 1
 
--- The same for all items whose opening balance is beyond 32 bits.
 -- name: set_wide_openings
+-- The same for all items whose opening balance is beyond 32 bits.
 INSERT INTO {sync} (item, wide)
 SELECT item, 1
 FROM {cell}
@@ -77,8 +77,8 @@ wide = 1
 
 -- == Fills and saves ==
 
--- Raises the gen of items for a fill by the cache ?1, in their order.
 -- name: fence
+-- Raises the gen of items for a fill by the cache ?1, in their order.
 INSERT INTO {sync} (item, gen, holder)
 VALUES
 --each ,
@@ -87,17 +87,17 @@ VALUES
 {or_update(item)}
 gen = {sync}.gen + 1, holder = {excluded(holder)}
 
--- Writes the own count ?1 of item ?2, and which gen and version of item ?1 that is.
 -- name: save_count
+-- Writes the own count ?1 of item ?2, and which gen and version of item ?1 that is.
 UPDATE {item} SET {count} = ?1 WHERE {id} = ?2
 -- name: save_marks
 UPDATE {sync} SET saved_gen = ?2, saved_version = ?3 WHERE item = ?1
 
 -- == Recounts ==
 
+-- name: new_epoch
 -- Begins an epoch for each item, above its own and not below the given one. The gen goes up as
 -- well: saves of what was counted before are void.
--- name: new_epoch
 INSERT INTO {sync} (item, epoch, gen)
 VALUES
 --each ,
@@ -106,8 +106,8 @@ VALUES
 {or_update(item)}
 epoch = {greater({sync}.epoch + 1, {excluded(epoch)})}, gen = {sync}.gen + 1
 
--- Asks for a recount of each item, once more if one is asked for already.
 -- name: ask
+-- Asks for a recount of each item, once more if one is asked for already.
 INSERT INTO {recount} (item, asked)
 VALUES
 --each ,
@@ -116,24 +116,24 @@ VALUES
 {or_update(item)}
 asked = {recount}.asked + 1
 
+-- name: asked
 -- At most ?1 requests in the order of the items: the id as the item's row has it, how often it
 -- was asked, and the id as it was asked.
--- name: asked
 SELECT COALESCE(i.{id}, r.item), r.asked, r.item
 FROM {recount} AS r LEFT JOIN {item} AS i ON i.{id} = r.item
 ORDER BY r.item
 LIMIT ?1
 
--- Forgets requests, but those that were asked again since they were read.
 -- name: settle
+-- Forgets requests, but those that were asked again since they were read.
 DELETE FROM {recount}
 WHERE
 --each OR
 (item = ?1 AND asked = ?2)
 --end
 
--- Undoes ?2 of the requests for item ?1.
 -- name: take_back
+-- Undoes ?2 of the requests for item ?1.
 UPDATE {recount} SET asked = asked - ?2 WHERE item = ?1
 
 -- name: forget_all
@@ -141,11 +141,11 @@ DELETE FROM {recount}
 
 -- == The cache of these tables ==
 
--- The place of the counts and the name under which these tables count in a cache.
 -- name: read_marks
+-- The place of the counts and the name under which these tables count in a cache.
 SELECT name, value FROM {meta} WHERE name IN ('counted_in', 'cache_id')
--- The same, and nobody changes them until this transaction ends.
 -- name: hold_marks
+-- The same, and nobody changes them until this transaction ends.
 {read_marks}
 {for_share}
 -- name: write_id

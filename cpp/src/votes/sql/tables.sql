@@ -1,7 +1,7 @@
 -- The tables and views. Each statement does nothing if what it makes is there.
 
--- The application's items, if it has none.
 -- name: item_table
+-- The application's items, if it has none.
 CREATE TABLE IF NOT EXISTS {item} (
     {id} {item_type} NOT NULL PRIMARY KEY
 --if has_count
@@ -11,8 +11,8 @@ CREATE TABLE IF NOT EXISTS {item} (
 {item_table_end}
 ;
 
--- One of the two tables of votes.
 -- name: vote_table
+-- One of the two tables of votes.
 CREATE TABLE IF NOT EXISTS {vote} (
     {vote_item} {item_type} NOT NULL,
     {vote_user} {user_type} NOT NULL,
@@ -25,8 +25,8 @@ CREATE TABLE IF NOT EXISTS {vote} (
 --end
 ) {table_end};
 
--- Parts of the items' counts.
 -- name: cell_table
+-- Parts of the items' counts.
 CREATE TABLE IF NOT EXISTS {cell} (
     item {item_type} NOT NULL,
     slot {integer} NOT NULL,
@@ -35,8 +35,8 @@ CREATE TABLE IF NOT EXISTS {cell} (
     PRIMARY KEY (item, slot)
 ) {table_end};
 
--- The marks.
 -- name: meta_table
+-- The marks.
 CREATE TABLE IF NOT EXISTS {meta} (
     name {text} NOT NULL PRIMARY KEY,
     value {text} NOT NULL
@@ -45,16 +45,16 @@ INSERT INTO {meta} (name, value)
 VALUES ('schema', '1'), ('folded_at', '0'), ('fold_took', '0')
 {or_nothing(name)};
 
--- The votes that count, those without a user with NULL in its place.
 -- name: live_view
+-- The votes that count, those without a user with NULL in its place.
 {create_view} {live} AS
 SELECT {vote_item}, {vote_user}, {value} FROM {vote} WHERE {value} <> 0
 UNION ALL
 SELECT {vote_item}, NULL, {value} FROM {anonymous_vote};
 
+-- name: count_view
 -- The exact counts. Right whatever the mark says, so that it stays right through a change of
 -- strategy. Without a column for the count the mark has never named it here.
--- name: count_view
 {create_view} {count_view} AS
 SELECT hc_i.{id} AS item, CAST(CASE {mark('counted_in')}
     WHEN 'cells' THEN {cells(hc_i.{id})}
@@ -70,10 +70,10 @@ SELECT hc_i.{id} AS item, CAST(CASE {mark('counted_in')}
     END AS {integer_cast}) AS n
 FROM {item} AS hc_i;
 
+-- name: settle
 -- Sets all counts of a place, and the items' own, to what they are to be, while nobody votes or
 -- folds. Not TRUNCATE: it empties the table for snapshots that are older, a dump's. `when`: a
 -- condition that each statement has.
--- name: settle
 --if is_server
 DELETE FROM {journal}
 --if when
@@ -100,8 +100,8 @@ WHERE {if_so} {differ({count}, {cells({item}.{id})})};
 --end
 --end
 
--- The difference goes to the slot of folds, as a fold's: copies in a cache are as of that time.
 -- name: settle_cells
+-- The difference goes to the slot of folds, as a fold's: copies in a cache are as of that time.
 INSERT INTO {cell} (item, slot, n, ver)
 --if in_journal
 SELECT {item}.{id}, {fold_slot}, {owed({item}.{id})} - {cells({item}.{id})}, {now_microseconds}

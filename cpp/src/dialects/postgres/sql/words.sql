@@ -3,8 +3,8 @@
 
 -- name: integer
 BIGINT
--- "C": bytes are compared, whatever the database's own collation.
 -- name: text
+-- "C": bytes are compared, whatever the database's own collation.
 TEXT COLLATE "C"
 -- name: uuid
 UUID
@@ -13,9 +13,9 @@ TEXT COLLATE "C"
 -- name: long_text
 TEXT COLLATE "C"
 
+-- name: table_end
 -- Room on each page for the next versions of its rows: an update that moves no index entry leaves
 -- nothing for VACUUM.
--- name: table_end
 WITH (fillfactor = 50)
 -- name: create_view
 CREATE OR REPLACE VIEW
@@ -24,8 +24,8 @@ SELECT COUNT(to_regclass(
     CASE CAST({1} AS text) WHEN '' THEN '' ELSE quote_ident(CAST({1} AS text)) || '.' END
     || quote_ident(CAST({2} AS text))
 ))
--- Two that create at once would meet in the catalogue.
 -- name: lock_schema
+-- Two that create at once would meet in the catalogue.
 SELECT pg_advisory_xact_lock(hashtext('hotcount schema'));
 
 -- name: or_nothing
@@ -51,13 +51,13 @@ TEXT
 CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
 -- name: is_standby
 CAST(pg_is_in_recovery() AS integer)
--- The system identifier is that of the standbys, and not every service tells the timeline.
 -- name: server_identity
+-- The system identifier is that of the standbys, and not every service tells the timeline.
 CAST(CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS bigint) AS text)
 -- name: pair_after
 ({1}, {2}) > ({3}, {4})
--- PostgreSQL refuses a sum that leaves 64 bits.
 -- name: and_fits
+-- PostgreSQL refuses a sum that leaves 64 bits.
 -- name: checked_sum
 COALESCE({1}, 0) + {2}
 

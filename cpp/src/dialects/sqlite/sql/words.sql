@@ -48,15 +48,15 @@ CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)
 ({1}, {2}) > ({3}, {4})
 -- name: and_fits
 AND typeof({1}) = 'integer'
--- Nothing but abs() of the least integer raises an error in an expression.
 -- name: checked_sum
+-- Nothing but abs() of the least integer raises an error in an expression.
 CASE
     WHEN typeof(COALESCE({1}, 0) + {2}) = 'integer' THEN COALESCE({1}, 0) + {2}
     ELSE abs((-9223372036854775807 - 1))
 END
 
--- One writer at a time: a transaction that writes needs no lock of a row.
 -- name: for_update
+-- One writer at a time: a transaction that writes needs no lock of a row.
 -- name: for_no_key_update
 -- name: for_share
 -- name: for_key_share
