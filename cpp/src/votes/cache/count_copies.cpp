@@ -185,10 +185,8 @@ CountCopies::CountCopies(std::shared_ptr<sql::Database> database, const VotesOpt
       write_space_(vote_statements(vote_sql::kMarksSql, n,
                                    database_->dialect().grammar())["write_copies_id"]),
       read_cells_(options_, layout_.vote_dialect(),
-                  [sql = vote_statements(vote_sql::kCountsSql, n, database_->dialect().grammar())](
-                      const std::string& item, const std::string& number) {
-                      return sql.call("folded_count", {item, number});
-                  }),
+                  vote_statements(vote_sql::kCountsSql, n, database_->dialect().grammar()),
+                  "folded_count"),
       known_([] { return std::make_unique<Known>(); }) {}
 
 // -- what folds publish -------------------------------------------------------------------------

@@ -20,12 +20,6 @@ sql::Statements sync_statements(const VoteNames& n, const sql::Grammar& g) {
                            {{"in_halves", sql::flag(!g.sums_in_decimals())}});
 }
 
-NumberedReads::Select numbered(const sql::Statements& sql, std::string_view name) {
-    return [sql, name](const std::string& item, const std::string& number) {
-        return sql.call(name, {item, number});
-    };
-}
-
 // A sum of an item, which stands in the columns from `first` on.
 Result<std::int64_t> read_sum(const sql::Row& row, int first, bool in_halves, const sql::Id& item) {
     if (!row.is_integer(first)) return count_overflow(item);
@@ -53,8 +47,8 @@ SyncTable::SyncTable(const VotesOptions& options, const VoteNames& n, const Vote
       lock_marks_(sql["lock_marks"]),
       read_state_(sql["read_state"]),
       sum_(sql["sum_of_item"]),
-      read_stored_(std::make_unique<NumberedReads>(options, d, numbered(sql, "stored"))),
-      sums_(std::make_unique<NumberedReads>(options, d, numbered(sql, "numbered_sum"))),
+      read_stored_(std::make_unique<NumberedReads>(options, d, sql, "stored")),
+      sums_(std::make_unique<NumberedReads>(options, d, sql, "numbered_sum")),
       set_wide_(sql["set_wide"]),
       set_wide_openings_(sql["set_wide_openings"]),
       fence_(std::make_unique<BulkStatement>(sql["fence"])),

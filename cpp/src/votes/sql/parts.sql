@@ -49,6 +49,12 @@ COALESCE({1}.{count}, 0)
 -- The sum of each item's cells.
 (SELECT item, SUM(n) AS total FROM {cell} GROUP BY item)
 
+-- name: for_each_row
+-- The statement {1}, which is of ?1 and its number #1, for each of many rows.
+--each UNION ALL
+{1}
+--end
+
 -- name: mark
 -- The value of the mark {1} in vote_meta.
 (SELECT value FROM {meta} WHERE name = {1})

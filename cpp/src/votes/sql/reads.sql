@@ -17,12 +17,6 @@ SELECT {2}, {cells({1})}, {mark('counted_in')}, 0
 --end
 --end
 
--- name: counts
--- The same of each of the items ?1 and up.
---each UNION ALL
-{count_of_item(?1, #1)}
---end
-
 -- name: grouped_counts
 -- The id, the count, the place and the number of journal rows of those of the items ?1 and up
 -- that have any. The row without an id is there for the place, if nothing counts for any of them.

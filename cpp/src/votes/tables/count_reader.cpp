@@ -25,7 +25,7 @@ std::string select_count(const VoteNames& n, const sql::Grammar& g, CountPlace p
 }
 
 std::string select_counts(const VoteNames& n, const sql::Grammar& g, CountPlace place) {
-    return reads_of(n, g, place)["counts"];
+    return reads_of(n, g, place).call("for_each_row", {select_count(n, g, place, "?1", "#1")});
 }
 
 CountReader::CountReader(const VotesOptions& options, sql::Dialect dialect)

@@ -8,16 +8,13 @@
 namespace hotcount {
 
 NumberedReads::NumberedReads(const VotesOptions& options, const VoteDialect& dialect,
-                             const Select& select)
+                             const sql::Statements& sql, std::string_view name)
     : dialect_(dialect),
-      of_array_(dialect.select_for_array(options, select)),
-      of_each_(
-          "",
-          [select](std::size_t first) {
-              const std::string number = std::to_string(first);
-              return select("?" + number, number);
-          },
-          1, " UNION ALL ", "") {}
+      of_array_(dialect.select_for_array(options,
+                                         [&](const auto& item, const auto& number) {
+                                             return sql.call(name, {item, number});
+                                         })),
+      of_each_(sql.call("for_each_row", {sql.call(name, {"?1", "#1"})})) {}
 
 Result<void> NumberedReads::run(sql::Connection& connection, std::span<const sql::Id> items,
                                 const Visit& visit) {
