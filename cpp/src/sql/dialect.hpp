@@ -34,8 +34,23 @@ enum class ColumnType : std::uint8_t {
 
 /// The words of one dialect: clauses and expressions, which stand in dialects/NAME/sql/words.sql.
 /// A .sql file has them as {for_update} or {greater(a, b)}, if its Statements are given words().
-/// A function that returns a clause returns it with a space before it, or nothing. Stateless, one
-/// object per dialect, thread-safe. Names of columns come quoted.
+/// Some have a function as well, for statements that C++ makes; one that returns a clause returns it
+/// with a space before it, or nothing. Those that only files have:
+///
+///   create_view         CREATE VIEW, which replaces an older one or does nothing if the view exists
+///   integer_cast, text_cast   The types of CAST(... AS type).
+///   is_standby          1 while the server applies another's changes and takes none of its own, as
+///                       far as it says so; evaluated after the rows of its SELECT have been found
+///   server_identity     A text without spaces that no copy of this server has.
+///   pair_after          The pair of columns {1}, {2} follows the pair of values {3}, {4} in the order
+///                       of an index over both columns, in the form for which the database begins
+///                       there.
+///   for_no_key_update   As for_update, except that others may still refer to the rows by a foreign
+///                       key, if the dialect can.
+///   for_key_share       Keeps the rows there; others may change columns that no foreign key refers
+///                       to, if the dialect can say so.
+///
+/// Stateless, one object per dialect, thread-safe. Names of columns come quoted.
 class Grammar {
   public:
     virtual ~Grammar() = default;
@@ -50,11 +65,6 @@ class Grammar {
     std::string type(ColumnType type) const;
     /// What follows a table's closing parenthesis.
     std::string table_end() const { return clause("table_end"); }
-    /// CREATE VIEW, which replaces an older one or does nothing if the view exists. {create_view} is
-    /// what precedes the name.
-    std::string create_view(const std::string& view) const {
-        return word("create_view") + " " + view;
-    }
     /// A SELECT of how many tables or views have the name that the parameters stand for; the schema
     /// may be empty.
     std::string find_table(const std::string& schema, const std::string& table) const {
@@ -97,16 +107,8 @@ class Grammar {
     std::string greater(const std::string& a, const std::string& b) const {
         return word("greater", {a, b});
     }
-    /// The types of CAST(... AS type).
-    std::string integer_cast() const { return word("integer_cast"); }
-    std::string text_cast() const { return word("text_cast"); }
     /// The database's clock in microseconds since 1970.
     std::string now_microseconds() const { return word("now_microseconds"); }
-    /// 1 while the server applies another's changes and takes none of its own, as far as it says so.
-    /// Evaluated after the rows of its SELECT have been found.
-    std::string is_standby() const { return word("is_standby"); }
-    /// A text without spaces that no copy of this server has.
-    std::string server_identity() const { return word("server_identity"); }
     /// Whether SUM is exact beyond 64 bits, and a sum that a column does not take is refused.
     /// SQLite's SUM fails if a part of it leaves 64 bits, and its + makes a real of it.
     virtual bool sums_in_decimals() const { return true; }
@@ -115,12 +117,6 @@ class Grammar {
     /// The sum of a column that may be NULL and of `more`; an error if it leaves 64 bits.
     std::string checked_sum(const std::string& column, const std::string& more) const {
         return word("checked_sum", {column, more});
-    }
-    /// The pair of columns follows the pair of values, in the order of an index over both columns:
-    /// in the form for which the database begins there.
-    std::string pair_after(const std::string& a, const std::string& b, const std::string& x,
-                           const std::string& y) const {
-        return word("pair_after", {a, b, x, y});
     }
     /// A parameter in a place that does not tell the database its type. In a file
     /// {typed(?1, bigint)}, with PostgreSQL's name of the type, which parameter_type() returns.
@@ -132,16 +128,11 @@ class Grammar {
     // -- after a SELECT in a transaction that writes ----------------------------------------------
     /// Keeps the rows as they are until the transaction ends. Empty if there is one writer at a time.
     std::string for_update() const { return clause("for_update"); }
-    /// The same, except that others may still refer to the rows by a foreign key, if the dialect can.
-    std::string for_no_key_update() const { return clause("for_no_key_update"); }
     /// Keeps the rows as they are, shared with others who ask for the same.
     std::string for_share() const { return clause("for_share"); }
     /// Behind a table that a locking read finds by its primary key, if the server might scan it.
     std::string by_primary_key() const { return clause("by_primary_key"); }
-    /// Keeps the rows there; others may change columns that no foreign key refers to, if the dialect
-    /// can say so.
-    std::string for_key_share() const { return clause("for_key_share"); }
-    /// Whether these are not empty.
+    /// Whether the locks are not empty.
     virtual bool locks_rows() const { return true; }
     /// Whether Connection::read_alone() reads at the level that the session has by default. At
     /// SERIALIZABLE a read that is not in a transaction of ours could end other transactions.
