@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import sys
 import traceback
 from typing import Any
 

@@ -84,7 +84,7 @@ async def soon(scope: Any) -> str:
     return str(scope["path"])
 
 
-@pytest.mark.parametrize("key", ["ip", "user_or_ip", "path", "header:host", soon], ids=str)
+@pytest.mark.parametrize("key", ["ip", "user_or_ip", "path", "header:host", soon])
 def test_the_middleware_limits_by_each_key(limiter: Any, key: Any) -> None:
     client = TestClient(RateLimitMiddleware(hello, limiter, key=key))
     assert statuses(client) == [200, 429, 429]
@@ -107,7 +107,6 @@ def test_the_middleware_limits_by_each_key(limiter: Any, key: Any) -> None:
         ({"cost": lambda scope: 2, "rate": "5/minute"}, [200, 200, 429]),
         ({"cost": 2}, [429, 429, 429]),
     ],
-    ids=str,
 )
 def test_options_choose_what_is_limited(limiter: Any, options: Any, told: list[int]) -> None:
     assert statuses(TestClient(RateLimitMiddleware(hello, limiter, **options))) == told
@@ -150,7 +149,6 @@ def test_a_refusal_of_ones_own(limiter: Any) -> None:
         ({"limiter": "5/minute"}, TypeError, "limiter must be a Limiter, not str"),
         ({"keys": "ip"}, TypeError, "keys"),
     ],
-    ids=str,
 )
 def test_bad_options_are_named_when_the_application_is_made(
     options: Any, error: type[Exception], names: str

@@ -81,7 +81,6 @@ def test_a_refusal_spends_nothing_of_other_limits() -> None:
         ("user_or_ip", lambda make, who: make.get("/", REMOTE_ADDR=f"10.0.0.{len(who)}")),
         (lambda group, request: request.path, lambda make, who: make.get(f"/{who}")),
     ],
-    ids=str,
 )
 def test_keys(key: Any, request_of: Any) -> None:
     @limits.ratelimit(key=key, rate="1/m")
@@ -164,7 +163,6 @@ def test_throttles_of_rest_framework() -> None:
         ({"TRUSTED_PROXIES": ["x"]}, hotcount.ConfigError, "trusted_proxies has 'x'"),
         ({"ALGORITHM": "x"}, hotcount.ConfigError, "algorithm is 'x'"),
     ],
-    ids=str,
 )
 def test_bad_settings_are_named(changes: Any, error: type[Exception], names: str) -> None:
     with with_settings(**changes), pytest.raises(error, match=names):
@@ -178,7 +176,6 @@ def test_bad_settings_are_named(changes: Any, error: type[Exception], names: str
         ({"key": "address", "rate": "1/m"}, "key is 'address'; it takes 'ip', 'user'"),
         ({"key": "ip", "rate": "often/m"}, "'often/m'"),
     ],
-    ids=str,
 )
 def test_bad_options_are_named_at_import(options: dict[str, Any], names: str) -> None:
     with pytest.raises(hotcount.ConfigError, match=names):

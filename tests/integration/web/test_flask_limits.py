@@ -169,7 +169,6 @@ def test_async_views_and_functions_that_are_no_views() -> None:
         ({"limit_value": "3/minute", "cost": 2}, [200, 429, 429]),
         ({"limit_value": "1/minute", "key_func": lambda: request.path}, [200, 429, 429]),
     ],
-    ids=str,
 )
 def test_options_choose_what_is_limited(options: Any, told: list[int]) -> None:
     served = Served()
@@ -269,7 +268,6 @@ def test_a_decorated_function_of_the_library_is_429() -> None:
         ({"strategy": "x"}, hotcount.ConfigError, "algorithm is 'x'"),
         ({"default_limits": ["often"]}, hotcount.ConfigError, "'often'"),
     ],
-    ids=str,
 )
 def test_bad_options_are_named_at_once(
     options: dict[str, Any], error: type[Exception], names: str
@@ -286,7 +284,6 @@ def test_bad_options_are_named_at_once(
         ({"key": "ip"}, TypeError, "key"),
         ({"view": 7}, TypeError, "decorates views"),
     ],
-    ids=str,
 )
 def test_bad_limits_are_named_where_they_stand(
     options: dict[str, Any], error: type[Exception], names: str

@@ -1,7 +1,7 @@
 #include "sql/dialect.hpp"
 
 #include "dialect.hpp"
-#include "hotcount_embedded/mysql/sql.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 
 namespace hotcount::sql {
 namespace {
