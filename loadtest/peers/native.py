@@ -130,7 +130,9 @@ def throttlecrab_program() -> Path:
 
 def rust_versions() -> dict[str, str]:
     """Of the Rust peers, as they are pinned."""
-    pinned = re.findall(r'(\w+) = "=([^"]+)"', (RUST_SOURCES / "Cargo.toml").read_text())
+    pinned = re.findall(
+        r'(\w+) = (?:{ version = )?"=([^"]+)"', (RUST_SOURCES / "Cargo.toml").read_text()
+    )
     return {**dict(pinned), THROTTLECRAB[0]: THROTTLECRAB[1]}
 
 
