@@ -1,4 +1,4 @@
-// hotcount-load: see cli.cpp for what it takes, program.hpp for what it returns.
+// hotcount-load: see cli.cpp for what it takes, cli.hpp for what it returns.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -122,7 +122,7 @@ struct LoadResult {
     Histogram response_ns{};      ///< Open loop: intended -> done.
     Histogram service_ns{};       ///< Sent -> done.
     Histogram send_lag_ns{};      ///< Open loop: intended -> sent.
-    Histogram bystander_ns{};     ///< Of another client, if there was one: targets/bystander.hpp.
+    Histogram bystander_ns{};     ///< Of another client, if there was one: targets/beside_load.hpp.
     double cpu_s{0};              ///< Processor time of the whole process during the window.
     std::uint64_t operations{0};  ///< Sent in the whole run, warm-up included.
     std::uint64_t repeated{0};    ///< See Workload.

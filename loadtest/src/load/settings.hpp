@@ -33,7 +33,7 @@ std::string_view to_string(Command command);
 enum class ServerKind : std::uint8_t { redis, postgres, mariadb, mysql };
 std::string_view to_string(ServerKind kind);
 
-/// What can be done to a private server in the middle of a load: targets/server_faults.hpp.
+/// What can be done to a private server in the middle of a load: targets/beside_load.hpp.
 enum class FaultKind : std::uint8_t {
     redis_pause,  ///< SIGSTOP, and SIGCONT.
     redis_kill9,  ///< SIGKILL, and a start on what it left.

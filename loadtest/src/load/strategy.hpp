@@ -9,16 +9,16 @@
 //              redis/write_behind                        in Redis, written to SQL by a worker
 //   counters   memory  redis, and with a TTL on every key memory/ttl  redis/ttl
 //              redis/incr  redis/set_nx_none  redis/set_nx_first  redis/set_nx_ttl
-//              redis/set_nx_both                                  with a TTL, RACY: plain_counters.hpp
+//              redis/set_nx_both                                  with a TTL, RACY: plain_ways.hpp
 //              redis/retry                                        adds wait while Redis is away
 //              slots/sticky  slots/random  slots/adaptive         SlottedCounter, on SQL
 //              redis/views  redis/views_local  redis/views_sql    WriteBehindCounter, by its Ack
 //   limiter    STORE/gcra  STORE/token_bucket  STORE/leaky_bucket  STORE/fixed_window
 //              STORE/fixed_window_first  STORE/sliding_window  STORE/sliding_log
 //              redis/list, and RACY: redis/per_second_key  redis/racy_incr  redis/incr_expire
-//              redis/racy_list                            plain_limiters.hpp
+//              redis/racy_list                            plain_ways.hpp
 //   zset       STORE/script  STORE/ttl_gate
-//              redis/watch  redis/exists_then_add  redis/unguarded_pipeline    plain_sets.hpp
+//              redis/watch  redis/exists_then_add  redis/unguarded_pipeline    plain_ways.hpp
 //   exec:COMMAND  (votes)    the user's own program: targets/driver_session.hpp; not in the lists
 //
 // STORE is memory or redis. No name stands for two things, so a name tells its workload too. The
