@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 VERSION = 1
 MOST_AT_ONCE = 1024
-MOST_CONNECTIONS = 1024
 MOST_FRAME = 1 << 20
 
 SET_UP, CAST, READ, ROWS, COUNTS, BYE = 1, 2, 3, 4, 5, 6

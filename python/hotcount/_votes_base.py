@@ -144,7 +144,7 @@ class VotesBase(Handle):
 
     @native
     def schema(self) -> str:
-        """The SQL that create_tables runs, and what brings tables of an older release over.
+        """The SQL that create_tables() runs in an empty database.
 
         >>> import hotcount
         >>> "CREATE TABLE" in hotcount.Votes("sqlite:///:memory:").schema()

@@ -47,8 +47,7 @@ class RetryQueue(Answers[int | Queued]):
     path: str | os.PathLike[str] | None = None
     """A file that keeps what waits when the program is killed; the next process that opens it adds
     it, to the store of its own counter, with the ttl and the max_age that they came with. One
-    process at a time owns it (path + ".lock"). A file that a PeriodCounter opened is refused by
-    releases whose PeriodCounter has no retry=. A forked child does not, and its adds fail as not
+    process at a time owns it (path + ".lock"). A forked child does not, and its adds fail as not
     applied while Redis is away: give each worker a path of its own. None: memory alone, and what
     waits is lost with the process."""
     max_items: int = 200_000

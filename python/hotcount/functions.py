@@ -82,8 +82,7 @@ def votes_schema(
 ) -> str:
     """For `hotcount schema`: the SQL that Votes.create_tables() runs in an empty database.
 
-    With what brings tables of an older release over. dialect: one of dialect_names(); another is a
-    ConfigError.
+    dialect: one of dialect_names(); another is a ConfigError.
     """
 
 

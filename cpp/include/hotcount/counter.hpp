@@ -6,9 +6,9 @@
 //        of 4,096 op_ids each. More go to pairs of hashes with ".XXXX" after these names,
 //        XXXX being 0000 to ffff by the op_id. A server frees an expired hash in one go (2
 //        ms for 4,096), so hashes stay near that size up to 268 million op_ids within
-//        op_keep, and expire at times spread over half of op_keep. A process of an older
-//        release looks into the first two only: beside one, a retry that moves to it may be
-//        counted again.
+//        op_keep, and expire at times spread over half of op_keep.
+//
+//        In memory the results are beside the counter, as one more key.
 //
 // Exact and linearizable over every store: each caller gets the value after its own add. Over Redis
 // an add is one command in one round trip: INCRBY, or a script if the key is to expire. An add

@@ -230,8 +230,8 @@ struct LimiterOptions {
     Duration op_keep{std::chrono::hours{24}};
     /// For fixed_window with Align::first over Redis, with one rate, a period of whole milliseconds and
     /// no charge_denied: hits of cost 1 are counted by INCREX where a server has it (Redis 8.8, Valkey
-    /// 9.2), by the script elsewhere. A window is then kept as an integer, for which a release without
-    /// this option answers a wrong type error: update all processes before it is switched on.
+    /// 9.2), by the script elsewhere. A window is then kept as an integer: switch the option on in all
+    /// processes that count the same keys.
     bool increx{false};
 };
 

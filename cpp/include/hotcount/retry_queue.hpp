@@ -156,8 +156,8 @@ class RetryingCounter {
 
 class RetryingPeriodCounter {
   public:
-    /// As RetryingCounter::make. A journal may have adds of both kinds of counters. A release that does
-    /// not know adds with a period refuses a journal that a period counter has opened.
+    /// As RetryingCounter::make. A journal may have adds of both kinds of counters, and either kind
+    /// sends what it finds.
     static Result<std::shared_ptr<RetryingPeriodCounter>> make(
         std::shared_ptr<redis::Client> client, PeriodCounterOptions options, RetryQueue queue);
     RetryingPeriodCounter(const RetryingPeriodCounter&) = delete;

@@ -304,9 +304,9 @@ enum class Consistency : std::uint8_t { cached, exact };
 using VoteCache =
     std::variant<std::monostate, std::shared_ptr<memory::Store>, std::shared_ptr<redis::Client>>;
 
-/// The SQL that create_tables() runs if there are no tables yet, made without a database. It also
-/// moves the counts of a release that kept them in cells, and does nothing to other tables. A config
-/// error for options that make() refuses.
+/// The SQL that create_tables() runs if there are no tables yet, made without a database. It does
+/// nothing where the tables are there already.
+/// A config error for options that make() refuses.
 Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options = {});
 
 class Votes {
@@ -319,9 +319,9 @@ class Votes {
     virtual ~Votes() = default;
 
     /// Creates what is missing. Idempotent; several processes may call it at once; takes no lock if
-    /// nothing is missing. If a strategy or a release that keeps its counts elsewhere counted the
-    /// tables before, moves the counts here while nobody votes or folds: processes of that strategy
-    /// are refused from then on, with an error that says so.
+    /// nothing is missing. If a strategy that keeps its counts elsewhere counted the tables before,
+    /// moves the counts here while nobody votes or folds: processes of that strategy are refused from
+    /// then on, with an error that says so. Tables in a removed format are a config error.
     /// `existing` is for tables that hotcount has not counted before, and ignored for others: an
     /// item whose count (NULL is 0) is not the sum of its votes has a history of its own. A refusal
     /// creates and changes nothing (MariaDB, MySQL: unless a count changes meanwhile; empty tables

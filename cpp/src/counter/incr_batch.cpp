@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "redis/commands.hpp"
+#include "redis/scripts.hpp"
 
 namespace hotcount {
 namespace {
@@ -176,9 +177,7 @@ class Sending : public std::enable_shared_from_this<Sending> {
         }
     }
 
-    Error strange() const {
-        return make_error(ErrorCode::reply, server_ + ": INCRBY got a reply of another shape");
-    }
+    Error strange() const { return redis::strange_reply(server_, "INCRBY"); }
 
     redis::Channel& channel_;
     const std::string server_;

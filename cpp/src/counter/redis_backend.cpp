@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "backend.hpp"
+#include "base/removed_format.hpp"
 #include "hotcount_embedded/counter/lua.hpp"
 #include "incr_batch.hpp"
 #include "redis/scripts.hpp"
@@ -21,8 +22,11 @@ Result<std::int64_t> to_value(const redis::Reply& reply, const std::string& key)
         .about(&ErrorFacts::key, key);
 }
 
-std::string milliseconds(Duration duration) {
-    return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+Error result_of_removed_format(const std::string& op_id) {
+    return make_error(ErrorCode::config, "op_id " + printable(op_id) +
+                                             " has a result of a removed format, an empty text; " +
+                                             std::string{kLastReader} + ". Nothing was added")
+        .about(&ErrorFacts::option, "op_id");
 }
 
 const redis::Script& add_with_ttl_script() {
@@ -83,10 +87,10 @@ class RedisBackend final : public CounterBackend {
     RedisBackend(std::shared_ptr<redis::Client> client, CounterOptions counter_options)
         : CounterBackend(std::move(counter_options)), client_(std::move(client)) {
         if (options().ttl) {
-            ttl_ = milliseconds(*options().ttl);
+            ttl_ = redis::milliseconds(*options().ttl);
             client_->prepare(add_with_ttl_script());
         }
-        keep_ = milliseconds(options().op_keep);
+        keep_ = redis::milliseconds(options().op_keep);
     }
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
@@ -131,6 +135,7 @@ class RedisBackend final : public CounterBackend {
                 const auto* const text = std::get_if<std::string>(&reply->value);
                 if (text != nullptr && *text == "old") return done(op_id_too_old(op_id));
                 if (text != nullptr && *text == "ahead") return done(op_id_ahead(op_id));
+                if (text != nullptr && text->empty()) return done(result_of_removed_format(op_id));
                 done(to_value(*reply, key));
             });
     }
@@ -248,15 +253,9 @@ class RedisBackend final : public CounterBackend {
     // What outlives a call must not point back here: a counter may go before its calls end.
     std::string server() const { return client_->options().address(); }
 
-    static Error strange_reply(const std::string& server, const char* who) {
-        return make_error(ErrorCode::reply, server + ": " + who + " got a reply of another shape");
-    }
-
     static Error about(const std::string& key, const Error& error) {
         if (error.code == ErrorCode::overflow) return counter_overflow(key);
-        return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                          error.server_code)
-            .about(&ErrorFacts::key, key);
+        return redis::of_key(key, error).about(&ErrorFacts::key, key);
     }
 
     static Result<PeriodAnswer> to_period_answer(const std::string& server, const std::string& key,
@@ -265,13 +264,13 @@ class RedisBackend final : public CounterBackend {
         if (!reply) return about(key, reply.error());
         const auto* parts = std::get_if<redis::ReplyArray>(&reply->value);
         if (parts == nullptr || parts->size() != 3) {
-            return strange_reply(server, "a period's script");
+            return redis::strange_reply(server, "a period's script");
         }
         HOTCOUNT_TRY_ASSIGN(const std::int64_t kind, to_value((*parts)[0], key));
         HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_value((*parts)[1], key));
         HOTCOUNT_TRY_ASSIGN(const std::int64_t time, to_value((*parts)[2], key));
         if (kind < 0 || kind > static_cast<std::int64_t>(Kind::ahead)) {
-            return strange_reply(server, "a period's script");
+            return redis::strange_reply(server, "a period's script");
         }
         return PeriodAnswer{static_cast<Kind>(kind), value, Instant{std::chrono::seconds{time}}};
     }
@@ -280,7 +279,7 @@ class RedisBackend final : public CounterBackend {
                                      Result<Reply> reply) {
         if (!reply) return about(key, reply.error());
         const auto* parts = std::get_if<redis::ReplyArray>(&reply->value);
-        if (parts == nullptr || parts->size() != 2) return strange_reply(server, "try_add");
+        if (parts == nullptr || parts->size() != 2) return redis::strange_reply(server, "try_add");
         HOTCOUNT_TRY_ASSIGN(const std::int64_t applied, to_value((*parts)[0], key));
         HOTCOUNT_TRY_ASSIGN(const std::int64_t value, to_value((*parts)[1], key));
         return TryAdd{applied == 1, value};

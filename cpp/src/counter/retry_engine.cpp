@@ -27,12 +27,12 @@ std::shared_ptr<const PeriodWindow> period_of(const JournaledAdd& add) {
 }  // namespace
 
 Result<std::shared_ptr<RetryEngine>> RetryEngine::open(
-    std::shared_ptr<const RetrySettings> settings, RetryJournal::Holds holds) {
+    std::shared_ptr<const RetrySettings> settings) {
     std::vector<JournaledAdd> found;
     std::unique_ptr<RetryJournal> journal;
     const RetryQueue& queue = settings->queue;
     if (!queue.path.empty()) {
-        HOTCOUNT_TRY_ASSIGN(journal, RetryJournal::open(queue.path, queue.fsync, holds, found));
+        HOTCOUNT_TRY_ASSIGN(journal, RetryJournal::open(queue.path, queue.fsync, found));
     }
     const bool some_wait = !found.empty();
     auto engine =

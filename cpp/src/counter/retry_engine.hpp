@@ -80,8 +80,7 @@ struct UnsettledAdd {
 class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
   public:
     /// With the journal, if the queue has a path; the thread runs if something waits in it.
-    static Result<std::shared_ptr<RetryEngine>> open(std::shared_ptr<const RetrySettings> settings,
-                                                     RetryJournal::Holds holds);
+    static Result<std::shared_ptr<RetryEngine>> open(std::shared_ptr<const RetrySettings> settings);
     /// `journal`: null without one. `found`: what waits in it.
     RetryEngine(std::shared_ptr<const RetrySettings> settings,
                 std::unique_ptr<RetryJournal> journal, std::vector<JournaledAdd> found);

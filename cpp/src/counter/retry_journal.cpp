@@ -15,13 +15,14 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/removed_format.hpp"
+
 namespace hotcount {
 namespace {
 
 constexpr std::string_view kMagic{"hotcount retries"};
-// Without and with adds in periods.
-constexpr std::uint32_t kVersion = 2;
-constexpr std::uint32_t kVersionOfPeriods = 3;
+constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kRemovedVersion = 2;
 constexpr std::size_t kHeader = 24;
 constexpr std::size_t kFrameHead = 8;
 // Longest body: adds are appended in portions of at most this, so a length beyond it is no length.
@@ -49,9 +50,9 @@ Number get(std::string_view bytes, std::size_t at) {
     return static_cast<Number>(number);
 }
 
-std::string header(std::uint32_t version) {
+std::string header() {
     std::string bytes{kMagic};
-    put(bytes, version);
+    put(bytes, kVersion);
     put(bytes, crc32c(bytes));
     return bytes;
 }
@@ -120,17 +121,14 @@ std::optional<std::vector<JournaledAdd>> adds_of(std::string_view body) {
 }
 
 // The body of the frame at `at`, or none if there is no whole and good one.
-std::optional<std::string_view> frame_at(std::string_view bytes, std::size_t at,
-                                         std::uint32_t version) {
+std::optional<std::string_view> frame_at(std::string_view bytes, std::size_t at) {
     if (bytes.size() - at < kFrameHead) return std::nullopt;
     const std::size_t length = get<std::uint32_t>(bytes, at);
     if (length == 0 || length > kMostBody || bytes.size() - at - kFrameHead < length) {
         return std::nullopt;
     }
     const char kind = bytes[at + kFrameHead];
-    const bool known = kind == kAdds || kind == kSettled ||
-                       (kind == kAddsInPeriods && version == kVersionOfPeriods);
-    if (!known) return std::nullopt;
+    if (kind != kAdds && kind != kSettled && kind != kAddsInPeriods) return std::nullopt;
     const std::string_view body = bytes.substr(at + kFrameHead, length);
     if (crc32c(body) != get<std::uint32_t>(bytes, at + 4)) return std::nullopt;
     return body;
@@ -216,14 +214,12 @@ Error RetryJournal::damaged(std::uint64_t offset) const {
 }
 
 Result<std::unique_ptr<RetryJournal>> RetryJournal::open(const std::string& path, Fsync fsync,
-                                                         Holds holds,
                                                          std::vector<JournaledAdd>& waiting) {
     std::error_code why;
     auto resolved = std::filesystem::absolute(path, why);
     if (!why) resolved = std::filesystem::weakly_canonical(resolved, why);
     if (why) return bad_option("path", path + ": " + why.message(), path);
-    const std::uint32_t wanted = holds == Holds::adds ? kVersion : kVersionOfPeriods;
-    std::unique_ptr<RetryJournal> journal{new RetryJournal(resolved.string(), fsync, wanted)};
+    std::unique_ptr<RetryJournal> journal{new RetryJournal(resolved.string(), fsync)};
     journal->start_watching_forks();
     HOTCOUNT_TRY(journal->take());
     HOTCOUNT_TRY(journal->load(waiting));
@@ -282,11 +278,10 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
     const auto read = read_all(file_);
     if (!read) return failed("read", errno);
     const std::string_view bytes = *read;
-    const std::string first = header(version_);
+    const std::string first = header();
     if (bytes.size() < kHeader) {
         // Its creation was cut off, if it is the beginning of a header.
-        if (header(kVersion).compare(0, bytes.size(), bytes) != 0 &&
-            header(kVersionOfPeriods).compare(0, bytes.size(), bytes) != 0) {
+        if (!first.starts_with(bytes)) {
             return bad_option("path", path_ + " is no journal of a RetryQueue", path_);
         }
         if (!write_all(file_, first, 0)) return failed("write", errno);
@@ -305,22 +300,21 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
                           path_);
     }
     const auto version = get<std::uint32_t>(bytes, kMagic.size());
-    if (version != kVersion && version != kVersionOfPeriods) {
-        return bad_option("path",
-                          path_ + " is a journal of version " + std::to_string(version) +
-                              "; this release reads versions " + std::to_string(kVersion) +
-                              " and " + std::to_string(kVersionOfPeriods),
-                          path_);
+    if (version != kVersion) {
+        std::string why = path_ + " is a journal of version " + std::to_string(version) +
+                          ", and this hotcount reads version " + std::to_string(kVersion);
+        if (version == kRemovedVersion) why += "; " + std::string{kLastReader};
+        return bad_option("path", why, path_);
     }
     // By writer and sequence, in the order of the file.
     std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> places;
     std::vector<std::optional<JournaledAdd>> found;
     std::size_t at = kHeader;
     while (at < bytes.size()) {
-        const auto body = frame_at(bytes, at, version);
+        const auto body = frame_at(bytes, at);
         if (!body) {
             for (std::size_t next = at + 1; next + kFrameHead < bytes.size(); ++next) {
-                if (frame_at(bytes, next, version)) return damaged(at);
+                if (frame_at(bytes, next)) return damaged(at);
             }
             if (::ftruncate(file_, static_cast<off_t>(at)) != 0) return failed("truncate", errno);
             break;
@@ -356,8 +350,6 @@ Result<void> RetryJournal::load(std::vector<JournaledAdd>& waiting) {
                      });
     live_ = waiting.size();
     written_ = found.size();
-    if (version < version_) return write_new(waiting);
-    version_ = version;
     return {};
 }
 
@@ -444,7 +436,7 @@ Result<void> RetryJournal::write_new(std::span<const JournaledAdd> adds) {
     const std::string beside = path_ + ".new";
     int fresh = ::open(beside.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fresh < 0) return failed("open " + beside, errno);
-    const std::string bytes = header(version_) + frames_of(adds);
+    const std::string bytes = header() + frames_of(adds);
     if (!write_all(fresh, bytes, 0) || ::fdatasync(fresh) != 0 ||
         ::flock(fresh, LOCK_EX | LOCK_NB) != 0 || ::rename(beside.c_str(), path_.c_str()) != 0) {
         const int why = errno;

@@ -10,8 +10,6 @@
 //   add in a period   the same with, in place of the ttl, when its period begins and when its number is
 //            not kept any more, in unix seconds (8 and 8)
 //   settled  writer (8), sequence (8)
-// Version 2 has no adds in periods. A journal that may get some is made version 3, which a release that
-// knows 2 alone refuses; one of version 2 stays that until then, so that both releases read it.
 // Numbers are little-endian. One append is one frame: it is there as a whole or not at all.
 //
 // A frame at the end that is incomplete or does not fit its checksum is the rest of a write that was
@@ -68,14 +66,10 @@ struct AddId {
 
 class RetryJournal final : public ForkAware {
   public:
-    /// What will be appended.
-    enum class Holds : std::uint8_t { adds, adds_in_periods };
-
     /// Opens or creates the file and takes it. `waiting` gets what was not settled: the writers as they
     /// stand in the file, the adds of each by sequence. Adds may stand there in another order, because
     /// a caller with a short deadline is answered before one who came earlier.
     static Result<std::unique_ptr<RetryJournal>> open(const std::string& path, Fsync fsync,
-                                                      Holds holds,
                                                       std::vector<JournaledAdd>& waiting);
     ~RetryJournal();
 
@@ -94,8 +88,7 @@ class RetryJournal final : public ForkAware {
     void after_fork(bool in_child) override;
 
   private:
-    RetryJournal(std::string path, Fsync fsync, std::uint32_t version)
-        : path_(std::move(path)), fsync_(fsync), version_(version) {}
+    RetryJournal(std::string path, Fsync fsync) : path_(std::move(path)), fsync_(fsync) {}
     Result<void> take();
     Result<void> lock(int file, std::string_view name);
     Result<void> load(std::vector<JournaledAdd>& waiting);
@@ -107,7 +100,6 @@ class RetryJournal final : public ForkAware {
 
     const std::string path_;
     const Fsync fsync_;
-    std::uint32_t version_;
     std::mutex mutex_;  // Held during each call, so that a fork waits for it.
     int file_{-1};
     int lock_{-1};

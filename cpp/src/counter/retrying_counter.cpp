@@ -186,7 +186,7 @@ Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
     HOTCOUNT_TRY(check_retry_queue(queue));
     auto settings = std::make_shared<const RetrySettings>(
         RetrySettings{std::move(client), std::move(options), std::move(queue)});
-    HOTCOUNT_TRY_ASSIGN(auto first, RetryEngine::open(settings, RetryJournal::Holds::adds));
+    HOTCOUNT_TRY_ASSIGN(auto first, RetryEngine::open(settings));
     // The first is this process's; a forked child makes its own, without the journal.
     const auto make_engine = [settings, first = std::move(first)]() mutable {
         std::shared_ptr<RetryEngine> engine = std::exchange(first, nullptr);

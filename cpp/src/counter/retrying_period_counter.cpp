@@ -100,8 +100,7 @@ Result<std::shared_ptr<RetryingPeriodCounter>> RetryingPeriodCounter::make(
     HOTCOUNT_TRY(check_retry_queue(queue));
     auto settings = std::make_shared<const RetrySettings>(
         RetrySettings{std::move(client), {}, std::move(queue)});
-    HOTCOUNT_TRY_ASSIGN(auto engine,
-                        RetryEngine::open(settings, RetryJournal::Holds::adds_in_periods));
+    HOTCOUNT_TRY_ASSIGN(auto engine, RetryEngine::open(settings));
     return std::shared_ptr<RetryingPeriodCounter>(new RetryingPeriodCounter(
         std::make_shared<Held>(std::move(settings), std::move(periods), std::move(engine))));
 }

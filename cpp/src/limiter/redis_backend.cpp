@@ -26,9 +26,7 @@ std::string once_only(std::string_view script) {
 
 Error about_limit(const std::string& key, const Error& error) {
     if (error.code == ErrorCode::wrong_type) return no_limit_state(key);
-    return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                      error.server_code)
-        .about(&ErrorFacts::key, key);
+    return redis::of_key(key, error).about(&ErrorFacts::key, key);
 }
 
 void RedisLimiterBackend::reset(const std::string& key, const AsyncCall& call,
@@ -43,8 +41,7 @@ void RedisLimiterBackend::reset(const std::string& key, const AsyncCall& call,
 }
 
 Error RedisLimiterBackend::strange_reply(const std::string& server) {
-    return make_error(ErrorCode::reply,
-                      server + ": a limiter's script got a reply of another shape");
+    return redis::strange_reply(server, "a limiter's script");
 }
 
 Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,

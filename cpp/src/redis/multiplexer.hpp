@@ -118,7 +118,6 @@ class Multiplexer {
         queue_.push_back(std::move(operation));
     }
     std::size_t queued() const { return queue_.size(); }
-    bool has_postponed() const { return !postponed_.empty(); }
     /// Queues those that were postponed until now.
     void requeue_due(SteadyTime now);
     /// What a caller gets that waits no longer.

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <hotcount/detail/base/codec.hpp>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <utility>
 
 namespace hotcount::redis {
@@ -92,8 +92,7 @@ class Portions : public std::enable_shared_from_this<Portions> {
             if (!outcome) {
                 settle_(call, outcome.error());
             } else if (replies == nullptr || replies->size() != range.size) {
-                settle_(call, make_error(ErrorCode::reply,
-                                         server_ + ": a script got a reply of another shape"));
+                settle_(call, strange_reply(server_, "a script"));
             } else if (const auto* error = std::get_if<ReplyError>(&(*replies)[i].value)) {
                 settle_(call, to_error(*error, server_ + ": EVALSHA"));
             } else {
@@ -118,6 +117,20 @@ class Portions : public std::enable_shared_from_this<Portions> {
 };
 
 }  // namespace
+
+std::string milliseconds(Duration duration) {
+    return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
+}
+
+Error of_key(std::string_view key, const Error& error) {
+    return make_error(error.code, error.message + " (key " + printable(key) + ")",
+                      error.server_code);
+}
+
+Error strange_reply(const std::string& server, std::string_view who) {
+    return make_error(ErrorCode::reply,
+                      server + ": " + std::string{who} + " got a reply of another shape");
+}
 
 void submit_script_batch(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,
                          std::function<void(std::size_t call, Result<Reply>)> settle,

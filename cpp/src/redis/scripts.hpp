@@ -1,11 +1,12 @@
-// What concepts need for their Lua scripts: checks of what a script answers, and one call for many
-// calls of a script.
+// What concepts need for their Lua scripts: checks of what a script answers, its errors, and one call
+// for many calls of a script.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <hotcount/detail/redis/channel.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hotcount::redis {
@@ -57,6 +58,15 @@ bool is_one_per_key(const Reply& reply, std::size_t keys) {
     const auto* const all = std::get_if<ReplyArray>(&reply.value);
     return all != nullptr && all->size() == keys && is_some<Each>(reply, 1);
 }
+
+// -- arguments and errors -----------------------------------------------------------------------
+
+/// Rounded up.
+std::string milliseconds(Duration duration);
+/// The error of a call on this key, which the message names.
+Error of_key(std::string_view key, const Error& error);
+/// `who`, in words, got a reply that it cannot read.
+Error strange_reply(const std::string& server, std::string_view who);
 
 // -- many calls of one script -------------------------------------------------------------------
 

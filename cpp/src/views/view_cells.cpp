@@ -59,9 +59,7 @@ std::string new_identity() {
 }
 
 Error of_key(std::string_view key, const Error& error) {
-    return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                      error.server_code)
-        .about(&ErrorFacts::key, key);
+    return redis::of_key(key, error).about(&ErrorFacts::key, key);
 }
 
 // What HGETALL of a key's hash has answered.
@@ -124,8 +122,7 @@ std::string ViewCells::keys_key(std::string_view key) const {
 }
 
 Error ViewCells::strange_reply() const {
-    return make_error(ErrorCode::reply, client_->options().address() +
-                                            ": a call on cells got a reply of another shape");
+    return redis::strange_reply(client_->options().address(), "a call on cells");
 }
 
 void ViewCells::publish(const ViewCell& cell, redis::Channel& channel, Deadline deadline,

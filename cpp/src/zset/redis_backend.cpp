@@ -20,11 +20,9 @@ using Upserts = LiveSetsBackend::Upserts;
 using zset::about;
 using zset::integer;
 using zset::Limits;
-using zset::milliseconds;
 using zset::Sender;
 using zset::Server;
 using zset::to_text;
-using zset::unexpected;
 using zset::UpsertLimits;
 
 // -- replies --------------------------------------------------------------------------------------
@@ -33,7 +31,7 @@ Result<Members> to_members(const std::string& server, const Result<Reply>& reply
                            const std::string& key) {
     if (!reply) return about(key, reply.error());
     const auto* const items = std::get_if<ReplyArray>(&reply->value);
-    if (items == nullptr) return unexpected(server, "ZREVRANGE");
+    if (items == nullptr) return redis::strange_reply(server, "ZREVRANGE");
     Members members;
     // RESP3 answers with pairs, RESP2 with members and scores in turn.
     const bool paired = !items->empty() && std::holds_alternative<ReplyArray>(items->front().value);
@@ -41,10 +39,11 @@ Result<Members> to_members(const std::string& server, const Result<Reply>& reply
     for (std::size_t i = 0; i < items->size(); i += paired ? 1 : 2) {
         const ReplyArray* pair = paired ? std::get_if<ReplyArray>(&(*items)[i].value) : items;
         const std::size_t at = paired ? 0 : i;
-        if (pair == nullptr || pair->size() < at + 2) return unexpected(server, "ZREVRANGE");
+        if (pair == nullptr || pair->size() < at + 2)
+            return redis::strange_reply(server, "ZREVRANGE");
         const auto* const member = std::get_if<std::string>(&(*pair)[at].value);
         const auto score = redis::to_double((*pair)[at + 1]);
-        if (member == nullptr || !score) return unexpected(server, "ZREVRANGE");
+        if (member == nullptr || !score) return redis::strange_reply(server, "ZREVRANGE");
         members.push_back({*member, *score});
     }
     return members;
@@ -66,7 +65,7 @@ class RedisSets final : public LiveSetsBackend {
           client_(std::move(client)),
           server_(std::make_shared<const std::string>(client_->options().address())),
           limits_(std::make_shared<const UpsertLimits>(
-              UpsertLimits{milliseconds(gate()), milliseconds(options().keep)})),
+              UpsertLimits{redis::milliseconds(gate()), redis::milliseconds(options().keep)})),
           steps_(std::make_shared<const zset::RedisSteps>(client_, gate(), server_)),
           elsewhere_([this] {
               const redis::Options& limits = client_->options();
@@ -200,7 +199,7 @@ class RedisSets final : public LiveSetsBackend {
                                            redis::is_integer};
         std::vector<std::string> scores;
         scores.reserve(members.size());
-        const std::string ttl_ms = milliseconds(ttl);
+        const std::string ttl_ms = redis::milliseconds(ttl);
         std::vector<std::string_view> arguments{ttl_ms, limits_->keep};
         for (const auto& [member, score] : members) {
             arguments.push_back(scores.emplace_back(to_text(score)));

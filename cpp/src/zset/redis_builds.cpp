@@ -14,7 +14,6 @@ using redis::Repeat;
 using redis::Reply;
 using redis::Script;
 using zset::about;
-using zset::milliseconds;
 
 bool is_text(const Reply& reply, std::size_t) {
     return std::holds_alternative<std::string>(reply.value);
@@ -23,14 +22,14 @@ bool is_text(const Reply& reply, std::size_t) {
 class RedisBuilds final : public Builds {
   public:
     RedisBuilds(std::shared_ptr<redis::Client> client, Duration keep)
-        : client_(std::move(client)), keep_(milliseconds(keep)) {}
+        : client_(std::move(client)), keep_(redis::milliseconds(keep)) {}
 
     Result<void> begin(const Build& build, Timeout timeout) override {
         static const Script kScript{lua::zset::kBeginBuildLua, Script::Kind::single,
                                     redis::is_integer};
         const Names names{build};
         const std::string_view keys[] = {build.key, build.companion, names.build, names.hash};
-        const std::string lease = milliseconds(build.lease);
+        const std::string lease = redis::milliseconds(build.lease);
         const std::string_view arguments[] = {build.token, lease, keep_};
         // With its own token in the lease it has begun: sent twice it begins once.
         HOTCOUNT_TRY_ASSIGN(const std::int64_t begun,
@@ -46,7 +45,7 @@ class RedisBuilds final : public Builds {
         const Names names{build};
         const std::string_view keys[] = {build.key, build.companion, names.build, names.hash};
         const std::string number = std::to_string(members.empty() ? 0 : chunk);
-        const std::string lease = milliseconds(build.lease);
+        const std::string lease = redis::milliseconds(build.lease);
         std::vector<std::string> texts;
         texts.reserve(2 * members.size());
         std::vector<std::string_view> arguments{build.token, number, lease, keep_};
@@ -66,12 +65,12 @@ class RedisBuilds final : public Builds {
         static const Script kScript{lua::zset::kCarryVersionsLua, Script::Kind::single, is_text};
         const Names names{build};
         const std::string_view keys[] = {build.companion, names.build, names.hash};
-        const std::string lease = milliseconds(build.lease);
+        const std::string lease = redis::milliseconds(build.lease);
         const std::string_view arguments[] = {build.token, lease, cursor};
         const auto reply = send(kScript, keys, arguments, Repeat::counted_once, timeout);
         if (!reply) return about(build.key, reply.error());
         const auto* const next = std::get_if<std::string>(&reply->value);
-        if (next == nullptr) return zset::unexpected(server(), "carry_versions");
+        if (next == nullptr) return redis::strange_reply(server(), "carry_versions");
         if (next->empty()) return to_outcome(build, 0, timeout).error();
         if (*next == "lost") return to_outcome(build, 2, timeout).error();
         return *next;
@@ -85,7 +84,7 @@ class RedisBuilds final : public Builds {
         const std::string_view keys[] = {build.key, build.companion, marker, names.build,
                                          names.hash};
         const std::string number = std::to_string(chunks);
-        const std::string ttl = milliseconds(build.ttl);
+        const std::string ttl = redis::milliseconds(build.ttl);
         const std::string_view arguments[] = {build.token, number, ttl, keep_};
         HOTCOUNT_TRY_ASSIGN(const std::int64_t published,
                             run(build, kScript, keys, arguments, Repeat::never, timeout));

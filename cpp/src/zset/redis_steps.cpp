@@ -77,7 +77,7 @@ Result<std::vector<std::string_view>> RedisSteps::without_ttl(const ReplyArray& 
     Commands looks;
     for (const Reply& item : page) {
         const auto* const key = std::get_if<std::string>(&item.value);
-        if (key == nullptr) return unexpected(*server_, "SCAN");
+        if (key == nullptr) return redis::strange_reply(*server_, "SCAN");
         keys.push_back(*key);
         looks.push_back({"PTTL", *key});
     }
@@ -116,10 +116,10 @@ Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run,
         const auto reply = client_->execute(scan, left());
         if (!reply) return about(pattern, reply.error());
         const auto* const parts = std::get_if<ReplyArray>(&reply->value);
-        if (parts == nullptr || parts->size() != 2) return unexpected(*server_, "SCAN");
+        if (parts == nullptr || parts->size() != 2) return redis::strange_reply(*server_, "SCAN");
         const auto* const next = std::get_if<std::string>(&(*parts)[0].value);
         const auto* const page = std::get_if<ReplyArray>(&(*parts)[1].value);
-        if (next == nullptr || page == nullptr) return unexpected(*server_, "SCAN");
+        if (next == nullptr || page == nullptr) return redis::strange_reply(*server_, "SCAN");
         cursor = *next;
         report.scanned += static_cast<std::int64_t>(page->size());
         HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(*page, left()));

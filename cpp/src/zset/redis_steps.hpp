@@ -17,15 +17,12 @@
 #include <string_view>
 
 #include "backend.hpp"
+#include "redis/scripts.hpp"
 
 namespace hotcount::zset {
 
 /// The server's name, for messages. Completions share it: they outlive the sets perhaps.
 using Server = std::shared_ptr<const std::string>;
-
-inline std::string milliseconds(Duration duration) {
-    return std::to_string(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
-}
 
 /// The shortest digits that bring the double back as it was, whatever the process's locale is.
 inline std::string to_text(double score) {
@@ -35,20 +32,13 @@ inline std::string to_text(double score) {
 }
 
 inline Error about(const std::string& key, const Error& error) {
-    return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                      error.server_code)
-        .about(&ErrorFacts::key, key);
-}
-
-inline Error unexpected(const std::string& server, std::string_view what) {
-    return make_error(ErrorCode::reply,
-                      server + ": " + std::string{what} + " got a reply of another shape");
+    return redis::of_key(key, error).about(&ErrorFacts::key, key);
 }
 
 /// The server ran what nobody can make sense of the answer to.
 inline Error unknown(const std::string& server, std::string_view what) {
-    return make_error(ErrorCode::outcome_unknown,
-                      unexpected(server, what).message + "; it may or may not be applied");
+    return make_error(ErrorCode::outcome_unknown, redis::strange_reply(server, what).message +
+                                                      "; it may or may not be applied");
 }
 
 inline Result<std::int64_t> integer(const std::string& server, const redis::Reply& reply) {
@@ -56,7 +46,7 @@ inline Result<std::int64_t> integer(const std::string& server, const redis::Repl
     if (const auto* error = std::get_if<redis::ReplyError>(&reply.value)) {
         return redis::error_from_reply(error->message, server);
     }
-    return unexpected(server, "an integer reply");
+    return redis::strange_reply(server, "an integer reply");
 }
 inline Result<std::int64_t> integer(const std::string& server, const Result<redis::Reply>& reply,
                                     const std::string& key) {

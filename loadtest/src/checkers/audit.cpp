@@ -80,8 +80,7 @@ std::vector<Attempt> attempts_in(const Ledger& ledger, const ItemRange& range,
             ++unsent;
             continue;
         }
-        attempts.push_back({record.item, record.user, record.value, ledger.earliest_ns(record),
-                            ledger.latest_ns(record),
+        attempts.push_back({record.item, record.user, record.value, record.sent_ns, record.done_ns,
                             may_be_sent(status) ? Status::unknown : status});
     }
     return attempts;
@@ -346,20 +345,19 @@ struct ItemCalls {
         told = false;
     }
 
-    void take(const Ledger& ledger, const LedgerRecord& record, bool adds) {
+    void take(const LedgerRecord& record, bool adds) {
         const Status status = record.load_status();
         if (record.kind == OperationKind::read) {
             if (status != Status::ok || (record.said & said::kNumber) == 0) return;
-            reads.push_back({record.returned, ledger.earliest_ns(record), ledger.latest_ns(record),
+            reads.push_back({record.returned, record.sent_ns, record.done_ns,
                              (record.said & said::kExact) != 0});
             return;
         }
         if (status == Status::failed) return;
         // Died before it knew, or had no answer: applied at any time since, or never.
         const bool answered = status == Status::ok;
-        writes.push_back({record.item, record.user, value_of(record, adds),
-                          ledger.earliest_ns(record),
-                          answered ? ledger.latest_ns(record) : INT64_MAX / 4,
+        writes.push_back({record.item, record.user, value_of(record, adds), record.sent_ns,
+                          answered ? record.done_ns : INT64_MAX / 4,
                           answered ? Status::ok : Status::unknown});
         if (adds) return;
         const bool was_told = answered && (record.said & said::kCast) != 0;
@@ -389,7 +387,7 @@ void audit_answers(const Ledger& ledger, const AnswerRules& rules, AuditResult& 
     for (std::uint64_t item = 1; item <= rules.items; ++item) {
         item_calls.clear();
         for (const std::uint64_t index : calls.of(item)) {
-            item_calls.take(ledger, ledger[index], rules.adds);
+            item_calls.take(ledger[index], rules.adds);
         }
         if (!item_calls.reads.empty()) {
             check_reads(static_cast<std::int64_t>(item), item_calls.writes, item_calls.reads, rules,

@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "run_folder.hpp"
-#include "words.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -33,10 +32,6 @@ Error system_error(const std::filesystem::path& path, std::string_view what, int
 }
 
 }  // namespace
-
-std::string_view to_string(Status status) {
-    return word_of(status, {"empty", "planned", "sent", "ok", "failed", "unknown"});
-}
 
 Ledger::Ledger(int file, void* mapping, std::size_t mapped_bytes, std::filesystem::path path)
     : file_(file),

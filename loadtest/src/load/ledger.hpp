@@ -37,7 +37,6 @@ enum class Status : std::uint32_t {
     failed = 4,   ///< Refused: nothing was applied.
     unknown = 5,  ///< Sent, no answer: applied or not.
 };
-std::string_view to_string(Status status);
 
 /// What an answer said, as bits of Answer::said and LedgerRecord::said.
 namespace said {
@@ -88,8 +87,6 @@ struct LedgerHeader {
     std::uint64_t seed;
     std::uint64_t planned;    ///< Records 0 .. planned - 1 are filled in.
     std::int64_t started_ns;  ///< When the run began, on the machine's monotonic clock.
-    /// How far the times of its records may be off, where they come from clocks of several machines.
-    std::int64_t clock_error_ns;
 };
 
 class Ledger {
@@ -117,16 +114,6 @@ class Ledger {
     /// What the records' times count from.
     std::int64_t started_ns() const { return header_->started_ns; }
     void set_started_ns(std::int64_t started_ns) { header_->started_ns = started_ns; }
-    /// 0: one clock gave all of them.
-    std::int64_t clock_error_ns() const { return header_->clock_error_ns; }
-    /// The earliest time at which the record's call can have been sent, and the latest at which it can
-    /// have been answered: what an audit must hold against other records and clocks.
-    std::int64_t earliest_ns(const LedgerRecord& record) const {
-        return record.sent_ns - clock_error_ns();
-    }
-    std::int64_t latest_ns(const LedgerRecord& record) const {
-        return record.done_ns + clock_error_ns();
-    }
     LedgerRecord& operator[](std::uint64_t index) { return records_[index]; }
     const LedgerRecord& operator[](std::uint64_t index) const { return records_[index]; }
 

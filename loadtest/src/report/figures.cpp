@@ -253,11 +253,6 @@ Table outcome_table(const TrialResult& trial) {
     return table_of(lines);
 }
 
-std::string percentile_ms(const Histogram& ns, double quantile) {
-    if (!can_tell(ns.count(), quantile)) return "-";
-    return three_digits(static_cast<double>(ns.value_at(quantile)) * 1e-6);
-}
-
 std::string time_text(const TrialSettings& settings, std::int64_t ns) {
     const TimeUnit unit = time_unit(settings);
     return fmt::format("{} {}", three_digits(in_us(ns) * unit.per_us), unit.name);

@@ -32,8 +32,6 @@ Table comparison_table(const PartResult& result);
 /// `audit`: a row for each run folder.
 Table folder_audit_table(const std::vector<FolderAudit>& audits);
 
-/// A percentile in milliseconds; "-" where none of the times is above it.
-std::string percentile_ms(const Histogram& ns, double quantile);
 /// A time in the unit that the tables of this load have, such as "1.23 ms".
 std::string time_text(const TrialSettings& settings, std::int64_t ns);
 

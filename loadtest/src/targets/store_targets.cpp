@@ -111,8 +111,7 @@ class LimiterTarget final : public StoreTarget {
             hits.clear();
             for (const std::uint64_t index : writes.of(item)) {
                 const LedgerRecord& record = ledger[index];
-                LimiterHit hit{ledger.earliest_ns(record), ledger.latest_ns(record),
-                               LimiterHit::Kind::maybe};
+                LimiterHit hit{record.sent_ns, record.done_ns, LimiterHit::Kind::maybe};
                 if (record.load_status() == Status::ok) {
                     hit.kind = record.returned == 1 ? LimiterHit::Kind::admitted
                                                     : LimiterHit::Kind::denied;
@@ -284,7 +283,7 @@ class SetsTarget final : public StoreTarget {
         for (std::uint64_t item = 1; item <= settings_.traffic.items; ++item) {
             set_writes.clear();
             for (const std::uint64_t index : writes.of(item)) {
-                set_writes.push_back(to_write(ledger, ledger[index]));
+                set_writes.push_back(to_write(ledger[index]));
                 const bool ok = set_writes.back().status == Status::ok;
                 if (ok && set_writes.back().answer != Upsert::applied) ++result.refused;
             }
@@ -361,12 +360,12 @@ class SetsTarget final : public StoreTarget {
         return {};
     }
 
-    static SetWrite to_write(const Ledger& ledger, const LedgerRecord& record) {
+    static SetWrite to_write(const LedgerRecord& record) {
         const Status status = record.load_status();
         return {record.user,
                 record.value,
-                ledger.earliest_ns(record),
-                is_answered(status) ? ledger.latest_ns(record) : INT64_MAX / 4,
+                record.sent_ns,
+                is_answered(status) ? record.done_ns : INT64_MAX / 4,
                 status == Status::sent ? Status::unknown : status,
                 static_cast<Upsert>(record.returned)};
     }

@@ -217,11 +217,6 @@ Duration to_delay(py::handle value, const Where& where) {
     return checked_duration(number_of_seconds(value, where), where, 0);
 }
 
-Timeout to_timeout(py::handle value) {
-    if (!value || value.is_none()) return std::nullopt;
-    return to_duration(value, "timeout");
-}
-
 double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // -- rows -------------------------------------------------------------------

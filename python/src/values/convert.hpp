@@ -79,8 +79,6 @@ bool to_bool(py::handle value, const Where& where);
 Duration to_duration(py::handle value, const Where& where);
 /// The same, and 0.
 Duration to_delay(py::handle value, const Where& where);
-/// None, or left out: the default of the store.
-Timeout to_timeout(py::handle value);
 double to_seconds(Duration duration);
 
 // -- rows -------------------------------------------------------------------

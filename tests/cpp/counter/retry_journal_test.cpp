@@ -27,11 +27,9 @@ class Journal : public ::testing::Test {
     }
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
-    using Holds = RetryJournal::Holds;
-    Result<std::unique_ptr<RetryJournal>> open(Fsync fsync = Fsync::off,
-                                               Holds holds = Holds::adds) {
+    Result<std::unique_ptr<RetryJournal>> open(Fsync fsync = Fsync::off) {
         waiting_.clear();
-        return RetryJournal::open(path_.string(), fsync, holds, waiting_);
+        return RetryJournal::open(path_.string(), fsync, waiting_);
     }
     static JournaledAdd add_in_period(std::uint64_t sequence, std::string key) {
         JournaledAdd one = add(sequence, std::move(key));
@@ -40,8 +38,6 @@ class Journal : public ::testing::Test {
                                      Instant{std::chrono::seconds{1'700'000'000}}};
         return one;
     }
-    // What the header says.
-    int version() const { return bytes().at(16); }
     static JournaledAdd add(std::uint64_t sequence, std::string key = "count:k") {
         return {.writer = 7,
                 .sequence = sequence,
@@ -101,50 +97,11 @@ TEST_F(Journal, GivesBackAddsInPeriodsBesideOthers) {
     const std::vector<JournaledAdd> all{add(1), add_in_period(2, "d:k"), add_in_period(3, "d:j"),
                                         add(4)};
     {
-        auto journal = std::move(*open(Fsync::off, Holds::adds_in_periods));
+        auto journal = std::move(*open());
         ASSERT_TRUE(succeeded(journal->append(all)));
     }
     ASSERT_TRUE(succeeded(open()));
     EXPECT_EQ(waiting_, all);
-}
-
-TEST_F(Journal, IsOfVersion2UntilACounterOfPeriodsOpensIt) {
-    { ASSERT_TRUE(succeeded(open())); }
-    EXPECT_EQ(version(), 2);
-    const std::string old = three();
-    EXPECT_EQ(version(), 2);
-    std::vector<JournaledAdd> waited;
-    {
-        auto journal = std::move(*open(Fsync::off, Holds::adds_in_periods));
-        EXPECT_EQ(version(), 3);
-        waited = waiting_;
-        ASSERT_EQ(waited.size(), 3U);
-        waited.push_back(add_in_period(4, "d:k"));
-        ASSERT_TRUE(succeeded(journal->append(std::span{waited}.last(1))));
-        // Still one owner.
-        EXPECT_TRUE(failed_with(open(), ErrorCode::config, "another counter"));
-    }
-    {
-        auto journal = std::move(*open());
-        EXPECT_EQ(waiting_, waited);
-        const AddId done[] = {{7, 1}, {7, 2}, {7, 3}, {7, 4}};
-        journal->settle(done, [] { return std::vector<JournaledAdd>{}; });
-    }
-    // It stays that, so that its owner may go on.
-    EXPECT_EQ(version(), 3);
-    ASSERT_TRUE(succeeded(open()));
-    EXPECT_TRUE(waiting_.empty());
-}
-
-TEST_F(Journal, OfVersion2ThatCannotBeWrittenAnewIsLeftAsItIs) {
-    const std::string old = three();
-    // The name of the new file is taken by a folder.
-    std::filesystem::create_directory(path_.string() + ".new");
-    EXPECT_TRUE(
-        failed_with(open(Fsync::off, Holds::adds_in_periods), ErrorCode::unavailable, ".new"));
-    EXPECT_EQ(bytes(), old);
-    ASSERT_TRUE(succeeded(open()));
-    EXPECT_EQ(waiting_.size(), 3U);
 }
 
 TEST_F(Journal, IsAsSmallAsANewOneWhenAllIsSettled) {
@@ -226,11 +183,17 @@ TEST_F(Journal, RefusesAnotherVersionAndWhatIsNoJournal) {
         ASSERT_TRUE(failed_with(open(), ErrorCode::config, path_.string())) << at;
         ASSERT_EQ(bytes(), bad);
     }
-    std::string newer = whole.substr(0, 16) + std::string("\4\0\0\0", 4);
-    const std::uint32_t sum = crc32c(newer);
-    for (int i = 0; i < 4; ++i) newer += static_cast<char>(sum >> (8 * i) & 0xFFU);
-    write(newer);
+    const auto of_version = [&](char version) {
+        std::string other = whole.substr(0, 16) + version + std::string(3, '\0');
+        const std::uint32_t sum = crc32c(other);
+        for (int i = 0; i < 4; ++i) other += static_cast<char>(sum >> (8 * i) & 0xFFU);
+        return other + whole.substr(24);
+    };
+    write(of_version(4));
     EXPECT_TRUE(failed_with(open(), ErrorCode::config, "version 4"));
+    write(of_version(2));
+    EXPECT_TRUE(failed_with(open(), ErrorCode::config, "e815ecc6 is the last that reads it"));
+    EXPECT_EQ(bytes(), of_version(2));
     write("a text\n");
     EXPECT_TRUE(failed_with(open(), ErrorCode::config, "no journal"));
     EXPECT_EQ(bytes(), "a text\n");
@@ -258,8 +221,8 @@ TEST_F(Journal, HasOneOwnerWhateverNameItIsOpenedBy) {
     std::vector<JournaledAdd> none;
     const auto link = folder_ / "link";
     std::filesystem::create_symlink(path_, link);
-    EXPECT_TRUE(failed_with(RetryJournal::open(link.string(), Fsync::off, Holds::adds, none),
-                            ErrorCode::config, "another counter"));
+    EXPECT_TRUE(failed_with(RetryJournal::open(link.string(), Fsync::off, none), ErrorCode::config,
+                            "another counter"));
     // Somebody tidied up.
     std::filesystem::remove(folder_ / "adds.lock");
     EXPECT_TRUE(failed_with(open(), ErrorCode::config, "another counter"));
@@ -268,7 +231,7 @@ TEST_F(Journal, HasOneOwnerWhateverNameItIsOpenedBy) {
 TEST_F(Journal, StaysWhereItIsWhenTheProgramChangesItsFolder) {
     const auto before = std::filesystem::current_path();
     std::filesystem::current_path(folder_);
-    auto journal = std::move(*RetryJournal::open("adds", Fsync::off, Holds::adds, waiting_));
+    auto journal = std::move(*RetryJournal::open("adds", Fsync::off, waiting_));
     std::filesystem::current_path(before);
     // Large enough to be written anew.
     std::vector<JournaledAdd> many;

@@ -102,7 +102,7 @@ def test_a_count_that_is_moved_and_moved_back_in_postgresql_is_found(
     found_after_move(tmp_path / "run", ["-s", "naive", "--db", postgres_database.url], move)
 
 
-def test_a_run_of_an_older_release_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_a_ledger_of_version_1_is_refused_with_the_reason(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     arguments = [
         "-s",
@@ -124,3 +124,5 @@ def test_a_run_of_an_older_release_is_refused_with_the_reason(tmp_path: Path) ->
     done = run("audit", str(folder))
     assert done.returncode == 3
     assert "version 1, which does not say what callers were told" in done.stdout
+    assert "commit 866ef8f1 is the last that reads it" in done.stdout
+    assert ledger.read_bytes() == data

@@ -16,7 +16,6 @@
 -- because two more KEYS for every call cost as much as an INCRBY.
 -- There are so many that each stays below the 512 fields to which a hash is packed, and searched
 -- from its beginning: with 500 in each a look takes the server 6 us, with 30 less than 1.
--- A result of '' counts as none: older versions wrote it before they added.
 -- What may be refused is asked before the add, so that after it nothing is.
 local FULL = 4096
 local DENIED = 'NOPERM this user may not run all that an add with an op_id takes: nothing was added'
@@ -93,13 +92,13 @@ end
 
 local function add_once(counter, first, second, amount, op_id, made)
     local known = call('HGET', first, op_id)
-    if known and known ~= '' then return known end
+    if known then return known end
     local size_first, size_second = call('HLEN', first), call('HLEN', second)
     if is_error(size_first) then return size_first end
     if is_error(size_second) then return size_second end
     if size_second > 0 then
         known = call('HGET', second, op_id)
-        if known and known ~= '' then return known end
+        if known then return known end
     end
     -- A hash that was full when a result went elsewhere stands for as long as that is remembered.
     local own_first, own_second, spread

@@ -92,13 +92,6 @@ class PostgresVotes final : public VoteDialect {
     std::string lock_items(const VoteNames& n) const override {
         return journal_sql(n)["lock_items"];
     }
-    std::string migration(const VoteNames& n, const std::string& old_mark,
-                          const std::string& mark) const override {
-        return journal_sql(n).with("migration",
-                                   {{"old_mark", old_mark},
-                                    {"mark", mark},
-                                    {"settle", settle_text(n, *this, CountPlace::journal, "")}});
-    }
 
     BulkStatement read_counts(const VotesOptions& options, const VoteNames& n) const override {
         return BulkStatement{counts_sql(options, n).with("counts", count_of_each(options, n))};

@@ -87,9 +87,8 @@ class RedisCopyStore final : public CopyStore {
                                 client_->execute(command, deadline.remaining()));
             const auto* const values = std::get_if<redis::ReplyArray>(&reply.value);
             if (values == nullptr || values->size() != part.size()) {
-                return make_error(ErrorCode::reply,
-                                  client_->options().address() +
-                                      ": reading copies of counts got a reply of another shape");
+                return redis::strange_reply(client_->options().address(),
+                                            "reading copies of counts");
             }
             for (const redis::Reply& value : *values) copies.push_back(to_copy(value));
             return {};
@@ -101,8 +100,7 @@ class RedisCopyStore final : public CopyStore {
                        Timeout timeout) override {
         static const redis::Script kScript{lua::votes::kCopyLua, redis::Script::Kind::single,
                                            redis::is_one_per_key<redis::is_number>};
-        const std::string ends =
-            std::to_string(std::chrono::ceil<std::chrono::milliseconds>(life).count());
+        const std::string ends = redis::milliseconds(life);
         return in_parts(copies, timeout, [&](auto part, Deadline deadline) -> Result<void> {
             std::vector<std::string> texts;
             for (const Named& each : part) {

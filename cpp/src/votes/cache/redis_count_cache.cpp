@@ -167,7 +167,7 @@ class RedisCountCache final : public CountCache {
         const std::vector<std::string_view> commands[] = {{"SET", key, name, "NX"}, {"GET", key}};
         const auto replies = client_->execute_many(commands, timeout);
         for (const auto& reply : replies) {
-            if (!reply) return about(key, reply.error());
+            if (!reply) return redis::of_key(key, reply.error());
         }
         const auto* const found = std::get_if<std::string>(&replies[1]->value);
         if (found == nullptr) return strange_reply();
@@ -193,13 +193,8 @@ class RedisCountCache final : public CountCache {
         return Deadline::after(timeout.value_or(default_timeout()));
     }
 
-    static Error about(const std::string& key, const Error& error) {
-        return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                          error.server_code);
-    }
     Error strange_reply() const {
-        return make_error(ErrorCode::reply, client_->options().address() +
-                                                ": cached votes got a reply of another shape");
+        return redis::strange_reply(client_->options().address(), "cached votes");
     }
 
     /// One reply per key.
@@ -207,7 +202,7 @@ class RedisCountCache final : public CountCache {
         const std::vector<std::string_view> keys(call.keys.begin(), call.keys.end());
         const std::vector<std::string_view> arguments(call.texts.begin(), call.texts.end());
         auto reply = client_->run(script, keys, arguments, deadline.remaining());
-        if (!reply) return about(call.keys.front(), reply.error());
+        if (!reply) return redis::of_key(call.keys.front(), reply.error());
         auto* const replies = std::get_if<ReplyArray>(&reply->value);
         if (replies == nullptr || replies->size() != call.keys.size()) return strange_reply();
         return std::move(*replies);
@@ -216,8 +211,9 @@ class RedisCountCache final : public CountCache {
     Result<std::int64_t> number_at(const ReplyArray& replies, std::size_t index,
                                    const Call& call) const {
         if (const auto* error = std::get_if<redis::ReplyError>(&replies[index].value)) {
-            return about(call.keys[index],
-                         redis::error_from_reply(error->message, client_->options().address()));
+            return redis::of_key(
+                call.keys[index],
+                redis::error_from_reply(error->message, client_->options().address()));
         }
         const auto number = redis::to_integer(replies[index]);
         if (!number) return strange_reply();
@@ -227,8 +223,8 @@ class RedisCountCache final : public CountCache {
     Result<std::optional<CacheEntry>> to_entry(const Reply& reply, const std::string& key) const {
         if (std::holds_alternative<std::monostate>(reply.value)) return std::optional<CacheEntry>{};
         if (const auto* error = std::get_if<redis::ReplyError>(&reply.value)) {
-            return about(key,
-                         redis::error_from_reply(error->message, client_->options().address()));
+            return redis::of_key(
+                key, redis::error_from_reply(error->message, client_->options().address()));
         }
         const auto* const fields = std::get_if<ReplyArray>(&reply.value);
         if (fields == nullptr || fields->size() != 7) return strange_reply();

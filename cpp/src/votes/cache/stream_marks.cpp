@@ -5,6 +5,7 @@
 #include <charconv>
 #include <hotcount/detail/sql/transaction.hpp>
 
+#include "base/removed_format.hpp"
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/sql.hpp"
 #include "votes/tables/count_place.hpp"
@@ -132,7 +133,7 @@ Result<StreamMarks::Marks> StreamMarks::make(sql::Connection& connection) {
     // One at a time, or two would draw names.
     HOTCOUNT_TRY(connection.query(layout_->reconcile_alone, {}, sql::kIgnoreRows));
     HOTCOUNT_TRY_ASSIGN(Marks marks, hold(connection));
-    if (!marks.id.empty() && marks.fence) return marks;
+    if (!marks.id.empty()) return marks;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         marks.floor = row.integer(0);
         return {};
@@ -148,7 +149,7 @@ Result<StreamMarks::Marks> StreamMarks::make(sql::Connection& connection) {
                         layout_->vote_dialect().tells_ids_apart(connection, options_));
     const std::string name = random_name() + std::string{tells_apart ? "" : VoteStream::kOneStream};
     const std::string floor = std::to_string(marks.floor);
-    const std::string fence = format_fence(marks.id.empty() ? name : marks.id, {});
+    const std::string fence = format_fence(name, {});
     HOTCOUNT_TRY(connection.execute(insert_, {std::string_view{name}, floor, fence}));
     return read(connection, read_);
 }
@@ -159,14 +160,20 @@ Result<StreamMarks::Streams> StreamMarks::streams(Deadline deadline) {
         return read(connection, read_);
     };
     HOTCOUNT_TRY_ASSIGN(Marks marks, sql::read_snapshot(*database_, deadline, look));
-    if (marks.id.empty() || !marks.fence) {
+    if (marks.id.empty()) {
         HOTCOUNT_TRY_ASSIGN(
             marks, sql::transact(*database_, deadline,
                                  [&](sql::Connection& connection) { return make(connection); }));
     }
-    return Streams{
-        std::move(marks.id),          marks.life, marks.floor, marks.open, fence_of(*marks.fence),
-        std::move(marks.former_names)};
+    if (marks.fence.empty()) {
+        return make_error(ErrorCode::config,
+                          "the streams of table " + options_.vote_table +
+                              " are in a removed format, without the mark 'stream_fence'; " +
+                              std::string{kLastReader} + ". Nothing was changed");
+    }
+    return Streams{std::move(marks.id),   marks.life,
+                   marks.floor,           marks.open,
+                   fence_of(marks.fence), std::move(marks.former_names)};
 }
 
 std::shared_ptr<const StreamMarks::Fence> StreamMarks::fence_of(const std::string& text) {
@@ -186,7 +193,7 @@ Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
         // Waits for the transactions of workers that write under the present fence.
         HOTCOUNT_TRY_ASSIGN(const Marks held, read(connection, lock_fence_));
         HOTCOUNT_TRY_ASSIGN(const Marks marks, read(connection, read_));
-        if (marks.id != streams.space || !held.fence) return streams_are_gone();
+        if (marks.id != streams.space || held.fence.empty()) return streams_are_gone();
         if (marks.life != streams.life) return std::optional<Versions>{};
         Versions versions{};
         std::vector<std::size_t> gone;
@@ -202,7 +209,7 @@ Result<std::optional<StreamMarks::Versions>> StreamMarks::raise_fence(
                 versions[gone[i]] = now[i].last;
             }
         }
-        Versions fence = parse_fence(*held.fence).versions;
+        Versions fence = parse_fence(held.fence).versions;
         for (const std::size_t shard : shards) {
             fence[shard] = std::max(fence[shard], versions[shard]);
         }

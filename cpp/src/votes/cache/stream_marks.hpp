@@ -91,7 +91,7 @@ class StreamMarks {
         std::int64_t floor{0};
         std::int64_t life{0};
         bool open{false};
-        std::optional<std::string> fence{};
+        std::string fence{};
         std::vector<std::string> former_names{};
     };
     std::shared_ptr<const Fence> fence_of(const std::string& text);

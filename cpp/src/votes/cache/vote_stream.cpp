@@ -4,6 +4,7 @@
 #include <charconv>
 #include <hotcount/detail/base/codec.hpp>
 
+#include "base/removed_format.hpp"
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
 #include "votes/tables/checked_ballots.hpp"
@@ -79,8 +80,7 @@ std::string VoteStream::key(std::string_view space, std::size_t shard) const {
 }
 
 Error VoteStream::strange_reply() const {
-    return make_error(ErrorCode::reply, client_->options().address() +
-                                            ": waiting votes got a reply of another shape");
+    return redis::strange_reply(client_->options().address(), "waiting votes");
 }
 
 Result<Reply> VoteStream::run(const redis::Script& script, std::vector<std::string> keys,
@@ -89,9 +89,7 @@ Result<Reply> VoteStream::run(const redis::Script& script, std::vector<std::stri
     const std::vector<std::string_view> views{arguments.begin(), arguments.end()};
     auto reply = client_->run(script, key_views, views, deadline.remaining());
     if (reply) return reply;
-    const Error& error = reply.error();
-    return make_error(error.code, error.message + " (key " + printable(keys.front()) + ")",
-                      error.server_code);
+    return redis::of_key(keys.front(), reply.error());
 }
 
 void VoteStream::add(std::string_view space, std::span<const Ballot> ballots,
@@ -377,7 +375,17 @@ Result<void> VoteStream::drop_refused(std::string_view space,
         batch.keys.push_back(key(space, shard) + ":refused");
         batch.arguments.push_back(id_of(until[shard]));
     }
-    return ask(std::move(batch), deadline, [](std::size_t, const Reply&) { return true; });
+    bool removed_format = false;
+    HOTCOUNT_TRY(ask(std::move(batch), deadline, [&](std::size_t, const Reply& reply) {
+        removed_format = removed_format || redis::to_integer(reply) < 0;
+        return true;
+    }));
+    if (!removed_format) return {};
+    return make_error(ErrorCode::config,
+                      "votes that were refused are in a removed format, without "
+                      "ids, in keys like " +
+                          key(space, 0) + ":refused; " + std::string{kLastReader} +
+                          ". None was deleted");
 }
 
 }  // namespace hotcount

@@ -104,11 +104,11 @@ Result<FoldTrial> try_fold(const std::shared_ptr<sql::Database>& database,
     Trial trial{layout, options, *journal};
     FoldTrial last{Outcome::waits};
     while (true) {
-        auto tried = sql::until_it_passes(*database, deadline, [&]() -> Result<FoldTrial> {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database->writer(deadline));
-            HOTCOUNT_TRY(connection->begin(deadline));
-            return trial.run(*connection);  // The lease ends without a commit: rolled back.
-        });
+        const auto attempt = [&](sql::Connection& connection) -> Result<FoldTrial> {
+            HOTCOUNT_TRY(connection.begin(deadline));
+            return trial.run(connection);  // The lease ends without a commit: rolled back.
+        };
+        auto tried = sql::transact_alone(*database, deadline, attempt);
         if (!tried && tried.error().code == ErrorCode::deadline) {
             if (last.why.empty()) last.why = std::move(tried).error().message;
             return last;

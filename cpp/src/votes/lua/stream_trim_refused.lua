@@ -1,7 +1,7 @@
 -- Deletes refused votes up to a version. Combinable: call i has KEYS[i] and ARGV[i].
 -- KEYS    streams of refused votes
 -- ARGV    for each the id of the last vote that goes, MILLISECONDS-NUMBER
--- RETURNS per stream how many went, or its error
+-- RETURNS per stream how many went, -1 and none did if an entry lacks the vote's id, or its error
 -- WHY a script: their own ids are of when they were refused; entries hold the votes' ids.
 local function parse(id)
     local milliseconds, number = string.match(id, '^(%d+)-(%d+)$')
@@ -14,18 +14,19 @@ for i, key in ipairs(KEYS) do
     local votes = redis.pcall('XRANGE', key, '-', '+')
     local gone = {}
     for _, vote in ipairs(votes) do
-        local id = vote[1]
-        for at = 1, #vote[2], 2 do
-            if vote[2][at] == 'id' then id = vote[2][at + 1] end
+        local fields = vote[2]
+        if fields[#fields - 1] ~= 'id' then
+            gone = nil
+            break
         end
-        local its_milliseconds, its_number = parse(id)
+        local its_milliseconds, its_number = parse(fields[#fields])
         if its_milliseconds < milliseconds
             or its_milliseconds == milliseconds and its_number <= number then
             gone[#gone + 1] = vote[1]
         end
     end
     -- At most 1,000 are kept, so XDEL takes them all.
-    results[i] = votes.err and votes or #gone == 0 and 0
+    results[i] = votes.err and votes or not gone and -1 or #gone == 0 and 0
         or redis.pcall('XDEL', key, unpack(gone))
 end
 return results

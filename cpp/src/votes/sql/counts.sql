@@ -63,10 +63,6 @@ WHERE item = ?1 AND slot = ?2
 -- Makes the cell ?2 of item ?1 with ?3 in it; no row if it is there.
 INSERT INTO {cell} (item, slot, n, ver) VALUES (?1, ?2, ?3, 1) {or_nothing(item)}
 
--- name: count_in_cells
--- The sum of the cells of item ?1.
-SELECT COALESCE(SUM(n), 0) FROM {cell} WHERE item = ?1
-
 -- name: folded_count
 -- The number {2}, the sum of the cells of item {1}, and when a fold last counted it.
 SELECT {2}, COALESCE(SUM(n), 0), COALESCE(MAX(CASE WHEN slot = {fold_slot} THEN ver END), 0)

@@ -30,15 +30,6 @@ VALUES ('counted_in', {place}), ('counted_by', {strategy}), ('vote_route', {rout
 {or_update(name)}
 value = {excluded(value)}
 
--- name: has_old_mark
--- Whether tables have the mark of a release without a journal, and the statement that replaces
--- it.
-{mark('counted_in')} = {old_place}
--- name: replace_old_mark
-UPDATE {meta}
-SET value = {place}
-WHERE name IN ('counted_in', 'vote_route') AND value = {old_place};
-
 -- name: write_outside
 -- Writes the form of the triggers that count what others write, or takes it away.
 INSERT INTO {meta} (name, value)

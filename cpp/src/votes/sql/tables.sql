@@ -57,9 +57,10 @@ SELECT {vote_item}, NULL, {value} FROM {anonymous_vote};
 -- strategy. Without a column for the count the mark has never named it here.
 {create_view} {count_view} AS
 SELECT hc_i.{id} AS item, CAST(CASE {mark('counted_in')}
-    WHEN 'cells' THEN {cells(hc_i.{id})}
 --if is_server
     WHEN 'journal' THEN ({cells(hc_i.{id})} + {pending(hc_i.{id})})
+--else
+    WHEN 'cells' THEN {cells(hc_i.{id})}
 --end
     WHEN 'cache' THEN {owed(hc_i.{id})}
 --if has_count
@@ -72,19 +73,14 @@ FROM {item} AS hc_i;
 
 -- name: settle
 -- Sets all counts of a place, and the items' own, to what they are to be, while nobody votes or
--- folds. Not TRUNCATE: it empties the table for snapshots that are older, a dump's. `when`: a
--- condition that each statement has.
+-- folds. Not TRUNCATE: it empties the table for snapshots that are older, a dump's.
 --if is_server
-DELETE FROM {journal}
---if when
-WHERE {when}
---end
-;
+DELETE FROM {journal};
 --end
 --if in_item
 UPDATE {item}
 SET {count} = {owed({item}.{id})}
-WHERE {if_so} {differ({count}, {owed({item}.{id})})};
+WHERE {differ({count}, {owed({item}.{id})})};
 --else
 {settle_cells}
 {or_update(item, slot)}
@@ -96,7 +92,7 @@ n = {cell}.n + {excluded(n)}, ver = {cell}.ver + 1;
 --if has_count
 UPDATE {item}
 SET {count} = {cells({item}.{id})}
-WHERE {if_so} {differ({count}, {cells({item}.{id})})};
+WHERE {differ({count}, {cells({item}.{id})})};
 --end
 --end
 
@@ -109,4 +105,4 @@ SELECT {item}.{id}, {fold_slot}, {owed({item}.{id})} - {cells({item}.{id})}, {no
 SELECT {item}.{id}, 0, {owed({item}.{id})} - {cells({item}.{id})}, 1
 --end
 FROM {item}
-WHERE {if_so} {owed({item}.{id})} <> {cells({item}.{id})}
+WHERE {owed({item}.{id})} <> {cells({item}.{id})}

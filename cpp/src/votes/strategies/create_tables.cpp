@@ -1,4 +1,5 @@
 // Makes the tables that are missing, and moves their counts to the place of this strategy.
+#include <algorithm>
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "sql/table_name.hpp"
@@ -10,15 +11,7 @@
 
 namespace hotcount {
 
-std::string SqlVotes::schema() const {
-    return layout_->schema() + more_schema({}) + layout_->migration;
-}
-
-// Asked without a lock: a process that only starts keeps nobody waiting and waits for nobody.
-Result<bool> SqlVotes::is_made(sql::Connection& connection) const {
-    HOTCOUNT_TRY_ASSIGN(const std::vector<std::string> missing, missing_tables(connection));
-    return missing.empty();
-}
+std::string SqlVotes::schema() const { return layout_->schema() + more_schema({}); }
 
 Result<std::vector<std::string>> SqlVotes::missing_tables(sql::Connection& connection) const {
     std::vector<std::string> missing;
@@ -47,12 +40,13 @@ Result<std::vector<std::string>> SqlVotes::missing_tables(sql::Connection& conne
 Result<bool> SqlVotes::is_marked(sql::Connection& connection) const {
     HOTCOUNT_TRY_ASSIGN(const std::string by, read_mark(connection, layout_->read_strategy));
     HOTCOUNT_TRY_ASSIGN(const std::string in, read_mark(connection, layout_->read_place));
+    HOTCOUNT_TRY_ASSIGN(const std::string route, read_mark(connection, layout_->read_route));
+    if (is_removed_format(in, route, layout_->dialect())) return removed_format(options_, in);
     if (place() == CountPlace::journal) {
         // Without its mark no fold begins on MySQL.
         HOTCOUNT_TRY_ASSIGN(const std::string folded, read_mark(connection, layout_->read_folded));
         if (folded.empty()) return false;
     }
-    HOTCOUNT_TRY_ASSIGN(const std::string route, read_mark(connection, layout_->read_route));
     return by == to_string(options_.strategy) && in == to_string(place()) &&
            route == vote_route(options_, layout_->dialect());
 }
@@ -68,13 +62,13 @@ Result<void> SqlVotes::refuse_incomplete(const Adoption& adoption) {
 
 // Nothing of what is written stays.
 Result<void> SqlVotes::try_rules(const Adoption& adoption, Deadline deadline) const {
-    return sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-        HOTCOUNT_TRY(connection->begin(deadline));
-        auto tried = try_without_triggers(adoption, *connection);
-        connection->rollback();
+    const auto attempt = [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY(connection.begin(deadline));
+        auto tried = try_without_triggers(adoption, connection);
+        connection.rollback();
         return tried;
-    });
+    };
+    return sql::transact_alone(*database_, deadline, attempt);
 }
 
 // Where triggers count our own votes too, one that counts is no fault.
@@ -114,11 +108,14 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         return {};
     };
     bool made = false;
+    // Without a lock: a process that only starts keeps nobody waiting and waits for nobody.
     const auto look = [&](sql::Connection& connection) -> Result<bool> {
-        HOTCOUNT_TRY_ASSIGN(made, is_made(connection));
-        if (!made) return false;
+        HOTCOUNT_TRY_ASSIGN(const std::vector<std::string> missing, missing_tables(connection));
+        made = missing.empty();
+        const std::string meta = VoteNames{options_, dialect.grammar()}.meta;
+        if (std::find(missing.begin(), missing.end(), meta) != missing.end()) return false;
         HOTCOUNT_TRY_ASSIGN(const bool marked, is_marked(connection));
-        if (!marked) return false;
+        if (!made || !marked) return false;
         // A script that went on after an error, or the application, may have left them so.
         Adoption found{options_, layout_->vote_dialect()};
         HOTCOUNT_TRY(found.read(connection));
@@ -141,9 +138,8 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
     // Hidden ones that stay would count in the previous place.
     if (found_triggers.are_hidden ||
         (installs != OutsideWrites::leave && installs != OutsideWrites::none)) {
-        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-            return triggers.try_rights(*connection, options_);
+        HOTCOUNT_TRY(sql::transact_alone(*database_, deadline, [&](sql::Connection& connection) {
+            return triggers.try_rights(connection, options_);
         }));
     }
     if (adoption.votes_have_rules()) HOTCOUNT_TRY(try_rules(adoption, deadline));
@@ -168,18 +164,10 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         HOTCOUNT_TRY(sql::transact(*database_, deadline, [&](sql::Connection& connection) {
             return openings_.refuse_early(connection, *layout_, existing);
         }));
-        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-            return make(*connection);
-        }));
+        HOTCOUNT_TRY(sql::transact_alone(*database_, deadline, make));
     }
     // Before the counts: what others write from here on is counted.
-    if (apart) {
-        HOTCOUNT_TRY(sql::until_it_passes(*database_, deadline, [&]() -> Result<void> {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database_->writer(deadline));
-            return install(*connection);
-        }));
-    }
+    if (apart) HOTCOUNT_TRY(sql::transact_alone(*database_, deadline, install));
     const auto count = [&](sql::Connection& connection) -> Result<void> {
         if (!apart) HOTCOUNT_TRY(make(connection));
         HOTCOUNT_TRY_ASSIGN(bool marked, is_marked(connection));
@@ -195,8 +183,8 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         HOTCOUNT_TRY(refuse_waiting_votes(connection, options_, dialect.grammar(), true));
         HOTCOUNT_TRY_ASSIGN(const bool counted, is_counted(connection, *layout_));
         if (!counted) HOTCOUNT_TRY(openings_.settle(connection, existing));
-        // Tables that were never counted here, by a strategy that keeps other counts true, or by a
-        // release that kept them elsewhere. Nobody votes or folds meanwhile.
+        // Tables that were never counted here, or by a strategy that keeps other counts true. Nobody
+        // votes or folds meanwhile.
         HOTCOUNT_TRY(connection.run_script(layout_->settle));
         const std::string route = vote_route(options_, layout_->dialect());
         // Last: a reader of the mark finds the counts in that place.

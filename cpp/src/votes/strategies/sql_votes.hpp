@@ -251,7 +251,6 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<std::int64_t> flush_pages(Deadline deadline);
 
     // create_tables.cpp
-    Result<bool> is_made(sql::Connection& connection) const;
     /// Of tables and views, as they stand in SQL.
     Result<std::vector<std::string>> missing_tables(sql::Connection& connection) const;
     static Result<void> refuse_incomplete(const Adoption& adoption);

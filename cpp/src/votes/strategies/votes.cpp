@@ -124,7 +124,7 @@ Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& optio
     const Layout layout{options, dialect};
     std::string text = layout.schema();
     if (options.strategy == VoteStrategy::cached) text += SyncTable{options, dialect}.schema();
-    return text + layout.migration;
+    return text;
 }
 
 std::string_view to_string(VoteStrategy strategy) {

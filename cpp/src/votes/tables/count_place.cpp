@@ -1,5 +1,6 @@
 #include "count_place.hpp"
 
+#include "base/removed_format.hpp"
 #include "layout.hpp"
 #include "vote_dialect.hpp"
 
@@ -76,8 +77,25 @@ Result<void> check_place(sql::Connection& connection, const Layout& layout,
                                       : check == PlaceCheck::route ? layout.read_route
                                                                    : layout.hold_route);
     if (!mark) return explain_missing_table(std::move(mark).error());
-    if (*mark != wanted) return wrong_place(options, *mark, layout.dialect());
-    return {};
+    if (*mark == wanted) return {};
+    if (mark->empty() && !counts) {
+        HOTCOUNT_TRY_ASSIGN(const std::string place, read_mark(connection, layout.read_place));
+        if (!place.empty()) return removed_format(options, place);
+    }
+    return wrong_place(options, *mark, layout.dialect());
+}
+
+bool is_removed_format(std::string_view place, std::string_view route, sql::Dialect dialect) {
+    if (place == to_string(CountPlace::cells) && vote_dialect(dialect).is_server()) return true;
+    return !place.empty() && route.empty();
+}
+
+Error removed_format(const VotesOptions& options, std::string_view place) {
+    return make_error(ErrorCode::config,
+                      "table " + options.vote_table +
+                          " is in a removed format, with 'counted_in' = '" + std::string{place} +
+                          "' and without 'vote_route' in its marks; " + std::string{kLastReader} +
+                          ", and its create_tables() brings the table over. Nothing was changed");
 }
 
 Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dialect dialect) {
@@ -87,6 +105,7 @@ Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dial
                               " is there, and what its items count is not known yet; "
                               "create_tables() finds out, also where schema() made the tables");
     }
+    if (is_removed_format(found, found, dialect)) return removed_format(options, found);
     if (found.starts_with(kThroughStreams)) {
         return make_error(ErrorCode::config,
                           "votes for table " + options.vote_table +

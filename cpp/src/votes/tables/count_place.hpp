@@ -22,7 +22,7 @@ class Layout;
 enum class CountPlace : std::uint8_t {
     item,     ///< In the item's own row.
     cells,    ///< The sum of the item's cells: on SQLite slotted, and batched where the items have
-              ///< no column for counts; releases before the journal.
+              ///< no column for counts.
     journal,  ///< The same and the sum of its journal rows.
     cache,    ///< In memory or Redis; the sum of the votes is the truth.
 };
@@ -59,6 +59,10 @@ Result<bool> is_counted(sql::Connection& connection, const Layout& layout);
 enum class PlaceCheck : std::uint8_t { counts, route, hold_route };
 Result<void> check_place(sql::Connection& connection, const Layout& layout,
                          const VotesOptions& options, PlaceCheck check = PlaceCheck::counts);
+
+/// Whether marks are of a removed format: without a route, or with a server's counts in cells.
+bool is_removed_format(std::string_view place, std::string_view route, sql::Dialect dialect);
+Error removed_format(const VotesOptions& options, std::string_view place);
 
 /// The error of check_place(). `found`: a place or a route.
 Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dialect dialect);

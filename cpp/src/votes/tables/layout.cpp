@@ -60,15 +60,6 @@ std::string cell_totals(const VoteNames& n) { return part_of(n, "cell_totals", {
 
 namespace {
 
-std::string migration(const VoteNames& n, const VoteDialect& d, CountPlace place) {
-    if (place != CountPlace::journal) return "";
-    const auto sql =
-        vote_statements(vote_sql::kMarksSql, n, d.grammar(),
-                        {{"old_place", literal(std::string{to_string(CountPlace::cells)})},
-                         {"place", literal(std::string{to_string(place)})}});
-    return d.migration(n, sql["has_old_mark"], sql["replace_old_mark"]);
-}
-
 // What differs with the place of the counts and the dialect.
 sql::Names to_flags(const VoteDialect& d, CountPlace place) {
     return {{"is_server", sql::flag(d.is_server())},
@@ -79,12 +70,8 @@ sql::Names to_flags(const VoteDialect& d, CountPlace place) {
 
 }  // namespace
 
-std::string settle_text(const VoteNames& n, const VoteDialect& d, CountPlace place,
-                        const std::string& when) {
-    sql::Names names = to_flags(d, place);
-    names.emplace("when", when);
-    names.emplace("if_so", when.empty() ? "" : when + " AND");
-    return vote_statements(vote_sql::kTablesSql, n, d.grammar(), std::move(names))["settle"];
+std::string settle_text(const VoteNames& n, const VoteDialect& d, CountPlace place) {
+    return vote_statements(vote_sql::kTablesSql, n, d.grammar(), to_flags(d, place))["settle"];
 }
 
 std::vector<SchemaPart> schema_parts(const VoteNames& n, const VoteDialect& d) {
@@ -216,7 +203,6 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       keep_item(counts["keep_item"]),
       reconcile_alone(marks["reconcile_alone"]),
       count_in_item(counts["count_in_item"]),
-      count_in_cells(counts["count_in_cells"]),
       append(counts["append"]),
       read_place(marks["read_place"]),
       read_route(marks["read_route"]),
@@ -228,8 +214,7 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       find_table(d.grammar().find_table("?1", "?2")),
       lock_fold(d.lock_fold(n)),
       lock_all(d.lock_all(n)),
-      settle(settle_text(n, d, count_place(options, d.grammar().dialect()), "")),
-      migration(hotcount::migration(n, d, count_place(options, d.grammar().dialect()))),
+      settle(settle_text(n, d, count_place(options, d.grammar().dialect()))),
       options_(options),
       place_(count_place(options, d.grammar().dialect())),
       dialect_(d),

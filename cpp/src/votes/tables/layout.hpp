@@ -83,9 +83,8 @@ std::string cell_totals(const VoteNames& names);
 std::string literal(const std::string& text);
 
 /// The statements that set all counts of a place, and item.vote_count, to what they are to be, while
-/// nobody votes or folds. `when`: a condition that each of them has.
-std::string settle_text(const VoteNames& names, const VoteDialect& dialect, CountPlace place,
-                        const std::string& when);
+/// nobody votes or folds.
+std::string settle_text(const VoteNames& names, const VoteDialect& dialect, CountPlace place);
 
 /// One of the tables and views, and the statements that make it. They do nothing if it is there.
 struct SchemaPart {
@@ -120,7 +119,6 @@ class Layout {
     sql::Statement keep_item;        ///< item: its row stays there until the transaction's end
     sql::Statement reconcile_alone;  ///< waits for others who reconcile or fold
     sql::Statement count_in_item;    ///< item -> vote_count
-    sql::Statement count_in_cells;   ///< item -> sum of its cells
     sql::Statement append;           ///< item, difference: a journal row
     sql::Statement read_place;       ///< -> where the counts of these tables are kept
     sql::Statement read_route;       ///< -> how votes get to these tables
@@ -144,9 +142,6 @@ class Layout {
     /// Sets all counts of this place to what they are to be, and item.vote_count too. Under both
     /// locks.
     std::string settle;
-    /// What brings tables of a release without a journal over, and does nothing to others. A script,
-    /// with its locks and its transaction.
-    std::string migration;
 
   private:
     Layout(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);

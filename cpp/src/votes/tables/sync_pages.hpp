@@ -34,7 +34,6 @@ struct SyncState {
 /// The columns of a SyncState, of the tables `hc_i` and `hc_s`; and what joins them.
 std::string sync_columns(const VoteNames& names);
 std::string sync_tables(const VoteNames& names);
-inline constexpr int kSyncColumns = 8;
 SyncState read_sync_state(const sql::Row& row, int first);
 
 /// What a fill reads as it raises the gen.

@@ -6,12 +6,6 @@
 
 namespace hotcount {
 
-std::string VoteDialect::migration(const VoteNames& n, const std::string& old_mark,
-                                   const std::string& mark) const {
-    return "START TRANSACTION;\n" + lock_fold(n) + lock_all(n) +
-           settle_text(n, *this, CountPlace::journal, old_mark) + mark + "\nCOMMIT;\n";
-}
-
 std::string VoteDialect::fold_lagging(const VoteNames& n) const {
     return vote_statements(vote_sql::kCountsSql, n, grammar())["fold_lagging"];
 }

@@ -58,10 +58,6 @@ class VoteDialect {
     virtual std::string lock_all(const VoteNames& names) const = 0;
     /// A statement that keeps others from changing items until the transaction ends. Servers only.
     virtual std::string lock_items(const VoteNames& names) const = 0;
-    /// Moves the counts of a release without a journal there, if `old_mark`, a condition, is true:
-    /// a script with its locks and its transaction. `mark`: the statement that writes the new mark.
-    virtual std::string migration(const VoteNames& names, const std::string& old_mark,
-                                  const std::string& mark) const;
     /// See Layout::fold_lagging.
     virtual std::string fold_lagging(const VoteNames& names) const;
     /// Whether fold_lagging() only finds the items, because an UPDATE would lock every cell that it

@@ -81,15 +81,10 @@ template <class Body>
 auto transact_alone(Database& database, Deadline deadline, Body&& body)
     -> decltype(body(std::declval<Connection&>())) {
     using Answer = decltype(body(std::declval<Connection&>()));
-    Retry retry{database, deadline};
-    while (true) {
-        auto attempt = [&]() -> Answer {
-            HOTCOUNT_TRY_ASSIGN(const Lease connection, database.writer(deadline));
-            return body(*connection);
-        }();
-        if (attempt) return attempt;
-        if (!retry.again(attempt.error())) return retry.give_up(std::move(attempt).error());
-    }
+    return until_it_passes(database, deadline, [&]() -> Answer {
+        HOTCOUNT_TRY_ASSIGN(const Lease connection, database.writer(deadline));
+        return body(*connection);
+    });
 }
 
 /// What body(Connection&) -> Result<T> reads in one snapshot; in another, from the beginning, where

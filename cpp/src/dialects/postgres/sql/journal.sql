@@ -10,7 +10,7 @@
 --   hc_pace, hc_due  whether the counts are here, and how long it is until a fold is due: at once
 --                    after a fold that was later than now, because the server's clock went back
 --   hc_alone         the fold's lock, of the transaction: only tried, so that nobody waits for it
---   hc_here          the mark again, held: older releases move the counts without that lock
+--   hc_here          the mark again, held: the snapshot may be older than the fold's lock
 --   hc_page, hc_gone a page of rows, taken out
 --   hc_moved         their sums, in the cells of the fold's slot
 --   hc_totals        the items' counts by all cells. The others are as the snapshot has them: only
@@ -239,25 +239,6 @@ LOCK TABLE {vote}, {anonymous_vote} IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: lock_items
 LOCK TABLE {item} IN SHARE ROW EXCLUSIVE MODE
-
--- name: migration
--- Moves the counts of a release without a journal, if {old_mark}. At another level of isolation,
--- the statements behind the locks would read from a snapshot before them.
-DO $hotcount$ BEGIN
-    IF {old_mark} THEN
-        IF current_setting('transaction_isolation') <> 'read committed' THEN
-            COMMIT;
-            SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-        END IF;
-        PERFORM pg_advisory_xact_lock({fold_lock});
-        PERFORM value FROM {meta} ORDER BY name FOR UPDATE;
-        LOCK TABLE {vote}, {anonymous_vote} IN SHARE ROW EXCLUSIVE MODE;
-        IF {old_mark} THEN
-            {settle}
-            {mark}
-        END IF;
-    END IF;
-END $hotcount$;
 
 -- name: fill
 -- The counts of tables that nobody has counted, from the votes to the journal, and the marks: all
