@@ -86,12 +86,7 @@ ORDER BY hc_d.hc_id
 -- == Corrections ==
 
 -- name: append
--- A journal row for each pair of an item and a difference.
-INSERT INTO {journal} (item, diff)
-VALUES
---each ,
-(?1, ?2)
---end
+{append_rows}
 
 -- name: add_to_items
 -- Adds each difference to the item's own count. Locks the items.

@@ -32,10 +32,7 @@ value = {excluded(value)}
 
 -- name: write_outside
 -- Writes the form of the triggers that count what others write, or takes it away.
-INSERT INTO {meta} (name, value)
-VALUES ('outside_writes', {form})
-{or_update(name)}
-value = {excluded(value)};
+{set_mark('outside_writes', {form})};
 -- name: remove_outside
 DELETE FROM {meta} WHERE name = 'outside_writes';
 
@@ -88,10 +85,7 @@ SELECT value FROM {meta} WHERE name IN ('stream_id', 'stream_names') ORDER BY na
 DELETE FROM {meta}
 WHERE name IN ('stream_id', 'stream_floor', 'stream_life', 'stream_open', 'stream_fence')
 -- name: keep_stream_names
-INSERT INTO {meta} (name, value)
-VALUES ('stream_names', ?1)
-{or_update(name)}
-value = {excluded(value)}
+{set_mark('stream_names', ?1)}
 
 -- == Copies of counts ==
 
@@ -100,7 +94,7 @@ value = {excluded(value)}
 SELECT value FROM {meta} WHERE name = 'copies_id'
 -- name: write_copies_id
 -- Sets it to ?1 if there is none.
-INSERT INTO {meta} (name, value) VALUES ('copies_id', ?1) {or_nothing(name)}
+{set_mark_once('copies_id', ?1)}
 
 -- == Heartbeats for replicas ==
 
@@ -116,4 +110,4 @@ SELECT {now_microseconds}, {mark('heartbeat')}, {server_identity}
 -- Writes the heartbeat ?1; the first one if there is none.
 UPDATE {meta} SET value = ?1 WHERE name = 'heartbeat'
 -- name: first_beat
-INSERT INTO {meta} (name, value) VALUES ('heartbeat', ?1) {or_nothing(name)}
+{set_mark_once('heartbeat', ?1)}

@@ -59,6 +59,23 @@ COALESCE({1}.{count}, 0)
 -- The value of the mark {1} in vote_meta.
 (SELECT value FROM {meta} WHERE name = {1})
 
+-- name: set_mark
+-- Writes the mark {1} with the value {2}; set_mark_once leaves one that is there.
+INSERT INTO {meta} (name, value)
+VALUES ({1}, {2})
+{or_update(name)}
+value = {excluded(value)}
+-- name: set_mark_once
+INSERT INTO {meta} (name, value) VALUES ({1}, {2}) {or_nothing(name)}
+
+-- name: append_rows
+-- A journal row for each pair of an item and a difference.
+INSERT INTO {journal} (item, diff)
+VALUES
+--each ,
+(?1, ?2)
+--end
+
 -- name: somebodys
 -- Votes of users, of whichever table. Rows of an application's own table that are nobody's have
 -- no key to be found by.

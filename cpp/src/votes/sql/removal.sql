@@ -79,16 +79,11 @@ WHERE {id} BETWEEN {item_id(?2)} AND {item_id(?3)} AND {id} IN (
 )
 -- name: uncounted
 COALESCE((
-        SELECT -{value} FROM {vote} WHERE {vote_item} = {item}.{id} AND {vote_user} = ?1
-    ), 0)
+    SELECT -{value} FROM {vote} WHERE {vote_item} = {item}.{id} AND {vote_user} = ?1
+), 0)
 
 -- name: append
--- A journal row for each pair of an item and a difference.
-INSERT INTO {journal} (item, diff)
-VALUES
---each ,
-(?1, ?2)
---end
+{append_rows}
 
 -- name: add_to_cells
 -- Adds each difference to the item's cell of slot 0. Locks the cells.

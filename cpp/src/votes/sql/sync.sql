@@ -149,7 +149,4 @@ SELECT name, value FROM {meta} WHERE name IN ('counted_in', 'cache_id')
 {read_marks}
 {for_share}
 -- name: write_id
-INSERT INTO {meta} (name, value)
-VALUES ('cache_id', ?1)
-{or_update(name)}
-value = {excluded(value)}
+{set_mark('cache_id', ?1)}

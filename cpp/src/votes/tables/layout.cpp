@@ -5,6 +5,7 @@
 #include "hotcount_embedded/votes/sql.hpp"
 #include "outside_triggers.hpp"
 #include "sql/table_name.hpp"
+#include "sync_pages.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
@@ -55,6 +56,9 @@ std::string nobodys(const VoteNames& n) { return part_of(n, "nobodys", {}); }
 std::string counted_sum(const VoteNames& n, const std::string& item) {
     return part_of(n, "owed", {item});
 }
+
+std::string sync_columns(const VoteNames& n) { return part_of(n, "state_columns", {}); }
+std::string sync_tables(const VoteNames& n) { return part_of(n, "state_tables", {}); }
 
 std::string cell_totals(const VoteNames& n) { return part_of(n, "cell_totals", {}) + " AS c"; }
 

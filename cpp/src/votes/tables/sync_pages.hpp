@@ -31,10 +31,15 @@ struct SyncState {
     /// to a cache two. The cache knows it by this one.
     sql::Id item;
 };
-/// The columns of a SyncState, of the tables `hc_i` and `hc_s`; and what joins them.
+/// {state_columns} and {state_tables} of votes/sql/parts.sql. In layout.cpp.
 std::string sync_columns(const VoteNames& names);
 std::string sync_tables(const VoteNames& names);
-SyncState read_sync_state(const sql::Row& row, int first);
+/// Of a row whose columns from `first` on are {state_columns}.
+inline SyncState read_sync_state(const sql::Row& row, int first) {
+    return {row.integer(first),          row.integer(first + 1), row.integer(first + 2),
+            row.integer(first + 3),      row.integer(first + 4), std::string{row.text(first + 5)},
+            row.integer(first + 6) != 0, row.id(first + 7)};
+}
 
 /// What a fill reads as it raises the gen.
 struct SyncFence {
