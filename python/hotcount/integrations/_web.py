@@ -3,6 +3,7 @@ meets, and the headers that tell its client."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import ipaddress
 import math
@@ -21,6 +22,8 @@ from hotcount.results import Decision
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 Headers = Literal["both", "ietf", "legacy", "none"]
 
+# Characters of a part of a key; a store takes 1,000 bytes for all of them.
+LONGEST_PART = 100
 # The names of all headers that a response may get from here, in lower case.
 HEADER_NAMES = frozenset(
     {"ratelimit", "ratelimit-policy", "retry-after"}
@@ -146,8 +149,10 @@ class Rule:
                 f"the key function {name} returned {key!r}: a key is str, bytes or a tuple of "
                 "them. exempt= lets requests pass"
             )
-        parts = key if isinstance(key, tuple) else (key,)
-        return self.limiter, (*self.scope, *parts) if self.scope else key, cost, rate
+        if not self.scope and isinstance(key, (str, bytes)) and key:
+            return self.limiter, _fit(key), cost, rate
+        parts = (*self.scope, *(key if isinstance(key, tuple) else (key,)))
+        return self.limiter, tuple(_fit(part) for part in parts), cost, rate
 
     def hit_now(self, *request: Any) -> Hit[LimiterBase] | None:
         """The hit of a request; None: it is exempt. The functions are plain ones."""
@@ -167,6 +172,14 @@ class Rule:
             for one in (self.key, self.cost, self.rate)
         ]
         return self.to_hit(*chosen)
+
+
+def _fit(part: Any) -> Any:
+    """A part of a key, or for a long one, which a client may send, its hash."""
+    if not isinstance(part, (str, bytes)) or len(part) <= LONGEST_PART:
+        return part
+    data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 async def _settled(value: Any) -> Any:

@@ -158,6 +158,13 @@ def test_bad_options_are_named_when_the_application_is_made(
         RateLimitMiddleware(hello, **given)
 
 
+def test_a_header_that_is_missing_or_long_is_a_key_like_others(limiter: Any) -> None:
+    client = TestClient(RateLimitMiddleware(hello, limiter, key="header:x-key"))
+    keys = [{}, {"x-key": "a"}, {"x-key": "a" * 8000}, {"x-key": "a" * 8001}]
+    assert [client.get("/", headers=key).status_code for key in keys] == [200] * 4
+    assert [client.get("/", headers=key).status_code for key in keys] == [429] * 4
+
+
 def no_key(scope: Any) -> None:
     return None
 
