@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.limiters import IDS, OPTIONS
 from tests.support.servers import RedisServer
-from tests.support.stores import Store
+from tests.support.stores import AnyStore, Store
 from tests.support.votes_strategies import WAYS, strategy, votes
 
 __all__ = ["strategy", "votes"]
@@ -57,6 +57,12 @@ def sets(counter_store: Store) -> hotcount.LiveSets:
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Those of a Limiter."""
     return dict(request.param)
+
+
+@pytest.fixture
+def limiter(limit_store: AnyStore, options: dict[str, Any]) -> hotcount.Limiter:
+    """Of ten hits, in a window whose edge no run of the tests crosses."""
+    return hotcount.Limiter(limit_store, "10/300 days", **options)
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from tests.support.together import together
 TEN = "10/300 days"
 
 
-def test_what_fits_is_taken_and_no_more(limit_store: AnyStore, options: dict[str, Any]) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, **options)
+def test_what_fits_is_taken_and_no_more(limiter: hotcount.Limiter) -> None:
     assert [limiter.at_most("k", 4) for _ in range(4)] == [4, 4, 2, 0]
     assert limiter.peek("k").remaining == 0
     assert not limiter.hit("k")
@@ -25,10 +24,7 @@ def test_what_fits_is_taken_and_no_more(limit_store: AnyStore, options: dict[str
     assert limiter.at_most(("a", "b"), 1) == 1
 
 
-def test_many_threads_take_the_limit_together(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, **options)
+def test_many_threads_take_the_limit_together(limiter: hotcount.Limiter) -> None:
     taken = together(lambda _: sum(limiter.at_most("hot", 3) for _ in range(5)))
     assert sum(taken) == 10
 

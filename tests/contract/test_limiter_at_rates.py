@@ -16,10 +16,7 @@ from tests.support.together import in_child, together
 TEN, FOUR = "10/300 days", "4/300 days"
 
 
-def test_a_key_has_a_state_of_its_own_at_each_rate(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, **options)
+def test_a_key_has_a_state_of_its_own_at_each_rate(limiter: hotcount.Limiter) -> None:
     assert [limiter.hit("k", rate=FOUR).allowed for _ in range(5)] == [True] * 4 + [False]
     denied = limiter.hit("k", rate=FOUR)
     assert (denied.limit, denied.remaining, denied.violated) == (4, 0, (FOUR,))

@@ -22,11 +22,6 @@ from tests.support.together import together
 TEN = "10/300 days"
 
 
-@pytest.fixture
-def limiter(limit_store: AnyStore, options: dict[str, Any]) -> Limiter:
-    return Limiter(limit_store, TEN, **options)
-
-
 def only_key(redis: hotcount.Redis) -> bytes:
     (key,) = keys_of(redis)
     return key

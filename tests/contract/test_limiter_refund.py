@@ -19,10 +19,7 @@ TEN = "10/300 days"
 DAY = 86400
 
 
-def test_what_is_given_back_can_be_taken_again(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, **options)
+def test_what_is_given_back_can_be_taken_again(limiter: hotcount.Limiter) -> None:
     assert [limiter.hit("k", cost).remaining for cost in (3, 3, 4)] == [7, 4, 0]
     assert limiter.refund("k", 5) == 5
     assert limiter.peek("k").remaining == 5
@@ -31,8 +28,7 @@ def test_what_is_given_back_can_be_taken_again(
     assert limiter.refund("k", 1) == 1
 
 
-def test_no_refund_goes_beyond_a_full_limit(limit_store: AnyStore, options: dict[str, Any]) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, **options)
+def test_no_refund_goes_beyond_a_full_limit(limiter: hotcount.Limiter) -> None:
     for n in (5, 2**63 - 1):
         assert limiter.refund("absent", n) == 10
         limiter.hit("k", 4)
@@ -78,9 +74,8 @@ def test_memory_and_redis_agree_on_random_hits_and_refunds(
 
 
 def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
-    limit_store: AnyStore, options: dict[str, Any]
+    limiter: hotcount.Limiter,
 ) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, **options)
 
     def work(_: int) -> None:
         for _ in range(10):
@@ -91,10 +86,7 @@ def test_refunds_and_hits_of_many_threads_leave_what_they_come_to(
     assert limiter.peek("hot").remaining == 10
 
 
-def test_a_blocked_key_is_refused_until_reset(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, **options)
+def test_a_blocked_key_is_refused_until_reset(limiter: hotcount.Limiter) -> None:
     for key, hits in (("fresh", 0), ("hit", 3)):
         for _ in range(hits):
             limiter.hit(key)
@@ -114,10 +106,7 @@ def test_a_blocked_key_is_refused_until_reset(
         assert limiter.hit(key).remaining == 9
 
 
-def test_a_block_that_ends_leaves_what_was_taken(
-    limit_store: AnyStore, options: dict[str, Any]
-) -> None:
-    limiter = hotcount.Limiter(limit_store, TEN, **options)
+def test_a_block_that_ends_leaves_what_was_taken(limiter: hotcount.Limiter) -> None:
     limiter.hit("k", 4)
     limiter.hit("k", 2)
     limiter.block("k", 0.05)
