@@ -8,13 +8,41 @@ written after the call, so a program that is killed may have counted one add mor
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import hotcount
+
+
+def add_and_tell(
+    log: str, threads: int, add: Callable[[str], object], adds_per_s: float = math.inf
+) -> None:
+    """Adds to the keys k0 to k9 until it is killed."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    print("ready", flush=True)
+
+    def work(thread: int) -> None:
+        due = time.monotonic()
+        done = 0
+        while True:
+            try:
+                add(f"k{done % 10}")
+            except hotcount.HotcountError as error:
+                print(repr(error), flush=True)
+                os._exit(3)
+            done += 1
+            os.write(file, b"%d %d\n" % (thread, done))
+            due += threads / adds_per_s
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    for thread in range(threads):
+        threading.Thread(target=work, args=(thread,), daemon=True).start()
+    threading.Event().wait()
 
 
 def main() -> None:
@@ -28,27 +56,7 @@ def main() -> None:
         counter = hotcount.PeriodCounter(store, period, keep=1000, retry=queue)
     else:
         counter = hotcount.Counter(store, retry=queue)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    print("ready", flush=True)
-
-    def add(thread: int) -> None:
-        pause = int(threads) / float(rate)
-        due = time.monotonic()
-        done = 0
-        while True:
-            try:
-                counter.add(f"k{done % 10}")
-            except hotcount.HotcountError as error:
-                print(repr(error), flush=True)
-                os._exit(3)
-            done += 1
-            os.write(file, b"%d %d\n" % (thread, done))
-            due += pause
-            time.sleep(max(0.0, due - time.monotonic()))
-
-    for thread in range(int(threads)):
-        threading.Thread(target=add, args=(thread,), daemon=True).start()
-    threading.Event().wait()
+    add_and_tell(log, int(threads), counter.add, float(rate))
 
 
 if __name__ == "__main__":

@@ -9,35 +9,20 @@ Thread t adds 1 to the key k{i % 10} in its i-th call.
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
+from functools import partial
 from typing import Any
 
 import hotcount
 
+from tests.support.retrying_program import add_and_tell
+
 
 def main() -> None:
     database, cache, ack, log, threads = sys.argv[1:6]
-    how: Any = ack
     views = hotcount.WriteBehindCounter(database, cache, flush_interval=0.02)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    print("ready", flush=True)
-
-    def add(thread: int) -> None:
-        done = 0
-        while True:
-            try:
-                views.add(f"k{done % 10}", ack=how, timeout=20)
-            except hotcount.HotcountError as error:
-                print(repr(error), flush=True)
-                os._exit(3)
-            done += 1
-            os.write(file, b"%d %d\n" % (thread, done))
-
-    for thread in range(int(threads)):
-        threading.Thread(target=add, args=(thread,), daemon=True).start()
-    threading.Event().wait()
+    options: Any = {"ack": ack, "timeout": 20}
+    add_and_tell(log, int(threads), partial(views.add, **options))
 
 
 if __name__ == "__main__":
