@@ -125,8 +125,7 @@ def test_tally_counts_votes_by_sign(votes: Votes) -> None:
 
 
 def test_top_shows_exact_counts_in_descending_order(database: Database, strategy: str) -> None:
-    votes = make_votes(database, strategy)
-    votes.add_items(range(1, 8))
+    votes = make_votes(database, strategy, items=range(1, 8))
     for item in range(1, 8):
         votes.cast_many([item] * item, range(item))
     votes.flush(timeout=20)

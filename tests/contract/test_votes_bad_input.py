@@ -106,8 +106,7 @@ def test_every_call_takes_a_timeout(votes: Votes) -> None:
 def test_closed_votes_are_refused_and_their_database_goes_on(
     database: hotcount.Database, strategy: str
 ) -> None:
-    with make_votes(database, strategy) as votes:
-        votes.add_items([1])
+    with make_votes(database, strategy, items=[1]) as votes:
         votes.cast(1, 7)
     with pytest.raises(hotcount.ClosedError):
         votes.cast(1, 8)

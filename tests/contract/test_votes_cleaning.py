@@ -45,8 +45,7 @@ def test_a_removed_item_counts_nothing_and_the_others_what_they_did(votes: Votes
 
 @pytest.mark.cast_writes
 def test_an_item_made_again_begins_at_0(database: hotcount.Database, strategy: str) -> None:
-    votes = make_votes(database, strategy)
-    votes.add_items([1, 2])
+    votes = make_votes(database, strategy, items=[1, 2])
     votes.cast_many([1, 1, 2], [7, 8, 7])
     votes.flush(timeout=20)
     votes.cast(1, 9)
@@ -221,8 +220,7 @@ def test_tables_with_other_names_are_asked_and_cleaned(
         "vote_item": "post", "vote_user": "who", "vote_value": "points",
         "vote_previous": "points before", "vote_version": "edit",
     }  # fmt: skip
-    votes = make_votes(database, "batched", item_count=item_count, **names)
-    votes.add_items([1, 2])
+    votes = make_votes(database, "batched", item_count=item_count, **names, items=[1, 2])
     votes.cast_many([1, 1, 2], [7, 8, 7], [1, -1, 4])
     assert (votes.get(2, 7), list(votes.get_many([2, 1], 8))) == (4, [0, -1])
     assert votes.voters(1) == [(7, 1), (8, -1)]

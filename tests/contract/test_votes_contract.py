@@ -196,8 +196,7 @@ def test_create_tables_may_be_called_again(votes: Votes) -> None:
 def test_ids_of_every_type_come_back_as_they_went_in(
     database: hotcount.Database, strategy: str, kind: Any, ids: list[Any]
 ) -> None:
-    votes = make_votes(database, strategy, item_type=kind, user_type=kind)
-    votes.add_items(ids)
+    votes = make_votes(database, strategy, item_type=kind, user_type=kind, items=ids)
     casts = votes.cast_many(ids * 2, ids + ids[::-1])
     assert [cast.changed or cast.pending for cast in casts] == [True] * 8
     assert [int(count) for count in votes.count_many(ids)] == [2] * 4
@@ -207,8 +206,7 @@ def test_ids_of_every_type_come_back_as_they_went_in(
 def test_item_and_user_may_be_of_different_types(
     database: hotcount.Database, strategy: str
 ) -> None:
-    votes = make_votes(database, strategy, item_type=str, user_type=uuid.UUID)
-    votes.add_items(["article"])
+    votes = make_votes(database, strategy, item_type=str, user_type=uuid.UUID, items=["article"])
     votes.cast("article", uuid.uuid4())
     assert int(votes.count("article")) == 1
 
@@ -218,8 +216,7 @@ def test_another_schema_is_used_by_its_names(database: hotcount.Database, strate
         "item_table": 'po"sts', "item_id": "group", "item_count": "li'kes",
         "vote_table": "order", "vote_item": "select", "vote_user": "who; --",
     }  # fmt: skip
-    votes = make_votes(database, strategy, **names)
-    votes.add_items([1])
+    votes = make_votes(database, strategy, **names, items=[1])
     votes.cast(1, 7)
     assert int(votes.count(1)) == 1
     assert is_consistent(votes)
@@ -290,8 +287,7 @@ def test_reconcile_finds_nothing_where_nothing_is_wrong(votes: Votes) -> None:
 def test_another_strategy_takes_over_with_the_same_counts(
     database: hotcount.Database, strategy: str, after: str
 ) -> None:
-    before = make_votes(database, strategy)
-    before.add_items([1, 2])
+    before = make_votes(database, strategy, items=[1, 2])
     before.cast_many([1, 1, 2], [1, 2, 3], [1, 5, 1])
     before.retract(1, 2)
     before.flush()  # Nothing is taken over from one whose votes wait.
@@ -308,8 +304,7 @@ def test_another_strategy_takes_over_with_the_same_counts(
 def test_a_strategy_that_was_replaced_does_not_count_in_the_old_place(
     database: hotcount.Database, strategy: str, after: str
 ) -> None:
-    before = make_votes(database, strategy)
-    before.add_items([1])
+    before = make_votes(database, strategy, items=[1])
     before.cast(1, 1)
     before.flush()
     votes = make_votes(database, after)

@@ -54,9 +54,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def votes(database: hotcount.Database, strategy: str) -> hotcount.Votes:
-    votes = make_votes(database, strategy)
-    votes.add_items(range(ITEMS))
-    return votes
+    return make_votes(database, strategy, items=range(ITEMS))
 
 
 @pytest.fixture(params=["healthy", "stopped"])

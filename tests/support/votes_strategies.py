@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,17 +89,18 @@ def make(database: hotcount.Database, strategy: Any, **options: Any) -> hotcount
     return kind(database, cache_of(strategy), strategy, **options)
 
 
-def make_votes(database: hotcount.Database, strategy: str, **options: Any) -> hotcount.Votes:
+def make_votes(
+    database: hotcount.Database, strategy: str, items: Iterable[Any] = (), **options: Any
+) -> hotcount.Votes:
     votes = make(database, strategy, **options)
     votes.create_tables()
+    votes.add_items(items)
     return votes
 
 
 @pytest.fixture
 def votes(database: hotcount.Database, strategy: str) -> hotcount.Votes:
-    votes = make_votes(database, strategy)
-    votes.add_items([1, 2, 3])
-    return votes
+    return make_votes(database, strategy, items=[1, 2, 3])
 
 
 def is_consistent(votes: hotcount.Votes) -> bool:
