@@ -10,7 +10,7 @@ namespace hotcount {
 namespace {
 
 sql::Statements audit_statements(const VotesOptions& options, const VoteNames& n,
-                              const VoteDialect& d) {
+                                 const VoteDialect& d) {
     return vote_statements(vote_sql::kAuditSql, n, d.grammar(),
                            {{"has_journal", sql::flag(d.is_server())},
                             {"text_items", sql::flag(options.item_type == IdType::text)}});

@@ -24,7 +24,7 @@ Result<void> run_of_ids(BulkStatement& statement, sql::Connection& connection,
 }
 
 sql::Statements removal_statements(const VotesOptions& options, const VoteNames& n,
-                              const sql::Grammar& g) {
+                                   const sql::Grammar& g) {
     const auto index = sql::TableName::of(options.vote_table).beside("_by_user").name;
     return vote_statements(vote_sql::kRemovalSql, n, g,
                            {{"user_index", sql::quote_identifier(index)},
