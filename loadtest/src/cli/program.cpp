@@ -222,14 +222,8 @@ class Program {
             std::chrono::duration<double>(trial_settings.warmup + trial_settings.duration).count();
         progress.expect(1, load_s);
         progress.set_up(trial_settings.strategy, load_s);
-        const TrialHooks hooks{interrupt_,
-                               [&] { progress.load(); },
-                               [&](const LoadSample& sample) { progress.sample(sample); },
-                               {},
-                               redis_,
-                               ceiling_,
-                               databases_};
-        auto trial = run_trial(trial_settings, folder.path(), provenance, hooks);
+        const TrialContext shared = context(folder, provenance, progress);
+        auto trial = run_trial(trial_settings, folder.path(), provenance, shared.hooks());
         if (!trial) {
             progress.done();
             return fail(trial.error());
@@ -381,20 +375,13 @@ class Program {
             if (interrupt_) {
                 audits.push_back(not_audited(
                     folder, make_error(ErrorCode::unavailable, "not audited: interrupted before")));
-                if (conclusion == Conclusion::passed) conclusion = Conclusion::inconclusive;
+                conclusion = worse_of(conclusion, Conclusion::inconclusive);
                 continue;
             }
             auto audited = audit_one(folder);
-            if (!audited) {
-                // The folder cannot be audited: that says nothing about the run.
-                audits.push_back(not_audited(folder, audited.error()));
-            } else {
-                audits.push_back(std::move(audited).value());
-            }
-            const Conclusion latest = audits.back().conclusion;
-            if (latest == Conclusion::broken || conclusion == Conclusion::passed) {
-                conclusion = latest;
-            }
+            // A folder that cannot be audited says nothing about the run.
+            audits.push_back(audited ? std::move(*audited) : not_audited(folder, audited.error()));
+            conclusion = worse_of(conclusion, audits.back().conclusion);
         }
         const nlohmann::json document =
             audit_document(audits, describe_provenance(settings_.command_line), conclusion);

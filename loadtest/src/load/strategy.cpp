@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <hotcount/limiter.hpp>
 #include <hotcount/votes.hpp>
+#include <iterator>
 
 #include "words.hpp"
 
@@ -131,6 +132,14 @@ bool is_exec(const Strategy& strategy) { return strategy.name.starts_with(kExec)
 
 bool is_views(const Strategy& strategy) {
     return strategy.workload == WorkloadKind::counters && strategy.way.starts_with("views");
+}
+
+bool is_wrong_way(const Strategy& strategy) {
+    constexpr std::string_view kWays[] = {
+        "seed_cached", "incr",           "set_nx_none",     "set_nx_first",
+        "set_nx_ttl",  "set_nx_both",    "racy_incr",       "incr_expire",
+        "racy_list",   "per_second_key", "exists_then_add", "unguarded_pipeline"};
+    return std::find(std::begin(kWays), std::end(kWays), strategy.way) != std::end(kWays);
 }
 
 bool is_on_sql(const Strategy& strategy) {

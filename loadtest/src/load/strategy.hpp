@@ -63,6 +63,8 @@ inline constexpr const char* kNothing = "nothing";
 bool is_exec(const Strategy& strategy);
 /// Whether it is a WriteBehindCounter, on Redis and SQL.
 bool is_views(const Strategy& strategy);
+/// Whether it is a way of others that races or leaves keys behind: a comparison has it to show how often.
+bool is_wrong_way(const Strategy& strategy);
 /// Whether it has tables.
 bool is_on_sql(const Strategy& strategy);
 

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -35,16 +34,6 @@ std::string by_how_much(const PartResult& result, const Summary& fastest) {
     const Summary* const best = result.with_role(Role::best);
     if (best == nullptr || !result.best_is_faster()) return times;
     return fmt::format("{}; {}", times, times_text(fastest.ratio_to_best, best->strategy, rounds));
-}
-
-/// Ways of others that race or leave keys behind: a comparison has them to show how often.
-bool is_wrong_way(const std::string& name) {
-    constexpr std::array<std::string_view, 12> kWays = {
-        "seed_cached", "incr",           "set_nx_none",     "set_nx_first",
-        "set_nx_ttl",  "set_nx_both",    "racy_incr",       "incr_expire",
-        "racy_list",   "per_second_key", "exists_then_add", "unguarded_pipeline"};
-    const auto strategy = find_strategy(name);
-    return strategy && std::find(kWays.begin(), kWays.end(), strategy->way) != kWays.end();
 }
 
 /// Who broke rules that its contract lets it break.
@@ -100,7 +89,10 @@ std::string lost_sentence(const Comparison& comparison, std::size_t audited, std
     if (all.allowed_breaches > 0) {
         const std::vector<std::string> names = let_off(comparison);
         std::string who = fmt::format("{}", fmt::join(names, ", "));
-        if (std::all_of(names.begin(), names.end(), is_wrong_way)) {
+        if (std::all_of(names.begin(), names.end(), [](const std::string& name) {
+                const auto strategy = find_strategy(name);
+                return strategy && is_wrong_way(*strategy);
+            })) {
             who = fmt::format("Wrong ways that are here for comparison ({})", who);
         }
         return fmt::format(

@@ -110,9 +110,7 @@ class Runner {
             }
         }
         summarise(result);
-        if (over() && result.conclusion == Conclusion::passed) {
-            result.conclusion = Conclusion::inconclusive;
-        }
+        if (over()) result.conclusion = worse_of(result.conclusion, Conclusion::inconclusive);
         return result;
     }
 
@@ -360,14 +358,11 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialCon
             part.settings.workload == WorkloadKind::votes) {
             closed_per_s = fastest(result);
         }
-        if (result.conclusion == Conclusion::broken ||
-            comparison.conclusion == Conclusion::passed) {
-            comparison.conclusion = result.conclusion;
-        }
+        comparison.conclusion = worse_of(comparison.conclusion, result.conclusion);
         comparison.parts.push_back(std::move(result));
     }
-    if (runner.over() && comparison.conclusion == Conclusion::passed) {
-        comparison.conclusion = Conclusion::inconclusive;
+    if (runner.over()) {
+        comparison.conclusion = worse_of(comparison.conclusion, Conclusion::inconclusive);
     }
     return comparison;
 }

@@ -54,6 +54,16 @@ void remove_database(const fs::path& path) {
 
 }  // namespace
 
+TrialHooks TrialContext::hooks() const {
+    return {interrupt,
+            [this] { progress.load(); },
+            [this](const LoadSample& sample) { progress.sample(sample); },
+            {},
+            redis,
+            ceiling,
+            databases};
+}
+
 Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
                                      const std::string& label, bool keep) {
     name = folder_name(context_.folder, std::move(name));
@@ -73,14 +83,8 @@ Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
         return make_error(ErrorCode::config,
                           fmt::format("cannot make {}: {}", folder.string(), failed.message()));
     }
-    const TrialHooks hooks{context_.interrupt,
-                           [this] { context_.progress.load(); },
-                           [this](const LoadSample& sample) { context_.progress.sample(sample); },
-                           {},
-                           context_.redis,
-                           context_.ceiling,
-                           context_.databases};
-    HOTCOUNT_TRY_ASSIGN(TrialResult trial, run_trial(settings, folder, context_.provenance, hooks));
+    HOTCOUNT_TRY_ASSIGN(TrialResult trial,
+                        run_trial(settings, folder, context_.provenance, context_.hooks()));
     context_.progress.end(trial);
     if (!context_.keep || !keep) {
         const bool series = keep && settings.keep_series;

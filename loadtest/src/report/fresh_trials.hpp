@@ -30,6 +30,9 @@ struct TrialContext {
     std::optional<GeneratorCeiling> ceiling;  ///< The same.
     Progress& progress;
     std::vector<ManagedServer*> databases{};  ///< The same.
+
+    /// They refer to this.
+    TrialHooks hooks() const;
 };
 
 class FreshTrials {

@@ -49,9 +49,7 @@ void summarise_contender(Summary& summary) {
         summary.overloaded = summary.overloaded || trial.overloaded();
         add_reasons(summary, trial);
         watches.push_back(trial.machine);
-        if (trial.conclusion == Conclusion::broken || summary.conclusion == Conclusion::passed) {
-            summary.conclusion = trial.conclusion;
-        }
+        summary.conclusion = worse_of(summary.conclusion, trial.conclusion);
     }
     summary.writes_per_s = spread_of(by_round(summary, writes));
     summary.reads_per_s = spread_of(by_round(summary, reads));

@@ -34,6 +34,8 @@ enum class Conclusion : std::uint8_t {
     inconclusive = 3,  ///< The machine or the generator could not carry the test.
 };
 std::string_view to_string(Conclusion conclusion);
+/// Of several trials: a broken contract beats all, and any other conclusion beats `passed`.
+Conclusion worse_of(Conclusion one, Conclusion other);
 
 /// As run.json says it.
 enum class RunState : std::uint8_t {
@@ -79,6 +81,9 @@ struct TrialResult {
     /// The only thing wrong is that the strategy did not keep up with the schedule.
     bool overloaded() const;
 };
+
+/// Works out the conclusion and its reasons from the beginning, as more becomes known.
+void conclude(TrialResult& trial);
 
 /// What happens around a trial; all but `interrupt` may be empty.
 struct TrialHooks {

@@ -44,13 +44,13 @@ class CountersTarget final : public StoreTarget {
         const std::string where = store_.on_redis() ? "on the server" : "in this process's memory";
         std::string promise = "the add is applied " + where + ", with the value after it";
         if (expires()) promise += ", and the key expires";
-        if (racy()) {
+        if (is_wrong_way(strategy_)) {
             promise +=
                 " (RACY, to compare with), unless the caller dies or the key expires "
                 "between two of its commands";
         }
         Contract contract = contract_of(promise);
-        contract.exact = !racy();
+        contract.exact = !is_wrong_way(strategy_);
         return contract;
     }
 
@@ -60,7 +60,7 @@ class CountersTarget final : public StoreTarget {
         const bool short_lived = expires() && settings_.life > Duration{0};
         AuditResult result =
             short_lived ? audit_mortal_counters(ledger, values) : audit_counters(ledger, values);
-        if (expires()) HOTCOUNT_TRY(count_keys_without_ttl(racy(), result));
+        if (expires()) HOTCOUNT_TRY(count_keys_without_ttl(is_wrong_way(strategy_), result));
         return result;
     }
 
@@ -68,7 +68,7 @@ class CountersTarget final : public StoreTarget {
     std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const override {
         if (expires() && settings_.life > Duration{0}) return {};
         AnswerRules rules = rules_for(strategy_, settings_.traffic.items);
-        rules.may_be_wrong = racy();
+        rules.may_be_wrong = is_wrong_way(strategy_);
         return rules;
     }
 
@@ -78,7 +78,6 @@ class CountersTarget final : public StoreTarget {
         : StoreTarget(settings, strategy, std::move(store)), driver_(std::move(driver)) {}
 
     bool expires() const { return !strategy_.way.empty(); }
-    bool racy() const { return expires() && strategy_.way != "ttl"; }
 
     std::unique_ptr<Driver> driver_;
 };

@@ -63,18 +63,18 @@ constexpr std::string_view kNeverExpires =
 constexpr std::array kWays{
     PlainLimiter{"list",
                  "at most the limit in each window from a first hit, and each caller is remembered",
-                 Windows::after_first, false},
+                 Windows::after_first},
     PlainLimiter{
         "per_second_key",
         "may over-admit, by one and by one more for each caller racing, in a second of the "
         "caller's clock",
-        Windows::clock, true},
-    PlainLimiter{"racy_incr", kNeverExpires, Windows::after_first, true},
-    PlainLimiter{"incr_expire", kNeverExpires, Windows::after_first, true},
+        Windows::clock},
+    PlainLimiter{"racy_incr", kNeverExpires, Windows::after_first},
+    PlainLimiter{"incr_expire", kNeverExpires, Windows::after_first},
     PlainLimiter{"racy_list",
                  "may over-admit, by one and by one more for each caller racing; any number pass "
                  "uncounted when the list expires between EXISTS and RPUSHX",
-                 Windows::after_first, true}};
+                 Windows::after_first}};
 
 // The page's, with the period for its 1 second.
 constexpr std::string_view kIncrExpire = R"(local current

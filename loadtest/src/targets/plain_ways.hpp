@@ -47,7 +47,6 @@ struct PlainLimiter {
     std::string_view name;
     std::string_view promise;  ///< "a hit is admitted (...): ".
     Windows windows;
-    bool racy;  ///< It may admit more than its limit and refuse for ever.
 
     bool on_callers_clock() const { return windows == Windows::clock; }
 };

@@ -50,7 +50,7 @@ class LimiterTarget final : public StoreTarget {
             HOTCOUNT_TRY(check_plain_limit(*way, settings.limit));
             auto driver = std::make_unique<PlainLimiterDriver>(store.client(), *way, settings.limit,
                                                                settings.timeout);
-            const Rules rules{way->windows, way->on_callers_clock(), way->racy, way->promise};
+            const Rules rules{way->windows, way->on_callers_clock(), way->promise};
             return std::unique_ptr<Target>(
                 new LimiterTarget(settings, strategy, std::move(store), std::move(driver), rules));
         }
@@ -66,7 +66,7 @@ class LimiterTarget final : public StoreTarget {
     UnvoteValue unvote() const override { return UnvoteValue::set_zero; }
     Contract contract() const override {
         Contract contract = contract_of(promise());
-        contract.exact = !way_.racy;
+        contract.exact = !is_wrong_way(strategy_);
         return contract;
     }
     Result<void> begin() override {
@@ -134,7 +134,6 @@ class LimiterTarget final : public StoreTarget {
     struct Rules {
         Windows windows;
         bool on_callers_clock;
-        bool racy;
         std::string_view promise;
     };
 
@@ -146,15 +145,16 @@ class LimiterTarget final : public StoreTarget {
 
     std::string promise() const {
         return std::string{"a hit is admitted"} +
-               (way_.racy ? " (RACY, WRONG, to compare with): " : ": ") + std::string{way_.promise};
+               (is_wrong_way(strategy_) ? " (RACY, WRONG, to compare with): " : ": ") +
+               std::string{way_.promise};
     }
 
     static Rules rules_of(const LimiterOptions& options) {
         const AlgorithmInfo& info = hotcount::info(options.algorithm);
         if (options.align == Align::first) {
-            return {Windows::after_first, false, false, info.promise_from_first};
+            return {Windows::after_first, false, info.promise_from_first};
         }
-        return {windows_of(info.window), false, false, info.promise};
+        return {windows_of(info.window), false, info.promise};
     }
     static Windows windows_of(WindowKind window) {
         switch (window) {
@@ -186,8 +186,7 @@ class LimiterTarget final : public StoreTarget {
         rules.limit = rate.burst;  // Of a window: its limit.
         rules.rate_limit = rate.limit;
         rules.period_ns = std::chrono::duration_cast<nanoseconds>(rate.period).count();
-        rules.may_over_admit = way_.racy;
-        rules.may_refuse = way_.racy;
+        rules.may_over_admit = rules.may_refuse = is_wrong_way(strategy_);
         if (!on_clock) return rules;
         const std::int64_t moved = after_->ns - before_.ns;
         rules.clock_offset_ns = before_.ns + moved / 2 + ledger.started_ns();
@@ -311,7 +310,9 @@ class SetsTarget final : public StoreTarget {
 
     Duration gate() const { return settings_.gate.value_or(std::chrono::seconds{10}); }
     // As its contract says: a stall that outlives the gate.
-    bool may_make_sets() const { return wrong() || (gated() && settings_.stall >= gate()); }
+    bool may_make_sets() const {
+        return is_wrong_way(strategy_) || (gated() && settings_.stall >= gate());
+    }
     /// A call stalled for longer than the gate, whatever held it up: it took that long, or nobody knows
     /// how long it took.
     bool outlived_gate(const std::vector<SetWrite>& writes) const {
@@ -320,9 +321,6 @@ class SetsTarget final : public StoreTarget {
                });
     }
     bool gated() const { return strategy_.way == "ttl_gate"; }
-    bool wrong() const {
-        return plain_way(strategy_.way).value_or(PlainWay::watch) != PlainWay::watch;
-    }
 
     std::string promise() const {
         if (gated()) {
