@@ -13,6 +13,8 @@ namespace hotcount::sql {
 namespace {
 
 constexpr std::string_view kName = "-- name: ";
+// Before and after the body of a function or block.
+constexpr std::string_view kBody = "$hotcount$";
 
 // In the text of a statement: --each is a mark, the separator, a mark, a row, a mark.
 constexpr char kRowsMark = '\x1e';
@@ -120,20 +122,25 @@ class Writer {
         }
         if (line == "--end") return end();
         if (line.starts_with("--") || line.empty() || !is_kept()) return;
-        const std::string filled = fill_(line);
+        std::string filled = fill_(line);
+        if (in_body_) std::replace(filled.begin(), filled.end(), '\n', ' ');
         const std::string_view part = trimmed(filled);
         if (part.empty()) return;
         const bool begins_closed =
             part.front() == ',' || part.front() == ')' || part.front() == ';';
         if (!begins_closed) join();
         text_ += part;
-        joins_ = !part.ends_with(';');
-        if (!joins_) text_ += '\n';
+        for (std::size_t at = part.find(kBody); at != std::string_view::npos;
+             at = part.find(kBody, at + kBody.size())) {
+            in_body_ = !in_body_;
+        }
+        const bool ends_statement = part.ends_with(';') && !in_body_;
+        joins_ = !ends_statement && !part.ends_with('\n');
+        if (ends_statement) text_ += '\n';
     }
 
     std::string text() && {
         if (!blocks_.empty()) refuse(statement_, "a block without --end");
-        if (text_.ends_with(';')) text_ += '\n';
         return std::move(text_);
     }
 
@@ -183,6 +190,7 @@ class Writer {
     std::vector<Block> blocks_{};
     std::string text_{};
     bool joins_{true};
+    bool in_body_{false};
 };
 
 }  // namespace

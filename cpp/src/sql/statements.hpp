@@ -9,8 +9,8 @@
 //
 // A statement begins at `-- name:` and ends at the next one. Other comments are for readers and are
 // left out, and each run of white space outside quotes becomes one space, or none where lines meet
-// beside a bracket or before a comma. Only the end of a line after ; stays: a script has one statement
-// a line.
+// beside a bracket or before a comma. Only the end of a line after ; stays, if it is not between
+// $hotcount$ and $hotcount$: a script has one statement a line.
 //
 //   {name}                   the value that the caller gives for it; else the file's own statement of
 //                            that name, so a part that several statements share is written once

@@ -42,6 +42,13 @@ UPDATE {table}
 {commit}
 -- name: commit
 COMMIT;
+DO $hotcount$ BEGIN
+    SELECT 1;
+    {text}
+END $hotcount$;
+-- name: text
+SELECT 2;
+SELECT 3;
 -- name: open
 --if shared
 SELECT 1
@@ -79,7 +86,9 @@ TEST(StatementsTest, FurtherNamesComeFirst) {
 }
 
 TEST(StatementsTest, AScriptHasOneStatementALine) {
-    EXPECT_EQ(statements(true)["script"], "BEGIN;\nUPDATE \"votes\" SET n = 1;\nCOMMIT;\n");
+    EXPECT_EQ(statements(true)["script"],
+              "BEGIN;\nUPDATE \"votes\" SET n = 1;\nCOMMIT;\n"
+              "DO $hotcount$ BEGIN SELECT 1; SELECT 2; SELECT 3; END $hotcount$;\n");
 }
 
 TEST(StatementsTest, ArgumentsStandForNumbers) {

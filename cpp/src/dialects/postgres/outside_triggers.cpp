@@ -14,7 +14,7 @@
 namespace hotcount {
 namespace {
 
-// The first words of the function's body, by which it is told from somebody else's.
+// In the function's body, which tells it from somebody else's.
 constexpr std::string_view kOurs = "-- hotcount: counts what others write";
 
 std::string function_name(const VotesOptions& options) {
@@ -24,9 +24,7 @@ std::string function_name(const VotesOptions& options) {
 sql::Statements triggers_sql(const VotesOptions& options, const VoteNames& n) {
     sql::Names names = postgres_names(n, options);
     const std::string function = function_name(options);
-    names.insert({{"function", function},
-                  {"function_literal", literal(function)},
-                  {"ours", std::string{kOurs} + "\n"}});
+    names.insert({{"function", function}, {"function_literal", literal(function)}});
     return {sql::postgres::kTriggersSql, std::move(names)};
 }
 

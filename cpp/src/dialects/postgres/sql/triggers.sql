@@ -24,7 +24,7 @@ LOCK TABLE {vote}, {anonymous_vote} IN ACCESS EXCLUSIVE MODE;
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 AS $hotcount$
-{ours}
+/* -- hotcount: counts what others write */
 DECLARE
     hc_place text;
     hc_items {item_element}[];
