@@ -1,5 +1,6 @@
 // The statements of an add in a transaction of the application's own. They count in the same rows as
 // slot_table.cpp's.
+#include "slot_table.hpp"
 #include "sql/session_statement.hpp"
 
 #include <hotcount/detail/counter/session_statements.hpp>
@@ -9,29 +10,15 @@ namespace hotcount {
 std::map<std::string, std::string> counter_session_statements(
     sql::Dialect dialect, const SlottedCounterOptions& options) {
     const sql::Grammar& g = dialect.grammar();
-    const std::string table = sql::quote_identifier(options.table);
-    const std::string key = sql::quote_identifier(options.key_column);
-    const std::string slot = sql::quote_identifier(options.slot_column);
-    const std::string count = sql::quote_identifier(options.count_column);
-    const std::string row = " WHERE " + key + " = ?1 AND " + slot + " = ?2";
-    const auto parameters = {std::string_view{"key"}, std::string_view{"slot"},
-                             std::string_view{"n"}};
+    const sql::Statements sql = slot_statements(options, g);
     std::map<std::string, std::string> made;
-    const auto add = [&](const char* name, const std::string& text) {
-        made[name] = sql::session_statement(g, text, parameters);
+    const auto add = [&](const char* name, std::string_view statement) {
+        made[name] = sql::session_statement(g, sql[statement], {"key", "slot", "n"});
     };
-    add("add", "INSERT INTO " + table + " (" + key + ", " + slot + ", " + count +
-                   ") VALUES (?1, ?2, ?3)" + g.or_update(key + ", " + slot) + count + " = " +
-                   g.checked_sum(table + "." + count, g.excluded(count)));
-    // An upsert burns a value of a surrogate id, and may take gap locks in InnoDB.
-    if (g.locks_rows()) {
-        add("update",
-            "UPDATE " + table + " SET " + count + " = " + g.checked_sum(count, "?3") + row);
-    }
-    if (!g.session_mode().empty()) {
-        add("find", "SELECT (SELECT 1 FROM " + table + row + "), " + std::string{g.session_mode()});
-    }
-    add("sum", "SELECT COALESCE(SUM(" + count + "), 0) FROM " + table + " WHERE " + key + " = ?1");
+    add("add", "session_add");
+    if (g.locks_rows()) add("update", "session_update");
+    if (!g.session_mode().empty()) add("find", "session_find");
+    add("sum", "sum");
     return made;
 }
 

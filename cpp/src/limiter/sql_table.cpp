@@ -4,48 +4,24 @@
 #include <bit>
 #include <chrono>
 
+#include "hotcount_embedded/limiter/sql.hpp"
+
 namespace hotcount {
 namespace {
 
-std::string place(std::size_t number) { return "?" + std::to_string(number); }
-
-// A list of `rows` groups of `each` placeholders, each group in parentheses if there are several.
-std::string places(std::size_t rows, std::size_t each, std::string_view behind) {
-    std::string list;
-    for (std::size_t row = 0; row < rows; ++row) {
-        list += row == 0 ? "(" : ", (";
-        for (std::size_t i = 0; i < each; ++i)
-            list += (i == 0 ? "" : ", ") + place(row * each + i + 1);
-        list += std::string{behind} + ")";
-    }
-    return list;
-}
-
-std::string key_list(std::size_t rows) {
-    std::string list;
-    for (std::size_t row = 0; row < rows; ++row) list += (row == 0 ? "" : ", ") + place(row + 1);
-    return list;
-}
-
-std::string limit_schema(const sql::TableName& table, const sql::Grammar& g) {
-    const bool apart = g.creates_indexes_apart();
-    const std::string index =
-        sql::quote_identifier(table.name + std::string{LimitTable::kIndexSuffix});
-    const std::string number = g.type(sql::ColumnType::integer) + " NOT NULL";
+sql::Statements limit_statements(const sql::TableName& table, const sql::Grammar& g) {
     // An index stands in its table's schema.
-    return g.lock_schema() + "CREATE TABLE IF NOT EXISTS " + table.sql() + " (\"key\" " +
-           g.type(sql::ColumnType::full_key) + " NOT NULL, state " +
-           g.type(sql::ColumnType::long_text) + " NOT NULL, expires " + number +
-           ", PRIMARY KEY (\"key\")" + (apart ? "" : ", KEY " + index + " (expires)") + ")" +
-           g.table_end() + ";\n" +
-           (apart ? "CREATE INDEX IF NOT EXISTS " + index + " ON " + table.sql() + " (expires);\n"
-                  : "");
+    return {{sql::limiter::kLimitsSql, g.words()},
+            {{"table", table.sql()},
+             {"index", sql::quote_identifier(table.name + std::string{LimitTable::kIndexSuffix})},
+             {"indexes_apart", sql::flag(g.creates_indexes_apart())},
+             {"locks_rows", sql::flag(g.locks_rows())}}};
 }
 
-std::vector<LimitStatement> in_sizes(const auto& text_for) {
+std::vector<LimitStatement> in_sizes(const std::string& text) {
     std::vector<LimitStatement> sizes;
     for (const std::size_t rows : {64U, 16U, 4U, 1U}) {
-        sizes.push_back({rows, sql::Statement{text_for(rows)}});
+        sizes.push_back({rows, sql::Statement{sql::repeat_rows(text, rows)}});
     }
     return sizes;
 }
@@ -53,32 +29,19 @@ std::vector<LimitStatement> in_sizes(const auto& text_for) {
 }  // namespace
 
 LimitTable::LimitTable(std::string_view name, sql::Dialect dialect)
-    : LimitTable(sql::TableName::of(name), dialect.grammar()) {}
+    : LimitTable(limit_statements(sql::TableName::of(name), dialect.grammar()),
+                 !dialect.grammar().locks_rows()) {}
 
-LimitTable::LimitTable(const sql::TableName& table, const sql::Grammar& g)
-    : schema(limit_schema(table, g)),
-      lock(in_sizes([&](std::size_t rows) {
-          return "SELECT \"key\", state, " + g.now_microseconds() + " FROM " + table.sql() +
-                 g.by_primary_key() + " WHERE \"key\" IN (" + key_list(rows) +
-                 ") ORDER BY \"key\"" + g.for_update();
-      })),
-      insert(in_sizes([&](std::size_t rows) {
-          return "INSERT INTO " + table.sql() + " (\"key\", state, expires) VALUES " +
-                 places(rows, 1, ", '', 0") + g.or_nothing("\"key\"");
-      })),
-      write(in_sizes([&](std::size_t rows) {
-          return "INSERT INTO " + table.sql() + " (\"key\", state, expires) VALUES " +
-                 places(rows, 3, "") + g.or_update("\"key\"") + "state = " + g.excluded("state") +
-                 ", expires = " + g.excluded("expires");
-      })),
-      update("UPDATE " + table.sql() + " SET state = ?2, expires = ?3 WHERE \"key\" = ?1"),
-      look("SELECT state, " + g.now_microseconds() + " FROM " + table.sql() +
-           " WHERE \"key\" = ?1"),
-      remove("DELETE FROM " + table.sql() + " WHERE \"key\" = ?1"),
-      expired("SELECT \"key\" FROM " + table.sql() +
-              " WHERE expires < ?1 ORDER BY expires LIMIT ?2" +
-              (g.locks_rows() ? g.for_update() + " SKIP LOCKED" : "")),
-      one_writer_(!g.locks_rows()) {}
+LimitTable::LimitTable(const sql::Statements& sql, bool one_writer)
+    : schema(sql["schema"]),
+      lock(in_sizes(sql["lock"])),
+      insert(in_sizes(sql["insert"])),
+      write(in_sizes(sql["write"])),
+      update(sql["update"]),
+      look(sql["look"]),
+      remove(sql["remove"]),
+      expired(sql["expired"]),
+      one_writer_(one_writer) {}
 
 std::int64_t wall_us() {
     return std::chrono::duration_cast<std::chrono::microseconds>(

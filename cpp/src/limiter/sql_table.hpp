@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sql/dialect.hpp"
+#include "sql/statements.hpp"
 #include "sql/table_name.hpp"
 
 namespace hotcount {
@@ -35,17 +36,16 @@ class LimitTable {
     bool one_writer() const { return one_writer_; }
     std::string schema;  ///< Creates the table; idempotent.
 
-    // Parameters in order, then the columns returned.
-    std::vector<LimitStatement> lock;    ///< keys -> key, state, now: rows that are there, in order
-    std::vector<LimitStatement> insert;  ///< keys: rows without a state, if they are not there
-    std::vector<LimitStatement> write;   ///< key, state, expires of each; makes the row if need be
-    sql::Statement update;               ///< key, state, expires: one that is there
-    sql::Statement look;                 ///< key -> state, now
-    sql::Statement remove;               ///< key
-    sql::Statement expired;  ///< now, limit -> key: locked, none that another transaction holds
+    std::vector<LimitStatement> lock;
+    std::vector<LimitStatement> insert;
+    std::vector<LimitStatement> write;
+    sql::Statement update;
+    sql::Statement look;
+    sql::Statement remove;
+    sql::Statement expired;
 
   private:
-    LimitTable(const sql::TableName& table, const sql::Grammar& grammar);
+    LimitTable(const sql::Statements& sql, bool one_writer);
     bool one_writer_;
 };
 

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "hotcount_embedded/views/sql.hpp"
 #include "sql/dialect.hpp"
-#include "sql/table_name.hpp"
 
 namespace hotcount {
 namespace {
@@ -22,6 +22,8 @@ namespace {
 constexpr std::size_t kPurgePage = 500;
 __extension__ using Wide = __int128;
 using Second = std::chrono::seconds;
+
+std::int64_t seconds_of(Duration time) { return std::chrono::duration_cast<Second>(time).count(); }
 
 std::string in_hex(std::uint64_t number, std::size_t digits) {
     std::string text(digits, '0');
@@ -87,21 +89,19 @@ Result<void> run_over(sql::Connection& connection, BulkStatement& statement,
     return {};
 }
 
-BulkStatement::Row pair_row(const std::string& key) {
-    return [key](std::size_t first) {
-        return "(" + key + " = " + placeholder(first) + " AND writer = " + placeholder(first + 1) +
-               ")";
+sql::Statements statements_of(const WriteBehindOptions& options, const sql::Grammar& g) {
+    const auto beside = [&](const char* suffix) {
+        return sql::quote_identifier(options.table + suffix);
     };
-}
-
-BulkStatement::Row values_row(std::size_t placeholders, const std::string& more) {
-    return [placeholders, more](std::size_t first) {
-        std::string text = "(";
-        for (std::size_t i = 0; i < placeholders; ++i) {
-            text += (i > 0 ? ", " : "") + placeholder(first + i);
-        }
-        return text + more + ")";
-    };
+    return {{sql::views::kViewsSql, g.words()},
+            {{"table", beside("")},
+             {"cell", beside("_cell")},
+             {"meta", beside("_meta")},
+             {"by_writer", beside("_by_writer")},
+             {"horizon", std::to_string(seconds_of(options.horizon))},
+             {"purge_page", std::to_string(kPurgePage)},
+             {"indexes_apart", sql::flag(g.creates_indexes_apart())},
+             {"returns", sql::flag(g.has_returning())}}};
 }
 
 }  // namespace
@@ -118,8 +118,8 @@ std::int64_t second_of(std::string_view writer) {
 }
 
 std::string new_writer(const Clock& clock) {
-    const auto now = std::chrono::duration_cast<Second>(clock.wall_now().time_since_epoch());
-    return first_writer_of(now.count()) + "-" + in_hex(thread_random().next(), 16);
+    const std::int64_t now = seconds_of(clock.wall_now().time_since_epoch());
+    return first_writer_of(now) + "-" + in_hex(thread_random().next(), 16);
 }
 
 void sort_and_merge(std::vector<ViewCell>& cells) {
@@ -139,123 +139,30 @@ void sort_and_merge(std::vector<ViewCell>& cells) {
     cells = std::move(merged);
 }
 
-// All names as they stand in SQL.
-struct ViewTables::Names {
-    explicit Names(const WriteBehindOptions& options)
-        : table(sql::quote_identifier(options.table)),
-          cell(sql::quote_identifier(options.table + "_cell")),
-          meta(sql::quote_identifier(options.table + "_meta")),
-          by_writer(sql::quote_identifier(options.table + "_by_writer")) {}
-    std::string table, cell, meta, by_writer;
-    std::string key{"\"key\""};
-};
-
-namespace {
-
-template <class Names>
-std::string schema_of(const Names& n, const sql::Grammar& g, std::int64_t horizon) {
-    const std::string number = g.type(sql::ColumnType::integer) + " NOT NULL";
-    const std::string text = g.type(sql::ColumnType::text) + " NOT NULL";
-    const bool apart = g.creates_indexes_apart();
-    const auto create = [](const std::string& name) {
-        return "CREATE TABLE IF NOT EXISTS " + name + " (";
-    };
-    return g.lock_schema() + create(n.table) + n.key + " " + text + ", total " + number +
-           ", PRIMARY KEY (" + n.key + "))" + g.table_end() + ";\n" + create(n.cell) + n.key + " " +
-           text + ", writer " + text + ", up " + number + ", down " + number + ", was_up " +
-           number + ", was_down " + number + ", PRIMARY KEY (" + n.key + ", writer)" +
-           (apart ? "" : ", KEY " + n.by_writer + " (writer)") + ")" + g.table_end() + ";\n" +
-           (apart ? "CREATE INDEX IF NOT EXISTS " + n.by_writer + " ON " + n.cell + " (writer);\n"
-                  : "") +
-           create(n.meta) + "name " + text + ", value " + number + ", PRIMARY KEY (name))" +
-           g.table_end() + ";\nINSERT INTO " + n.meta + " (name, value) VALUES ('forgotten', 0)" +
-           g.or_nothing("name") + ";\nINSERT INTO " + n.meta +
-           " (name, value) VALUES ('horizon', " + std::to_string(horizon) + ")" +
-           g.or_update("name") +
-           "value = " + g.greater(g.own(n.meta, "value"), g.excluded("value")) + ";\n";
-}
-
-// MySQL assigns from the left to the right: what was before is kept first.
-template <class Names>
-std::string raise_tail(const Names& n, const sql::Grammar& g) {
-    const std::string up = g.own(n.cell, "up");
-    const std::string down = g.own(n.cell, "down");
-    std::string text = g.or_update(n.key + ", writer") + "was_up = " + up + ", was_down = " + down +
-                       ", up = " + g.greater(up, g.excluded("up")) +
-                       ", down = " + g.greater(down, g.excluded("down"));
-    if (g.has_returning()) {
-        text += " RETURNING " + n.key + ", writer, (up - was_up) - (down - was_down)";
-    }
-    return text;
-}
-
-// All that apply() does, in one statement: WITH forgotten, cells, totals. The database carries it out
-// in this order, because each needs the one before it.
-template <class Names>
-BulkStatement at_once(const Names& n, const sql::Grammar& g) {
-    const auto row = [&g](std::size_t first) {
-        using sql::ColumnType;
-        return "(" + g.typed(placeholder(first), ColumnType::text) + ", " +
-               g.typed(placeholder(first + 1), ColumnType::text) + ", " +
-               g.typed(placeholder(first + 2), ColumnType::integer) + ", " +
-               g.typed(placeholder(first + 3), ColumnType::integer) + ")";
-    };
-    const std::string binary = " COLLATE \"C\"";
-    return {"WITH hc_f AS (SELECT value FROM " + n.meta + " WHERE name = 'forgotten'" +
-                g.for_share() + "), hc_r AS (INSERT INTO " + n.cell + " (" + n.key +
-                ", writer, up, down, was_up, was_down) SELECT hc_k, hc_w, hc_u, hc_d, 0, 0 FROM "
-                "(VALUES ",
-            row, 4, ", ",
-            ") hc_v (hc_k, hc_w, hc_u, hc_d), hc_f WHERE hc_w" + binary +
-                " >= lpad(to_hex(value), 10, '0') ORDER BY hc_k" + binary + ", hc_w" + binary +
-                raise_tail(n, g) + " AS n), hc_a AS (INSERT INTO " + n.table + " (" + n.key +
-                ", total) SELECT " + n.key + ", sum(n) FROM hc_r GROUP BY " + n.key +
-                " HAVING sum(n) <> 0 ORDER BY " + n.key + g.or_update(n.key) +
-                "total = " + g.checked_sum(g.own(n.table, "total"), g.excluded("total")) +
-                ") SELECT value FROM hc_f"};
-}
-
-}  // namespace
-
 ViewTables::ViewTables(const WriteBehindOptions& options, sql::Dialect dialect)
-    : ViewTables(Names{options}, dialect.grammar(), options.horizon) {}
+    : ViewTables(statements_of(options, dialect.grammar()), dialect.grammar(), options.horizon) {}
 
-ViewTables::ViewTables(const Names& n, const sql::Grammar& g, Duration horizon)
-    : horizon_(std::chrono::duration_cast<Second>(horizon).count()),
-      schema_(schema_of(n, g, horizon_)),
-      shared_forgotten_("SELECT value FROM " + n.meta + " WHERE name = 'forgotten'" +
-                        g.for_share()),
-      read_forgotten_("SELECT value FROM " + n.meta + " WHERE name = 'forgotten'"),
-      raise_forgotten_("UPDATE " + n.meta +
-                       " SET value = ?1 WHERE name = 'forgotten' AND value < ?1"),
-      read_horizon_("SELECT value FROM " + n.meta + " WHERE name = 'horizon'"),
-      raise_horizon_("UPDATE " + n.meta + " SET value = ?1 WHERE name = 'horizon' AND value < ?1"),
-      now_("SELECT " + g.now_microseconds()),
-      hold_total_("SELECT total FROM " + n.table + " WHERE " + n.key + " = ?1" + g.for_update()),
-      old_cells_("SELECT " + n.key + ", writer FROM " + n.cell +
-                 " WHERE writer < ?1 ORDER BY writer LIMIT " + std::to_string(kPurgePage)),
+ViewTables::ViewTables(const sql::Statements& sql, const sql::Grammar& g, Duration horizon)
+    : horizon_(seconds_of(horizon)),
+      schema_(sql["schema"]),
+      hold_forgotten_(sql["hold_forgotten"]),
+      read_forgotten_(sql["read_forgotten"]),
+      raise_forgotten_(sql["raise_forgotten"]),
+      read_horizon_(sql["read_horizon"]),
+      raise_horizon_(sql["raise_horizon"]),
+      now_(sql["now"]),
+      hold_total_(sql["hold_total"]),
+      old_cells_(sql["old_cells"]),
       returns_(g.has_returning()),
       at_once_(g.writes_in_queries()),
-      raise_and_add_(at_once(n, g)),
-      raise_(
-          "INSERT INTO " + n.cell + " (" + n.key + ", writer, up, down, was_up, was_down) VALUES ",
-          values_row(4, ", 0, 0"), 4, ", ", raise_tail(n, g)),
-      differences_("SELECT " + n.key + ", writer, (up - was_up) - (down - was_down) FROM " +
-                       n.cell + " WHERE ",
-                   pair_row(n.key), 2, " OR ", ""),
-      applied_("SELECT " + n.key + ", writer, up, down FROM " + n.cell + " WHERE ", pair_row(n.key),
-               2, " OR ", ""),
-      add_("INSERT INTO " + n.table + " (" + n.key + ", total) VALUES ", values_row(2, ""), 2, ", ",
-           g.or_update(n.key) +
-               "total = " + g.checked_sum(g.own(n.table, "total"), g.excluded("total"))),
-      read_("SELECT '' AS writer, (SELECT total FROM " + n.table + " WHERE " + n.key +
-                " = ?1) AS up, value AS down FROM " + n.meta +
-                " WHERE name = 'forgotten' UNION ALL SELECT writer, up, down FROM " + n.cell +
-                " WHERE " + n.key + " = ?1 AND writer IN (",
-            placeholder, 1, ", ", ")", 1),
-      totals_("SELECT " + n.key + ", total FROM " + n.table + " WHERE " + n.key + " IN (",
-              placeholder, 1, ", ", ")"),
-      remove_("DELETE FROM " + n.cell + " WHERE ", pair_row(n.key), 2, " OR ", "") {}
+      raise_and_add_(sql["raise_and_add"]),
+      raise_(sql["raise"]),
+      differences_(sql["differences"]),
+      applied_(sql["applied"]),
+      add_(sql["add"]),
+      read_(sql["read"]),
+      totals_(sql["totals"]),
+      remove_(sql["remove"]) {}
 
 Result<std::optional<std::int64_t>> ViewTables::number(sql::Connection& connection,
                                                        const sql::Statement& how) {
@@ -299,7 +206,7 @@ Result<std::vector<bool>> ViewTables::apply(sql::Connection& connection,
     if (at_once_ && !cells.empty() && BulkStatement::portion(cells.size()) == cells.size()) {
         return apply_at_once(connection, cells);
     }
-    HOTCOUNT_TRY_ASSIGN(const std::int64_t before, forgotten(connection, shared_forgotten_));
+    HOTCOUNT_TRY_ASSIGN(const std::int64_t before, forgotten(connection, hold_forgotten_));
     const std::string first = first_writer_of(before);
     std::vector<bool> refused(cells.size(), false);
     std::vector<ViewCell> good;

@@ -1,14 +1,4 @@
-// The tables of a WriteBehindCounter in SQL:
-//
-//   {table}       (key, total)
-//   {table}_cell  (key, writer, up, down, was_up, was_down)   what is in the total of each writer, and
-//                                                             what was before the last change
-//   {table}_meta  (name, value)   'forgotten': cells of writers that began before that second have no
-//                                 rows any more, and are refused
-//                                 'horizon': the longest of all processes, in seconds
-//
-// Rows are locked in one order everywhere: 'forgotten' (shared), cells by key and writer, totals by
-// key. Thread-safe.
+// The tables of a WriteBehindCounter in SQL (sql/views.sql). Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -76,8 +66,7 @@ class ViewTables {
     Result<std::size_t> purge(sql::Connection& connection);
 
   private:
-    struct Names;
-    ViewTables(const Names& names, const sql::Grammar& grammar, Duration horizon);
+    ViewTables(const sql::Statements& sql, const sql::Grammar& grammar, Duration horizon);
     Result<std::int64_t> forgotten(sql::Connection& connection, const sql::Statement& how) const;
     static Result<std::optional<std::int64_t>> number(sql::Connection& connection,
                                                       const sql::Statement& how);
@@ -88,24 +77,24 @@ class ViewTables {
 
     const std::int64_t horizon_;  // In seconds.
     const std::string schema_;
-    const sql::Statement shared_forgotten_;  // -> value, which stays until the commit
-    const sql::Statement read_forgotten_;    // -> value
-    const sql::Statement raise_forgotten_;   // value
-    const sql::Statement read_horizon_;      // -> value
-    const sql::Statement raise_horizon_;     // value
-    const sql::Statement now_;               // -> microseconds
-    const sql::Statement hold_total_;        // key -> total, which stays until the commit
-    const sql::Statement old_cells_;         // writer -> key, writer of some that are smaller
-    const bool returns_;                     // Whether raise_ has rows: key, writer, difference.
-    const bool at_once_;                     // Whether raise_and_add_ is to be had.
-    BulkStatement raise_and_add_;            // key, writer, up, down -> 'forgotten'
-    BulkStatement raise_;                    // key, writer, up, down
-    BulkStatement differences_;              // key, writer -> key, writer, difference
-    BulkStatement applied_;                  // key, writer -> key, writer, up, down
-    BulkStatement add_;                      // key, n
-    BulkStatement read_;    // key, then writers -> '', total, forgotten; writer, up, down
-    BulkStatement totals_;  // key -> key, total
-    BulkStatement remove_;  // key, writer
+    const sql::Statement hold_forgotten_;
+    const sql::Statement read_forgotten_;
+    const sql::Statement raise_forgotten_;
+    const sql::Statement read_horizon_;
+    const sql::Statement raise_horizon_;
+    const sql::Statement now_;
+    const sql::Statement hold_total_;
+    const sql::Statement old_cells_;
+    const bool returns_;  // Whether raise_ has rows.
+    const bool at_once_;  // Whether raise_and_add_ is to be had.
+    BulkStatement raise_and_add_;
+    BulkStatement raise_;
+    BulkStatement differences_;
+    BulkStatement applied_;
+    BulkStatement add_;
+    BulkStatement read_;
+    BulkStatement totals_;
+    BulkStatement remove_;
 };
 
 /// Sorts, and makes one of those of one key and writer.
