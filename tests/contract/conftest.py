@@ -11,12 +11,28 @@ import pytest
 
 from tests.support.limiters import IDS, OPTIONS
 from tests.support.servers import RedisServer
+from tests.support.sql_sessions import MariaDb, Postgres, Session, Sqlite
 from tests.support.stores import AnyStore, Store
 from tests.support.votes_strategies import WAYS, strategy, votes
 
 __all__ = ["strategy", "votes"]
 
 DATABASES = ("sqlite-file", "sqlite-memory", "postgresql", "mariadb")
+
+
+@pytest.fixture(scope="session")
+def sql_sessions(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Session]]:
+    """By database: what prepares its statements."""
+    opened: dict[str, Session] = {
+        "sqlite": Sqlite(tmp_path_factory.mktemp("sql") / "hotcount.db"),
+        "postgresql": Postgres(request.getfixturevalue("postgres_server")),
+        "mariadb": MariaDb(request.getfixturevalue("mariadb_server")),
+    }
+    yield opened
+    for session in opened.values():
+        session.close()
 
 
 @pytest.hookimpl(tryfirst=True)

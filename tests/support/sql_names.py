@@ -1,0 +1,158 @@
+"""Sample values for the names in braces of the .sql files of cpp/src (sql_files.py).
+
+A name that C++ adds needs a value here, or the test of its file says that none is given. A name
+that only --if asks for is a flag and needs none: both ways are tried. `NAME?` is the value that is
+tried beside an empty one.
+"""
+
+from __future__ import annotations
+
+from tests.support.sql_files import ROOT, Statements
+
+# The folder of each database's dialect.
+FOLDERS = {"sqlite": "sqlite", "postgresql": "postgres", "mariadb": "mysql"}
+
+
+def named(text: str) -> dict[str, str]:
+    """A line for each: NAME = VALUE; an indented line goes on."""
+    lines = text.strip().replace("\n    ", " ").splitlines()
+    return {name: value for name, _, value in (line.partition(" = ") for line in lines)}
+
+
+# What the grammars say.
+GRAMMARS = {
+    "sqlite": {"locks_rows": "", "indexes_apart": "1", "returns": "1"},
+    "postgresql": {"locks_rows": "1", "indexes_apart": "1", "returns": "1"},
+    "mariadb": {"locks_rows": "1", "indexes_apart": "", "returns": ""},
+}
+
+# As to_names() of votes/tables/layout.hpp has them, for the default options.
+VOTES = named("""
+item = "item"
+id = "id"
+count = "vote_count"
+vote = "vote"
+vote_item = "item_id"
+vote_user = "user_id"
+value = "val"
+previous = "prev"
+version = "version"
+anonymous_vote = "vote_anonymous"
+anonymous_user = "op_id"
+cell = "vote_cell"
+live = "vote_live"
+meta = "vote_meta"
+journal = "vote_journal"
+journal_index = "vote_by_item"
+journal_index_name = "vote_by_item"
+count_view = "vote_count"
+sync = "vote_sync"
+recount = "vote_recount"
+fold_slot = -1
+route = 'journal'
+nobodys = "item_id" = ?1 AND "val" = ?2
+sync_tables = "item" AS hc_i LEFT JOIN "vote_sync" AS hc_s ON hc_s.item = hc_i."id"
+sync_columns = hc_s.epoch, hc_s.gen, hc_i."vote_count"
+counted_sum = 0
+""")
+
+# By the beginning of a file's path below cpp/src.
+NAMES: dict[str, dict[str, str]] = {
+    "dialects/postgres/": VOTES
+    | named("""
+item_type = bigint
+item_element = bigint
+user_element = bigint
+user_parameter = CAST(?2 AS bigint)
+journal_literal = 'vote_journal'
+journal_index_literal = 'vote_by_item'
+longest_pause = 60000000
+select = SELECT hc_b.number,
+    (SELECT SUM(n) FROM "vote_cell" WHERE item = hc_b.item) + COALESCE(SUM(diff), 0)
+    FROM "vote_journal" WHERE item = hc_b.item
+"""),
+    "dialects/postgres/sql/journal.sql": named("""
+old_mark = TRUE
+settle = DELETE FROM "vote_journal";
+mark = UPDATE "vote_meta" SET value = value;
+openings? = SELECT 1
+rows = SELECT 1
+marks = SELECT 1
+"""),
+    "dialects/postgres/sql/adoption.sql": named("""
+table = "vote"
+column = "val"
+default = 0
+key = "new_key"
+index = "new_index"
+index_name = "new_index"
+unique = UNIQUE
+columns = "item_id", "user_id"
+statements = SELECT 1;
+"""),
+    "dialects/postgres/sql/triggers.sql": named("""
+table = "vote"
+function = "vote_hotcount"
+function_literal = '"vote_hotcount"'
+changes_of_row = SELECT ARRAY[CAST(1 AS bigint)], ARRAY[CAST(1 AS bigint)]
+changes_of_deleted = SELECT ARRAY[CAST(1 AS bigint)], ARRAY[CAST(1 AS bigint)]
+changes_of_table = 'SELECT 1, 2'
+rows = SELECT 1, 2
+"""),
+    "views/": named("""
+table = "hotcount_views"
+cell = "hotcount_views_cell"
+meta = "hotcount_views_meta"
+by_writer = "hotcount_views_by_writer"
+horizon = 60
+purge_page = 500
+"""),
+    "counter/": named("""
+table = "hotcount_slot"
+key = "key"
+slot = "slot"
+count = "count"
+op = "hotcount_slot_op"
+op_index = "hotcount_slot_op_at"
+session_mode = 1
+"""),
+    "limiter/": named("""
+table = "hotcount_limit"
+index = "hotcount_limit_expires"
+"""),
+}
+
+# For one statement of a file: what its caller gives it alone.
+GIVEN: dict[tuple[str, str], dict[str, str]] = {
+    ("dialects/postgres/sql/votes.sql", "single"): {"single": "1"},
+    ("dialects/postgres/sql/votes.sql", "batch"): {"single": ""},
+    ("dialects/postgres/sql/adoption.sql", "add_columns"): {"columns": "ADD COLUMN more bigint"},
+}
+
+# Parts that C++ puts into others.
+COMPOSED: set[tuple[str, str]] = {("dialects/postgres/sql/triggers.sql", "row")}
+
+# Statements of shared files that only some databases have.
+ONLY_ON: dict[tuple[str, str], tuple[str, ...]] = {
+    ("views/sql/views.sql", "raise_and_add"): ("postgresql",),
+}
+
+# What a script finds, for a flag of it, or always.
+SETUP: dict[tuple[str, str], str] = {
+    ("make_index", "unfinished"): 'CREATE INDEX "new_index" ON "vote" ("val")',
+    ("add_key", "unfinished"): 'CREATE INDEX "new_index" ON "vote" ("val")',
+    ("add_reference", "unchecked"): 'ALTER TABLE "vote" ADD CONSTRAINT "new_key" FOREIGN KEY '
+    '("item_id") REFERENCES "item" ("id") NOT VALID',
+    ("create_triggers", ""): "CREATE FUNCTION vote_hotcount() RETURNS trigger LANGUAGE plpgsql "
+    "AS 'BEGIN RETURN NULL; END'",
+}
+
+
+def statements_of(dialect: str, file: str) -> Statements:
+    """Those of a file below cpp/src, with the words of the database."""
+    names = dict(GRAMMARS[dialect])
+    for beginning in sorted(NAMES, key=len):
+        if file.startswith(beginning):
+            names |= NAMES[beginning]
+    words = ROOT / f"dialects/{FOLDERS[dialect]}/sql/words.sql"
+    return Statements.of([ROOT / file, *([words] if words.exists() else [])], names)
