@@ -54,7 +54,7 @@ class Statements:
     def texts(self, name: str, given: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, str]]]:
         """The statement with each of its flags tried both ways, and those flags."""
         try:
-            yield with_rows(self.text(name, given)), given
+            yield with_rows(self.text(name, given)).strip(), given
         except Undecided as flag:
             set_to = self.names.get(f"{flag}?", "1")
             for value in ("", set_to):
@@ -131,9 +131,22 @@ class Statements:
 
 def pieces_of(text: str) -> list[str]:
     """What stands in quotes, what stands in braces, and what stands between."""
-    pieces: list[str] = re.split(
-        r"('[^']*'|\"[^\"]*\"|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})", text
-    )
+    pieces = [""]
+    quote = ""
+    depth = 0
+    for char in text:
+        begins = not quote and not depth and char in "'\"{"
+        if begins:
+            pieces.append("")
+        pieces[-1] += char
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        else:
+            depth += {"{": 1, "}": -1}.get(char, 0)
+        if not begins and not quote and not depth and pieces[-1][0] in "'\"{":
+            pieces.append("")
     return [piece for piece in pieces if piece]
 
 

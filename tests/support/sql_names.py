@@ -16,14 +16,25 @@ FOLDERS = {"sqlite": "sqlite", "postgresql": "postgres", "mariadb": "mysql"}
 def named(text: str) -> dict[str, str]:
     """A line for each: NAME = VALUE; an indented line goes on."""
     lines = text.strip().replace("\n    ", " ").splitlines()
-    return {name: value for name, _, value in (line.partition(" = ") for line in lines)}
+    return {name: value.strip() for name, _, value in (line.partition(" =") for line in lines)}
 
 
 # What the grammars say.
 GRAMMARS = {
-    "sqlite": {"locks_rows": "", "indexes_apart": "1", "returns": "1"},
-    "postgresql": {"locks_rows": "1", "indexes_apart": "1", "returns": "1"},
-    "mariadb": {"locks_rows": "1", "indexes_apart": "", "returns": ""},
+    "sqlite": {
+        **dict.fromkeys(("locks_rows", "is_server", "has_journal", "in_journal"), ""),
+        **dict.fromkeys(("indexes_apart", "returns", "has_returning", "in_halves"), "1"),
+    },
+    "postgresql": {
+        **dict.fromkeys(("locks_rows", "is_server", "has_journal"), "1"),
+        **dict.fromkeys(("indexes_apart", "returns", "has_returning"), "1"),
+        "number": "bigint",
+    },
+    "mariadb": {
+        **dict.fromkeys(("locks_rows", "is_server", "has_journal"), "1"),
+        **dict.fromkeys(("indexes_apart", "returns", "has_returning"), ""),
+        "number": "SIGNED",
+    },
 }
 
 # As to_names() of votes/tables/layout.hpp has them, for the default options.
@@ -99,6 +110,32 @@ changes_of_deleted = SELECT ARRAY[CAST(1 AS bigint)], ARRAY[CAST(1 AS bigint)]
 changes_of_table = 'SELECT 1, 2'
 rows = SELECT 1, 2
 """),
+    "votes/": VOTES
+    | named("""
+1 = ?1
+2 = ?2
+3 = ?3
+opening_slot = -2
+place = 'journal'
+strategy = 'batched'
+form = 'count'
+old_place = 'cells'
+checks_foreign_keys = 1 = 1
+slice_rows = 100
+last_of_slice = 99
+user_index = "by_user"
+item_table_end =
+item_type = bigint
+user_type = bigint
+item_parameter = bigint
+user_parameter = bigint
+difference = ?1
+session_mode = NULL
+if_so =
+when =
+table = "vote"
+key = "item_id"
+"""),
     "views/": named("""
 table = "hotcount_views"
 cell = "hotcount_views_cell"
@@ -129,12 +166,32 @@ GIVEN: dict[tuple[str, str], dict[str, str]] = {
     ("dialects/postgres/sql/adoption.sql", "add_columns"): {"columns": "ADD COLUMN more bigint"},
 }
 
-# Parts that C++ puts into others.
-COMPOSED: set[tuple[str, str]] = {("dialects/postgres/sql/triggers.sql", "row")}
+# Parts that C++ puts into others, and a list that SQLAlchemy expands.
+COMPOSED = {
+    ("dialects/postgres/sql/triggers.sql", "row"),
+    ("votes/sql/marks.sql", "has_old_mark"),
+    ("votes/sql/session.sql", "votes"),
+}
 
-# Statements of shared files that only some databases have.
+# Statements of shared files that only some databases run.
+SERVERS = ("postgresql", "mariadb")
 ONLY_ON: dict[tuple[str, str], tuple[str, ...]] = {
     ("views/sql/views.sql", "raise_and_add"): ("postgresql",),
+    ("votes/sql/adoption.sql", "other_id"): ("sqlite",),
+    ("votes/sql/adoption.sql", "lock_marks"): SERVERS,
+    ("votes/sql/adoption.sql", "too_large"): ("sqlite",),
+    ("votes/sql/adoption.sql", "fill_journal"): SERVERS,
+    ("votes/sql/adoption.sql", "ask_folds"): SERVERS,
+    ("votes/sql/audit.sql", "append"): SERVERS,
+    ("votes/sql/counts.sql", "fold_lagging"): ("sqlite", "postgresql"),
+    ("votes/sql/counts.sql", "append"): SERVERS,
+    ("votes/sql/counts.sql", "backlog"): SERVERS,
+    ("votes/sql/removal.sql", "append"): SERVERS,
+    ("votes/sql/removal.sql", "delete_journal"): SERVERS,
+    ("votes/sql/session.sql", "look"): ("postgresql",),
+    ("votes/sql/session.sql", "write_and_note"): ("postgresql",),
+    ("votes/sql/session.sql", "note"): SERVERS,
+    ("votes/sql/session.sql", "count_in_journal"): SERVERS,
 }
 
 # What a script finds, for a flag of it, or always.
@@ -154,5 +211,6 @@ def statements_of(dialect: str, file: str) -> Statements:
     for beginning in sorted(NAMES, key=len):
         if file.startswith(beginning):
             names |= NAMES[beginning]
-    words = ROOT / f"dialects/{FOLDERS[dialect]}/sql/words.sql"
-    return Statements.of([ROOT / file, *([words] if words.exists() else [])], names)
+    words = f"dialects/{FOLDERS[dialect]}/sql/words.sql"
+    shared = ["votes/sql/parts.sql"] if file.startswith("votes/") else []
+    return Statements.of([ROOT / each for each in (file, *shared, words)], names)
