@@ -17,8 +17,8 @@ PLANS = Path(__file__).with_name("sql_plans.txt")
 
 # Database, file, statement, and the flags that are set.
 HOT = (
-    ("postgresql", "dialects/postgres/sql/votes.sql", "single", "single foreign_key"),
-    ("postgresql", "dialects/postgres/sql/votes.sql", "single", "single foreign_key in_slot"),
+    ("postgresql", "dialects/postgres/sql/votes.sql", "single", "foreign_key"),
+    ("postgresql", "dialects/postgres/sql/votes.sql", "single", "foreign_key in_slot"),
     ("postgresql", "dialects/postgres/sql/votes.sql", "batch", ""),
     ("postgresql", "dialects/postgres/sql/votes.sql", "batch", "cached"),
     ("postgresql", "dialects/postgres/sql/votes.sql", "batch", "fenced"),

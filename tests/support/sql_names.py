@@ -61,10 +61,7 @@ sync = "vote_sync"
 recount = "vote_recount"
 fold_slot = -1
 route = 'journal'
-nobodys = "item_id" = ?1 AND "val" = ?2
-sync_tables = "item" AS hc_i LEFT JOIN "vote_sync" AS hc_s ON hc_s.item = hc_i."id"
-sync_columns = hc_s.epoch, hc_s.gen, hc_i."vote_count"
-counted_sum = 0
+opening_slot = -2
 """)
 
 # By the beginning of a file's path below cpp/src.
@@ -105,10 +102,6 @@ statements = SELECT 1;
 table = "vote"
 function = "vote_hotcount"
 function_literal = '"vote_hotcount"'
-changes_of_row = SELECT ARRAY[CAST(1 AS bigint)], ARRAY[CAST(1 AS bigint)]
-changes_of_deleted = SELECT ARRAY[CAST(1 AS bigint)], ARRAY[CAST(1 AS bigint)]
-changes_of_table = 'SELECT 1, 2'
-rows = SELECT 1, 2
 """),
     "votes/": VOTES
     | named("""
@@ -161,14 +154,11 @@ index = "hotcount_limit_expires"
 
 # For one statement of a file: what its caller gives it alone.
 GIVEN: dict[tuple[str, str], dict[str, str]] = {
-    ("dialects/postgres/sql/votes.sql", "single"): {"single": "1"},
-    ("dialects/postgres/sql/votes.sql", "batch"): {"single": ""},
     ("dialects/postgres/sql/adoption.sql", "add_columns"): {"columns": "ADD COLUMN more bigint"},
 }
 
 # Parts that C++ puts into others, and a list that SQLAlchemy expands.
 COMPOSED = {
-    ("dialects/postgres/sql/triggers.sql", "row"),
     ("votes/sql/marks.sql", "has_old_mark"),
     ("votes/sql/session.sql", "votes"),
 }
@@ -212,5 +202,5 @@ def statements_of(dialect: str, file: str) -> Statements:
         if file.startswith(beginning):
             names |= NAMES[beginning]
     words = f"dialects/{FOLDERS[dialect]}/sql/words.sql"
-    shared = ["votes/sql/parts.sql"] if file.startswith("votes/") else []
+    shared = ["votes/sql/parts.sql"] if file.startswith(("votes/", "dialects/")) else []
     return Statements.of([ROOT / each for each in (file, *shared, words)], names)

@@ -179,8 +179,8 @@ class PostgresAdopter final : public Adopter {
     std::string begin() const override { return "BEGIN ISOLATION LEVEL READ COMMITTED;\n"; }
     std::string fill_journal(const VoteNames& n, const std::string& openings,
                              const std::string& rows, const std::string& marks) const override {
-        return sql::Statements{sql::postgres::kJournalSql, postgres_names(n, {})}.with(
-            "fill", {{"openings", openings}, {"rows", rows}, {"marks", marks}});
+        return postgres_statements(sql::postgres::kJournalSql, n, {})
+            .with("fill", {{"openings", openings}, {"rows", rows}, {"marks", marks}});
     }
 
   private:

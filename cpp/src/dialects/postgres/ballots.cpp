@@ -3,7 +3,6 @@
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
-#include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {
 namespace {
@@ -38,31 +37,20 @@ bool same_row(const Ballot& a, const Ballot& b) { return a.item == b.item && a.u
 
 }  // namespace
 
-sql::Names postgres_names(const VoteNames& n, const VotesOptions& options) {
+sql::Statements postgres_statements(std::string_view file, const VoteNames& n,
+                                    const VotesOptions& options, sql::Names more) {
     const auto element = [](IdType type) {
-        switch (type) {
-            case IdType::integer:
-                return "bigint";
-            case IdType::text:
-                return "text";
-            case IdType::uuid:
-                break;
-        }
-        return "uuid";
+        return std::string{sql::Grammar::parameter_type(column_type(type))};
     };
-    sql::Names names = to_names(n);
-    names.insert({{"item_element", element(options.item_type)},
-                  {"user_element", element(options.user_type)},
-                  {"route", literal(vote_route(options, sql::postgres_grammar().dialect()))},
-                  {"cached", sql::flag(options.strategy == VoteStrategy::cached)},
-                  {"fenced", sql::flag(options.strategy == VoteStrategy::write_behind)},
-                  {"in_slot", sql::flag(options.strategy == VoteStrategy::slotted)},
-                  {"sync_tables", sync_tables(n)},
-                  {"nobodys", nobodys(n)},
-                  {"journal_literal", literal(n.journal)},
-                  {"journal_index_literal", literal(n.journal_index)},
-                  {"fold_slot", std::to_string(kFoldSlot)}});
-    return names;
+    more.insert({{"item_element", element(options.item_type)},
+                 {"user_element", element(options.user_type)},
+                 {"route", literal(vote_route(options, sql::postgres_grammar().dialect()))},
+                 {"cached", sql::flag(options.strategy == VoteStrategy::cached)},
+                 {"fenced", sql::flag(options.strategy == VoteStrategy::write_behind)},
+                 {"in_slot", sql::flag(options.strategy == VoteStrategy::slotted)},
+                 {"journal_literal", literal(n.journal)},
+                 {"journal_index_literal", literal(n.journal_index)}});
+    return vote_statements(file, n, sql::postgres_grammar(), std::move(more));
 }
 
 sql::Statements postgres_catalog() { return {sql::postgres::kCatalogSql, {}}; }

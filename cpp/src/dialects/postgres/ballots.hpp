@@ -30,9 +30,10 @@ struct PostgresBallots {
 /// second statement, and so on. `votes` are sorted by (item, user), those of one user in order.
 std::vector<PostgresBallots> in_waves(std::span<QueuedVote* const> votes);
 
-/// {name}s of this dialect's .sql files: of the tables, of the types that the options say, and of the
-/// strategy.
-sql::Names postgres_names(const VoteNames& names, const VotesOptions& options);
+/// Of a .sql file of this dialect, with the names of the tables and `more`, the types that the options
+/// say and their strategy.
+sql::Statements postgres_statements(std::string_view file, const VoteNames& names,
+                                    const VotesOptions& options, sql::Names more = {});
 /// Of catalog.sql, which needs no names.
 sql::Statements postgres_catalog();
 

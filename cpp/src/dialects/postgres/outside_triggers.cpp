@@ -22,22 +22,9 @@ std::string function_name(const VotesOptions& options) {
 }
 
 sql::Statements triggers_sql(const VotesOptions& options, const VoteNames& n) {
-    sql::Names names = postgres_names(n, options);
     const std::string function = function_name(options);
-    names.insert({{"function", function}, {"function_literal", literal(function)}});
-    return {sql::postgres::kTriggersSql, std::move(names)};
-}
-
-std::string function_text(const sql::Statements& sql) {
-    const auto changes = [&](const std::string& rows) {
-        return sql.with("changes", {{"rows", rows}});
-    };
-    const auto removed = [&](const char* from) {
-        return changes(sql.with("rows_of", {{"table", from}}));
-    };
-    return sql.with("function", {{"changes_of_row", changes(sql["row"])},
-                                 {"changes_of_deleted", removed("hc_old")},
-                                 {"changes_of_table", literal(removed("%s"))}});
+    return postgres_statements(sql::postgres::kTriggersSql, n, options,
+                               {{"function", function}, {"function_literal", literal(function)}});
 }
 
 // PostgreSQL's triggers are named within their table.
@@ -65,7 +52,7 @@ class PostgresOutsideTriggers final : public OutsideTriggers {
         const bool installs = form != OutsideWrites::none;
         std::string text;
         if (found.form != OutsideWrites::none || !found.ours.empty()) text = sql["lock_tables"];
-        if (installs) text += function_text(sql);
+        if (installs) text += sql["function"];
         for (const std::string& table : {n.vote, n.anonymous_vote}) {
             text += sql.with("drop_triggers", {{"table", table}});
             if (!installs) continue;

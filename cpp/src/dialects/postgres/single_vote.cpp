@@ -37,8 +37,7 @@ bool stays(const sql::Row& row, const Ballot& ballot) {
 }  // namespace
 
 std::string single_vote(const VoteNames& n, const VotesOptions& options) {
-    return sql::Statements{sql::postgres::kVotesSql, postgres_names(n, options)}.with(
-        "single", {{"single", "1"}});
+    return postgres_statements(sql::postgres::kVotesSql, n, options)["single"];
 }
 
 VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route) {
@@ -82,8 +81,7 @@ PostgresSlottedVotes::PostgresSlottedVotes(const VoteNames& n, const VotesOption
       route_(vote_route(options, sql::postgres_grammar().dialect())),
       of_users_(single_vote(n, options)),
       anonymous_(single_vote(n.anonymous(sql::postgres_grammar()), anonymous_options(options))),
-      create_(
-          sql::Statements{sql::postgres::kVotesSql, postgres_names(n, options)}["create_items"]) {}
+      create_(postgres_statements(sql::postgres::kVotesSql, n, options)["create_items"]) {}
 
 Result<VoteOutcome> PostgresSlottedVotes::attempt(sql::Database& database, const Ballot& ballot,
                                                   std::int64_t slot, Deadline deadline) {

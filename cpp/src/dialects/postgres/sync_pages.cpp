@@ -158,11 +158,8 @@ class PostgresSyncPages final : public SyncPages {
 
 std::unique_ptr<SyncPages> make_postgres_sync_pages(const VotesOptions& options,
                                                     const VoteNames& names) {
-    sql::Names of = postgres_names(names, options);
-    of["sync_columns"] = sync_columns(names);
-    of["counted_sum"] = counted_sum(names, "hc_p.item");
     return std::make_unique<PostgresSyncPages>(
-        sql::Statements{sql::postgres::kSyncPagesSql, std::move(of)});
+        postgres_statements(sql::postgres::kSyncPagesSql, names, options));
 }
 
 }  // namespace hotcount

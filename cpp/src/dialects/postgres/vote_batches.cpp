@@ -55,14 +55,13 @@ class PostgresBatchWriter final : public sql::BatchWriter {
 
   private:
     static sql::Statements of(const VoteNames& n, const VotesOptions& options) {
-        return {sql::postgres::kVotesSql, postgres_names(n, options)};
+        return postgres_statements(sql::postgres::kVotesSql, n, options);
     }
 
     // The statements over one of the two vote tables.
     struct Table {
         Table(const VoteNames& n, const VotesOptions& options)
-            : batch(of(n, options).with("batch", {{"single", ""}})),
-              single(single_vote(n, options)) {}
+            : batch(of(n, options)["batch"]), single(single_vote(n, options)) {}
         sql::Statement batch;
         sql::Statement single;
     };

@@ -14,10 +14,10 @@ namespace hotcount {
 namespace {
 
 sql::Statements journal_sql(const VoteNames& n) {
-    return {sql::postgres::kJournalSql, postgres_names(n, {})};
+    return postgres_statements(sql::postgres::kJournalSql, n, {});
 }
 sql::Statements counts_sql(const VotesOptions& options, const VoteNames& n) {
-    return {sql::postgres::kCountsSql, postgres_names(n, options)};
+    return postgres_statements(sql::postgres::kCountsSql, n, options);
 }
 sql::Names count_of_each(const VotesOptions& options, const VoteNames& n) {
     const CountPlace place = count_place(options, sql::postgres_grammar().dialect());
@@ -120,12 +120,12 @@ class PostgresVotes final : public VoteDialect {
         return "current_setting('session_replication_role') <> 'replica'";
     }
     std::string delete_nobodys(const VoteNames& n) const override {
-        return sql::Statements{sql::postgres::kVotesSql, postgres_names(n, {})}["delete_nobodys"];
+        return postgres_statements(sql::postgres::kVotesSql, n, {})["delete_nobodys"];
     }
     std::optional<sql::Statement> create_items(const VotesOptions& options,
                                                const VoteNames& n) const override {
         return sql::Statement{
-            sql::Statements{sql::postgres::kVotesSql, postgres_names(n, options)}["create_items"]};
+            postgres_statements(sql::postgres::kVotesSql, n, options)["create_items"]};
     }
     std::string id_array(std::span<const sql::Id> ids) const override { return array_literal(ids); }
 

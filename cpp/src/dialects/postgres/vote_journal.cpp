@@ -132,9 +132,9 @@ class PostgresJournal final : public Journal {
 std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
                                                const VotesOptions& options) {
     const VoteNames names{options, sql::postgres_grammar()};
-    sql::Names of = postgres_names(names, options);
-    of["longest_pause"] = std::to_string(microseconds_of(kLongestPause));
-    const sql::Statements sql{sql::postgres::kJournalSql, std::move(of)};
+    const auto sql =
+        postgres_statements(sql::postgres::kJournalSql, names, options,
+                            {{"longest_pause", std::to_string(microseconds_of(kLongestPause))}});
     return std::make_unique<PostgresJournal>(std::move(database), names, options, sql);
 }
 

@@ -102,7 +102,7 @@ class PostgresVoteRows final : public VoteRows {
 std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> layout,
                                                   const VoteNames& names,
                                                   const VotesOptions& options) {
-    const sql::Statements sql{sql::postgres::kVotesSql, postgres_names(names, options)};
+    const auto sql = postgres_statements(sql::postgres::kVotesSql, names, options);
     return std::make_unique<PostgresVoteRows>(std::move(layout), sql, options);
 }
 

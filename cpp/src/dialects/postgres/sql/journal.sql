@@ -28,14 +28,14 @@
 -- (number: rows taken out), 2 not due (number: microseconds until then), 3 the counts are
 -- elsewhere.
 WITH hc_clock AS MATERIALIZED (
-    SELECT {now} AS us
+    SELECT {now_microseconds} AS us
 ),
 hc_pace AS MATERIALIZED (
     SELECT
         us,
-        (SELECT value FROM {meta} WHERE name = 'counted_in') = 'journal' AS here,
-        COALESCE(CAST((SELECT value FROM {meta} WHERE name = 'folded_at') AS bigint), 0) AS last,
-        COALESCE(CAST((SELECT value FROM {meta} WHERE name = 'fold_took') AS bigint), 0) AS took
+        {mark('counted_in')} = 'journal' AS here,
+        COALESCE(CAST({mark('folded_at')} AS bigint), 0) AS last,
+        COALESCE(CAST({mark('fold_took')} AS bigint), 0) AS took
     FROM hc_clock
 ),
 hc_due AS MATERIALIZED (
@@ -132,7 +132,7 @@ hc_again AS (
 ),
 --end
 hc_took AS MATERIALIZED (
-    SELECT {now} - us AS us
+    SELECT {now_microseconds} - us AS us
     FROM hc_clock
     WHERE (SELECT COUNT(*) FROM hc_totals)
 --if has_count
@@ -169,10 +169,6 @@ SELECT 2, item, 0, 0
 FROM hc_again
 --end
 
--- name: now
--- The server's clock in microseconds.
-CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
-
 -- name: ask
 -- Asks for the counts of the items of the array ?1: a row (item, 0) each, if they count here.
 INSERT INTO {journal} (item, diff)
@@ -180,7 +176,7 @@ SELECT {id}, 0
 FROM {item}
 WHERE
     {id} = ANY (CAST(?1 AS {item_element}[]))
-    AND (SELECT value FROM {meta} WHERE name = 'counted_in') = 'journal'
+    AND {mark('counted_in')} = 'journal'
 
 -- name: items
 -- At most ?1 items that have rows.

@@ -28,9 +28,9 @@ FOR NO KEY UPDATE
 
 -- name: read
 -- The number and the state of each item of the array ?1 that exists.
-SELECT hc_p.number, {sync_columns}
+SELECT hc_p.number, {state_columns}
 FROM unnest(CAST(?1 AS {item_element}[])) WITH ORDINALITY AS hc_p (item, number)
-JOIN ({sync_tables}) ON hc_i.{id} = hc_p.item
+JOIN ({state_tables}) ON hc_i.{id} = hc_p.item
 
 -- name: fence
 -- Raises the gen of the items of the array ?1 for holder ?2, if the tables count under the cache id
@@ -44,7 +44,7 @@ WITH hc_items AS MATERIALIZED (
         COALESCE(hc_s.epoch, 0) AS epoch, COALESCE(hc_s.saved_gen, 0) AS saved_gen,
         COALESCE(hc_s.saved_version, 0) AS saved_version
     FROM unnest(CAST(?1 AS {item_element}[])) WITH ORDINALITY AS hc_p (item, number)
-    JOIN ({sync_tables}) ON hc_i.{id} = hc_p.item
+    JOIN ({state_tables}) ON hc_i.{id} = hc_p.item
     WHERE EXISTS (SELECT FROM {meta} WHERE name = 'cache_id' AND value = ?3)
 ),
 hc_marks AS MATERIALIZED (
@@ -164,5 +164,5 @@ WHERE hc_i.{id} = hc_p.item
 
 -- name: sums
 -- The number and the counted sum of each item of the array ?1.
-SELECT hc_p.number, {counted_sum}
+SELECT hc_p.number, {owed(hc_p.item)}
 FROM unnest(CAST(?1 AS {item_element}[])) WITH ORDINALITY AS hc_p (item, number)

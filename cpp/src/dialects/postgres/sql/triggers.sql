@@ -31,16 +31,17 @@ DECLARE
     hc_diffs bigint[];
 BEGIN
     IF TG_LEVEL = 'ROW' THEN
-        {changes_of_row} INTO hc_items, hc_diffs;
+        {changes({changed_row})} INTO hc_items, hc_diffs;
     ELSIF TG_OP = 'DELETE' THEN
-        {changes_of_deleted} INTO hc_items, hc_diffs;
+        {changes({removed_from(hc_old)})} INTO hc_items, hc_diffs;
     ELSE
         -- TRUNCATE removes rows that an older snapshot does not have.
         IF current_setting('transaction_isolation') <> 'read committed' THEN
             RAISE EXCEPTION 'TRUNCATE of votes that hotcount counts needs READ COMMITTED'
                 USING ERRCODE = '0A000';
         END IF;
-        EXECUTE format({changes_of_table}, CAST(TG_RELID AS regclass)) INTO hc_items, hc_diffs;
+        EXECUTE format($changes${changes({removed_from(%s)})}$changes$, CAST(TG_RELID AS regclass))
+            INTO hc_items, hc_diffs;
     END IF;
     IF hc_items IS NULL THEN
         RETURN NULL;
@@ -100,26 +101,26 @@ DO $hotcount$ BEGIN
 END $hotcount$;
 
 -- name: changes
--- The items of {rows} whose counts change, and by how much: two arrays.
+-- The items of the rows {1} whose counts change, and by how much: two arrays.
 SELECT
     array_agg(CAST(c.item AS {item_element}) ORDER BY c.item),
     array_agg(c.diff ORDER BY c.item)
 FROM (
     SELECT hc_c.item, CAST(SUM(hc_c.diff) AS bigint) AS diff
-    FROM ({rows}) AS hc_c (item, diff)
+    FROM ({1}) AS hc_c (item, diff)
     WHERE hc_c.item IS NOT NULL
     GROUP BY 1
     HAVING SUM(hc_c.diff) <> 0
 ) AS c
 
--- name: row
+-- name: changed_row
 VALUES
     (OLD.{vote_item}, -CAST(OLD.{value} AS numeric)),
     (NEW.{vote_item}, CAST(NEW.{value} AS numeric))
 
--- name: rows_of
+-- name: removed_from
 SELECT {vote_item}, -CAST({value} AS numeric)
-FROM {table}
+FROM {1}
 
 -- name: drop_triggers
 DROP TRIGGER IF EXISTS hotcount_deleted ON {table};

@@ -85,13 +85,13 @@ WITH hc_own AS (SELECT 1),
 hc_item AS MATERIALIZED (
     SELECT
     FROM {item}
-    WHERE {id} = {asked_item}
+    WHERE {id} = {item_of_single}
     FOR KEY SHARE
 ),
 --end
 hc_written AS (
     {insert_vote}
-    SELECT {asked_item}, {asked_voter}, CAST(?3 AS bigint), 0, CAST(?4 AS bigint)
+    SELECT {item_of_single}, {user_of_single}, CAST(?3 AS bigint), 0, CAST(?4 AS bigint)
     FROM {meta}
     WHERE {comes_this_way} AND {item_exists}
     {or_set}
@@ -100,7 +100,7 @@ hc_written AS (
 --if in_slot
 hc_counted AS (
     INSERT INTO {cell} (item, slot, n, ver)
-    SELECT {asked_item}, CAST(?5 AS bigint), val - prev, 1
+    SELECT {item_of_single}, CAST(?5 AS bigint), val - prev, 1
     FROM hc_written
     WHERE val <> prev
     ON CONFLICT (item, slot) DO UPDATE SET n = {cell}.n + excluded.n, ver = {cell}.ver + 1
@@ -108,18 +108,18 @@ hc_counted AS (
 --else
 hc_noted AS (
     INSERT INTO {journal} (item, diff)
-    SELECT {asked_item}, val - prev
+    SELECT {item_of_single}, val - prev
     FROM hc_written
     WHERE val <> prev
 )
 --end
 SELECT
     CASE
-        WHEN w.item <> {asked_item} OR w.voter <> {asked_voter} THEN {refuse_other_row}
+        WHEN w.item <> {item_of_single} OR w.voter <> {user_of_single} THEN {refuse_other_row}
         ELSE 1
     END,
     TRUE,
-    {outcome}
+    {outcome({item_of_single}, {user_of_single}, {item_exists})}
 FROM (SELECT 1) AS one
 LEFT JOIN hc_written AS w ON TRUE
 
@@ -159,7 +159,7 @@ hc_seen AS MATERIALIZED (
     SELECT
         hc_i.{id} AS id, hc_i.xmin AS made,
         COALESCE(hc_s.epoch, 0) AS epoch, COALESCE(hc_s.wide, 0) AS wide
-    FROM {sync_tables}
+    FROM {state_tables}
     WHERE hc_i.{id} = ANY (CAST(?5 AS {item_element}[]))
 ),
 hc_locked AS MATERIALIZED (
@@ -212,9 +212,9 @@ hc_written AS (
 SELECT
     COALESCE(b.number, {refuse_other_row}),
     f.id IS NOT NULL,
-    {outcome}
+    {outcome(b.item, b.voter, EXISTS (SELECT FROM {item} AS i WHERE i.{id} = b.item))}
 --if cached
-    , f.epoch, f.id, (SELECT value FROM {meta} WHERE name = 'cache_id'), f.wide
+    , f.epoch, f.id, {mark('cache_id')}, f.wide
 --end
 --if fenced
     , CAST(EXISTS (SELECT FROM hc_fence) AS int)
@@ -224,43 +224,32 @@ LEFT JOIN hc_free AS f ON f.id = b.item
 FULL JOIN hc_written AS w ON w.item = b.item AND w.voter = b.voter
 
 -- name: outcome
--- What became of a vote, w being the vote as it was written: its old and its new value. If it was
--- not written, why: the old vote's value and version, whether its item exists, the mark, the level.
+-- What became of the vote of user {2} for item {1}, w being the vote as it was written: its old and
+-- its new value. If it was not written, why: the old vote's value and version, {3} (whether its
+-- item exists), the mark, the level.
 w.prev,
 w.val,
-CASE WHEN w.val IS NULL THEN (SELECT v.{value} {old_vote}) END,
-CASE WHEN w.val IS NULL THEN (SELECT v.{version} {old_vote}) END,
-CASE WHEN w.val IS NULL THEN {item_exists} END,
-CASE WHEN w.val IS NULL THEN (SELECT value FROM {meta} WHERE name = 'vote_route') END,
+CASE WHEN w.val IS NULL THEN (SELECT v.{value} {old_vote({1}, {2})}) END,
+CASE WHEN w.val IS NULL THEN (SELECT v.{version} {old_vote({1}, {2})}) END,
+CASE WHEN w.val IS NULL THEN {3} END,
+CASE WHEN w.val IS NULL THEN {mark('vote_route')} END,
 CASE WHEN w.val IS NULL THEN current_setting('transaction_isolation') END
 
 -- name: old_vote
 FROM {vote} AS v
-WHERE v.{vote_item} = {asked_item} AND v.{vote_user} = {asked_voter}
+WHERE v.{vote_item} = {1} AND v.{vote_user} = {2}
+
+-- name: item_of_single
+CAST(?1 AS {item_element})
+
+-- name: user_of_single
+CAST(?2 AS {user_element})
 
 -- name: item_exists
---if !single
-EXISTS (SELECT FROM {item} AS i WHERE i.{id} = b.item)
---else
 --if foreign_key
-EXISTS (SELECT FROM {item} WHERE {id} = {asked_item})
+EXISTS (SELECT FROM {item} WHERE {id} = {item_of_single})
 --else
 EXISTS (SELECT FROM hc_item)
---end
---end
-
--- name: asked_item
---if single
-CAST(?1 AS {item_element})
---else
-b.item
---end
-
--- name: asked_voter
---if single
-CAST(?2 AS {user_element})
---else
-b.voter
 --end
 
 -- name: refuse_other_row
