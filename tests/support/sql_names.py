@@ -82,7 +82,7 @@ select = SELECT hc_b.number,
     "dialects/postgres/sql/journal.sql": named("""
 old_mark = TRUE
 settle = DELETE FROM "vote_journal";
-mark = UPDATE "vote_meta" SET value = value;
+replace_mark = UPDATE "vote_meta" SET value = value;
 openings? = SELECT 1
 rows = SELECT 1
 marks = SELECT 1

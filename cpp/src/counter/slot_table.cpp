@@ -1,8 +1,13 @@
 #include "slot_table.hpp"
 
+#include <hotcount/detail/counter/session_statements.hpp>
+
 #include "hotcount_embedded/counter/sql.hpp"
+#include "sql/session_statement.hpp"
 
 namespace hotcount {
+
+namespace {
 
 sql::Statements slot_statements(const SlottedCounterOptions& options, const sql::Grammar& g) {
     return {{sql::counter::kSlotsSql, g.words()},
@@ -16,6 +21,8 @@ sql::Statements slot_statements(const SlottedCounterOptions& options, const sql:
              {"locks_rows", sql::flag(g.locks_rows())},
              {"session_mode", std::string{g.session_mode()}}}};
 }
+
+}  // namespace
 
 SlotTable::SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect)
     : SlotTable(slot_statements(options, dialect.grammar()), !dialect.grammar().locks_rows()) {}
@@ -37,6 +44,22 @@ SlotTable::SlotTable(const sql::Statements& sql, bool one_writer)
     for (const std::size_t rows : {256U, 64U, 16U, 4U}) {
         add_rows.push_back({rows, sql::Statement{sql::repeat_rows(sql["add_or_insert"], rows)}});
     }
+}
+
+// Of an add in a transaction of the application's own, which counts in the same rows.
+std::map<std::string, std::string> counter_session_statements(
+    sql::Dialect dialect, const SlottedCounterOptions& options) {
+    const sql::Grammar& g = dialect.grammar();
+    const sql::Statements sql = slot_statements(options, g);
+    std::map<std::string, std::string> made;
+    const auto add = [&](const char* name, std::string_view statement) {
+        made[name] = sql::session_statement(g, sql[statement], {"key", "slot", "n"});
+    };
+    add("add", "session_add");
+    if (g.locks_rows()) add("update", "session_update");
+    if (!g.session_mode().empty()) add("find", "session_find");
+    add("sum", "sum");
+    return made;
 }
 
 }  // namespace hotcount

@@ -11,9 +11,6 @@
 
 namespace hotcount {
 
-/// Of sql/slots.sql.
-sql::Statements slot_statements(const SlottedCounterOptions& options, const sql::Grammar& grammar);
-
 class SlotTable {
   public:
     SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect);

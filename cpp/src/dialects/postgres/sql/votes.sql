@@ -101,8 +101,7 @@ hc_written AS (
 hc_counted AS (
     INSERT INTO {cell} (item, slot, n, ver)
     SELECT {item_of_single}, CAST(?5 AS bigint), val - prev, 1
-    FROM hc_written
-    WHERE val <> prev
+    FROM hc_written WHERE val <> prev
     ON CONFLICT (item, slot) DO UPDATE SET n = {cell}.n + excluded.n, ver = {cell}.ver + 1
 )
 --else
