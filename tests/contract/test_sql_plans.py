@@ -25,6 +25,10 @@ HOT = (
     ("postgresql", "dialects/postgres/sql/counts.sql", "counts", ""),
     ("postgresql", "dialects/postgres/sql/counts.sql", "counts_of_array", ""),
     ("postgresql", "dialects/postgres/sql/counts.sql", "votes_of_array", ""),
+    ("mariadb", "votes/sql/reads.sql", "count_of_item", "in_journal"),
+    ("mariadb", "votes/sql/reads.sql", "vote_of_user", ""),
+    ("sqlite", "votes/sql/reads.sql", "count_of_item", "in_item"),
+    ("sqlite", "votes/sql/reads.sql", "vote_of_user", ""),
 )
 
 

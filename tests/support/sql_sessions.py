@@ -43,7 +43,7 @@ ROWS = tuple(
     f"INSERT INTO {table} SELECT {values} FROM {{numbers}} WHERE i <= {most}"
     for table, values, most in (
         ('"item" ("id", "vote_count")', "i, 3", 20_000),
-        ('"vote" ("item_id", "user_id", "val")', "1 + i % 20000, i, 1", 60_000),
+        ('"vote" ("item_id", "user_id", "val")', "1 + (i - 1) % 20000, i, 1", 60_000),
         ('"vote_cell" (item, slot, n, ver)', "i, -1, 3, 1", 20_000),
         ('"vote_journal" (item, diff)', "1 + i % 20000, 1", 40_000),
         ('"vote_sync" (item)', "i", 20_000),
