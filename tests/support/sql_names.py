@@ -80,9 +80,6 @@ select = SELECT hc_b.number,
     FROM "vote_journal" WHERE item = hc_b.item
 """),
     "dialects/postgres/sql/journal.sql": named("""
-old_mark = TRUE
-settle = DELETE FROM "vote_journal";
-replace_mark = UPDATE "vote_meta" SET value = value;
 openings? = SELECT 1
 rows = SELECT 1
 marks = SELECT 1
@@ -112,7 +109,6 @@ opening_slot = -2
 place = 'journal'
 strategy = 'batched'
 form = 'count'
-old_place = 'cells'
 checks_foreign_keys = 1 = 1
 slice_rows = 100
 last_of_slice = 99
@@ -159,7 +155,6 @@ GIVEN: dict[tuple[str, str], dict[str, str]] = {
 
 # Parts that C++ puts into others, and a list that SQLAlchemy expands.
 COMPOSED = {
-    ("votes/sql/marks.sql", "has_old_mark"),
     ("votes/sql/session.sql", "votes"),
 }
 
