@@ -121,6 +121,12 @@ class Writer {
             return begin_rows((is_word ? " " : "") + std::string{*separator} + ' ');
         }
         if (line == "--end") return end();
+        if (const auto comment = after(line, "-->"); comment && is_kept()) {
+            if (!text_.empty() && text_.back() != '\n') text_ += '\n';
+            text_ += "-- " + std::string{*comment} + '\n';
+            joins_ = false;
+            return;
+        }
         if (line.starts_with("--") || line.empty() || !is_kept()) return;
         std::string filled = fill_(line);
         if (in_body_) std::replace(filled.begin(), filled.end(), '\n', ' ');

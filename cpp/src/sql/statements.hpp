@@ -16,6 +16,7 @@
 //                            that name, so a part that several statements share is written once
 //   {name(a, b)}             the same, with {1} and {2} in it for the arguments and {*} for all of
 //                            them; commas within parentheses or quotes separate nothing
+//   --> text                 a comment for the readers of a script, which stays in it
 //   --if NAME --else --end   lines for a value that is not empty; --if !NAME for one that is empty
 //   --each SEP --end         lines that BulkStatement repeats for each row, SEP between two rows. The
 //                            row's own placeholders are the first one in it and those above; lower

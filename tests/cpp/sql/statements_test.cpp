@@ -36,6 +36,7 @@ INSERT INTO {table} VALUES
 --end
 RETURNING 1
 -- name: script
+--> For the {reader}.
 BEGIN;
 UPDATE {table}
     SET n = 1;
@@ -87,7 +88,7 @@ TEST(StatementsTest, FurtherNamesComeFirst) {
 
 TEST(StatementsTest, AScriptHasOneStatementALine) {
     EXPECT_EQ(statements(true)["script"],
-              "BEGIN;\nUPDATE \"votes\" SET n = 1;\nCOMMIT;\n"
+              "-- For the {reader}.\nBEGIN;\nUPDATE \"votes\" SET n = 1;\nCOMMIT;\n"
               "DO $hotcount$ BEGIN SELECT 1; SELECT 2; SELECT 3; END $hotcount$;\n");
 }
 

@@ -56,18 +56,23 @@ class BulkStatement {
     /// the head's own placeholders stand for.
     Result<void> run_padded(sql::Connection& connection, std::span<const sql::Id> ids,
                             const sql::RowVisitor* visit, std::span<const sql::Value> head = {}) {
-        std::vector<sql::Value> values;
         while (!ids.empty()) {
             const auto part = ids.first(padded_portion(ids.size()));
             ids = ids.subspan(part.size());
-            const std::size_t size = padded(part.size());
-            values.assign(head.begin(), head.end());
-            for (std::size_t i = 0; i < size; ++i) {
-                values.push_back(sql::to_value(part[std::min(i, part.size() - 1)]));
-            }
-            HOTCOUNT_TRY(connection.run(of(size), values, visit));
+            HOTCOUNT_TRY(connection.run(of(padded(part.size())), padded_values(part, head), visit));
         }
         return {};
+    }
+    /// The values of a statement of padded() rows.
+    static std::vector<sql::Value> padded_values(std::span<const sql::Id> ids,
+                                                 std::span<const sql::Value> head = {}) {
+        std::vector<sql::Value> values{head.begin(), head.end()};
+        const std::size_t size = padded(ids.size());
+        values.reserve(head.size() + size);
+        for (std::size_t i = 0; i < size; ++i) {
+            values.push_back(sql::to_value(ids[std::min(i, ids.size() - 1)]));
+        }
+        return values;
     }
 
     const sql::Statement& of(std::size_t rows) {
