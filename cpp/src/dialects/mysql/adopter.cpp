@@ -1,20 +1,17 @@
 // The application's own tables on MariaDB and MySQL: what they are, by information_schema, and how they
 // are altered online.
-//
-// Each ALTER names its ALGORITHM and LOCK, so that the server refuses it where it would copy the table
-// or keep writers out.
 #include "votes/tables/adopter.hpp"
 
 #include <hotcount/detail/sql/dialect.hpp>
 #include <map>
 
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "sql/session_statement.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount {
 namespace {
-
-constexpr const char* kOfTable = " = COALESCE(NULLIF(?1, ''), DATABASE()) AND ";
 
 FoundColumn::Kind kind_of(std::string_view type) {
     using Kind = FoundColumn::Kind;
@@ -32,21 +29,7 @@ class MysqlAdopter final : public Adopter {
         FoundTable found;
         const std::string_view schema{table.schema};
         const std::string_view name{table.name};
-        static const sql::Statement kTable{
-            std::string{"SELECT TABLE_TYPE NOT LIKE '%VIEW', EXISTS (SELECT 1 FROM "
-                        "information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA"} +
-            kOfTable +
-            "EVENT_OBJECT_TABLE = ?2 AND INSTR(ACTION_STATEMENT, '@hotcount_own') = 0) OR EXISTS "
-            "(SELECT 1 FROM "
-            "information_schema.TABLE_CONSTRAINTS WHERE TABLE_SCHEMA" +
-            kOfTable +
-            "TABLE_NAME = ?2 AND CONSTRAINT_TYPE = 'CHECK'), COALESCE(CREATE_OPTIONS, '') LIKE "
-            "'%partitioned%', TABLE_TYPE LIKE '%VERSIONED', COALESCE(ENGINE, ''), EXISTS (SELECT 1 "
-            "FROM information_schema.STATISTICS WHERE TABLE_SCHEMA" +
-            kOfTable +
-            "TABLE_NAME = ?2 AND INDEX_TYPE = 'FULLTEXT') FROM "
-            "information_schema.TABLES WHERE TABLE_SCHEMA" +
-            kOfTable + "TABLE_NAME = ?2"};
+        static const sql::Statement kTable{sql::mysql_catalog()["table"]};
         const sql::RowVisitor see_table = [&](const sql::Row& row) -> Result<void> {
             found.is_table = row.integer(0) != 0;
             found.is_view = !found.is_table;
@@ -69,12 +52,7 @@ class MysqlAdopter final : public Adopter {
         HOTCOUNT_TRY(connection.query(kTable, {schema, name}, see_table));
         if (!found.is_table) return found;
 
-        static const sql::Statement kColumns{
-            std::string{"SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, IS_NULLABLE = 'YES', "
-                        "COLUMN_DEFAULT IS NOT NULL, EXTRA, COALESCE(COLLATION_NAME, ''), "
-                        "COALESCE(COLUMN_DEFAULT, 'NULL') FROM information_schema.COLUMNS WHERE "
-                        "TABLE_SCHEMA"} +
-            kOfTable + "TABLE_NAME = ?2 ORDER BY ORDINAL_POSITION"};
+        static const sql::Statement kColumns{sql::mysql_catalog()["columns"]};
         const sql::RowVisitor see_column = [&](const sql::Row& row) -> Result<void> {
             FoundColumn column{std::string{row.text(0)}, std::string{row.text(1)},
                                kind_of(row.text(2))};
@@ -93,10 +71,7 @@ class MysqlAdopter final : public Adopter {
         };
         HOTCOUNT_TRY(connection.query(kColumns, {schema, name}, see_column));
 
-        static const sql::Statement kKeys{
-            std::string{"SELECT INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SEQ_IN_INDEX, SUB_PART IS NOT "
-                        "NULL FROM information_schema.STATISTICS WHERE TABLE_SCHEMA"} +
-            kOfTable + "TABLE_NAME = ?2 ORDER BY INDEX_NAME, SEQ_IN_INDEX"};
+        static const sql::Statement kKeys{sql::mysql_catalog()["keys"]};
         std::map<std::string, std::vector<std::string>> keys;
         std::vector<std::string> in_part;
         const sql::RowVisitor see_key = [&](const sql::Row& row) -> Result<void> {
@@ -117,12 +92,7 @@ class MysqlAdopter final : public Adopter {
         }
         for (auto& [index, key] : keys) found.keys.push_back(std::move(key));
 
-        static const sql::Statement kRefers{
-            std::string{"SELECT COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE "
-                        "TABLE_SCHEMA"} +
-            kOfTable +
-            "TABLE_NAME = ?2 AND REFERENCED_TABLE_SCHEMA = COALESCE(NULLIF(?3, ''), DATABASE()) "
-            "AND REFERENCED_TABLE_NAME = ?4 AND REFERENCED_COLUMN_NAME = ?5"};
+        static const sql::Statement kRefers{sql::mysql_catalog()["refers"]};
         const sql::RowVisitor see_reference = [&](const sql::Row& row) -> Result<void> {
             found.refers.emplace_back(row.text(0));
             return {};
@@ -150,12 +120,7 @@ class MysqlAdopter final : public Adopter {
     }
     bool folds_names() const override { return true; }
     Result<std::string> begin_altering(sql::Connection&) const override {
-        return std::string{
-            "-- Who waits for the lock of a table keeps everybody behind it waiting, so each "
-            "statement gives up\n-- after 2 s. After an error print the migration again: it has "
-            "the "
-            "rest. Other users that vote need\n-- SELECT, INSERT, UPDATE and DELETE on both tables "
-            "and on the new ones.\nSET SESSION lock_wait_timeout = 2;\n"};
+        return alter({})["begin_altering"];
     }
     std::string cannot_add_reference(const FoundTable& items, const FoundColumn& id,
                                      const FoundTable& votes,
@@ -176,48 +141,39 @@ class MysqlAdopter final : public Adopter {
                             const std::vector<std::string>& columns) const override {
         std::string text;
         for (const std::string& column : columns) text += "ADD COLUMN " + column + ", ";
-        return "-- Of the catalogue only: no row is rewritten.\nALTER TABLE " + table + " " + text +
-               "ALGORITHM=INSTANT;\n";
+        return alter({{"table", table}, {"columns", text}})["add_columns"];
     }
     std::string add_default(const std::string& table, const std::string& column,
                             const FoundColumn& found) const override {
         if (found.kind != FoundColumn::Kind::time) return {};
         const auto digits = found.type.find('(');
-        // In parentheses: as an expression, which is all that MySQL takes here.
-        const std::string value = "(CURRENT_TIMESTAMP" +
-                                  (digits == std::string::npos ? "" : found.type.substr(digits)) +
-                                  ")";
-        return "-- A vote does not name this column.\nALTER TABLE " + table + " ALTER COLUMN " +
-               column + " SET DEFAULT " + value + ", ALGORITHM=INSTANT;\n";
+        return alter(
+            {{"table", table},
+             {"column", column},
+             {"digits",
+              digits == std::string::npos ? "" : found.type.substr(digits)}})["default_to_now"];
     }
     std::string add_key(const sql::TableName& table, const std::string& key,
                         const std::string& first, const std::string& second, bool) const override {
-        return online(table.sql(), "ADD UNIQUE INDEX " + sql::quote_identifier(key) + " (" + first +
-                                       ", " + second + ")");
+        return alter({{"table", table.sql()},
+                      {"key", sql::quote_identifier(key)},
+                      {"first", first},
+                      {"second", second}})["add_key"];
     }
     std::string add_index(const sql::TableName& table, const std::string& index,
                           const std::string& column, bool) const override {
-        return "-- For sums over the votes of an item.\n" +
-               online(table.sql(),
-                      "ADD INDEX " + sql::quote_identifier(index) + " (" + column + ")");
+        return alter({{"table", table.sql()},
+                      {"index", sql::quote_identifier(index)},
+                      {"column", column}})["add_index"];
     }
     std::string add_reference(const VoteNames& n, const std::string& key, bool) const override {
-        return "-- Votes are for items that exist. To check the rows that are there the server "
-               "would copy the "
-               "table and\n-- keep writers out, so it checks those of now on.\nSET SESSION "
-               "foreign_key_checks = 0;\n" +
-               online(n.vote, "ADD CONSTRAINT " + key + " FOREIGN KEY (" + n.vote_item +
-                                  ") REFERENCES " + n.item + " (" + n.id + ")") +
-               "SET SESSION foreign_key_checks = 1;\n";
+        return alter(to_names(n)).with("add_foreign_key", {{"key", key}});
     }
-    std::string begin() const override {
-        return "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\nSTART TRANSACTION;\n";
-    }
-    // At READ COMMITTED what INSERT ... SELECT reads is not locked.
+    std::string begin() const override { return alter({})["begin"]; }
     std::string fill_journal(const VoteNames& n, const std::string& openings,
                              const std::string& rows, const std::string& marks) const override {
-        return begin() + "SELECT value FROM " + n.meta + " WHERE name = 'folded_at' FOR UPDATE;\n" +
-               (openings.empty() ? "" : openings + ";\n") + rows + ";\n" + marks + ";\nCOMMIT;\n";
+        return alter(to_names(n))
+            .with("fill_journal", {{"openings", openings}, {"rows", rows}, {"marks", marks}});
     }
     // A trigger, on a line of its own, has semicolons, at which a client would cut it. It keeps the
     // sql_mode that it was made with.
@@ -242,8 +198,8 @@ class MysqlAdopter final : public Adopter {
         const auto word = column.type.substr(0, column.type.find_first_of("( "));
         return word + (column.type.find("unsigned") != std::string::npos ? " unsigned" : "");
     }
-    static std::string online(const std::string& table, const std::string& change) {
-        return "ALTER TABLE " + table + " " + change + ", ALGORITHM=INPLACE, LOCK=NONE;\n";
+    static sql::Statements alter(sql::Names names) {
+        return {sql::mysql::kAdoptionSql, std::move(names)};
     }
 };
 

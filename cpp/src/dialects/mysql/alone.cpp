@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "connection.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 
@@ -126,9 +128,7 @@ bool MysqlConnection::await_alone(const Alone& how) {
 // A row of PROCESSLIST is not read at one moment: the COMMIT's number may stand beside the text of the
 // part before it. A number that two looks have found was the same while the second one read the text.
 bool MysqlConnection::cancel_before_commit() {
-    static const Statement kLook{
-        "SELECT QUERY_ID, INFO = 'COMMIT', INFO LIKE 'BEGIN NOT ATOMIC%' FROM "
-        "information_schema.PROCESSLIST WHERE ID = ?1 LIMIT 1"};
+    static const Statement kLook{Statements{mysql::kSessionSql, {}}["part_that_runs"]};
     auto other = dial_beside();
     if (!other) return false;
     const std::array<Value, 1> parameters{static_cast<std::int64_t>(id_)};

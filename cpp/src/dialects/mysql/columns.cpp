@@ -1,6 +1,7 @@
 // What the server can do, and what the columns of tables are that are there already.
 #include <hotcount/detail/base/check.hpp>
 
+#include "dialect.hpp"
 #include "vote_rows.hpp"
 
 namespace hotcount {
@@ -16,27 +17,14 @@ bool compares_bytes(IdType type, std::string_view data_type, std::string_view co
     return type == IdType::uuid && (data_type == "uuid" || collation.ends_with("_bin"));
 }
 
-// A schema that is not named is the session's database.
-std::string in_schema(const std::string& column, const std::string& parameter) {
-    return column + " = COALESCE(NULLIF(" + parameter + ", ''), DATABASE())";
-}
-
 }  // namespace
 
 KeyColumns::KeyColumns(const VotesOptions& options)
     : options_(options),
       items_(sql::TableName::of(options.item_table)),
       votes_(sql::TableName::of(options.vote_table)),
-      types_(
-          "SELECT COLUMN_NAME = ?4, DATA_TYPE, COALESCE(COLLATION_NAME, '') FROM "
-          "information_schema.COLUMNS WHERE " +
-          in_schema("TABLE_SCHEMA", "?1") + " AND TABLE_NAME = ?2 AND COLUMN_NAME IN (?3, ?4) OR " +
-          in_schema("TABLE_SCHEMA", "?5") + " AND TABLE_NAME = ?6 AND COLUMN_NAME = ?7"),
-      references_("SELECT COUNT(*) FROM information_schema.KEY_COLUMN_USAGE WHERE " +
-                  in_schema("TABLE_SCHEMA", "?1") +
-                  " AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3 AND " +
-                  in_schema("REFERENCED_TABLE_SCHEMA", "?4") +
-                  " AND REFERENCED_TABLE_NAME = ?5 AND REFERENCED_COLUMN_NAME = ?6") {}
+      types_(sql::mysql_catalog()["key_types"]),
+      references_(sql::mysql_catalog()["references"]) {}
 
 Result<bool> KeyColumns::refer_to_items(sql::Connection& connection) {
     if (const int known = refer_.load(std::memory_order_relaxed); known >= 0) return known != 0;
@@ -87,7 +75,7 @@ Result<bool> KeyColumns::are_bytes(sql::Connection& connection) {
 
 Result<bool> CompoundStatements::known_to(sql::Connection& connection) {
     if (const int known = known_.load(std::memory_order_relaxed); known >= 0) return known != 0;
-    static const sql::Statement kIsMariaDb{"SELECT 0 /*M! + 1 */"};
+    static const sql::Statement kIsMariaDb{sql::mysql_catalog()["is_mariadb"]};
     int known = 0;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         known = row.integer(0) != 0 ? 1 : 0;
@@ -99,10 +87,7 @@ Result<bool> CompoundStatements::known_to(sql::Connection& connection) {
 }
 
 Result<std::string> mysql_item_type(sql::Connection& connection, const VotesOptions& options) {
-    static const sql::Statement kType{
-        "SELECT COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME FROM information_schema.COLUMNS "
-        "WHERE " +
-        in_schema("TABLE_SCHEMA", "?1") + " AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3"};
+    static const sql::Statement kType{sql::mysql_catalog()["column_type"]};
     std::string type;
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         type = row.text(0);

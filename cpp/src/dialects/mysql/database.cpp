@@ -9,19 +9,18 @@
 #include <tuple>
 
 #include "connection.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "libmariadb.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 #include "sql/server_sessions.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 namespace {
 
 void warn_of_weak_settings(Database& database) {
-    // A variable that the server does not have is no error here.
-    static const Statement kRead{
-        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', "
-        "'innodb_doublewrite', 'log_bin', 'sync_binlog')"};
+    static const Statement kRead{Statements{mysql::kSessionSql, {}}["durability"]};
     static constexpr auto kIsNotOne = [](std::string_view value) { return value != "1"; };
     static constexpr std::array kWeak{
         WeakSetting{"innodb_flush_log_at_trx_commit", kIsNotOne, kLosesCommits},

@@ -16,9 +16,11 @@
 
 #include "base/secrets.hpp"
 #include "connection.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "sql/backoff.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 
@@ -272,10 +274,7 @@ Result<void> MysqlConnection::set_options(Deadline deadline, bool restricted,
 }
 
 Result<void> MysqlConnection::identify() {
-    // read_only is a number, and from MariaDB 12 on a word.
-    static const Statement kWhich{
-        "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file), "
-        "CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'), VERSION(), 0 /*M! + 1 */ LIMIT 1"};
+    static const Statement kWhich{Statements{mysql::kSessionSql, {}}["identify"]};
     const RowVisitor see = [&](const Row& row) -> Result<void> {
         server_ = row.text(0);
         reads_only_ = row.integer(1) != 0;
@@ -289,34 +288,12 @@ Result<void> MysqlConnection::identify() {
     return {};
 }
 
-// A session would take these settings from the server, from init_connect or from its login, and each of
-// them changes the result of a statement: strings and names as they are written, no value changed to fit its
-// column, foreign and unique keys checked, a COMMIT that begins nothing and ends no session, all rows
-// of every SELECT, whole keys sorted, and views and tables that are made as they are written. Whether
-// a session that writes may do so is for the server to say. The triggers of outside_triggers.cpp know the
-// session by its variable.
 Result<void> MysqlConnection::set_up() {
-    static constexpr std::string_view kSettings =
-        "SET NAMES utf8mb4, @hotcount_own = 1, SESSION sql_mode = "
-        "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,"
-        "NO_ENGINE_SUBSTITUTION,STRICT_ALL_TABLES', foreign_key_checks = 1, unique_checks = 1, "
-        "completion_type = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
-        "sql_buffer_result = 0, sql_safe_updates = 0, max_sort_length = 2000, "
-        "/*M! sql_if_exists = 0, */ ";
-    // MariaDB and MySQL have different names for these.
-    static constexpr std::string_view kReads =
-        "autocommit = 1, "
-        "/*M! SESSION tx_read_only = 1, SESSION tx_isolation = */ "
-        "/*!80000 SESSION transaction_read_only = 1, SESSION transaction_isolation = */ "
-        "'REPEATABLE-READ', ";
-    static constexpr std::string_view kWrites =
-        "autocommit = 0, "
-        "/*M! SESSION tx_isolation = */ /*!80000 SESSION transaction_isolation = */ "
-        "'READ-COMMITTED', ";
     const std::int64_t patience = patience_for(target_.timeout);
-    HOTCOUNT_TRY(tell(std::string{kSettings} + std::string{reads_ ? kReads : kWrites} +
-                          patient(patience, target_.idle_timeout),
-                      MysqlStage::statement));
+    const Statements session{
+        mysql::kSessionSql,
+        {{"reads", flag(reads_)}, {"patience", patient(patience, target_.idle_timeout)}}};
+    HOTCOUNT_TRY(tell(session["set_up"], MysqlStage::statement));
     patience_ = patience;
     return {};
 }

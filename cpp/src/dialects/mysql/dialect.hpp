@@ -8,10 +8,13 @@
 namespace hotcount::sql {
 
 class Grammar;
+class Statements;
 struct Driver;
 
 Driver mysql_driver();
 const Grammar& mysql_grammar();
+/// sql/catalog.sql
+const Statements& mysql_catalog();
 
 }  // namespace hotcount::sql
 

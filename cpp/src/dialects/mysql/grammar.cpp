@@ -2,6 +2,7 @@
 
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -18,21 +19,20 @@ class MysqlGrammar final : public Grammar {
     std::string_view session_mode() const override { return "@@sql_mode"; }
     bool shares_parents() const override { return true; }
     bool has_returning() const override { return false; }
-    // A variable that the server does not have is no error in SHOW.
     std::vector<std::string> settings() const override {
-        return {
-            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', "
-            "'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog', "
-            "'max_connections', 'read_only', 'wsrep_on')",
-            "SHOW SESSION VARIABLES WHERE Variable_name IN ('tx_isolation', "
-            "'transaction_isolation')",
-            "SHOW GLOBAL STATUS LIKE 'Threads_connected'",
-            "SHOW SESSION STATUS LIKE 'Ssl_cipher'",
-        };
+        const Statements session{mysql::kSessionSql, {}};
+        return {session["settings_of_server"], session["settings_of_session"],
+                "SHOW GLOBAL STATUS LIKE 'Threads_connected'",
+                "SHOW SESSION STATUS LIKE 'Ssl_cipher'"};
     }
 };
 
 }  // namespace
+
+const Statements& mysql_catalog() {
+    static const Statements kCatalog{mysql::kCatalogSql, {}};
+    return kCatalog;
+}
 
 const Grammar& mysql_grammar() {
     static const MysqlGrammar kGrammar;

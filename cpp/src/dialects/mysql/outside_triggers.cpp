@@ -1,21 +1,13 @@
 // Triggers of the vote tables on MariaDB and MySQL.
-//
-// Our own sessions carry a mark, a variable that MysqlConnection::set_up() sets: they run no statement of
-// others. A statement of ours in the application's session has a sql_select_limit that nobody else sets,
-// for itself alone: own_write().
-//
-// A trigger locks the mark `outside_writes`, which lock_all() locks too: the counts move when no
-// transaction is under way that has counted in the place of before. Not `counted_in`: it may be missing,
-// and then READ COMMITTED locks nothing and REPEATABLE READ a gap, where the move meets a deadlock.
-//
-// Differences are decimals, so that one out of 64 bits is refused and a column may be unsigned.
 #include "votes/tables/outside_triggers.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "sql/dialect.hpp"
+#include "sql/statements.hpp"
 #include "sql/table_name.hpp"
 #include "votes/tables/adoption.hpp"
 #include "votes/tables/count_place.hpp"
@@ -23,12 +15,8 @@
 namespace hotcount {
 namespace {
 
-// Of both vote tables. The last one keeps the item for the counting after it: two statements that have
-// shared its row by their foreign key could not both change its count.
+// Of both vote tables.
 constexpr std::array<std::string_view, 4> kEvents{"deleted", "inserted", "updated", "inserting"};
-// As information_schema has the name of this session's account.
-constexpr const char* kAccount = "CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')";
-
 // It limits nothing: a session has one more by default.
 constexpr const char* kOwnLimit = "sql_select_limit = 18446744073709551614";
 // In the body of each, by which it is told from somebody else's. A client may take comments away. Not
@@ -69,76 +57,25 @@ bool is_wanted(OutsideWrites form, std::string_view event, CountPlace place) {
     return event == kEvents[0] || form == OutsideWrites::count;
 }
 
-// hc_place is where the counts are. Not DO, which passes over an error: the change would be rolled back
-// by a deadlock, and counted.
-std::string in_place(const VoteNames& n, const std::string& then) {
-    const std::string mark = "SET hc_place = (SELECT value FROM " + n.meta + " WHERE name = '";
-    const std::string held = "' LOCK IN SHARE MODE); ";
-    return "BEGIN DECLARE hc_place VARBINARY(1000); " + mark + "outside_writes" + held + mark +
-           "counted_in" + held + then + " END;";
-}
-
-// A vote of ours opens every table that stands here, so there is one place beside the journal.
-std::string count(const VoteNames& n, CountPlace place, const std::string& item,
-                  const std::string& difference) {
-    const std::string note =
-        "INSERT INTO " + n.journal + " (item, diff) VALUES (" + item + ", " + difference + "); ";
-    std::string text = "IF " + item + " IS NOT NULL AND " + difference + " <> 0 THEN ";
-    if (place == CountPlace::journal) return text + note + "END IF;";
-    text += "CASE hc_place ";
-    if (place == CountPlace::item) {
-        text += "WHEN 'item' THEN UPDATE " + n.item + " SET " + n.count + " = COALESCE(" + n.count +
-                ", 0) + " + difference + " WHERE " + n.id + " = " + item;
-    } else {
-        text += "WHEN 'cache' THEN INSERT INTO " + n.recount + " (item, asked) VALUES (" + item +
-                ", 1) ON DUPLICATE KEY UPDATE asked = asked + 1";
-    }
-    return text + "; ELSE " + note + "END CASE; END IF;";
-}
-
-// Where the trigger runs for a row that the statement leaves as it was. A lock reads what is there now,
-// and no snapshot.
-std::string unless_left(const VoteNames& n) {
-    const auto same = [](const std::string& column) { return column + " = OLD." + column; };
-    return " AND NOT EXISTS (SELECT 1 FROM " + n.vote + " WHERE " + same(n.vote_item) + " AND " +
-           same(n.vote_user) + " AND " + same(n.value) + " LOCK IN SHARE MODE)";
-}
-
-std::string body(const VoteNames& n, CountPlace place, std::string_view event, bool for_ignored) {
-    const std::string old_item = "OLD." + n.vote_item;
-    const std::string new_item = "NEW." + n.vote_item;
-    const auto value_of = [&](const char* row) {
-        return "CAST(COALESCE(" + std::string{row} + "." + n.value + ", 0) AS DECIMAL(20))";
-    };
-    const std::string was = value_of("OLD");
-    const std::string is = value_of("NEW");
-    const std::string deleted = count(n, place, old_item, "-" + was);
-    const std::string inserted = count(n, place, new_item, is);
-    if (event == "deleted") return in_place(n, deleted);
-    if (event == "inserted") return in_place(n, inserted);
-    if (event == "inserting") {
-        return in_place(n, "IF hc_place = 'item' THEN SET hc_place = (SELECT 1 FROM " + n.item +
-                               " WHERE " + n.id + " = " + new_item + " FOR UPDATE); END IF;");
-    }
-    const std::string same_item = old_item + " <=> " + new_item;
-    return "IF NOT (" + same_item + " AND " + was + " = " + is + ")" +
-           (for_ignored ? unless_left(n) : "") + " THEN " +
-           in_place(n, "IF " + same_item + " THEN " +
-                           count(n, place, new_item, "(" + is + " - " + was + ")") + " ELSE " +
-                           deleted + " " + inserted + " END IF;") +
-           " END IF;";
+sql::Statements triggers(const VoteNames& n, CountPlace place, bool for_ignored) {
+    sql::Names names = to_names(n);
+    names.merge(sql::Names{{"others", std::string{kOthers}},
+                           {"in_journal", sql::flag(place == CountPlace::journal)},
+                           {"in_item", sql::flag(place == CountPlace::item)},
+                           {"for_ignored", sql::flag(for_ignored)}});
+    return {sql::mysql::kTriggersSql, std::move(names)};
 }
 
 std::string text_of(const VoteNames& n, CountPlace place, std::string_view event,
                     bool for_ignored) {
-    return "IF " + std::string{kOthers} + " THEN " + body(n, place, event, for_ignored) +
-           " END IF; END IF";
+    const sql::Statements sql = triggers(n, place, for_ignored);
+    return sql.with("text", {{"body", sql[event]}});
 }
 
-// Without quotation marks, which a client's script has others of.
+// Without quotation marks, which a client's script has others of, and white space.
 std::string plain(std::string text) {
-    std::erase_if(text, [](char c) { return c == '"' || c == '`'; });
-    return text.substr(0, text.find_last_not_of(" ;\n") + 1);
+    std::erase_if(text, [](char c) { return c == '"' || c == '`' || c == ' ' || c == '\n'; });
+    return text.substr(0, text.find_last_not_of(';') + 1);
 }
 
 std::string_view when(std::string_view event) {
@@ -165,15 +102,13 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
         return found;
     }
 
-    // By a statement that names a trigger which does not exist: the server looks at the rights first.
     Result<void> try_rights(sql::Connection& connection,
                             const VotesOptions& options) const override {
         const Names names{options};
+        const VoteNames n{options, sql::mysql_grammar()};
+        const sql::TableName trigger{names.schema, names.all.back()};
         const auto tried = connection.run_script(
-            "CREATE TRIGGER " + sql::TableName{names.schema, names.all.back()}.sql() +
-            " AFTER DELETE ON " + sql::TableName::of(options.vote_table).sql() +
-            " FOR EACH ROW FOLLOWS " + sql::quote_identifier("no trigger of hotcount") +
-            " SET @hotcount = 1");
+            triggers(n, place_of(options), false).with("try_rights", {{"trigger", trigger.sql()}}));
         if (tried) return {};
         const std::string& code = tried.error().server_code;
         // ER_REFERENCED_TRG_DOES_NOT_EXIST of MariaDB and of MySQL, ER_NO_SUCH_TABLE,
@@ -200,21 +135,14 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
         return tried.error();
     }
 
-    // Whether those of another account run: its rights are looked at when one of them does. The vote is
-    // of no item, for which it would wait.
     bool have_rights(sql::Connection& connection, const VotesOptions& options) const override {
         const VoteNames n{options, sql::mysql_grammar()};
         const std::string id = options.item_type == IdType::integer ? "0"
                                : options.item_type == IdType::text
                                    ? "''"
                                    : "'00000000-0000-0000-0000-000000000000'";
-        static constexpr const char* kUnchecked = "foreign_key_checks = ";
         const auto tried = connection.run_script(
-            "/*M! SET STATEMENT " + std::string{kUnchecked} + "0 FOR */ INSERT /*+ SET_VAR(" +
-            kUnchecked + "OFF) */ INTO " + n.anonymous_vote + " (" + n.vote_item + ", " +
-            n.anonymous_user + ", " + n.value + ") VALUES (" + id + ", '', 0);\nDELETE FROM " +
-            n.anonymous_vote + " WHERE " + n.vote_item + " = " + id + " AND " + n.anonymous_user +
-            " = ''");
+            triggers(n, place_of(options), false).with("try_vote", {{"some_id", id}}));
         if (tried) return true;
         const Error& error = tried.error();
         // ER_NO_SUCH_USER; ER_TABLEACCESS_DENIED_ERROR, which this account may get too.
@@ -230,9 +158,11 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
         const std::string mark = outside_mark(n, sql::mysql_grammar(), form);
         std::string text = form == OutsideWrites::none ? "" : mark;
         const Names names{options};
+        const auto sql_name = [&](const std::string& name) {
+            return sql::TableName{names.schema, name}.sql();
+        };
         const auto drop = [&](const std::string& name) {
-            const sql::TableName full{names.schema, name};
-            text += "DROP TRIGGER IF EXISTS " + full.sql() + ";\n";
+            text += triggers(n, place, false).with("drop", {{"trigger", sql_name(name)}});
         };
         for (const std::string& name : found.ours) {
             if (!has(names.all, name)) drop(name);
@@ -246,10 +176,11 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
             if (there && !stays) drop(name);
             if (!wanted || stays) continue;
             const VoteNames of = names_of(n, i);
-            text += "CREATE TRIGGER /*M! IF NOT EXISTS */ /*!80029 IF NOT EXISTS */ " +
-                    sql::TableName{names.schema, name}.sql() + " " +
-                    std::string{when(event_of(i))} + " ON " + of.vote + " FOR EACH ROW " +
-                    text_of(of, place, event_of(i), found.run_for_ignored) + ";\n";
+            text += one_line(triggers(of, place, found.run_for_ignored)
+                                 .with("create", {{"trigger", sql_name(name)},
+                                                  {"when", std::string{when(event_of(i))}},
+                                                  {"text", text_of(of, place, event_of(i),
+                                                                   found.run_for_ignored)}}));
         }
         return form == OutsideWrites::none ? text + mark : text;
     }
@@ -273,16 +204,10 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
     }
 
   private:
-    // To an account without TRIGGER, MariaDB shows triggers without a text, and MySQL none.
     static Result<void> find_triggers(sql::Connection& connection, const VotesOptions& options,
                                       FoundTriggers& found) {
-        static const sql::Statement kFind{
-            "SELECT TRIGGER_NAME, EVENT_OBJECT_TABLE, EVENT_OBJECT_TABLE = ?2, EVENT_OBJECT_TABLE "
-            "= ?3, COALESCE(ACTION_STATEMENT, ''), COALESCE(DEFINER, ''), DEFINER <=> "
-            "CURRENT_USER(), EVENT_MANIPULATION <> 'DELETE' FROM information_schema.TRIGGERS WHERE "
-            "TRIGGER_SCHEMA = COALESCE(NULLIF(?1, ''), DATABASE()) AND (EVENT_OBJECT_TABLE IN (?2, "
-            "?3) OR TRIGGER_NAME LIKE '%hotcount%') ORDER BY TRIGGER_NAME"};
-        static const sql::Statement kServer{"SELECT 0 /*M! + 1 */"};
+        static const sql::Statement kFind{sql::mysql_catalog()["triggers"]};
+        static const sql::Statement kServer{sql::mysql_catalog()["is_mariadb"]};
         const sql::RowVisitor see_server = [&](const sql::Row& row) -> Result<void> {
             found.run_for_ignored = row.integer(0) != 0;
             return {};
@@ -364,19 +289,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
     // Which triggers there are is then what the marks say. `shown`: without a text.
     static Result<void> find_hidden(sql::Connection& connection, const VotesOptions& options,
                                     bool shown, FoundTriggers& found) {
-        // MySQL's triggers are hidden if there are any; an account that has TRIGGER sees that none is.
-        static const sql::Statement kMayBe{
-            "SELECT COUNT(*) FROM information_schema.TABLES AS hc_t WHERE hc_t.TABLE_SCHEMA = "
-            "COALESCE(NULLIF(?1, ''), DATABASE()) AND hc_t.TABLE_NAME = ?2 AND (?4 = 1 OR NOT "
-            "EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = "
-            "'TRIGGER' AND GRANTEE = " +
-            std::string{kAccount} +
-            ") AND NOT EXISTS (SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES WHERE "
-            "PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = " +
-            kAccount +
-            " AND hc_t.TABLE_SCHEMA LIKE TABLE_SCHEMA) AND NOT EXISTS (SELECT 1 FROM "
-            "information_schema.TABLE_PRIVILEGES WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = " +
-            kAccount + " AND TABLE_SCHEMA = hc_t.TABLE_SCHEMA AND TABLE_NAME = ?3))"};
+        static const sql::Statement kMayBe{sql::mysql_catalog()["may_hide_triggers"]};
         if (!shown && found.run_for_ignored) return {};
         const Names names{options};
         const auto meta = sql::TableName::of(options.vote_table).beside("_meta");
@@ -401,8 +314,8 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
                                                                   : OutsideWrites::deletes;
             return {};
         };
-        const sql::Statement marks{"SELECT name, value FROM " + meta.sql() +
-                                   " WHERE name IN ('counted_in', 'outside_writes')"};
+        const sql::Statement marks{
+            triggers(VoteNames{options, sql::mysql_grammar()}, place, false)["marks"]};
         HOTCOUNT_TRY(connection.query(marks, {}, see_mark));
         if (form == OutsideWrites::none) return {};
         found.are_hidden = true;
@@ -413,15 +326,7 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
 
     static Result<void> find_cascades(sql::Connection& connection, const VotesOptions& options,
                                       FoundTriggers& found) {
-        static const sql::Statement kCascades{
-            "SELECT hc_r.CONSTRAINT_NAME, hc_r.DELETE_RULE, hc_r.UPDATE_RULE, MAX(hc_k.COLUMN_NAME "
-            "= ?3) FROM information_schema.REFERENTIAL_CONSTRAINTS AS hc_r JOIN "
-            "information_schema.KEY_COLUMN_USAGE AS hc_k ON hc_k.CONSTRAINT_SCHEMA = "
-            "hc_r.CONSTRAINT_SCHEMA AND hc_k.CONSTRAINT_NAME = hc_r.CONSTRAINT_NAME AND "
-            "hc_k.TABLE_NAME = hc_r.TABLE_NAME WHERE hc_r.CONSTRAINT_SCHEMA = "
-            "COALESCE(NULLIF(?1, ''), DATABASE()) AND hc_r.TABLE_NAME = ?2 GROUP BY "
-            "hc_r.CONSTRAINT_NAME, hc_r.DELETE_RULE, hc_r.UPDATE_RULE ORDER BY "
-            "hc_r.CONSTRAINT_NAME"};
+        static const sql::Statement kCascades{sql::mysql_catalog()["cascades"]};
         const auto votes = sql::TableName::of(options.vote_table);
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             note_key(found, std::string{row.text(0)}, row.text(1), row.text(2),

@@ -3,76 +3,24 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "vote_rows.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {
 namespace {
 
-// Makes the statement that counts `difference` in the strategy's place.
-using CountText = std::function<std::string(const std::string& difference)>;
-
-// ?1 item, ?2 user, ?3 value, ?4 version. Returns nothing for a new vote, the old and the new
-// value for one that was there, and NULLs if nothing was done. The upsert locks the row, so a
-// later read without a lock reads what the upsert left. The variables' names are no column's
-// names.
-std::string one_vote(const VoteNames& n, const VotesOptions& options,
-                     const std::string& item_is_there, const CountText& count) {
-    return "BEGIN NOT ATOMIC DECLARE hotcount_was BIGINT; DECLARE hotcount_is BIGINT; INSERT "
-           "INTO " +
-           n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " + n.value + ", " + n.previous +
-           ", " + n.version + ") SELECT ?1, ?2, ?3, 0, ?4 FROM DUAL WHERE (SELECT value FROM " +
-           n.meta + " WHERE name = 'vote_route' LOCK IN SHARE MODE) = '" +
-           vote_route(options, sql::mysql_grammar().dialect()) + "'" + item_is_there +
-           mysql_on_duplicate(n) + "; CASE ROW_COUNT() WHEN 1 THEN IF ?3 <> 0 THEN " + count("?3") +
-           " END IF; COMMIT; WHEN 2 THEN SELECT " + n.previous + ", " + n.value +
-           " INTO hotcount_was, hotcount_is FROM " + n.vote + " WHERE " + n.vote_item +
-           " = ?1 AND " + n.vote_user + " = ?2; IF hotcount_was <> hotcount_is THEN " +
-           count("hotcount_is - hotcount_was") +
-           " END IF; SELECT hotcount_was, hotcount_is; COMMIT; ELSE SELECT NULL, NULL; ROLLBACK; "
-           "END CASE; END";
-}
-
-std::string item_is_there(const VoteNames& n, const std::string& past) {
-    return " AND EXISTS (SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1 LOCK IN SHARE MODE" +
-           past + ")";
-}
-
-std::string batched_text(const VoteNames& n, const VotesOptions& options) {
-    return one_vote(
-        n, options, item_is_there(n, " SKIP LOCKED"), [&](const std::string& difference) {
-            return "INSERT INTO " + n.journal + " (item, diff) VALUES (?1, " + difference + ");";
-        });
-}
-
-// ?5 slot. If the vote table refers to the items, its foreign key finds a missing one.
-std::string slotted_text(const VoteNames& n, const VotesOptions& options) {
-    const bool looks = !options.foreign_key || options.missing_item == MissingItem::create;
-    return one_vote(
-        n, options, looks ? item_is_there(n, "") : "", [&](const std::string& difference) {
-            return "UPDATE " + n.cell + " SET n = n + (" + difference +
-                   "), ver = ver + 1 WHERE item = ?1 AND slot = ?5; IF ROW_COUNT() = 0 THEN INSERT "
-                   "INTO " +
-                   n.cell + " (item, slot, n, ver) VALUES (?1, ?5, " + difference +
-                   ", 1) ON DUPLICATE KEY UPDATE n = n + VALUES(n), ver = ver + 1; END IF;";
-        });
+std::string vote_alone(const VoteNames& n, const VotesOptions& options) {
+    return mysql_statements(sql::mysql::kVoteRowsSql, n, options)["vote_alone"];
 }
 
 }  // namespace
 
-MysqlOneVote::MysqlOneVote(const VotesOptions& options) : MysqlOneVote(options, Names{options}) {}
-
-MysqlOneVote::Names::Names(const VotesOptions& options)
-    : of_users(options, sql::mysql_grammar()),
-      anonymous(of_users.anonymous(sql::mysql_grammar())) {}
-
-MysqlOneVote::MysqlOneVote(const VotesOptions& options, const Names& names)
+MysqlOneVote::MysqlOneVote(const VotesOptions& options)
     : options_(options),
-      of_users_(options.strategy == VoteStrategy::slotted ? slotted_text(names.of_users, options)
-                                                          : batched_text(names.of_users, options)),
-      anonymous_(options.strategy == VoteStrategy::slotted
-                     ? slotted_text(names.anonymous, options)
-                     : batched_text(names.anonymous, options)) {}
+      of_users_(vote_alone(VoteNames{options, sql::mysql_grammar()}, options)),
+      anonymous_(vote_alone(
+          VoteNames{options, sql::mysql_grammar()}.anonymous(sql::mysql_grammar()), options)) {}
 
 Result<bool> MysqlOneVote::write(sql::Connection& connection, const Ballot& ballot,
                                  std::int64_t slot, const sql::Alone& how, Cast& cast) const {

@@ -29,6 +29,7 @@
 #include <map>
 
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "sql/dialect.hpp"
 #include "vote_rows.hpp"
 #include "votes/tables/count_place.hpp"
@@ -38,60 +39,26 @@
 namespace hotcount {
 namespace {
 
-// Of so many items ?1 and on: TRUE, epoch, id and cache id of each; FALSE if the counts are elsewhere
-// or an item's sum is to be checked. The compound statement also commits, or rolls back.
-std::string epochs_text(const VoteNames& n, const std::string& route, std::size_t items,
-                        bool compound) {
-    std::string ids;
-    for (std::size_t i = 1; i <= items; ++i) ids += (i > 1 ? ", " : "") + placeholder(i);
-    const std::string valid = "(SELECT value FROM " + n.meta +
-                              " WHERE name = 'vote_route' LOCK IN SHARE MODE) = '" + route +
-                              "' AND NOT EXISTS (SELECT 1 FROM " + n.sync +
-                              " WHERE wide <> 0 AND item IN (" + ids + "))";
-    const std::string read = ", COALESCE(hc_s.epoch, 0), hc_i." + n.id + ", (SELECT value FROM " +
-                             n.meta + " WHERE name = 'cache_id') FROM " + sync_tables(n) +
-                             " WHERE hc_i." + n.id + " IN (" + ids + ") ORDER BY hc_i." + n.id;
-    // The look has locked the items; MySQL may scan a small table and wait for the others.
-    if (!compound) return "SELECT " + valid + read + " FOR SHARE OF hc_s";
-    return "BEGIN NOT ATOMIC IF " + valid + " THEN SELECT TRUE" + read +
-           " LOCK IN SHARE MODE; COMMIT; ELSE SELECT FALSE; ROLLBACK; END IF; END";
-}
-
-std::string journal_row(std::size_t first) {
-    return "(" + placeholder(first) + ", " + placeholder(first + 1) + ")";
-}
-
 class MysqlBatchWriter final : public sql::BatchWriter {
   public:
     MysqlBatchWriter(std::shared_ptr<const Layout> layout, const VoteNames& n,
-                     const VotesOptions& options, NoteAppended appended)
+                     const VotesOptions& options, const sql::Statements& sql, NoteAppended appended)
         : layout_(std::move(layout)),
           options_(options),
-          route_(vote_route(options, sql::mysql_grammar().dialect())),
           cached_(options.strategy == VoteStrategy::cached),
           fenced_(options.strategy == VoteStrategy::write_behind),
           appended_(std::move(appended)),
           rows_(make_vote_rows(layout_, without_waiting(options))),
           keys_(options),
           new_items_(options_, n, layout_->vote_dialect()),
-          // MariaDB takes the first form and ignores the second, MySQL the other way round.
-          look_past_(
-              look(n, "SELECT ", " /*M! LOCK IN SHARE MODE */ /*!80001 FOR SHARE */ SKIP LOCKED")),
-          // WAIT would take whole seconds.
-          look_and_wait_(look(n, mysql_select_within(sql::kHeldRowWait), " LOCK IN SHARE MODE")),
-          exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
-                 ", ", ")"),
-          note_("INSERT INTO " + n.journal + " (item, diff) VALUES ", journal_row, 2, ", ", ""),
-          note_and_commit_("BEGIN NOT ATOMIC IF (SELECT value FROM " + n.meta +
-                               " WHERE name = 'vote_route' LOCK IN SHARE MODE) = '" + route_ +
-                               "' THEN INSERT INTO " + n.journal + " (item, diff) VALUES ",
-                           journal_row, 2, ", ", "; COMMIT; ELSE SELECT 1; ROLLBACK; END IF; END"),
-          one_(options) {
-        for (std::size_t items = 1; cached_ && items <= SyncPages::kMost; items *= 2) {
-            epochs_.emplace_back(epochs_text(n, route_, items, false));
-            epochs_and_commit_.emplace_back(epochs_text(n, route_, items, true));
-        }
-    }
+          look_past_(sql.with("look", {{"waits", ""}})),
+          look_and_wait_(sql.with("look", {{"waits", sql::flag(true)}})),
+          exist_(sql["exist"]),
+          note_(sql["note"]),
+          note_and_commit_(sql["note_and_commit"]),
+          epochs_(sql["epochs"]),
+          epochs_and_commit_(sql["epochs_and_commit"]),
+          one_(options) {}
 
     bool commits_by_itself() const override { return true; }
 
@@ -175,10 +142,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
                 items.push_back(vote->ballot.item);
             }
         }
-        std::vector<sql::Value> values;
-        for (std::size_t i = 0; i < std::bit_ceil(items.size()); ++i) {
-            values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
-        }
+        const std::vector<sql::Value> values = BulkStatement::padded_values(items);
         std::map<sql::Id, std::int64_t> epochs;
         std::shared_ptr<const std::string> space;
         bool committed = true;
@@ -189,14 +153,13 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             if (space == nullptr) space = std::make_shared<const std::string>(row.text(3));
             return {};
         };
-        const auto size = static_cast<std::size_t>(std::bit_width(items.size() - 1));
         if (!compound) {
-            HOTCOUNT_TRY(connection.run(epochs_[size], values, &see));
+            HOTCOUNT_TRY(connection.run(epochs_.of(values.size()), values, &see));
             if (!committed) connection.rollback();
         }
         if (committed && !connection.commit_is_open()) HOTCOUNT_TRY(seal(connection, turn));
         if (compound) {
-            HOTCOUNT_TRY(connection.run_alone(epochs_and_commit_[size], values, &see,
+            HOTCOUNT_TRY(connection.run_alone(epochs_and_commit_.of(values.size()), values, &see,
                                               sql::Alone{turn.deadline()}));
         }
         if (!committed) {
@@ -216,14 +179,6 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             vote.fate = sql::QueuedWrite::Fate::deferred;
         }
         return compound || !committed ? Result<void>{} : connection.commit();
-    }
-
-    BulkStatement look(const VoteNames& n, const std::string& select,
-                       const std::string& lock) const {
-        return BulkStatement{select + n.id + " FROM " + n.item + " WHERE (SELECT value FROM " +
-                                 n.meta + " WHERE name = 'vote_route' LOCK IN SHARE MODE) = '" +
-                                 route_ + "' AND " + n.id + " IN (",
-                             placeholder, 1, ", ", ") ORDER BY " + n.id + lock};
     }
 
     // False if write_all() has to find out what is wrong. A vote that waits for another
@@ -313,25 +268,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         HOTCOUNT_TRY_ASSIGN(bool at_once, keys_.are_bytes(connection));
         // MySQL may scan a small table, and would wait for items of others as well.
         at_once = at_once && (compound || !waits);
-        std::vector<sql::Id> found;
-        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            found.push_back(row.id(0));
-            return {};
-        };
-        std::vector<sql::Id> missing;
-        if (!at_once) {
-            for (const sql::Id& item : items) {
-                found.clear();
-                auto locked = connection.query(look.of(1), {sql::to_value(item)}, see);
-                if (!locked) return explain_missing_table(std::move(locked).error());
-                if (found.empty()) missing.push_back(item);
-            }
-        } else {
-            if (auto locked = look.run_padded(connection, items, &see); !locked) {
-                return explain_missing_table(std::move(locked).error());
-            }
-            missing = without(items, std::move(found));
-        }
+        auto found = mysql_find(connection, look, items, at_once);
+        if (!found) return explain_missing_table(std::move(found).error());
+        std::vector<sql::Id> missing = without(items, *found);
         if (missing.size() == items.size()) {
             HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
         }
@@ -339,9 +278,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     }
 
     static std::vector<sql::Id> without(const std::vector<sql::Id>& items,
-                                        std::vector<sql::Id> found) {
+                                        const std::vector<sql::Id>& found) {
         std::vector<sql::Id> left;
-        std::sort(found.begin(), found.end());
         std::set_difference(items.begin(), items.end(), found.begin(), found.end(),
                             std::back_inserter(left));
         return left;
@@ -351,25 +289,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     // votes are written later.
     Result<void> put_aside_held(sql::Connection& connection, std::vector<QueuedVote*>& votes,
                                 std::vector<sql::Id>& missing) {
-        std::vector<sql::Id> held;
-        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-            held.push_back(row.id(0));
-            return {};
-        };
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
-        if (at_once) {
-            HOTCOUNT_TRY(exist_.run_padded(connection, missing, &see));
-            std::sort(held.begin(), held.end());
-        } else {
-            // They go by other names there.
-            std::vector<sql::Id> asked;
-            for (const sql::Id& item : missing) {
-                held.clear();
-                HOTCOUNT_TRY(connection.query(exist_.of(1), {sql::to_value(item)}, see));
-                if (!held.empty()) asked.push_back(item);
-            }
-            held = std::move(asked);
-        }
+        HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> held,
+                            mysql_find(connection, exist_, missing, at_once));
         missing = without(missing, held);
         std::erase_if(votes, [&](QueuedVote* vote) {
             if (!std::binary_search(held.begin(), held.end(), vote->ballot.item)) return false;
@@ -465,7 +387,6 @@ class MysqlBatchWriter final : public sql::BatchWriter {
 
     const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;
-    const std::string route_;
     const bool cached_;
     const bool fenced_;
     const NoteAppended appended_;
@@ -478,10 +399,9 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     BulkStatement exist_;
     BulkStatement note_;
     BulkStatement note_and_commit_;
+    BulkStatement epochs_;
+    BulkStatement epochs_and_commit_;
     const MysqlOneVote one_;
-    // Of 1, 2, 4 ... items.
-    std::vector<sql::Statement> epochs_{};
-    std::vector<sql::Statement> epochs_and_commit_{};
     // In steady_clock's own units: until then batches take a look first.
     std::atomic<SteadyTime::rep> careful_until_{0};
 };
@@ -492,8 +412,9 @@ std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const 
                                                           const VotesOptions& options,
                                                           NoteAppended appended) {
     const VoteNames names{options, sql::mysql_grammar()};
-    return std::make_shared<MysqlBatchWriter>(std::move(layout), names, options,
-                                              std::move(appended));
+    return std::make_shared<MysqlBatchWriter>(
+        std::move(layout), names, options,
+        mysql_statements(sql::mysql::kVoteBatchesSql, names, options), std::move(appended));
 }
 
 }  // namespace hotcount

@@ -1,9 +1,4 @@
 // The journal on MariaDB and MySQL: a fold is a transaction of a few statements.
-//
-// Its lock is the row 'folded_at' of the marks, which it updates, so that a cluster of servers
-// certifies it. Rows are taken out by id, because those of voters that have yet to commit lie
-// between them. Counts are read and then written as values: an UPDATE that sums cells would wait for
-// the voters of strategy slotted.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,6 +7,7 @@
 #include <map>
 
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "sql/dialect.hpp"
 #include "vote_rows.hpp"
 #include "votes/journal/journal.hpp"
@@ -21,18 +17,8 @@
 namespace hotcount {
 namespace {
 
-// By the key and no scan, which a server prefers for most of a small table: it would wait for every
-// row that a voter has yet to commit. MariaDB reads the first comment, MySQL (8.0.20) the others.
-std::string delete_by_id(const VoteNames& n, const std::string& which) {
-    return "/*M! SET STATEMENT sql_safe_updates = 1 FOR */ DELETE /*+ INDEX(hc_j by_id) */ FROM " +
-           n.journal + " /*!80020 AS hc_j */ WHERE id " + which;
-}
-
 // Items whose counts one UPDATE sets: its CASE compares each row with half of them.
 constexpr std::size_t kShown = 64;
-
-// Of the journal: without it the server may sort the whole table for a page.
-constexpr const char* kById = " FORCE INDEX (by_id)";
 
 // So many rows with successive ids are removed as a range.
 constexpr std::size_t kRun = 8;
@@ -40,53 +26,29 @@ constexpr std::size_t kRun = 8;
 class MysqlJournal final : public Journal {
   public:
     MysqlJournal(std::shared_ptr<sql::Database> database, const VoteNames& n,
-                 const VotesOptions& options)
+                 const VotesOptions& options, const sql::Statements& sql,
+                 const sql::Statements& sync_pages)
         : database_(std::move(database)),
           pause_us_(microseconds_of(options.fold_interval)),
           keys_(options),
-          alone_("SELECT CAST(value AS SIGNED), " + g().now_microseconds() +
-                 ", CAST((SELECT value "
-                 "FROM " +
-                 n.meta + " WHERE name = 'fold_took') AS SIGNED) FROM " + n.meta +
-                 " WHERE name = 'folded_at' FOR UPDATE SKIP LOCKED"),
-          place_("SELECT value FROM " + n.meta + " WHERE name = 'counted_in' LOCK IN SHARE MODE"),
-          page_(page_text(n) + kById + page_tail()),
-          page_of_(page_text(n) + " WHERE item IN (", placeholder, 1, ", ", ")" + page_tail(), 1),
-          page_but_(page_text(n) + kById + " WHERE item NOT IN (", placeholder, 1, ", ",
-                    ")" + page_tail(), 1),
-          move_(
-              "INSERT INTO " + n.cell + " (item, slot, n, ver) VALUES ",
-              [](std::size_t first) {
-                  return "(" + placeholder(first) + ", " + std::to_string(kFoldSlot) + ", " +
-                         placeholder(first + 1) + ", ?1)";
-              },
-              2, ", ",
-              " ON DUPLICATE KEY UPDATE n = n + VALUES(n), ver = GREATEST(ver + 1, VALUES(ver))",
-              1),
-          remove_(delete_by_id(n, "IN ("), placeholder, 1, ", ", ")"),
-          remove_run_(delete_by_id(n, "BETWEEN ?1 AND ?2")),
-          take_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
-                ", ", ") ORDER BY " + n.id + " FOR UPDATE SKIP LOCKED"),
-          insist_(mysql_select_within(std::chrono::milliseconds{50}) + n.id + " FROM " + n.item +
-                  " WHERE " + n.id + " = ?1 FOR UPDATE"),
-          exist_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id + " IN (", placeholder, 1,
-                 ", ", ")"),
-          totals_("SELECT item, CAST(SUM(n) AS SIGNED), SUM(n), MAX(CASE slot WHEN " +
-                      std::to_string(kFoldSlot) + " THEN ver END) FROM " + n.cell +
-                      " WHERE item IN (",
-                  placeholder, 1, ", ", ") GROUP BY item"),
-          again_(
-              "INSERT INTO " + n.journal + " (item, diff) VALUES ",
-              [](std::size_t first) { return "(" + placeholder(first) + ", 0)"; }, 1, ", ", ""),
-          pace_("UPDATE " + n.meta + " SET value = CASE name WHEN 'folded_at' THEN ?1 ELSE CAST(" +
-                g().now_microseconds() +
-                " - ?2 AS CHAR) END WHERE name IN ('folded_at', 'fold_took')"),
-          items_("SELECT DISTINCT item FROM " + n.journal + " ORDER BY item LIMIT ?1"),
-          backlog_(backlog_text(n, g(), "SIGNED")) {
-        for (std::size_t items = 1; items <= kShown && !n.count.empty(); items *= 2) {
-            show_.emplace_back(mysql_set_counts(n, items));
-        }
-    }
+          alone_(sql["alone"]),
+          place_(sql["place"]),
+          page_(sql["page"]),
+          page_of_(sql["page_of"]),
+          page_but_(sql["page_but"]),
+          move_(sql["move"]),
+          remove_(sql["remove"]),
+          remove_run_(sql["remove_run"]),
+          take_(sql["take"]),
+          insist_(sql["insist"]),
+          exist_(sql["exist"]),
+          totals_(sql["totals"]),
+          again_(sql["again"]),
+          pace_(sql["pace"]),
+          items_(sql["items"]),
+          backlog_(backlog_text(n, sql::mysql_grammar(), "SIGNED")),
+          shows_(!n.count.empty()),
+          show_(sync_pages["set_counts"]) {}
 
     bool may_starve() const override { return true; }
 
@@ -126,13 +88,6 @@ class MysqlJournal final : public Journal {
         std::int64_t diff;
     };
 
-    static const sql::Grammar& g() { return sql::mysql_grammar(); }
-
-    static std::string page_text(const VoteNames& n) {
-        return "SELECT id, item, diff FROM " + n.journal;
-    }
-    static std::string page_tail() { return " ORDER BY id LIMIT ?1 FOR UPDATE SKIP LOCKED"; }
-
     Result<FoldedPage> fold_in(sql::Connection& connection, const FoldRequest& request) override {
         FoldedPage page;
         std::int64_t now = 0;
@@ -161,8 +116,8 @@ class MysqlJournal final : public Journal {
         items.reserve(sums.size());
         for (const auto& [item, sum] : sums) items.push_back(item);
         HOTCOUNT_TRY_ASSIGN(page.counts, read_totals(connection, items));
-        if (!show_.empty()) {
-            HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> free, take_items(connection, items));
+        if (shows_) {
+            HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> free, find(connection, take_, items));
             HOTCOUNT_TRY(show(connection, page.counts, free));
             HOTCOUNT_TRY_ASSIGN(page.held, find_held(connection, items, free));
             HOTCOUNT_TRY(ask_again(connection, page.held));
@@ -207,10 +162,9 @@ class MysqlJournal final : public Journal {
         };
         const auto run = [&](BulkStatement& statement,
                              std::span<const sql::Id> items) -> Result<void> {
-            std::vector<sql::Value> values{static_cast<std::int64_t>(request.most - rows.size())};
-            for (std::size_t i = 0; i < BulkStatement::padded(items.size()); ++i) {
-                values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
-            }
+            const std::array most{
+                sql::Value{static_cast<std::int64_t>(request.most - rows.size())}};
+            const auto values = BulkStatement::padded_values(items, most);
             HOTCOUNT_TRY(connection.run(statement.of(values.size() - 1), values, &read));
             return {};
         };
@@ -295,12 +249,6 @@ class MysqlJournal final : public Journal {
         return {};
     }
 
-    // Locks and returns the items whose rows nobody holds.
-    Result<std::vector<sql::Id>> take_items(sql::Connection& connection,
-                                            std::span<const sql::Id> items) {
-        return find(connection, take_, items);
-    }
-
     Result<std::vector<sql::Id>> find_held(sql::Connection& connection,
                                            std::span<const sql::Id> items,
                                            std::span<const sql::Id> free) {
@@ -311,31 +259,10 @@ class MysqlJournal final : public Journal {
         return find(connection, exist_, rest);
     }
 
-    // The items that a statement finds, by the ids that they have here, sorted.
     Result<std::vector<sql::Id>> find(sql::Connection& connection, BulkStatement& statement,
                                       std::span<const sql::Id> items) {
         HOTCOUNT_TRY_ASSIGN(const bool at_once, keys_.are_bytes(connection));
-        std::vector<sql::Id> found;
-        if (at_once) {
-            const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
-                found.push_back(row.id(0));
-                return {};
-            };
-            HOTCOUNT_TRY(statement.run_padded(connection, items, &see));
-            std::sort(found.begin(), found.end());
-            return found;
-        }
-        // The column may give back another spelling.
-        for (const sql::Id& item : items) {
-            bool there = false;
-            const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
-                there = true;
-                return {};
-            };
-            HOTCOUNT_TRY(connection.run(statement.of(1), std::array{sql::to_value(item)}, &see));
-            if (there) found.push_back(item);
-        }
-        return found;
+        return mysql_find(connection, statement, items, at_once);
     }
 
     Result<void> show(sql::Connection& connection, std::span<const FoldedCount> counts,
@@ -354,8 +281,7 @@ class MysqlJournal final : public Journal {
                 values.push_back(sql::to_value(count.item));
                 values.emplace_back(count.n);
             }
-            const auto which = static_cast<std::size_t>(std::bit_width(padded) - 1);
-            HOTCOUNT_TRY(connection.run(show_[which], values, nullptr));
+            HOTCOUNT_TRY(connection.run(show_.of(padded), values, nullptr));
         }
         return {};
     }
@@ -392,7 +318,8 @@ class MysqlJournal final : public Journal {
     const sql::Statement pace_;
     const sql::Statement items_;
     const sql::Statement backlog_;
-    std::vector<sql::Statement> show_{};  // For 1, 2, 4, ... items; none if items have no counts.
+    const bool shows_;  // The items have counts.
+    BulkStatement show_;
 };
 
 }  // namespace
@@ -400,7 +327,10 @@ class MysqlJournal final : public Journal {
 std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> database,
                                             const VotesOptions& options) {
     const VoteNames names{options, sql::mysql_grammar()};
-    return std::make_unique<MysqlJournal>(std::move(database), names, options);
+    return std::make_unique<MysqlJournal>(
+        std::move(database), names, options,
+        mysql_statements(sql::mysql::kJournalSql, names, options),
+        mysql_statements(sql::mysql::kSyncPagesSql, names, options));
 }
 
 }  // namespace hotcount

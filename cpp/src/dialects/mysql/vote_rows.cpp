@@ -5,39 +5,31 @@
 #include <mutex>
 #include <optional>
 
+#include "dialect.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {
+namespace {
 
-std::string mysql_select_within(std::chrono::milliseconds limit) {
-    // In seconds with a point, in every locale.
-    const std::string ms = std::to_string(limit.count() % 1000);
-    return "/*M! SET STATEMENT max_statement_time = " + std::to_string(limit.count() / 1000) + "." +
-           std::string(3 - ms.size(), '0') + ms + " FOR */ SELECT /*+ MAX_EXECUTION_TIME(" +
-           std::to_string(limit.count()) + ") */ ";
+bool in_batches(const VotesOptions& options) {
+    return options.strategy == VoteStrategy::batched ||
+           options.strategy == VoteStrategy::write_behind;
 }
 
-std::string mysql_set_counts(const VoteNames& n, std::size_t items) {
-    std::string text = "UPDATE " + n.item + " SET " + n.count + " = CASE " + n.id;
-    std::string ids;
-    for (std::size_t i = 0; i < items; ++i) {
-        const std::string id = "?" + std::to_string(2 * i + 1);
-        text += " WHEN " + id + " THEN ?" + std::to_string(2 * i + 2);
-        ids += (i > 0 ? ", " : "") + id;
-    }
-    return text + " ELSE " + n.count + " END WHERE " + n.id + " IN (" + ids + ")";
-}
+}  // namespace
 
-// Evaluated from left to right: what stands after an assignment sees its result. A row with a
-// version is changed only by a higher one, or by a vote without; comparing with NULL is not true.
-std::string mysql_on_duplicate(const VoteNames& n) {
-    const std::string value = n.vote + "." + n.value;
-    const std::string version = n.vote + "." + n.version;
-    const std::string given = "VALUES(" + n.version + ")";
-    return " ON DUPLICATE KEY UPDATE " + n.vote + "." + n.previous + " = " + value + ", " + value +
-           " = IF(" + given + " <= " + version + ", " + value + ", VALUES(" + n.value + ")), " +
-           version + " = IF(" + given + " <= " + version + ", " + version + ", COALESCE(" + given +
-           ", " + version + "))";
+sql::Statements mysql_statements(std::string_view file, const VoteNames& n,
+                                 const VotesOptions& options) {
+    const sql::Grammar& g = sql::mysql_grammar();
+    // Without a look the foreign key finds a missing item.
+    const bool looks = !options.foreign_key || options.missing_item == MissingItem::create;
+    return vote_statements(file, n, g,
+                           {{"wait_ms", std::to_string(sql::kHeldRowWait.count())},
+                            {"wanted_route", literal(vote_route(options, g.dialect()))},
+                            {"in_batches", sql::flag(in_batches(options))},
+                            {"slotted", sql::flag(options.strategy == VoteStrategy::slotted)},
+                            {"looks_for_item", sql::flag(looks)}});
 }
 
 Cast mysql_cast(std::int64_t previous, std::int64_t value) {
@@ -65,32 +57,41 @@ Error explain_mysql_vote(Error error, const VotesOptions& options, const Ballot&
     return explain_refusal(explain_missing_table(std::move(error)), ballot, missing);
 }
 
+Result<std::vector<sql::Id>> mysql_find(sql::Connection& connection, BulkStatement& statement,
+                                        std::span<const sql::Id> items, bool at_once) {
+    std::vector<sql::Id> found;
+    if (at_once) {
+        const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+            found.push_back(row.id(0));
+            return {};
+        };
+        HOTCOUNT_TRY(statement.run_padded(connection, items, &see));
+        std::sort(found.begin(), found.end());
+        return found;
+    }
+    for (const sql::Id& item : items) {
+        bool there = false;
+        const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+            there = true;
+            return {};
+        };
+        HOTCOUNT_TRY(connection.query(statement.of(1), {sql::to_value(item)}, see));
+        if (there) found.push_back(item);
+    }
+    return found;
+}
+
 namespace {
 
-bool in_batches(const VotesOptions& options) {
-    return options.strategy == VoteStrategy::batched ||
-           options.strategy == VoteStrategy::write_behind;
-}
-
-// A batch does not wait for one held row, because its other votes matter more. MariaDB only: see
-// HeldVotes.
-std::string without_waiting(const VotesOptions& options) {
-    if (!in_batches(options)) return {};
-    return "/*M!100603 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */ ";
-}
-
 // MySQL waits for a row for a second at least, unless a SELECT says NOWAIT. So a batch first locks
-// the votes that are there, which fails with 3572 (ER_LOCK_NOWAIT) if somebody holds one of them or
-// inserts it at this moment. By the key: a scan of a small table would meet the votes of others.
+// the votes that are there.
 class HeldVotes {
   public:
-    HeldVotes(const VoteNames& n, const VotesOptions& options)
-        : votes_(n.vote),
+    HeldVotes(sql::Statements sql, const VotesOptions& options)
+        : sql_(std::move(sql)),
           item_(options.vote_item),
           user_(options.vote_user),
-          by_item_(n.vote_item),
-          by_user_(n.vote_user),
-          keys_("SHOW INDEX FROM " + n.vote) {}
+          keys_(sql_["keys"]) {}
 
     Result<void> lock(sql::Connection& connection, std::span<QueuedVote* const> votes) {
         HOTCOUNT_TRY_ASSIGN(const auto lock, statement(connection));
@@ -140,25 +141,20 @@ class HeldVotes {
             return {};
         };
         HOTCOUNT_TRY(connection.query(keys_, {}, see));
-        std::string force;
+        std::string unique;
         for (const auto& [key, columns] : keys) {
             if (columns == std::vector{item_, user_} || columns == std::vector{user_, item_}) {
-                force = " FORCE INDEX (" + sql::quote_identifier(key) + ")";
+                unique = sql::quote_identifier(key);
             }
         }
-        auto lock = std::make_shared<BulkStatement>(
-            "SELECT 1 FROM " + votes_ + force + " WHERE ",
-            [item = by_item_, user = by_user_](std::size_t first) {
-                return "(" + item + " = " + placeholder(first) + " AND " + user + " = " +
-                       placeholder(first + 1) + ")";
-            },
-            2, " OR ", " FOR UPDATE NOWAIT");
+        auto lock = std::make_shared<BulkStatement>(sql_.with("lock_held", {{"key", unique}}));
         const std::lock_guard guard(mutex_);
         lock_ = lock;
         return lock;
     }
 
-    const std::string votes_, item_, user_, by_item_, by_user_;
+    const sql::Statements sql_;
+    const std::string item_, user_;
     const sql::Statement keys_;
     std::mutex mutex_;
     std::shared_ptr<BulkStatement> lock_{};
@@ -166,39 +162,17 @@ class HeldVotes {
 
 class MysqlVoteRows final : public VoteRows {
   public:
-    MysqlVoteRows(std::shared_ptr<const Layout> layout, const VoteNames& n,
+    MysqlVoteRows(std::shared_ptr<const Layout> layout, const sql::Statements& sql,
                   const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
           keys_(options),
-          held_(n, options),
-          lock_item_("SELECT (SELECT value FROM " + n.meta +
-                     " WHERE name = 'vote_route' LOCK IN SHARE MODE) FROM " + n.item + " WHERE " +
-                     n.id + " = ?1 FOR UPDATE"),
-          keep_item_("SELECT " + n.id + " FROM " + n.item + " WHERE " + n.id +
-                     " = ?1 LOCK IN SHARE MODE"),
-          upsert_(
-              without_waiting(options) + "INSERT INTO " + n.vote + " (" + n.vote_item + ", " +
-                  n.vote_user + ", " + n.value + ", " + n.previous + ", " + n.version + ") VALUES ",
-              [](std::size_t first) {
-                  return "(" + placeholder(first) + ", " + placeholder(first + 1) + ", " +
-                         placeholder(first + 2) + ", 0, " + placeholder(first + 3) + ")";
-              },
-              4, ", ", mysql_on_duplicate(n)),
-          // Not (item, user) IN (...), for which MariaDB reads the whole table.
-          read_(
-              "SELECT " + n.vote_item + ", " + n.vote_user + ", " + n.previous + ", " + n.value +
-                  " FROM " + n.vote + " WHERE ",
-              [n](std::size_t first) {
-                  return "(" + n.vote_item + " = " + placeholder(first) + " AND " + n.vote_user +
-                         " = " + placeholder(first + 1) + ")";
-              },
-              2, " OR ", ""),
-          // The same for the votes for one item, in a third of the time.
-          read_of_item_("SELECT " + n.vote_item + ", " + n.vote_user + ", " + n.previous + ", " +
-                            n.value + " FROM " + n.vote + " WHERE " + n.vote_item + " = ?1 AND " +
-                            n.vote_user + " IN (",
-                        placeholder, 1, ", ", ")", 1) {}
+          held_(sql, options),
+          lock_item_(sql["lock_item"]),
+          keep_item_(sql["keep_item"]),
+          upsert_(sql["upsert"]),
+          read_(sql["read"]),
+          read_of_item_(sql["read_of_item"]) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         HOTCOUNT_TRY(hold(connection, ballot));
@@ -379,7 +353,8 @@ class MysqlVoteRows final : public VoteRows {
 std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> layout,
                                                const VoteNames& names,
                                                const VotesOptions& options) {
-    return std::make_unique<MysqlVoteRows>(std::move(layout), names, options);
+    return std::make_unique<MysqlVoteRows>(
+        std::move(layout), mysql_statements(sql::mysql::kVoteRowsSql, names, options), options);
 }
 
 }  // namespace hotcount

@@ -7,10 +7,11 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "sql/statements.hpp"
 #include "sql/table_name.hpp"
 #include "votes/tables/bulk_statement.hpp"
 #include "votes/tables/vote_dialect.hpp"
@@ -47,16 +48,17 @@ class CompoundStatements {
     std::atomic<int> known_{-1};
 };
 
-/// SELECT with a limit of its own, after which it fails with 1969 (MariaDB) or 3024 (MySQL).
-std::string mysql_select_within(std::chrono::milliseconds limit);
-/// UPDATE of the counts of so many items; ?1 and on: an item's id and its count, and the next one's.
-std::string mysql_set_counts(const VoteNames& names, std::size_t items);
+/// The statements of a file of this folder, over one vote table.
+sql::Statements mysql_statements(std::string_view file, const VoteNames& names,
+                                 const VotesOptions& options);
+/// The items that a statement over ids finds, by the ids that they have here, sorted. `at_once`:
+/// KeyColumns::are_bytes(); else one by one, because the column may give back another spelling.
+Result<std::vector<sql::Id>> mysql_find(sql::Connection& connection, BulkStatement& statement,
+                                        std::span<const sql::Id> items, bool at_once);
 class SyncPages;
 std::unique_ptr<SyncPages> make_mysql_sync_pages(const VotesOptions& options,
                                                  const VoteNames& names);
 
-/// How a vote is written over the one that is there.
-std::string mysql_on_duplicate(const VoteNames& names);
 Cast mysql_cast(std::int64_t previous, std::int64_t value);
 /// The error for a vote for an item that is not there.
 Error mysql_missing_item(const Ballot& ballot);
@@ -75,12 +77,6 @@ class MysqlOneVote {
                        const sql::Alone& how, Cast& cast) const;
 
   private:
-    struct Names {
-        explicit Names(const VotesOptions& options);
-        VoteNames of_users;
-        VoteNames anonymous;
-    };
-    MysqlOneVote(const VotesOptions& options, const Names& names);
     const VotesOptions options_;
     const sql::Statement of_users_;
     const sql::Statement anonymous_;

@@ -7,6 +7,8 @@
 #include <hotcount/detail/sql/dialect.hpp>
 
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/sqlite/sql.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount {
 namespace {
@@ -30,14 +32,7 @@ class SqliteAdopter final : public Adopter {
                             const sql::TableName& items, const std::string& id) const override {
         FoundTable found;
         const std::string_view name{table.name};
-        static const sql::Statement kTable{
-            "SELECT type = 'table', sql LIKE '%CHECK%' OR EXISTS (SELECT 1 FROM sqlite_master "
-            "WHERE "
-            "type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE AND instr(sql, '/* hotcount: ') = "
-            "0) "
-            "FROM sqlite_master WHERE type IN "
-            "('table', 'view') AND "
-            "name = ?1 COLLATE NOCASE"};
+        static const sql::Statement kTable{sql::sqlite_catalog()["table"]};
         const sql::RowVisitor see_table = [&](const sql::Row& row) -> Result<void> {
             found.is_table = row.integer(0) != 0;
             found.is_view = !found.is_table;
@@ -47,9 +42,7 @@ class SqliteAdopter final : public Adopter {
         HOTCOUNT_TRY(connection.query(kTable, {name}, see_table));
         if (!found.is_table) return found;
 
-        static const sql::Statement kColumns{
-            "SELECT name, type, \"notnull\", dflt_value IS NOT NULL, pk, hidden, "
-            "COALESCE(dflt_value, '') FROM pragma_table_xinfo(?1)"};
+        static const sql::Statement kColumns{sql::sqlite_catalog()["columns"]};
         std::vector<std::string> primary;
         const sql::RowVisitor see_column = [&](const sql::Row& row) -> Result<void> {
             FoundColumn column{std::string{row.text(0)}, std::string{row.text(1)},
@@ -74,9 +67,7 @@ class SqliteAdopter final : public Adopter {
             }
         }
 
-        static const sql::Statement kKeys{
-            "SELECT l.name, i.name, l.\"unique\" AND NOT l.partial, i.seqno, l.partial FROM "
-            "pragma_index_list(?1) AS l, pragma_index_info(l.name) AS i ORDER BY l.seq, i.seqno"};
+        static const sql::Statement kKeys{sql::sqlite_catalog()["keys"]};
         std::string last;
         const sql::RowVisitor see_key = [&](const sql::Row& row) -> Result<void> {
             const std::string column{row.is_null(1) ? "" : row.text(1)};
@@ -90,9 +81,7 @@ class SqliteAdopter final : public Adopter {
         HOTCOUNT_TRY(connection.query(kKeys, {name}, see_key));
         if (!primary.empty()) found.indexed.push_back(primary.front());
 
-        static const sql::Statement kRefers{
-            "SELECT \"from\" FROM pragma_foreign_key_list(?1) WHERE \"table\" = ?2 COLLATE NOCASE "
-            "AND COALESCE(\"to\", ?3) = ?3 COLLATE NOCASE"};
+        static const sql::Statement kRefers{sql::sqlite_catalog()["refers"]};
         const sql::RowVisitor see_reference = [&](const sql::Row& row) -> Result<void> {
             found.refers.emplace_back(row.text(0));
             return {};
@@ -111,42 +100,40 @@ class SqliteAdopter final : public Adopter {
     }
     bool folds_names() const override { return true; }
     Result<std::string> begin_altering(sql::Connection&) const override {
-        return std::string{
-            "-- Run it with sqlite3 -bail. After an error print the migration again: "
-            "it has the rest.\n"};
+        return alter({})["begin_altering"];
     }
-    // A column takes a value of any type.
     std::string other_id(const std::string& column, IdType type) const override {
-        switch (type) {
-            case IdType::integer:
-                return "typeof(" + column + ") NOT IN ('integer', 'null')";
-            case IdType::text:
-                return "typeof(" + column + ") NOT IN ('text', 'null')";
-            case IdType::uuid:
-                break;
-        }
-        return "typeof(" + column + ") NOT IN ('text', 'null') OR length(" + column +
-               ") <> 36 OR " + column + " <> lower(" + column + ")";
+        return alter({{"column", column},
+                      {"is_uuid", sql::flag(type == IdType::uuid)},
+                      {"type", type == IdType::integer ? "'integer'" : "'text'"}})["other_id"];
     }
     std::string add_columns(const std::string& table,
                             const std::vector<std::string>& columns) const override {
         std::string text;
         for (const std::string& column : columns) {
-            text += "ALTER TABLE " + table + " ADD COLUMN " + column + ";\n";
+            text += alter({{"table", table}, {"column", column}})["add_column"];
         }
         return text;
     }
     std::string add_key(const sql::TableName& table, const std::string& key,
                         const std::string& first, const std::string& second, bool) const override {
-        return "CREATE UNIQUE INDEX " + sql::quote_identifier(key) + " ON " + table.sql() + " (" +
-               first + ", " + second + ");\n";
+        return alter({{"table", table.sql()},
+                      {"key", sql::quote_identifier(key)},
+                      {"first", first},
+                      {"second", second}})["add_key"];
     }
     std::string add_index(const sql::TableName& table, const std::string& index,
                           const std::string& column, bool) const override {
-        return "CREATE INDEX " + sql::quote_identifier(index) + " ON " + table.sql() + " (" +
-               column + ");\n";
+        return alter({{"table", table.sql()},
+                      {"index", sql::quote_identifier(index)},
+                      {"column", column}})["add_index"];
     }
     std::string begin() const override { return "BEGIN IMMEDIATE;\n"; }
+
+  private:
+    static sql::Statements alter(sql::Names names) {
+        return {sql::sqlite::kAdoptionSql, std::move(names)};
+    }
 };
 
 }  // namespace

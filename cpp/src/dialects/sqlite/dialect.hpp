@@ -8,6 +8,7 @@
 namespace hotcount::sql {
 
 class Grammar;
+class Statements;
 struct Driver;
 
 /// Every connection: WAL, synchronous=FULL (a commit is on disk before it is acknowledged),
@@ -22,6 +23,8 @@ inline constexpr std::string_view kVoteTrigger = "/* hotcount: ";
 /// kVoteTrigger -> 1 if it has others.
 const Statement& other_triggers();
 const Grammar& sqlite_grammar();
+/// sql/catalog.sql
+const Statements& sqlite_catalog();
 
 }  // namespace hotcount::sql
 

@@ -2,6 +2,7 @@
 
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/sqlite/sql.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -25,11 +26,14 @@ class SqliteGrammar final : public Grammar {
 
 }  // namespace
 
-// Each pair of vote tables has two that are called after a deletion.
+const Statements& sqlite_catalog() {
+    static const Statements kCatalog{sqlite::kCatalogSql,
+                                     {{"mark", "'" + std::string{kVoteTrigger} + "'"}}};
+    return kCatalog;
+}
+
 const Statement& other_triggers() {
-    static const Statement kOthers{
-        "SELECT COALESCE(SUM(instr(sql, ?1) = 0), 0) > 0 OR COALESCE(SUM(instr(sql, ?1 || "
-        "'deleted') > 0), 0) > 2 FROM sqlite_master WHERE type = 'trigger'"};
+    static const Statement kOthers{sqlite_catalog()["other_triggers"]};
     return kOthers;
 }
 

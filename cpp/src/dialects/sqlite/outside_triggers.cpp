@@ -15,7 +15,9 @@
 #include <set>
 
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/sqlite/sql.hpp"
 #include "sql/dialect.hpp"
+#include "sql/statements.hpp"
 #include "sql/table_name.hpp"
 #include "votes/tables/count_place.hpp"
 
@@ -44,11 +46,7 @@ std::string table_of(const VotesOptions& options, std::string_view suffix) {
 }
 
 Result<Found> read(sql::Connection& connection, const VotesOptions& options) {
-    static const sql::Statement kRead{
-        "SELECT tbl_name = ?1 COLLATE NOCASE, tbl_name = ?2 COLLATE NOCASE, name, substr(sql, "
-        "instr(sql, ?5) + length(?5)) FROM sqlite_master WHERE type = 'trigger' AND instr(sql, ?5) "
-        "> 0 AND (tbl_name COLLATE NOCASE IN (?1, ?2) OR (tbl_name = ?3 COLLATE NOCASE AND name = "
-        "?4 COLLATE NOCASE))"};
+    static const sql::Statement kRead{sql::sqlite_catalog()["triggers"]};
     Found found;
     const std::string place{to_string(place_of(options))};
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -78,86 +76,15 @@ Result<Found> read(sql::Connection& connection, const VotesOptions& options) {
     return found;
 }
 
-// Beyond 64 bits a sum becomes a REAL.
-std::string checked(const std::string& sum) {
-    return "CASE WHEN typeof(" + sum + ") = 'integer' THEN " + sum +
-           " ELSE abs((-9223372036854775807 - 1)) END";
+sql::Statements triggers(const VoteNames& n, CountPlace place) {
+    sql::Names names = to_names(n);
+    names.merge(sql::Names{{"mark", std::string{kVoteTrigger}},
+                           {"place", std::string{to_string(place)}},
+                           {"in_item", sql::flag(place == CountPlace::item)},
+                           {"in_cells", sql::flag(place == CountPlace::cells)},
+                           {"in_cache", sql::flag(place == CountPlace::cache)}});
+    return {sql::sqlite::kTriggersSql, std::move(names)};
 }
-
-// Statements that change the count of `item` by `difference`, which begins with its sign.
-std::string count(const VoteNames& n, CountPlace place, const std::string& item,
-                  const std::string& difference) {
-    if (place == CountPlace::item) {
-        const std::string row = " WHERE " + n.id + " = " + item;
-        // OR IGNORE of the statement outside ignores a CHECK of the count as well.
-        return "UPDATE " + n.item + " SET " + n.count + " = " +
-               checked("COALESCE(" + n.count + ", 0) " + difference) + row +
-               "; SELECT RAISE(ABORT, 'a constraint refuses the count') WHERE changes() = 0 AND "
-               "EXISTS (SELECT 1 FROM " +
-               n.item + row + "); ";
-    }
-    if (place == CountPlace::cells) {
-        // The sum fails if the cells together leave 64 bits.
-        return "INSERT INTO " + n.cell + " (item, slot, n, ver) SELECT " + item + ", 0, " +
-               checked("0 " + difference) + ", 1 WHERE " + item +
-               " IS NOT NULL ON CONFLICT (item, slot) DO UPDATE SET n = " +
-               checked(n.cell + ".n " + difference) + ", ver = " + n.cell +
-               ".ver + 1; SELECT SUM(n) FROM " + n.cell + " WHERE item = " + item + "; ";
-    }
-    return "INSERT INTO " + n.recount + " (item, asked) SELECT " + item + ", 1 WHERE " + item +
-           " IS NOT NULL ON CONFLICT (item) DO UPDATE SET asked = " + n.recount + ".asked + 1; ";
-}
-
-std::string trigger_name(const VotesOptions& options, const std::string& suffix,
-                         const std::string& event) {
-    return sql::quote_identifier(table_of(options, suffix + "_hotcount_" + event));
-}
-
-class Writer {
-  public:
-    Writer(const VotesOptions& options, CountPlace place) : options_(options), place_(place) {}
-
-    void of_table(const std::string& suffix, const VoteNames& n, OutsideWrites form) {
-        const std::string was = "OLD." + n.vote_item;
-        const std::string is = "NEW." + n.vote_item;
-        const std::string had = "COALESCE(OLD." + n.value + ", 0)";
-        const std::string has = "COALESCE(NEW." + n.value + ", 0)";
-        add(suffix, "deleted", "DELETE ON " + n.vote, had + " <> 0",
-            count(n, place_, was, "- " + had));
-        if (form != OutsideWrites::count) return;
-        add(suffix, "inserted", "INSERT ON " + n.vote, has + " <> 0",
-            count(n, place_, is, "+ " + has));
-        add(suffix, "updated", "UPDATE OF " + n.value + " ON " + n.vote,
-            was + " IS " + is + " AND " + had + " <> " + has,
-            count(n, place_, is, "+ (" + has + " - " + had + ")"));
-        add(suffix, "moved", "UPDATE OF " + n.vote_item + " ON " + n.vote, was + " IS NOT " + is,
-            count(n, place_, was, "- " + had) + count(n, place_, is, "+ " + has));
-    }
-    // An item's count goes with its row, also where a cascade has just moved its votes; so does its
-    // opening balance.
-    void of_items(const VoteNames& n) {
-        std::string text = "UPDATE " + n.cell + " SET item = NEW." + n.id + " WHERE item = OLD." +
-                           n.id + " AND slot = " + std::to_string(kOpeningSlot) + "; ";
-        if (place_ == CountPlace::item) {
-            text += "UPDATE " + n.item + " SET " + n.count + " = NEW." + n.count + " WHERE " +
-                    n.id + " = NEW." + n.id + "; ";
-        }
-        add("", "renamed", "UPDATE OF " + n.id + " ON " + n.item,
-            "OLD." + n.id + " IS NOT NEW." + n.id, text);
-    }
-    const std::string& text() const { return text_; }
-
-  private:
-    void add(const std::string& suffix, const std::string& event, const std::string& after,
-             const std::string& when, const std::string& body) {
-        text_ += "CREATE TRIGGER " + trigger_name(options_, suffix, event) + " AFTER " + after +
-                 " WHEN " + when + " BEGIN " + std::string{kVoteTrigger} + event + ", in " +
-                 std::string{to_string(place_)} + " */ " + body + "END;\n";
-    }
-    const VotesOptions& options_;
-    const CountPlace place_;
-    std::string text_{};
-};
 
 class SqliteOutsideTriggers final : public OutsideTriggers {
   public:
@@ -190,18 +117,28 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
         // Its own transaction, also within one.
         std::string text = "SAVEPOINT hotcount;\n" + drop(found);
         if (form != OutsideWrites::none) {
-            Writer writer{options, place_of(options)};
-            writer.of_table("", n, form);
-            writer.of_table("_anonymous", n.anonymous(sql::sqlite_grammar()), form);
-            if (form == OutsideWrites::count) writer.of_items(n);
-            text += writer.text();
+            const VoteNames anonymous = n.anonymous(sql::sqlite_grammar());
+            const auto add = [&](const VoteNames& of, const std::string& event) {
+                const std::string suffix = &of == &n ? "" : "_anonymous";
+                const std::string name = table_of(options, suffix + "_hotcount_" + event);
+                text += one_line(
+                    triggers(of, place_of(options))
+                        .with(event, {{"trigger", sql::quote_identifier(name)}, {"event", event}}));
+            };
+            for (const VoteNames* of : {&n, &anonymous}) {
+                add(*of, "deleted");
+                if (form != OutsideWrites::count) continue;
+                for (const char* event : {"inserted", "updated", "moved"}) add(*of, event);
+            }
+            if (form == OutsideWrites::count) add(n, "renamed");
         }
         return text + outside_mark(n, sql::sqlite_grammar(), form) + "RELEASE hotcount;\n";
     }
     std::string drop(const FoundTriggers& found) const override {
         std::string text;
+        const sql::Statements sql{sql::sqlite::kTriggersSql, {}};
         for (const std::string& name : found.ours) {
-            text += "DROP TRIGGER IF EXISTS " + sql::quote_identifier(name) + ";\n";
+            text += sql.with("drop", {{"trigger", sql::quote_identifier(name)}});
         }
         return text;
     }
@@ -236,11 +173,9 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
                                  (known & 8) != 0};
     }
     std::string unless_counted(const VotesOptions& options, bool anonymous) const override {
-        const std::string suffix = anonymous ? "_anonymous" : "";
-        return "(SELECT COUNT(*) = 0 FROM sqlite_master WHERE type = 'trigger' AND instr(sql, '" +
-               std::string{kVoteTrigger} +
-               "inserted') > 0 AND tbl_name = " + literal(table_of(options, suffix)) +
-               " COLLATE NOCASE)";
+        return sql::Statements{sql::sqlite::kTriggersSql, {}}.with(
+            "not_counted", {{"inserted", literal(std::string{kVoteTrigger} + "inserted")},
+                            {"table", literal(table_of(options, anonymous ? "_anonymous" : ""))}});
     }
 
     std::string_view blind_to(OutsideWrites form) const override {
@@ -275,10 +210,7 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
 
     static Result<void> find_taken(sql::Connection& connection, const VotesOptions& options,
                                    FoundTriggers& triggers) {
-        static const sql::Statement kTaken{
-            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND instr(sql, ?3) = 0 AND "
-            "(substr(name, 1, length(?1)) = ?1 COLLATE NOCASE OR substr(name, 1, length(?2)) = ?2 "
-            "COLLATE NOCASE)"};
+        static const sql::Statement kTaken{sql::sqlite_catalog()["taken"]};
         const std::string votes = table_of(options, "_hotcount_");
         const std::string anonymous = table_of(options, "_anonymous_hotcount_");
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
@@ -290,12 +222,9 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
         return {};
     }
 
-    // SQLite's keys have no names.
     static Result<void> find_cascades(sql::Connection& connection, const VotesOptions& options,
                                       FoundTriggers& triggers) {
-        static const sql::Statement kCascades{
-            "SELECT \"from\", \"table\", on_delete, on_update, \"from\" = ?2 COLLATE NOCASE FROM "
-            "pragma_foreign_key_list(?1) ORDER BY id, seq"};
+        static const sql::Statement kCascades{sql::sqlite_catalog()["cascades"]};
         const std::string votes = table_of(options, "");
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             note_key(triggers, "of " + std::string{row.text(0)} + " to " + std::string{row.text(1)},

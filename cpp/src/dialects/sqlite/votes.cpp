@@ -1,5 +1,7 @@
 // Votes on SQLite. A transaction is the only writer, so it reads a row and then writes it.
 #include "dialect.hpp"
+#include "hotcount_embedded/dialects/sqlite/sql.hpp"
+#include "sql/statements.hpp"
 #include "votes/journal/journal.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/vote_dialect.hpp"
@@ -7,25 +9,17 @@
 namespace hotcount {
 namespace {
 
-// None of these is an upsert that returns: SQLite opens a statement journal for those, with a 64 KB
-// allocation each, which took about half of the time of writing votes.
 class SqliteVoteRows final : public VoteRows {
   public:
-    SqliteVoteRows(std::shared_ptr<const Layout> layout, const VoteNames& n,
+    SqliteVoteRows(std::shared_ptr<const Layout> layout, const sql::Statements& sql,
                    const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
-          read_("SELECT " + n.value + ", " + n.version + " FROM " + n.vote + " WHERE " +
-                n.vote_item + " = ?1 AND " + n.vote_user + " = ?2"),
-          insert_("INSERT INTO " + n.vote + " (" + n.vote_item + ", " + n.vote_user + ", " +
-                  n.value + ", " + n.previous + ", " + n.version + ") VALUES (?1, ?2, ?3, 0, ?4)"),
-          update_("UPDATE " + n.vote + " SET " + n.previous + " = " + n.value + ", " + n.value +
-                  " = ?3, " + n.version + " = COALESCE(?4, " + n.version + ") WHERE " +
-                  n.vote_item + " = ?1 AND " + n.vote_user + " = ?2"),
-          find_item_("SELECT 1 FROM " + n.item + " WHERE " + n.id + " = ?1"),
-          find_user_key_(
-              "SELECT 1 FROM pragma_foreign_key_list(?1) WHERE \"from\" = ?2 "
-              "COLLATE NOCASE") {}
+          read_(sql["read"]),
+          insert_(sql["insert"]),
+          update_(sql["update"]),
+          find_item_(sql["find_item"]),
+          find_user_key_(sql::sqlite_catalog()["find_key"]) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::route));
@@ -114,7 +108,7 @@ class SqliteVoteRows final : public VoteRows {
     VotesOptions options_;
     sql::Statement read_;
     sql::Statement insert_;
-    sql::Statement update_;  // A null version leaves the row's.
+    sql::Statement update_;
     sql::Statement find_item_;
     sql::Statement find_user_key_;
 };
@@ -133,14 +127,7 @@ class SqliteVotes final : public VoteDialect {
     std::string lock_items(const VoteNames&) const override { return {}; }
     Result<bool> tells_ids_apart(sql::Connection& connection,
                                  const VotesOptions& options) const override {
-        const VoteNames n{options, grammar()};
-        // A part of a UNION ALL compares as the columns of the first part do.
-        const auto same = [](const std::string& column, const std::string& table) {
-            return "EXISTS (SELECT 1 FROM (SELECT " + column + " AS id FROM " + table +
-                   " WHERE FALSE UNION ALL SELECT 'a') WHERE id IN ('A', 'a '))";
-        };
-        const sql::Statement look{"SELECT " + same(n.id, n.item) + " OR " +
-                                  same(n.vote_item, n.vote) + " OR " + same(n.vote_user, n.vote)};
+        const sql::Statement look{statements(VoteNames{options, grammar()})["takes_ids_for_equal"]};
         bool apart = true;
         const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
             apart = row.integer(0) == 0;
@@ -149,22 +136,23 @@ class SqliteVotes final : public VoteDialect {
         HOTCOUNT_TRY(connection.query(look, {}, see));
         return apart;
     }
-    std::string find_index() const override {
-        return "SELECT COUNT(*) FROM pragma_index_list(?2) AS l, pragma_index_info(l.name) AS i "
-               "WHERE l.partial = 0 AND i.seqno = 0 AND i.name = ?3 AND ?1 = ''";
-    }
+    std::string find_index() const override { return sql::sqlite_catalog()["find_index"]; }
     std::string delete_nobodys(const VoteNames& n) const override {
-        return "DELETE FROM " + n.vote + " WHERE rowid IN (SELECT rowid FROM " + n.vote +
-               " WHERE " + nobodys(n) + " LIMIT ?3)";
+        return statements(n)["delete_nobodys"];
     }
     std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
                                         const VoteNames& names,
                                         const VotesOptions& options) const override {
-        return std::make_unique<SqliteVoteRows>(std::move(layout), names, options);
+        return std::make_unique<SqliteVoteRows>(std::move(layout), statements(names), options);
     }
     std::unique_ptr<Journal> journal(std::shared_ptr<sql::Database>,
                                      const VotesOptions&) const override {
         return nullptr;
+    }
+
+  private:
+    sql::Statements statements(const VoteNames& n) const {
+        return vote_statements(sql::sqlite::kVotesSql, n, grammar());
     }
 };
 

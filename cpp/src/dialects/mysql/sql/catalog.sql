@@ -1,0 +1,164 @@
+-- What information_schema says of tables on MariaDB and MySQL. A schema '' is the session's
+-- database. Nothing is locked.
+
+-- name: in
+COALESCE(NULLIF({1}, ''), DATABASE())
+
+-- name: table
+-- Of table ?2 in schema ?1: is it no view, has it rules of its own (triggers of others, CHECK), is
+-- it partitioned, is it system-versioned, its engine, and has it a FULLTEXT index. No row if there
+-- is none.
+SELECT
+    TABLE_TYPE NOT LIKE '%VIEW',
+    EXISTS (
+        SELECT 1
+        FROM information_schema.TRIGGERS
+        WHERE EVENT_OBJECT_SCHEMA = {in(?1)}
+            AND EVENT_OBJECT_TABLE = ?2
+            AND INSTR(ACTION_STATEMENT, '@hotcount_own') = 0)
+    OR EXISTS (
+        SELECT 1
+        FROM information_schema.TABLE_CONSTRAINTS
+        WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND CONSTRAINT_TYPE = 'CHECK'),
+    COALESCE(CREATE_OPTIONS, '') LIKE '%partitioned%',
+    TABLE_TYPE LIKE '%VERSIONED',
+    COALESCE(ENGINE, ''),
+    EXISTS (
+        SELECT 1
+        FROM information_schema.STATISTICS
+        WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND INDEX_TYPE = 'FULLTEXT')
+FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2
+
+-- name: columns
+-- Of table ?2 in schema ?1, in order: name, full type, type, may it be NULL, has it a default,
+-- EXTRA, collation or '', default or 'NULL'.
+SELECT
+    COLUMN_NAME,
+    COLUMN_TYPE,
+    DATA_TYPE,
+    IS_NULLABLE = 'YES',
+    COLUMN_DEFAULT IS NOT NULL,
+    EXTRA,
+    COALESCE(COLLATION_NAME, ''),
+    COALESCE(COLUMN_DEFAULT, 'NULL')
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2
+ORDER BY ORDINAL_POSITION
+
+-- name: keys
+-- The columns of the indexes of table ?2 in schema ?1: index, column (NULL for an expression), is
+-- it not unique, place in the index, is only a part of the column indexed.
+SELECT INDEX_NAME, COLUMN_NAME, NON_UNIQUE, SEQ_IN_INDEX, SUB_PART IS NOT NULL
+FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2
+ORDER BY INDEX_NAME, SEQ_IN_INDEX
+
+-- name: refers
+-- The columns of table ?2 in schema ?1 that refer to column ?5 of table ?4 in schema ?3.
+SELECT COLUMN_NAME
+FROM information_schema.KEY_COLUMN_USAGE
+WHERE TABLE_SCHEMA = {in(?1)}
+    AND TABLE_NAME = ?2
+    AND REFERENCED_TABLE_SCHEMA = {in(?3)}
+    AND REFERENCED_TABLE_NAME = ?4
+    AND REFERENCED_COLUMN_NAME = ?5
+
+-- name: references
+-- How many foreign keys of column ?3 of table ?2 in schema ?1 refer to column ?6 of table ?5 in
+-- schema ?4.
+SELECT COUNT(*)
+FROM information_schema.KEY_COLUMN_USAGE
+WHERE TABLE_SCHEMA = {in(?1)}
+    AND TABLE_NAME = ?2
+    AND COLUMN_NAME = ?3
+    AND REFERENCED_TABLE_SCHEMA = {in(?4)}
+    AND REFERENCED_TABLE_NAME = ?5
+    AND REFERENCED_COLUMN_NAME = ?6
+
+-- name: key_types
+-- The columns ?3 and ?4 of table ?2 in schema ?1, and ?7 of table ?6 in schema ?5: is it ?4, type,
+-- collation or ''.
+SELECT COLUMN_NAME = ?4, DATA_TYPE, COALESCE(COLLATION_NAME, '')
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND COLUMN_NAME IN (?3, ?4)
+    OR TABLE_SCHEMA = {in(?5)} AND TABLE_NAME = ?6 AND COLUMN_NAME = ?7
+
+-- name: column_type
+-- The type of column ?3 of table ?2 in schema ?1, its character set and its collation.
+SELECT COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3
+
+-- name: find_index
+-- How many indexes of table ?2 in schema ?1 begin with column ?3.
+SELECT COUNT(*)
+FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = {in(?1)} AND TABLE_NAME = ?2 AND COLUMN_NAME = ?3 AND SEQ_IN_INDEX = 1
+
+-- name: is_mariadb
+-- 1 on MariaDB, 0 on MySQL.
+SELECT 0 /*M! + 1 */
+
+-- name: triggers
+-- The triggers on the vote tables ?2 and ?3 of schema ?1, and those that have names like
+-- hotcount's: name, table, is it on ?2, is it on ?3, text or '', definer, is that this account,
+-- does it run for writes. To an account without TRIGGER, MariaDB shows triggers without a text, and
+-- MySQL none.
+SELECT
+    TRIGGER_NAME,
+    EVENT_OBJECT_TABLE,
+    EVENT_OBJECT_TABLE = ?2,
+    EVENT_OBJECT_TABLE = ?3,
+    COALESCE(ACTION_STATEMENT, ''),
+    COALESCE(DEFINER, ''),
+    DEFINER <=> CURRENT_USER(),
+    EVENT_MANIPULATION <> 'DELETE'
+FROM information_schema.TRIGGERS
+WHERE TRIGGER_SCHEMA = {in(?1)}
+    AND (EVENT_OBJECT_TABLE IN (?2, ?3) OR TRIGGER_NAME LIKE '%hotcount%')
+ORDER BY TRIGGER_NAME
+
+-- name: account
+-- As information_schema has the name of this session's account.
+CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')
+
+-- name: may_hide_triggers
+-- Whether table ?2 is in schema ?1 and triggers on table ?3 may be hidden from this account: they
+-- are shown without a text (?4 = 1), or it lacks TRIGGER for that table.
+SELECT COUNT(*)
+FROM information_schema.TABLES AS hc_t
+WHERE hc_t.TABLE_SCHEMA = {in(?1)}
+    AND hc_t.TABLE_NAME = ?2
+    AND (
+        ?4 = 1
+        OR NOT EXISTS (
+            SELECT 1
+            FROM information_schema.USER_PRIVILEGES
+            WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = {account})
+        AND NOT EXISTS (
+            SELECT 1
+            FROM information_schema.SCHEMA_PRIVILEGES
+            WHERE PRIVILEGE_TYPE = 'TRIGGER'
+                AND GRANTEE = {account}
+                AND hc_t.TABLE_SCHEMA LIKE TABLE_SCHEMA)
+        AND NOT EXISTS (
+            SELECT 1
+            FROM information_schema.TABLE_PRIVILEGES
+            WHERE PRIVILEGE_TYPE = 'TRIGGER'
+                AND GRANTEE = {account}
+                AND TABLE_SCHEMA = hc_t.TABLE_SCHEMA
+                AND TABLE_NAME = ?3))
+
+-- name: cascades
+-- The foreign keys of table ?2 in schema ?1: name, rules ON DELETE and ON UPDATE, and whether
+-- column ?3 is among its columns.
+SELECT hc_r.CONSTRAINT_NAME, hc_r.DELETE_RULE, hc_r.UPDATE_RULE, MAX(hc_k.COLUMN_NAME = ?3)
+FROM information_schema.REFERENTIAL_CONSTRAINTS AS hc_r
+JOIN information_schema.KEY_COLUMN_USAGE AS hc_k
+    ON hc_k.CONSTRAINT_SCHEMA = hc_r.CONSTRAINT_SCHEMA
+    AND hc_k.CONSTRAINT_NAME = hc_r.CONSTRAINT_NAME
+    AND hc_k.TABLE_NAME = hc_r.TABLE_NAME
+WHERE hc_r.CONSTRAINT_SCHEMA = {in(?1)} AND hc_r.TABLE_NAME = ?2
+GROUP BY hc_r.CONSTRAINT_NAME, hc_r.DELETE_RULE, hc_r.UPDATE_RULE
+ORDER BY hc_r.CONSTRAINT_NAME

@@ -1,0 +1,68 @@
+-- What a session of MariaDB or MySQL is told and asked.
+
+-- name: set_up
+-- A session would take these settings from the server, from init_connect or from its login, and
+-- each of them changes the result of a statement: strings and names as they are written, no value
+-- changed to fit its column, foreign and unique keys checked, a COMMIT that begins nothing and ends
+-- no session, all rows of every SELECT, whole keys sorted, and views and tables that are made as
+-- they are written. Whether a session that writes may do so is for the server to say. The triggers
+-- of triggers.sql know the session by @hotcount_own. MariaDB and MySQL have different names
+-- for the last ones.
+SET NAMES utf8mb4,
+    @hotcount_own = 1,
+    SESSION sql_mode =
+        'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION,STRICT_ALL_TABLES',
+    foreign_key_checks = 1,
+    unique_checks = 1,
+    completion_type = 0,
+    sql_select_limit = 18446744073709551615,
+    sql_big_selects = 1,
+    sql_buffer_result = 0,
+    sql_safe_updates = 0,
+    max_sort_length = 2000,
+    /*M! sql_if_exists = 0, */
+--if reads
+    autocommit = 1,
+    /*M! SESSION tx_read_only = 1, SESSION tx_isolation = */
+    /*!80000 SESSION transaction_read_only = 1, SESSION transaction_isolation = */
+    'REPEATABLE-READ',
+--else
+    autocommit = 0,
+    /*M! SESSION tx_isolation = */ /*!80000 SESSION transaction_isolation = */ 'READ-COMMITTED',
+--end
+    {patience}
+
+-- name: identify
+-- A name that no other server has, whether the server only reads, its version, and 1 on MariaDB.
+-- read_only is a number, and from MariaDB 12 on a word.
+SELECT
+    CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file),
+    CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'),
+    VERSION(),
+    0 /*M! + 1 */
+LIMIT 1
+
+-- name: part_that_runs
+-- Of session ?1: the number of the query that runs, whether it is the COMMIT of a compound
+-- statement, and whether it is between two of its parts.
+SELECT QUERY_ID, INFO = 'COMMIT', INFO LIKE 'BEGIN NOT ATOMIC%'
+FROM information_schema.PROCESSLIST
+WHERE ID = ?1
+LIMIT 1
+
+-- name: durability
+-- The settings that can make a commit mean less than it should. A variable that the server does not
+-- have is no error in SHOW.
+SHOW GLOBAL VARIABLES
+WHERE Variable_name IN
+    ('innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog')
+
+-- name: settings_of_server
+SHOW GLOBAL VARIABLES
+WHERE Variable_name IN (
+    'version', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog',
+    'max_connections', 'read_only', 'wsrep_on')
+
+-- name: settings_of_session
+SHOW SESSION VARIABLES
+WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')

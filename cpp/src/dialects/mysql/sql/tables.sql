@@ -1,0 +1,49 @@
+-- The vote tables on MariaDB and MySQL: what differs from other databases, and locks of whole
+-- tables.
+
+-- name: journal
+-- The rows of an item lie together. With an index by item each of them was looked up in the table
+-- as well, and an exact read over 10,000 Zipf items took 0.25 ms of the server's time instead of
+-- 0.1. Folds go by the id.
+CREATE TABLE IF NOT EXISTS {journal} (
+    id {integer} NOT NULL AUTO_INCREMENT,
+    item {item_type} NOT NULL,
+    diff {integer} NOT NULL,
+    PRIMARY KEY (item, id),
+    UNIQUE KEY by_id (id))
+{table_end};
+
+-- name: lock_fold
+-- Keeps others from folding until the commit.
+SELECT value
+FROM {meta}
+WHERE name = 'folded_at'
+FOR UPDATE;
+
+-- name: lock_all
+-- Keeps others from voting, and from moving the counts, until the commit.
+SELECT value
+FROM {meta}
+ORDER BY name
+FOR UPDATE;
+
+-- name: lock_items
+-- Keeps others from changing items until the commit.
+SELECT COUNT(*)
+FROM {item}
+FOR UPDATE
+
+-- name: lagging
+-- Items whose count is not the sum of their cells. Locks nothing: an UPDATE would lock every cell
+-- that it sums.
+SELECT i.{id}
+FROM {item} AS i
+JOIN {cell_totals} AS c ON c.item = i.{id}
+WHERE {differ(i.{count}, c.total)}
+ORDER BY i.{id}
+
+-- name: delete_nobodys
+-- Deletes up to ?3 of {nobodys}. Locks them.
+DELETE FROM {vote}
+WHERE {nobodys}
+LIMIT ?3
