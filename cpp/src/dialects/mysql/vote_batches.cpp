@@ -1,11 +1,8 @@
 // batched and cached on MariaDB and MySQL: a transaction of a few statements, however many votes.
 //
-//   look      the items, in order, with the lock that keeps them there: shared, as a foreign key's.
-//             What another transaction holds is passed over and put aside. The mark's row goes with
-//             it, locked: read without a lock it may be the one of before a change of strategy
+//   look      locks the items; the votes for those that another transaction holds are put aside
 //   upsert    the votes; those that were there are read back
-//   journal   by how much each item's count moves: rows of VALUES. INSERT ... SELECT would take the
-//             table's AUTO-INC lock
+//   journal   by how much each item's count moves
 //   COMMIT    with the journal, in one compound statement, on MariaDB. MySQL has no such statement
 //             outside of stored programs
 //

@@ -93,3 +93,9 @@ COALESCE(hc_s.saved_version, 0), COALESCE(hc_i.{count}, 0), COALESCE(hc_s.holder
 COALESCE(hc_s.wide, 0), hc_i.{id}
 -- name: state_tables
 {item} AS hc_i LEFT JOIN {sync} AS hc_s ON hc_s.item = hc_i.{id}
+
+-- name: list
+-- The parameters of the rows, the first of which is {1}, as the list of an IN.
+--each ,
+{1}
+--end

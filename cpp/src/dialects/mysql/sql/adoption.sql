@@ -40,7 +40,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 START TRANSACTION;
 
 -- name: fill_journal
--- At READ COMMITTED what INSERT ... SELECT reads is not locked.
+-- At READ COMMITTED, INSERT ... SELECT locks no row that it reads.
 {begin}
 SELECT value FROM {meta} WHERE name = 'folded_at' FOR UPDATE;
 --if openings

@@ -1,5 +1,5 @@
--- What information_schema says of tables on MariaDB and MySQL. A schema '' is the session's
--- database. Nothing is locked.
+-- Tables of MariaDB and MySQL in information_schema. The schema '' is the session's database. No
+-- statement locks anything.
 
 -- name: in
 COALESCE(NULLIF({1}, ''), DATABASE())

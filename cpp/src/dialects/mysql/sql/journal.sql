@@ -6,12 +6,6 @@
 -- them. Counts are read and then written as values: an UPDATE that sums cells would wait for the
 -- voters of strategy slotted.
 
--- name: list
--- The ids from {1} on.
---each ,
-{1}
---end
-
 -- name: alone
 -- Locks the mark 'folded_at', which is the fold's lock. Returns when the last fold began, the
 -- server's clock, and how long that fold took; no row if another fold is under way.
@@ -39,8 +33,8 @@ WHERE {id} = ?1
 FOR UPDATE
 
 -- name: page
--- The oldest ?1 journal rows that nobody holds, locked: id, item, difference. Without FORCE INDEX
--- the server may sort the whole table for a page.
+-- Locks and returns the oldest ?1 journal rows that no other transaction has locked: id, item,
+-- difference. Without FORCE INDEX the server may sort the whole table for a page.
 SELECT id, item, diff
 FROM {journal} FORCE INDEX (by_id)
 ORDER BY id
@@ -104,7 +98,8 @@ WHERE item IN ({list(?1)})
 GROUP BY item
 
 -- name: take
--- Locks those of the items ?1 that nobody holds, in order, and returns their ids.
+-- Locks those of the items ?1 that no other transaction has locked, in order, and returns their
+-- ids.
 SELECT {id}
 FROM {item}
 WHERE {id} IN ({list(?1)})

@@ -1,4 +1,4 @@
--- What a session of MariaDB or MySQL is told and asked.
+-- Settings and questions of a session of MariaDB or MySQL.
 
 -- name: set_up
 -- A session would take these settings from the server, from init_connect or from its login, and

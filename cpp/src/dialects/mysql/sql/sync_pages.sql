@@ -1,15 +1,9 @@
 -- Strategy cached on MariaDB and MySQL: pages of items, with their rows of {sync}
 -- (votes/cache/sync_table.hpp).
 
--- name: list
--- The ids from {1} on.
---each ,
-{1}
---end
-
 -- name: read
 -- The items ?1 and what {sync} has of them. If {alone}, both are locked until the commit, the items
--- in order: a read that locks sees what is committed when it has the lock.
+-- in order. A locking read sees the latest committed values.
 SELECT {state_columns}
 FROM {state_tables}
 WHERE hc_i.{id} IN ({list(?1)})
@@ -54,8 +48,8 @@ WHERE name = 'cache_id' AND value = ?2
 
 -- name: fence
 -- MariaDB: the four steps below in one trip, and COMMIT. Nothing if the cache of the tables is not
--- ?2. ?1 holder, ?3 items. The first step locks the rows of {sync}; whoever writes a count has them
--- alone, so what the last one reads holds until the COMMIT.
+-- ?2. ?1 holder, ?3 items. The first step locks the rows of {sync}; a transaction that writes a
+-- count locks them exclusively, so the values that the last step reads hold until the COMMIT.
 BEGIN NOT ATOMIC
     IF EXISTS ({is_ours}) THEN
         {fence_lock};

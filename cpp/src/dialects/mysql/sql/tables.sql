@@ -1,5 +1,4 @@
--- The vote tables on MariaDB and MySQL: what differs from other databases, and locks of whole
--- tables.
+-- Statements over whole vote tables that differ from those of other databases.
 
 -- name: journal
 -- The rows of an item lie together. With an index by item each of them was looked up in the table

@@ -1,8 +1,8 @@
 -- Triggers of a vote table on MariaDB and MySQL (outside_triggers.cpp).
 --
 -- Our own sessions carry a mark, a variable that session.sql sets: they run no statement of others.
--- A statement of ours in the application's session has a sql_select_limit that nobody else sets,
--- for itself alone.
+-- A statement of ours in the application's session has a sql_select_limit that no other statement
+-- sets, for itself alone.
 --
 -- A trigger locks the mark `outside_writes`, which lock_all (tables.sql) locks too: the counts move
 -- when no transaction is under way that has counted in the place of before. Not `counted_in`: it
@@ -17,7 +17,7 @@ FOR EACH ROW {text};
 DROP TRIGGER IF EXISTS {trigger};
 
 -- name: text
--- {others} is in the text of each, by which it is told from somebody else's. {body}: one of the
+-- {others} is in the text of each, and identifies a trigger of hotcount's. {body}: one of the
 -- four below.
 IF {others} THEN
     {body}
@@ -36,8 +36,8 @@ BEGIN
 END;
 
 -- name: updated
--- {for_ignored}: the trigger runs for a row that the statement leaves as it was. A lock reads what
--- is there now, and no snapshot.
+-- {for_ignored}: the trigger runs for a row that the statement leaves as it was. The locking read
+-- sees the current row, not a snapshot.
 IF NOT (OLD.{vote_item} <=> NEW.{vote_item} AND {was} = {is})
 --if for_ignored
     AND NOT EXISTS (

@@ -1,11 +1,5 @@
 -- The transaction of a batch of votes, beside the votes themselves (vote_rows.sql).
 
--- name: list
--- The ids from {1} on.
---each ,
-{1}
---end
-
 -- name: route
 -- The route of votes. Locks its mark until the commit, shared: read without a lock it may be the
 -- one of before a change of strategy.
@@ -49,8 +43,8 @@ VALUES
 --end
 
 -- name: note_and_commit
--- MariaDB: the same, and COMMIT. Locks the mark, as whoever moves the counts does until they are
--- moved. If the route is another one it returns a row and rolls back.
+-- MariaDB: the same, and COMMIT. Locks the mark, which a transaction that moves the counts holds
+-- until its commit. If the route is another one it returns a row and rolls back.
 BEGIN NOT ATOMIC
     IF {route} = {wanted_route} THEN
         {note};

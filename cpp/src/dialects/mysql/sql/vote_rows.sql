@@ -3,12 +3,6 @@
 -- A row keeps its old value in itself, under its lock: an upsert sets {previous} = {value}, and a
 -- read in the same transaction returns both. Locks go in the order mark, item, vote, cell.
 
--- name: list
--- The ids from {1} on.
---each ,
-{1}
---end
-
 -- name: route
 -- The route of votes. Locks its mark until the commit, shared.
 (SELECT value FROM {meta} WHERE name = 'vote_route' LOCK IN SHARE MODE)
@@ -95,8 +89,8 @@ WHERE {vote_item} = ?1
 -- of the cell if {slotted}. Returns nothing for a new vote, the old and the new value for one that
 -- was there, and NULLs if nothing was done: the route is another one, or the item is missing or,
 -- unless {slotted}, held. If a slotted vote's table refers to the items, its foreign key finds a
--- missing one. The upsert locks the row, so a later read without a lock reads what it left. The
--- variables' names are no column's names.
+-- missing one. The upsert locks the row, so a later read without a lock sees the row that the
+-- upsert wrote. The variables' names are no column's names.
 BEGIN NOT ATOMIC
     DECLARE hotcount_was BIGINT;
     DECLARE hotcount_is BIGINT;

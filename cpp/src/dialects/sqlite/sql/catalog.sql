@@ -1,4 +1,4 @@
--- What SQLite's schema and pragmas say of tables. {mark}: the literal by which the triggers of
+-- Tables in SQLite's schema and pragmas. {mark}: the literal by which the triggers of
 -- votes are known (kVoteTrigger).
 
 -- name: table

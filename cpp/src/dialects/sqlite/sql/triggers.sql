@@ -92,7 +92,7 @@ CASE WHEN typeof({1}) = 'integer' THEN {1} ELSE abs((-9223372036854775807 - 1)) 
 DROP TRIGGER IF EXISTS {trigger};
 
 -- name: not_counted
--- 1 unless triggers count what is inserted into {table}, then 0.
+-- 1 unless triggers count the rows inserted into {table}, then 0.
 (
     SELECT COUNT(*) = 0
     FROM sqlite_master
