@@ -20,7 +20,7 @@ PREPARED = ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "VALUES", "BEGIN NOT
 def dialects_of(file: str, name: str) -> list[str]:
     """A file of a dialect is for its database, others are for all."""
     own = [dialect for dialect, of in FOLDERS.items() if f"dialects/{of}/" in file]
-    return own or list(ONLY_ON.get((file, name), FOLDERS))
+    return list(ONLY_ON.get((file, name), own or FOLDERS))
 
 
 def cases() -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ def parts_of(path: Path) -> dict[str, list[str]]:
     for line in map(str.strip, path.read_text().splitlines()):
         if line.startswith("-- name: "):
             lines = parts.setdefault(line.removeprefix("-- name: "), [])
-        elif line and not line.startswith("-- ") and line != "--":
+        elif line and not line.startswith(("-- ", "-->")) and line != "--":
             lines.append(line)
     return parts
 
@@ -98,10 +98,6 @@ class Statements:
         return made
 
     def value(self, reference: str, given: Mapping[str, str]) -> str:
-        if reference == "row":
-            return "#0"
-        if reference.startswith("list "):
-            return f"\x1e,\x1e{reference.removeprefix('list ')}\x1e"
         name, _, rest = reference.partition("(")
         if rest:
             given = {**given, **self.arguments(rest.removesuffix(")"), given)}

@@ -125,6 +125,55 @@ when =
 table = "vote"
 key = "item_id"
 """),
+    "dialects/mysql/": VOTES
+    | named("""
+item_type = BIGINT
+wanted_route = 'journal'
+wait_ms = 250
+key? = "PRIMARY"
+patience = wait_timeout = 10
+trigger = "new_trigger"
+when = AFTER DELETE
+others = @hotcount_own = 2 THEN IF TRUE
+body = BEGIN END;
+text = IF TRUE THEN IF TRUE THEN BEGIN END; END IF; END IF
+some_id = 0
+"""),
+    "dialects/mysql/sql/adoption.sql": named("""
+table = "vote"
+column = "val"
+columns = ADD COLUMN "more" BIGINT,
+digits = (6)
+key = "new_key"
+index = "new_index"
+first = "user_id"
+second = "item_id"
+openings? = DO 1
+rows = DO 1
+marks = DO 1
+"""),
+    "dialects/sqlite/": VOTES
+    | named("""
+mark = '/* hotcount: '
+event = deleted
+place = item
+inserted = '/* hotcount: inserted'
+table = 'vote'
+"""),
+    "dialects/sqlite/sql/triggers.sql": named("""
+trigger = "new_trigger"
+mark = /* hotcount:
+in_item = 1
+"""),
+    "dialects/sqlite/sql/adoption.sql": named("""
+table = "vote"
+column = "val"
+key = "new_key"
+index = "new_index"
+first = "user_id"
+second = "item_id"
+type = 'text'
+"""),
     "views/": named("""
 table = "hotcount_views"
 cell = "hotcount_views_cell"
@@ -151,16 +200,32 @@ index = "hotcount_limit_expires"
 # For one statement of a file: what its caller gives it alone.
 GIVEN: dict[tuple[str, str], dict[str, str]] = {
     ("dialects/postgres/sql/adoption.sql", "add_columns"): {"columns": "ADD COLUMN more bigint"},
+    ("dialects/mysql/sql/adoption.sql", "default_to_now"): {"column": '"made"'},
+    ("dialects/sqlite/sql/adoption.sql", "add_column"): {"column": '"more" INTEGER'},
+    # Of an application's own table: hotcount's has no rowid.
+    ("dialects/sqlite/sql/votes.sql", "delete_nobodys"): {
+        "vote": '"item"',
+        "nobodys": '"id" = ?1 AND "vote_count" = ?2',
+    },
 }
 
 # Parts that C++ puts into others, and a list that SQLAlchemy expands.
 COMPOSED = {
+    ("dialects/mysql/sql/triggers.sql", "text"),
+    ("dialects/mysql/sql/triggers.sql", "deleted"),
+    ("dialects/mysql/sql/triggers.sql", "inserted"),
+    ("dialects/mysql/sql/triggers.sql", "updated"),
+    ("dialects/mysql/sql/triggers.sql", "inserting"),
+    ("dialects/sqlite/sql/adoption.sql", "other_id"),
+    ("dialects/sqlite/sql/triggers.sql", "not_counted"),
     ("votes/sql/session.sql", "votes"),
 }
 
 # Statements of shared files that only some databases run.
 SERVERS = ("postgresql", "mariadb")
 ONLY_ON: dict[tuple[str, str], tuple[str, ...]] = {
+    # MySQL's own form; the votes of the tests with --mysql run it.
+    ("dialects/mysql/sql/vote_batches.sql", "epochs"): (),
     ("views/sql/views.sql", "raise_and_add"): ("postgresql",),
     ("votes/sql/adoption.sql", "other_id"): ("sqlite",),
     ("votes/sql/adoption.sql", "lock_marks"): SERVERS,
@@ -185,6 +250,9 @@ SETUP: dict[tuple[str, str], str] = {
     ("add_key", "unfinished"): 'CREATE INDEX "new_index" ON "vote" ("val")',
     ("add_reference", "unchecked"): 'ALTER TABLE "vote" ADD CONSTRAINT "new_key" FOREIGN KEY '
     '("item_id") REFERENCES "item" ("id") NOT VALID',
+    ("default_to_now", ""): 'ALTER TABLE "vote" ADD COLUMN "made" DATETIME(6)',
+    ("try_rights", ""): 'CREATE TRIGGER "no trigger of hotcount" AFTER DELETE ON "vote" '
+    "FOR EACH ROW SET @hotcount = 1",
     ("create_triggers", ""): "CREATE FUNCTION vote_hotcount() RETURNS trigger LANGUAGE plpgsql "
     "AS 'BEGIN RETURN NULL; END'",
 }
