@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <functional>
 #include <hotcount/sql.hpp>
 #include <memory>
 #include <mutex>
@@ -19,28 +18,10 @@
 
 namespace hotcount {
 
-/// A row that is one parameter, for BulkStatement.
-inline std::string placeholder(std::size_t number) { return "?" + std::to_string(number); }
-
 class BulkStatement {
   public:
-    /// `row` makes the text of one row from the number of its first placeholder; `head` has used
-    /// `before` of them.
-    using Row = std::function<std::string(std::size_t first)>;
-
-    BulkStatement(const std::string& head, const Row& row, std::size_t placeholders,
-                  const std::string& between, const std::string& tail, std::size_t before = 0)
-        : text_([=](std::size_t rows) {
-              std::string text = head;
-              for (std::size_t i = 0; i < rows; ++i) {
-                  text += (i > 0 ? between : "") + row(1 + before + i * placeholders);
-              }
-              return text + tail;
-          }) {}
-
     /// `text` has rows in --each (sql/statements.hpp).
-    explicit BulkStatement(const std::string& text)
-        : text_([text](std::size_t rows) { return sql::repeat_rows(text, rows); }) {}
+    explicit BulkStatement(std::string text) : text_(std::move(text)) {}
 
     /// How many of `left` rows to give to the next statement, if each may stand in it once:
     /// batches of up to 64 callers are one statement of just that many.
@@ -78,7 +59,9 @@ class BulkStatement {
     const sql::Statement& of(std::size_t rows) {
         std::lock_guard lock(mutex_);
         auto& statement = made_[rows];
-        if (statement == nullptr) statement = std::make_unique<const sql::Statement>(text_(rows));
+        if (statement == nullptr) {
+            statement = std::make_unique<const sql::Statement>(sql::repeat_rows(text_, rows));
+        }
         return *statement;
     }
 
@@ -86,7 +69,7 @@ class BulkStatement {
     static constexpr std::size_t kExact = 64;
     static constexpr std::size_t kMost = 512;
 
-    const std::function<std::string(std::size_t rows)> text_;
+    const std::string text_;
     std::mutex mutex_;
     std::unordered_map<std::size_t, std::unique_ptr<const sql::Statement>> made_;
 };

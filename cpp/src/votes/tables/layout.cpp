@@ -60,8 +60,6 @@ std::string counted_sum(const VoteNames& n, const std::string& item) {
 std::string sync_columns(const VoteNames& n) { return part_of(n, "state_columns", {}); }
 std::string sync_tables(const VoteNames& n) { return part_of(n, "state_tables", {}); }
 
-std::string cell_totals(const VoteNames& n) { return part_of(n, "cell_totals", {}) + " AS c"; }
-
 namespace {
 
 // What differs with the place of the counts and the dialect.

@@ -77,8 +77,6 @@ inline constexpr std::int64_t kFoldSlot = -1;
 /// What an item's count must be: the sum of its votes in both vote tables, and its opening balance.
 std::string counted_sum(const VoteNames& names, const std::string& item);
 
-/// (SELECT item, total): the sum of each item's cells, as a table named c.
-std::string cell_totals(const VoteNames& names);
 /// `text` as an SQL literal.
 std::string literal(const std::string& text);
 
