@@ -112,7 +112,6 @@ Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,
     const std::size_t most = dialect_.most_counts();
     // A server is worth it, and two texts may be one id to it.
     const bool in_groups = most > 1 && items.size() > most && options_.item_type != IdType::text;
-    std::vector<sql::Value> values;
     for (; done < items.size(); done += part.size()) {
         if (in_groups) {
             part = items.subspan(done, BulkStatement::padded_portion(items.size() - done));
@@ -123,10 +122,7 @@ Result<std::vector<std::int64_t>> CountReader::read(const Run& run_one,
             }
         }
         part = items.subspan(done, std::min(most, items.size() - done));
-        values.clear();
-        for (std::size_t i = 0; i < BulkStatement::padded(part.size()); ++i) {
-            values.push_back(sql::to_value(part[std::min(i, part.size() - 1)]));
-        }
+        const auto values = BulkStatement::padded_values(part);
         HOTCOUNT_TRY(run(of_each_.of(values.size()), values));
     }
     return counts;
@@ -155,10 +151,7 @@ Result<std::optional<std::vector<std::int64_t>>> CountReader::read_grouped(
         item->second = row.integer(1);
         return {};
     };
-    std::vector<sql::Value> values;
-    for (std::size_t i = 0; i < BulkStatement::padded(items.size()); ++i) {
-        values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
-    }
+    const auto values = BulkStatement::padded_values(items);
     auto asked = run_one(grouped_.of(values.size()), values, see);
     if (!asked) return explain_missing_table(std::move(asked).error());
     if (!all_known) return std::optional<std::vector<std::int64_t>>{};

@@ -32,14 +32,9 @@ Result<void> NumberedReads::run(sql::Connection& connection, std::span<const sql
             connection.run(*of_array_, std::array<sql::Value, 1>{std::string_view{array}}, &see));
         return {};
     }
-    std::vector<sql::Value> values;
     for (; done < items.size(); done += asked) {
         asked = std::min(dialect_.most_counts(), items.size() - done);
-        const auto part = items.subspan(done, asked);
-        values.clear();
-        for (std::size_t i = 0; i < BulkStatement::padded(asked); ++i) {
-            values.push_back(sql::to_value(part[std::min(i, asked - 1)]));
-        }
+        const auto values = BulkStatement::padded_values(items.subspan(done, asked));
         HOTCOUNT_TRY(connection.run(of_each_.of(values.size()), values, &see));
     }
     return {};

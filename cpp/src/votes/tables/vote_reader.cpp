@@ -78,18 +78,14 @@ Result<void> VoteReader::read_page(const Run& run, std::span<const sql::Id> item
                    std::array{sql::Value{std::string_view{array}}, sql::to_value(user)}, see);
     }
     // As few texts as that takes; the last item fills up.
-    const std::size_t size = BulkStatement::padded(items.size());
-    std::vector<sql::Value> values{sql::to_value(user)};
-    for (std::size_t i = 0; i < size; ++i) {
-        values.push_back(sql::to_value(items[std::min(i, items.size() - 1)]));
-    }
+    const auto values = BulkStatement::padded_values(items, std::array{sql::to_value(user)});
     const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
         for (int i = 0; i < static_cast<int>(items.size()); ++i) {
             votes.push_back(row.is_null(i) ? 0 : row.integer(i));
         }
         return {};
     };
-    return run(get_of_each_.of(size), values, see);
+    return run(get_of_each_.of(values.size() - 1), values, see);
 }
 
 Result<std::vector<std::int64_t>> VoteReader::get_many(sql::Database& database,
