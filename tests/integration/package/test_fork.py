@@ -166,9 +166,7 @@ def test_a_child_may_close_what_its_parent_goes_on_using(tmp_path: Path) -> None
     assert counter.get("k") == 3
 
 
-def test_stores_may_be_opened_in_a_child_while_the_parent_opens_and_closes(
-    tmp_path: Path,
-) -> None:
+def test_stores_may_be_opened_in_a_child_while_the_parent_opens_and_closes(tmp_path: Path) -> None:
     stop = threading.Event()
 
     def churn() -> None:

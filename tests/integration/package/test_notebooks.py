@@ -28,7 +28,7 @@ each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: 
 def test_there_is_a_notebook_for_each_group_of_claims() -> None:
     names = {path.stem for path in NOTEBOOKS}
     assert names == {
-        *("counters", "limiters", "slotted_counters", "sorted_sets", "strategies", "votes"),
+        *("counters", "limiters", "slotted_counters", "sorted_sets", "strategies", "votes")
     }
 
 

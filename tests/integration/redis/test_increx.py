@@ -144,10 +144,7 @@ def test_threads_with_and_without_the_option_take_the_limit_and_no_more(
     server: IncrexServer, redis_server: RedisServer
 ) -> None:
     name, rate = fresh(), "120/hour"
-    with (
-        hotcount.Redis(server.url, timeout=20) as store,
-        redis_server.redis(timeout=20) as other,
-    ):
+    with hotcount.Redis(server.url, timeout=20) as store, redis_server.redis(timeout=20) as other:
         limiters = [make(store, name, rate), make(other, name, rate), make(store, name, rate)]
         limiters.append(make(other, name, rate, increx=False))
 
@@ -205,10 +202,7 @@ def test_random_calls_answer_as_the_model_whoever_counts(
     server: IncrexServer, redis_server: RedisServer, seed: int
 ) -> None:
     rng = random.Random(seed)
-    with (
-        hotcount.Redis(server.url, timeout=20) as store,
-        redis_server.redis(timeout=20) as other,
-    ):
+    with hotcount.Redis(server.url, timeout=20) as store, redis_server.redis(timeout=20) as other:
         for _ in range(5):
             name, rate = fresh(), f"{rng.randint(1, 12)}/hour"
             limiters = [make(store, name, rate), make(store, name, rate), make(other, name, rate)]

@@ -83,9 +83,7 @@ def test_sockets_to_redis_are_not_inherited(before: set[int], redis_server: Redi
 
 
 @pytest.mark.server
-def test_sockets_to_redis_over_tcp_are_not_inherited(
-    tmp_path: Path,
-) -> None:
+def test_sockets_to_redis_over_tcp_are_not_inherited(tmp_path: Path) -> None:
     port = free_port()
     server = RedisServer(tmp_path, port=port).start()
     before = set(ours())

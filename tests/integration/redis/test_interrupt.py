@@ -13,12 +13,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.support.interrupted_program import (
-    AT_ONCE,
-    all_wait,
-    running,
-    waits,
-)
+from tests.support.interrupted_program import AT_ONCE, all_wait, running, waits
 from tests.support.servers import RedisServer
 
 # -- a real server that stands still ----------------------------------------

@@ -145,9 +145,7 @@ def fill(redis: hotcount.Redis) -> None:
     redis.execute("XADD", "stream", "1-1", "a", "b")
 
 
-def test_a_shared_command_answers_exactly_once_whatever_its_arguments(
-    server: RedisServer,
-) -> None:
+def test_a_shared_command_answers_exactly_once_whatever_its_arguments(server: RedisServer) -> None:
     where = places(server)
     assert len([name for name, place in where.items() if place == "shared"]) > 250
     raw = Raw(server)

@@ -75,8 +75,7 @@ def test_it_connects_when_first_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "password"),
-    [("", CANARY), ("default", CANARY), ("counter", CANARY)],
+    ("user", "password"), [("", CANARY), ("default", CANARY), ("counter", CANARY)]
 )
 def test_the_right_credentials_are_let_in(
     guarded_redis: RedisServer, user: str, password: str

@@ -25,9 +25,7 @@ def make_votes(url: str, strategy: str = "naive", **options: Any) -> hotcount.Vo
 
 
 @pytest.fixture(scope="module")
-def tls_server(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[MariaDbServer, Path]]:
+def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MariaDbServer, Path]]:
     folder = tmp_path_factory.mktemp("tls")
 
     def openssl(*arguments: str) -> None:
@@ -76,9 +74,7 @@ def test_tls_with_the_right_authority(tls_server: tuple[MariaDbServer, Path]) ->
     assert votes.cast(1, 7).counted
 
 
-def test_tls_unverified_is_for_those_who_ask_for_it(
-    tls_server: tuple[MariaDbServer, Path],
-) -> None:
+def test_tls_unverified_is_for_those_who_ask_for_it(tls_server: tuple[MariaDbServer, Path]) -> None:
     server, _ = tls_server
     assert make_votes(tls_url(server, "ssl_verify=false")).cast(2, 7).counted
     with pytest.raises(hotcount.UnavailableError):

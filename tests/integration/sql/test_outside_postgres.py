@@ -117,9 +117,7 @@ def test_a_difference_that_was_found_ends_exact_until_it_is_reconciled(
     assert (votes.count(2).value, votes.count(2).exact) == (1, True)
 
 
-def test_a_partition_and_a_cascade_into_it_are_counted(
-    postgres_database: PostgresDatabase,
-) -> None:
+def test_a_partition_and_a_cascade_into_it_are_counted(postgres_database: PostgresDatabase) -> None:
     run(
         postgres_database,
         LIKES.replace(

@@ -411,10 +411,7 @@ def test_an_item_that_we_delete_takes_the_votes_of_another_table_along(path: Pat
         TABLES[TABLES.index("CREATE TABLE vote") :].replace("vote (", "stars (", 1).split(";")[0],
     )
     write(path, "CREATE TABLE person (id INTEGER PRIMARY KEY); INSERT INTO person VALUES (1), (2)")
-    with (
-        open_votes(path) as likes,
-        open_votes(path, vote_table="stars", item_count=None) as others,
-    ):
+    with open_votes(path) as likes, open_votes(path, vote_table="stars", item_count=None) as others:
         others.create_tables(outside_writes="count")
         others.cast(1, 1, 5)
         likes.remove_item(1, delete_row=True)

@@ -250,8 +250,7 @@ def test_sessions_of_another_level_of_isolation_vote_as_others_do(
     make_votes(postgres_database, strategy)
     escaped = level.replace(" ", "%5C%20")
     url = postgres_database.url_for(
-        postgres_database.server.superuser,
-        f"%20-cdefault_transaction_isolation%3D{escaped}",
+        postgres_database.server.superuser, f"%20-cdefault_transaction_isolation%3D{escaped}"
     )
 
     def vote(index: int) -> int:

@@ -112,10 +112,7 @@ def test_max_statement_time_is_named_and_applied_nothing(
     mariadb_server.execute(f"GRANT ALL ON {mariadb_database}.* TO {user}@localhost")
     with make_votes(mariadb_server.url(mariadb_database, user=user), strategy) as votes:
         votes.cast(1, 7)
-        with (
-            closing(mariadb_server.connect(mariadb_database)) as other,
-            other.cursor() as cursor,
-        ):
+        with closing(mariadb_server.connect(mariadb_database)) as other, other.cursor() as cursor:
             cursor.execute("SELECT * FROM item, vote FOR UPDATE")
             with pytest.raises(hotcount.DeadlineError, match="max_statement_time, the") as caught:
                 votes.cast(1, 7, -1)

@@ -7,13 +7,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount.integrations.sqlalchemy import (
-    cast_vote,
-    get_vote,
-    get_votes,
-    retract_vote,
-    voters,
-)
+from hotcount.integrations.sqlalchemy import cast_vote, get_vote, get_votes, retract_vote, voters
 from sqlalchemy.orm import Session
 
 from tests.support.sqlalchemy_side import BACKENDS, BothSides

@@ -120,9 +120,7 @@ def test_an_item_that_is_to_be_made_where_it_is_missing_is_not_held(
 # -- what is written --------------------------------------------------------
 
 
-def test_each_change_is_one_journal_row_and_what_changes_nothing_is_none(
-    sides: BothSides,
-) -> None:
+def test_each_change_is_one_journal_row_and_what_changes_nothing_is_none(sides: BothSides) -> None:
     votes = make_votes(sides, fold_interval=3600)
     votes.cast(2, 1)
     votes.flush()

@@ -150,9 +150,7 @@ def test_without_prepared_statements_none_is_left_in_a_session(
     assert "execute hotcount_" not in said
 
 
-def test_prepared_statements_have_a_name_by_their_text(
-    postgres_database: PostgresDatabase,
-) -> None:
+def test_prepared_statements_have_a_name_by_their_text(postgres_database: PostgresDatabase) -> None:
     make_votes(postgres_database)
     log = postgres_database.server.folder / "server.log"
     postgres_database.psql("ALTER ROLE hotcount SET log_statement = 'all'")

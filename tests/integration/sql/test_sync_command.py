@@ -211,10 +211,7 @@ def test_sync_says_once_that_no_round_works_and_fails_if_none_did(
     at = ("--db", url) if strategy == "slotted" else ("--db", url, "--cache", cache)
     command = (sys.executable, "-m", "hotcount", "sync", "--interval", "0.01", "--json")
     process = subprocess.Popen(
-        [*command, *which, *at],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*command, *which, *at], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stderr is not None

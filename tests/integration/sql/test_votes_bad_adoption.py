@@ -195,10 +195,7 @@ def test_a_trigger_that_rewrites_votes_is_found_before_the_script_counts(sides: 
             "BEGIN UPDATE blog_like SET val = 7 WHERE id = NEW.id; END",
         )
     elif sides.dialect == "mariadb":
-        run(
-            sides,
-            "CREATE TRIGGER r BEFORE UPDATE ON blog_like FOR EACH ROW SET NEW.val = 7",
-        )
+        run(sides, "CREATE TRIGGER r BEFORE UPDATE ON blog_like FOR EACH ROW SET NEW.val = 7")
     else:
         run(
             sides,

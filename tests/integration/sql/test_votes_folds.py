@@ -26,10 +26,7 @@ FAILS_FOR_2 = {
         " IF NEW.id = 2 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF",
     ),
 }
-FAILS_NO_MORE = {
-    "postgresql": "DROP TRIGGER refuse ON item",
-    "mysql": "DROP TRIGGER refuse",
-}
+FAILS_NO_MORE = {"postgresql": "DROP TRIGGER refuse ON item", "mysql": "DROP TRIGGER refuse"}
 
 
 # -- what readers see -----------------------------------------------------------

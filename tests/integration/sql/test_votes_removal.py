@@ -28,9 +28,7 @@ def test_a_removed_item_leaves_no_row_behind_that_could_count(journal_side: Jour
     assert (journal_side.shown(1), journal_side.seen(1), journal_side.seen(2)) == (0, 0, 1)
 
 
-def test_a_vote_in_an_open_transaction_is_waited_for_and_removed(
-    journal_side: JournalSide,
-) -> None:
+def test_a_vote_in_an_open_transaction_is_waited_for_and_removed(journal_side: JournalSide) -> None:
     votes = journal_side.made()
     votes.cast(1, 7)
     done: list[int] = []
@@ -65,9 +63,7 @@ def test_a_removal_whose_time_is_over_leaves_counts_that_are_right(
     assert (int(votes.count(1)), votes.reconcile(dry_run=True)) == (0, [])
 
 
-def test_a_removal_waits_for_a_reconcile_that_has_read_its_item(
-    journal_side: JournalSide,
-) -> None:
+def test_a_removal_waits_for_a_reconcile_that_has_read_its_item(journal_side: JournalSide) -> None:
     votes = journal_side.made()
     votes.cast(1, 7)
     removed: list[int] = []
