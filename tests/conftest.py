@@ -14,9 +14,10 @@ import signal
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hotcount
 import pytest
@@ -24,6 +25,7 @@ import pytest
 from tests.support import hang_guard, mysql_server
 from tests.support.journal_side import JournalSide
 from tests.support.long_tests import mark_long_tests
+from tests.support.loops import run
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import (
     PostgresDatabase,
@@ -126,32 +128,27 @@ def put_long_files_first(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a test that is a coroutine in an event loop of its own."""
+    """An `async def` test runs in a loop of its own, of the kind that its parameter says."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    names = pyfuncitem._fixtureinfo.argnames
+    factory: Any = pyfuncitem.funcargs.get("factory", asyncio.new_event_loop)
+    run(factory, pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
 
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A Redis that tests share: each keeps to keys of its own, and none stops it."""
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with RedisServer(tmp_path_factory.mktemp("redis")).started() as server:
+        yield server
 
 
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[RedisServer]:
     """A Redis for one test, which may stop, kill and configure it."""
-    server = RedisServer(tmp_path)
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with RedisServer(tmp_path).started() as server:
+        yield server
 
 
 @pytest.fixture
@@ -195,21 +192,15 @@ def database_path() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL that tests share: each has a database of its own, and none stops it."""
-    server = PostgresServer()
-    try:
-        yield server.start()
-    finally:
-        server.remove()
+    with PostgresServer().started() as server:
+        yield server
 
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL for one test, which may stop it; on a loopback port too."""
-    server = PostgresServer(port=free_port())
-    try:
-        yield server.start()
-    finally:
-        server.remove()
+    with PostgresServer(port=free_port()).started() as server:
+        yield server
 
 
 @pytest.fixture
@@ -222,11 +213,8 @@ def postgres_database(postgres_server: PostgresServer) -> PostgresDatabase:
 def mariadb_server() -> Iterator[MariaDbServer]:
     """A MariaDB, or MySQL with --mysql, that tests share: each has a database of its own, and none
     stops it."""
-    server = mysql_server.new_server()
-    try:
-        yield server.start()
-    finally:
-        server.remove()
+    with mysql_server.new_server().started() as server:
+        yield server
 
 
 @pytest.fixture
@@ -288,6 +276,5 @@ def journal_side(request: pytest.FixtureRequest) -> JournalSide:
 @pytest.fixture(params=BACKENDS)
 def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
     """One database, and an engine of SQLAlchemy's over it; for each kind of database."""
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
+    with closing(both_sides(request, request.param, database_path)) as sides:
+        yield sides

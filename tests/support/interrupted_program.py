@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.eventually import eventually
+from tests.support.servers import RedisServer
 
 # From the signal to the exception. Allowed: what a busy machine adds to a wake-up.
 AT_ONCE = 0.5
@@ -73,6 +74,13 @@ class Program:
         self.tell(at)
         return at
 
+    def end_the_wait(self, word: str = "took") -> None:
+        """Interrupts a call of interrupted() while it waits."""
+        self.expect("calls")
+        waits(self.pid)
+        self.interrupt()
+        assert float(self.expect(word)[0]) < AT_ONCE
+
     def end(self) -> None:
         assert self._process.wait(60) == 0
 
@@ -92,6 +100,16 @@ def running(text: str, *arguments: str) -> Iterator[Program]:
         yield program
     finally:
         program.kill()
+
+
+@contextmanager
+def stopped(server: RedisServer, text: str) -> Iterator[Program]:
+    """The program has told that it is ready, and hears of a server that has stopped."""
+    with running(text, server.url) as program:
+        program.expect("ready")
+        server.send_signal(signal.SIGSTOP)
+        program.tell("stopped")
+        yield program
 
 
 def sleeps(stat: Path) -> bool:

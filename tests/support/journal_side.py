@@ -151,6 +151,45 @@ class JournalSide:
     def pending(self) -> int:
         return self.number("SELECT COUNT(*) FROM vote_journal")
 
+    def waits(self) -> int:
+        """How many sessions of ours wait for a lock."""
+        if self._mariadb is not None:
+            return self._mariadb[0].row_waits()
+        return self.number(
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND application_name = 'hotcount'"
+        )
+
+    @property
+    def own_url(self) -> str:
+        """That of sessions() and end_sessions()."""
+        return (
+            f"{self.url}&application_name={self._postgres.schema}" if self._postgres else self.url
+        )
+
+    def sessions(self) -> list[int]:
+        if self._mariadb is not None:
+            return self._mariadb[0].sessions(self._mariadb[1])
+        return [pid for (pid,) in self.run(f"SELECT pid {self._own_sessions()}")]
+
+    def end_sessions(self) -> None:
+        if self._mariadb is not None:
+            self._mariadb[0].leave_database(self._mariadb[1])
+        else:
+            self.run(f"SELECT pg_terminate_backend(pid) {self._own_sessions()}")
+
+    def _own_sessions(self) -> str:
+        assert self._postgres is not None
+        return f"FROM pg_stat_activity WHERE application_name = '{self._postgres.schema}'"
+
+    def drifts(self) -> list[tuple[Any, ...]]:
+        """Items whose cells and journal are not their votes: one statement, so of one instant."""
+        sums = " + ".join(
+            f"COALESCE((SELECT SUM(val) FROM {table} WHERE item_id = c.item), 0)"
+            for table in ("vote", "vote_anonymous")
+        )
+        return self.run(f"SELECT item, n FROM vote_count AS c WHERE n <> {sums}")
+
     def seen(self, item: int = 1) -> int:
         """What the view says."""
         return self.number(f"SELECT n FROM vote_count WHERE item = {item}")

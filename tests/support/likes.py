@@ -14,17 +14,6 @@ LIKES: dict[str, Any] = {
 }
 
 
-def run(sides: BothSides, *statements: str) -> None:
-    with sides.engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-
-
-def rows(sides: BothSides, query: str) -> list[tuple[Any, ...]]:
-    with sides.engine.connect() as connection:
-        return [tuple(row) for row in connection.exec_driver_sql(query)]
-
-
 def words(sides: BothSides) -> dict[str, str]:
     return {
         "sqlite": {
@@ -58,8 +47,7 @@ def make_items(sides: BothSides, columns: str = "") -> None:
 def make_likes(sides: BothSides, *, unique: str = ", UNIQUE (user_id, post_id)") -> None:
     """As Django makes them. Post 1 has three likes, post 2 one, post 3 none."""
     w = words(sides)
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE blog_post (id {w['serial']}, title VARCHAR(200) NOT NULL)",
         f"CREATE TABLE blog_like (id {w['serial']}, user_id {w['int']} NOT NULL, "
         f"post_id {w['int']} NOT NULL, created_at {w['time']}{unique}, "

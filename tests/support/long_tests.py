@@ -247,6 +247,7 @@ IDS = {name: name for name in STRATEGIES} | {each.values[0]: str(each.id) for ea
 ON_MYSQL = (
     "contract/test_votes_contract.py",
     "contract/test_slotted_counter_contract.py",
+    "integration/sql/test_journal_batches.py",
     "integration/sql/test_mariadb",
     "integration/sql/test_votes_folds.py",
 )

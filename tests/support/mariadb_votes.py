@@ -1,7 +1,8 @@
-"""Votes over a database of MariaDB or MySQL, and what others write there."""
+"""A database of MariaDB or MySQL, and what others write there."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -9,8 +10,13 @@ from typing import Any
 import hotcount
 
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.sql_votes import make_votes, open_votes
 
 ITEMS = [1, 2, 3]
+ALL_BUT_TRIGGER = (
+    "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, REFERENCES, DROP, CREATE VIEW"
+)
+_numbers = itertools.count()
 
 
 def drifts(table: str = "vote", item: str = "item_id") -> str:
@@ -25,25 +31,40 @@ def drifts(table: str = "vote", item: str = "item_id") -> str:
 DRIFTS = drifts()
 
 
-class VotesOfMariaDb:
-    """Votes over one database, and sessions of others."""
+class MariaDbSide:
+    """A database of MariaDB or MySQL: votes over it, and sessions of others."""
 
     def __init__(self, server: MariaDbServer, database: str) -> None:
         self.server = server
         self.database = database
         self.url = server.url(database)
 
-    def votes(self, strategy: Any = "batched", user: str = "root", **names: Any) -> hotcount.Votes:
-        url = self.server.url(self.database, user=user)
-        cache = "memory://" if strategy == "cached" else None
-        return hotcount.Votes(hotcount.Database(url, timeout=20), cache, strategy, **names)
+    def votes(
+        self, strategy: Any = "batched", user: str = "root", **options: Any
+    ) -> hotcount.Votes:
+        return open_votes(self.server.url(self.database, user=user), strategy, **options)
+
+    def new(self, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
+        """With tables and items."""
+        return make_votes(self.url, strategy, **options)
 
     def made(self, form: Any, strategy: Any = "batched") -> hotcount.Votes:
+        """With triggers of that form, and a few votes."""
         votes = self.votes(strategy)
         votes.create_tables(outside_writes=form)
         votes.add_items(ITEMS)
         votes.cast_many([1] * 4 + [2] * 2, range(1, 7))
         return votes
+
+    def account(self, limits: str = "", *, rights: str = "ALL") -> str:
+        """The name of a new one, with these rights here."""
+        user = f"u{next(_numbers)}_{self.database}"
+        self.run(f"CREATE USER {user}@localhost {limits}")
+        self.grant(user, rights)
+        return user
+
+    def grant(self, user: str, rights: str) -> None:
+        self.run(f"GRANT {rights} ON {self.database}.* TO {user}@localhost")
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         for statement in statements:
@@ -53,10 +74,21 @@ class VotesOfMariaDb:
     def triggers(self) -> set[str]:
         return {row[0] for row in self.run("SHOW TRIGGERS")}
 
+    def sessions(self) -> list[int]:
+        return self.server.sessions(self.database)
+
     @contextmanager
     def session(self) -> Iterator[tuple[Any, Any]]:
         with closing(self.server.connect(self.database)) as session, session.cursor() as cursor:
             yield session, cursor
+
+    @contextmanager
+    def held(self, sql: str) -> Iterator[Any]:
+        """What a locking statement locks, until the block ends."""
+        with self.session() as (session, cursor):
+            cursor.execute(sql)
+            yield session
+            session.rollback()
 
 
 def counts(votes: hotcount.Votes) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the tests of PostgreSQL share: votes on a database, and sessions in their way."""
+"""Sessions that are in the way of votes on PostgreSQL, and calls that wait for them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,6 @@ import hotcount
 import psycopg
 
 from tests.support.servers import PostgresDatabase
-
-STRATEGIES = ["naive", "slotted", "batched"]
-
-
-def make_votes(
-    database: PostgresDatabase, strategy: str = "naive", *, timeout: float = 20, **options: Any
-) -> hotcount.Votes:
-    opened = hotcount.Database(database.url, timeout=timeout)
-    votes = hotcount.Votes(opened, None, strategy, **options)  # type: ignore[arg-type]
-    votes.create_tables(timeout=20)
-    votes.add_items([1, 2, 3], timeout=20)
-    return votes
 
 
 @contextmanager
@@ -49,21 +37,28 @@ def waiting(database: PostgresDatabase) -> int:
     )
 
 
-def in_background(call: Callable[[], Any]) -> Callable[[], Any]:
-    """Starts it in a thread; what is returned waits for what it returned or raised."""
-    outcome: list[Any] = []
+class Background:
+    """A call in a thread. Calling this waits for what it returned or raised."""
 
-    def run() -> None:
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
         try:
-            outcome.append(call())
+            self._outcome = self._call()
         except hotcount.HotcountError as error:
-            outcome.append(error)
+            self._outcome = error
 
-    thread = threading.Thread(target=run)
-    thread.start()
+    def is_over(self, seconds: float = 0) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
-    def result() -> Any:
-        thread.join(30)
-        return outcome[0]
+    def __call__(self) -> Any:
+        assert self.is_over(60)
+        return self._outcome
 
-    return result
+
+def in_background(call: Callable[[], Any]) -> Background:
+    return Background(call)

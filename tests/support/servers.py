@@ -13,8 +13,9 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import hotcount
 import psycopg
@@ -22,6 +23,7 @@ import psycopg
 from tests.support.eventually import eventually
 
 ROOM_IN_MEMORY = 4 << 30
+AnyServer = TypeVar("AnyServer", bound="ServerProcess")
 
 
 def free_port() -> int:
@@ -42,7 +44,20 @@ class ServerProcess:
     """A server's process, which its start() has made: signals, and its end."""
 
     patience = 30.0
+    start: Callable[..., Any]
     _process: subprocess.Popen[bytes] | None = None
+
+    @contextlib.contextmanager
+    def started(self: AnyServer, *config: str) -> Iterator[AnyServer]:
+        """Runs for the block, and leaves nothing behind."""
+        try:
+            self.start(*config)
+            yield self
+        finally:
+            self.remove()
+
+    def remove(self) -> None:
+        self.stop()
 
     def send_signal(self, number: signal.Signals) -> None:
         """After SIGSTOP it returns once every thread has stopped: none answers any more."""
@@ -173,6 +188,28 @@ def keys_of(redis: hotcount.Redis, pattern: str = "*") -> list[bytes]:
     """The keys under the store's prefix."""
     keys: list[bytes] = redis.execute("KEYS", f"{redis.prefix!s}{pattern}")
     return keys
+
+
+class Asked:
+    """How many hits of limiters a server was asked about since this was made."""
+
+    def __init__(self, direct: hotcount.Redis) -> None:
+        self._direct = direct
+        self._before = calls_of(direct, "evalsha")
+
+    @property
+    def times(self) -> int:
+        return calls_of(self._direct, "evalsha") - self._before
+
+
+@contextlib.contextmanager
+def cluster_node(folder: Path) -> Iterator[RedisServer]:
+    """A node of a cluster that has all slots, and refuses a command with keys of two."""
+    server = RedisServer(folder, config=("--cluster-enabled", "yes"))
+    with server.started(), server.redis(timeout=20) as redis:
+        redis.execute("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        eventually(lambda: b"cluster_state:ok" in redis.execute("CLUSTER", "INFO"))
+        yield server
 
 
 def unprivileged_user(preferred: str) -> str | None:
@@ -351,6 +388,29 @@ class PostgresDatabase:
 
     def psql(self, sql: str) -> str:
         return self.server.psql(sql, schema=self.schema)
+
+    def run(self, sql: str) -> None:
+        """All of it in one transaction; psql() commits each statement."""
+        options = f"-c search_path={self.schema}"
+        folder, port = str(self.server.folder), self.server.port or 5432
+        with psycopg.connect(
+            host=folder, port=port, user=self.server.superuser, dbname="postgres", options=options
+        ) as session:
+            session.execute(sql)
+
+    def role(self, *settings: str, options: str = "", grants: str = "ALL ON SCHEMA {0}") -> str:
+        """The name of a new one, whose sessions begin with these settings."""
+        role = f"r{uuid.uuid4().hex[:8]}_{self.schema}"
+        made = [f"CREATE ROLE {role} LOGIN {options}"]
+        made += [f"GRANT {each} TO {role}" for each in grants.format(self.schema).split("; ")]
+        made += [f"ALTER ROLE {role} SET {setting}" for setting in settings]
+        self.psql("; ".join(made))
+        return role
+
+    def voter(self) -> str:
+        """A role that votes and folds, and creates nothing."""
+        rights = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {0}"
+        return self.role(grants="USAGE ON SCHEMA {0}; " + rights)
 
 
 def _postgres_programs() -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hotcount
 import pytest
@@ -26,6 +28,15 @@ class BothSides:
     engine: sa.Engine
     url: str
 
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """In one transaction of the application's; the last one's rows."""
+        rows: list[tuple[Any, ...]] = []
+        with self.engine.begin() as connection:
+            for statement in statements:
+                result = connection.exec_driver_sql(statement)
+                rows = [tuple(row) for row in result] if result.returns_rows else []
+        return rows
+
     def close(self) -> None:
         self.engine.dispose()
         self.database.close()
@@ -47,3 +58,15 @@ def both_sides(request: pytest.FixtureRequest, backend: str, path: Path) -> Both
             f"mysql+pymysql://root@/{name}?unix_socket={maria.socket}&charset=utf8mb4"
         )
     return BothSides(backend, hotcount.Database(url, timeout=20), engine, url)
+
+
+def until_it_commits(work: Callable[[], None]) -> None:
+    """Runs a transaction again where the database gives it up, as its owner has to."""
+    while True:
+        try:
+            return work()
+        except sa.exc.OperationalError as error:
+            state = getattr(error.orig, "sqlstate", None)
+            number = error.orig.args[0] if error.orig is not None else None
+            if state not in ("40P01", "40001") and number != 1213:
+                raise

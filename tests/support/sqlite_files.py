@@ -24,3 +24,9 @@ def rows(path: Path, query: str) -> list[Any]:
     """What another program reads from the file."""
     with closing(sqlite3.connect(path)) as other:
         return other.execute(query).fetchall()
+
+
+def write(path: Path, *scripts: str) -> None:
+    with closing(sqlite3.connect(path)) as other:
+        for script in scripts:
+            other.executescript(script)

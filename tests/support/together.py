@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -42,6 +43,32 @@ def join(threads: Iterable[threading.Thread]) -> None:
         thread.start()
     for thread in started:
         thread.join()
+
+
+@contextmanager
+def beside(*works: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Runs each in a thread of its own beside the block, and sets the event that each is given when
+    the block has ended; the first failure is raised then."""
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def run(work: Callable[[threading.Event], object]) -> None:
+        try:
+            work(ended)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
 
 
 def in_child(work: Callable[[], T]) -> T:

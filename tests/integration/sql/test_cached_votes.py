@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
-from tests.support.together import THREADS, in_child, together
+from tests.support.sqlite_files import rows
+from tests.support.together import THREADS, beside, in_child, together
 
 Make = Callable[..., hotcount.Votes]
 
@@ -42,47 +43,24 @@ def make(request: pytest.FixtureRequest, database_path: Path) -> Iterator[Make]:
         yield votes
 
 
+def number(path: Path, query: str) -> int:
+    return int(rows(path, query)[0][0])
+
+
 def stored(path: Path, item: int = 1) -> int:
-    with closing(sqlite3.connect(path, timeout=20)) as other:
-        return int(other.execute("SELECT vote_count FROM item WHERE id = ?", (item,)).fetchone()[0])
+    return number(path, f"SELECT vote_count FROM item WHERE id = {item}")
 
 
 def live(path: Path, item: int = 1) -> int:
-    with closing(sqlite3.connect(path, timeout=20)) as other:
-        return int(
-            other.execute(
-                "SELECT COALESCE(SUM(val), 0) FROM vote_live WHERE item_id = ?", (item,)
-            ).fetchone()[0]
-        )
+    return number(path, f"SELECT COALESCE(SUM(val), 0) FROM vote_live WHERE item_id = {item}")
 
 
 @contextmanager
 def working(votes: hotcount.Votes, workers: int) -> Iterator[list[hotcount.SyncWorker]]:
     """So many workers beside the body; what one of them raises is raised here."""
     made = [votes.sync_worker() for _ in range(workers)]
-    stop = threading.Event()
-    failures: list[BaseException] = []
-
-    def run(worker: hotcount.SyncWorker) -> None:
-        try:
-            worker.run(stop)
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=run, args=(worker,)) for worker in made]
-    for thread in threads:
-        thread.start()
-    try:
+    with beside(*(worker.run for worker in made)):
         yield made
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise failures[0]
-
-
-# -- load -------------------------------------------------------------------
 
 
 def test_after_the_drain_the_item_table_has_the_votes(make: Make, database_path: Path) -> None:
@@ -119,13 +97,7 @@ def test_a_round_saves_once_and_deletes_past_the_retention(make: Make, database_
     first = worker.run_once()
     assert (first.scanned, first.saved, first.unsettled, first.at_risk) == (2, 2, 0, 0)
     assert (stored(database_path, 1), stored(database_path, 2)) == (1, 1)
-    deleted, deadline = first.deleted, time.monotonic() + 20
-    while deleted < 2:
-        assert time.monotonic() < deadline
-        again = worker.run_once()
-        assert again.saved == 0
-        deleted += again.deleted
-    assert worker.run_once().scanned == 0
+    eventually(lambda: worker.run_once().scanned == 0)
     count = votes.count(1)
     assert (count.value, count.exact, count.source) == (1, False, "sql")
     stats = worker.stats()
@@ -138,8 +110,7 @@ def test_pages_are_small_and_none_is_missed(make: Make, database_path: Path) -> 
     votes.add_items(items)
     votes.cast_many(items, [7] * 300)
     assert votes.sync_worker().run_once().saved == 300
-    with closing(sqlite3.connect(database_path)) as other:
-        assert other.execute("SELECT SUM(vote_count), COUNT(*) FROM item").fetchone() == (300, 300)
+    assert rows(database_path, "SELECT SUM(vote_count), COUNT(*) FROM item") == [(300, 300)]
 
 
 def test_flush_reports_what_it_saved_and_a_second_one_saves_nothing(make: Make) -> None:
@@ -151,17 +122,9 @@ def test_flush_reports_what_it_saved_and_a_second_one_saves_nothing(make: Make) 
 
 def test_run_returns_when_it_is_told_to(make: Make) -> None:
     votes = make(interval=60)
-    stop = threading.Event()
     worker = votes.sync_worker()
-    running = threading.Thread(target=worker.run, args=(stop,))
-    running.start()
-    deadline = time.monotonic() + 20
-    while worker.stats()["rounds"] == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    stop.set()
-    running.join(20)
-    assert not running.is_alive()
+    with beside(worker.run):
+        eventually(lambda: worker.stats()["rounds"] > 0)
     with pytest.raises(TypeError, match=r"stop must be a threading\.Event"):
         worker.run(5)  # type: ignore[arg-type]
     votes.close()
@@ -203,10 +166,7 @@ def test_a_reader_learns_within_max_age_that_the_tables_changed_hands(
         reader.sync_worker().run_once()
     make().cast(1, 3)
     # Until then it reads the count of before.
-    deadline = time.monotonic() + 20
-    while int(reader.count(1)) != 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: int(reader.count(1)) == 3)
     assert reader.cast(1, 4).changed
     assert reader.flush(20).pending == 0
     assert stored(database_path) == int(reader.count(1)) == 4
@@ -245,93 +205,92 @@ def test_two_memories_over_one_database_come_out_right(database_path: Path) -> N
         assert stored(database_path) == live(database_path) == 20
 
 
-# -- a cache that is away, or lost its data ---------------------------------
+@pytest.fixture(params=[{}])
+def votes(
+    request: pytest.FixtureRequest, database_path: Path, own_redis: RedisServer
+) -> Iterator[hotcount.Votes]:
+    """Over a Redis that the test stops or empties."""
+    url = f"sqlite:///{database_path}"
+    with hotcount.Votes(url, own_redis.url, "cached", **request.param) as votes:
+        votes.create_tables()
+        votes.add_items(range(1, 6))
+        yield votes
 
 
-def redis_votes(path: Path, server: RedisServer, **options: Any) -> hotcount.Votes:
-    votes = hotcount.Votes(f"sqlite:///{path}", server.url, "cached", **options)
-    votes.create_tables()
-    votes.add_items([1, 2])
-    return votes
+# Hashes are deleted and born all the time.
+short_retention = pytest.mark.parametrize("votes", [{"retention": 0.001}], indirect=True)
 
 
 @pytest.mark.server
 def test_votes_go_on_while_redis_is_away_and_are_counted_when_it_is_back(
-    database_path: Path, own_redis: RedisServer
+    votes: hotcount.Votes, database_path: Path, own_redis: RedisServer
 ) -> None:
-    with redis_votes(database_path, own_redis) as votes:
-        votes.cast(1, 1)
-        own_redis.kill()
-        assert votes.cast(1, 2).changed
-        assert votes.cast_many([1, 2], [3, 3]).changed[1]
-        assert votes.count(1, consistency="exact").value == 3
-        assert votes.count(1).source == "sql"
-        with pytest.raises(hotcount.UnavailableError):
-            votes.flush()
-        own_redis.start()
-        assert votes.flush(20).pending == 0
-        assert (stored(database_path, 1), stored(database_path, 2)) == (3, 1)
-        assert [int(count) for count in votes.count_many([1, 2])] == [3, 1]
+    votes.cast(1, 1)
+    own_redis.kill()
+    assert votes.cast(1, 2).changed
+    assert votes.cast_many([1, 2], [3, 3]).changed[1]
+    assert votes.count(1, consistency="exact").value == 3
+    assert votes.count(1).source == "sql"
+    with pytest.raises(hotcount.UnavailableError):
+        votes.flush()
+    own_redis.start()
+    assert votes.flush(20).pending == 0
+    assert (stored(database_path, 1), stored(database_path, 2)) == (3, 1)
+    assert [int(count) for count in votes.count_many([1, 2])] == [3, 1]
 
 
 @pytest.mark.server
 def test_a_worker_notices_counts_that_the_cache_lost(
-    database_path: Path, own_redis: RedisServer
+    votes: hotcount.Votes, database_path: Path, direct: hotcount.Redis
 ) -> None:
-    with redis_votes(database_path, own_redis) as votes, own_redis.redis() as redis:
-        worker = votes.sync_worker()
-        votes.cast(1, 1)
-        worker.run_once()
-        votes.cast(1, 2)
-        redis.execute("FLUSHALL")
-        assert worker.run_once().unsettled == 1
-        assert worker.run_once().recounted == 1
-        assert stored(database_path) == live(database_path) == 2
+    worker = votes.sync_worker()
+    votes.cast(1, 1)
+    worker.run_once()
+    votes.cast(1, 2)
+    direct.execute("FLUSHALL")
+    assert worker.run_once().unsettled == 1
+    assert worker.run_once().recounted == 1
+    assert stored(database_path) == live(database_path) == 2
 
 
 @pytest.mark.server
 def test_a_vote_after_the_loss_has_the_item_recounted_by_a_new_worker(
-    database_path: Path, own_redis: RedisServer
+    votes: hotcount.Votes, database_path: Path, direct: hotcount.Redis
 ) -> None:
-    with redis_votes(database_path, own_redis) as votes, own_redis.redis() as redis:
-        votes.cast_many([1, 1], [1, 2])
-        redis.execute("FLUSHALL")
-        votes.cast(1, 3)
-        assert votes.flush(20).pending == 0
-        assert stored(database_path) == live(database_path) == 3
-        assert int(votes.count(1)) == 3
+    votes.cast_many([1, 1], [1, 2])
+    direct.execute("FLUSHALL")
+    votes.cast(1, 3)
+    assert votes.flush(20).pending == 0
+    assert stored(database_path) == live(database_path) == 3
+    assert int(votes.count(1)) == 3
 
 
 @pytest.mark.server
 def test_reconcile_restores_what_nobody_noticed(
-    database_path: Path, own_redis: RedisServer
+    votes: hotcount.Votes, database_path: Path, direct: hotcount.Redis
 ) -> None:
-    with redis_votes(database_path, own_redis) as votes, own_redis.redis() as redis:
-        votes.cast_many([1, 1, 2], [1, 2, 1])
-        redis.execute("FLUSHALL")
-        drift = [hotcount.Drift(1, 0, 2), hotcount.Drift(2, 0, 1)]
-        assert votes.reconcile(dry_run=True) == drift
-        assert votes.reconcile([2, 1]) == drift[::-1]
-        assert votes.reconcile() == []
-        assert (stored(database_path, 1), stored(database_path, 2)) == (2, 1)
+    votes.cast_many([1, 1, 2], [1, 2, 1])
+    direct.execute("FLUSHALL")
+    drift = [hotcount.Drift(1, 0, 2), hotcount.Drift(2, 0, 1)]
+    assert votes.reconcile(dry_run=True) == drift
+    assert votes.reconcile([2, 1]) == drift[::-1]
+    assert votes.reconcile() == []
+    assert (stored(database_path, 1), stored(database_path, 2)) == (2, 1)
 
 
 @pytest.mark.server
 def test_another_type_under_a_count_is_an_error_that_names_the_key(
-    database_path: Path, own_redis: RedisServer
+    votes: hotcount.Votes, direct: hotcount.Redis
 ) -> None:
-    with redis_votes(database_path, own_redis) as votes, own_redis.redis() as redis:
-        votes.cast(1, 1)
-        (key,) = redis.execute("KEYS", "votes:*")
-        redis.execute("DEL", key)
-        redis.execute("SET", key, "x")
-        with pytest.raises(hotcount.WrongTypeError, match="votes:"):
-            votes.count(1)
-        assert votes.cast(1, 2).changed  # Committed, and noted for a recount.
-        assert votes.count(1, consistency="exact").value == 2
+    votes.cast(1, 1)
+    (key,) = direct.execute("KEYS", "votes:*")
+    direct.execute("DEL", key)
+    direct.execute("SET", key, "x")
+    with pytest.raises(hotcount.WrongTypeError, match="votes:"):
+        votes.count(1)
+    assert votes.cast(1, 2).changed  # Committed, and noted for a recount.
+    assert votes.count(1, consistency="exact").value == 2
 
-
-# -- processes that die -----------------------------------------------------
 
 WORKER = """
 import sys, hotcount
@@ -365,60 +324,48 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.server
+@short_retention
 def test_workers_killed_at_any_moment_lose_nothing(
-    database_path: Path, own_redis: RedisServer
+    votes: hotcount.Votes, database_path: Path, own_redis: RedisServer
 ) -> None:
-    url = f"sqlite:///{database_path}"
     draw = random.Random(4)
-    with hotcount.Votes(url, own_redis.url, "cached", retention=0.001) as votes:
-        votes.create_tables()
-        votes.add_items(range(1, 6))
-        stop = threading.Event()
-        cast = [0]
+    cast = [0]
 
-        def vote() -> None:
-            while not stop.is_set():
-                votes.cast(1 + cast[0] % 5, cast[0], timeout=20)
-                cast[0] += 1
+    def vote(ended: threading.Event) -> None:
+        while not ended.is_set():
+            votes.cast(1 + cast[0] % 5, cast[0], timeout=20)
+            cast[0] += 1
 
-        voter = threading.Thread(target=vote)
-        voter.start()
-        try:
-            for _ in range(5):
-                worker = start(WORKER, url, own_redis.url)
-                time.sleep(draw.uniform(0, 0.2))
-                kill(worker)
-        finally:
-            stop.set()
-            voter.join()
-        # No recount: that would hide what a dead worker had lost.
-        assert votes.flush(20).pending == 0
-        assert cast[0] > 0
-        for item in range(1, 6):
-            assert stored(database_path, item) == live(database_path, item)
-        assert sum(live(database_path, item) for item in range(1, 6)) == cast[0]
-        assert votes.reconcile() == []
+    with beside(vote):
+        for _ in range(5):
+            worker = start(WORKER, f"sqlite:///{database_path}", own_redis.url)
+            time.sleep(draw.uniform(0, 0.2))
+            kill(worker)
+    # No recount: that would hide what a dead worker had lost.
+    assert votes.flush(20).pending == 0
+    assert cast[0] > 0
+    for item in range(1, 6):
+        assert stored(database_path, item) == live(database_path, item)
+    assert sum(live(database_path, item) for item in range(1, 6)) == cast[0]
+    assert votes.reconcile() == []
 
 
 @pytest.mark.server
+@short_retention
 def test_a_killed_voter_costs_a_count_at_most_its_vote_until_reconcile(
-    database_path: Path, own_redis: RedisServer
+    votes: hotcount.Votes, database_path: Path, own_redis: RedisServer
 ) -> None:
-    url = f"sqlite:///{database_path}"
     draw = random.Random(5)
-    with hotcount.Votes(url, own_redis.url, "cached", retention=0.001) as votes:
-        votes.create_tables()
-        votes.add_items(range(1, 6))
-        kills = 4
-        with working(votes, 1):
-            for number in range(kills):
-                voter = start(VOTER, url, own_redis.url, str(number * 10**6))
-                time.sleep(draw.uniform(0.02, 0.2))
-                kill(voter)
-        assert votes.flush(20).pending == 0
-        drift = votes.reconcile()
-        assert sum(each.actual - each.counted for each in drift) <= kills
-        assert all(each.actual > each.counted for each in drift)
-        assert votes.reconcile() == []
-        for item in range(1, 6):
-            assert stored(database_path, item) == live(database_path, item)
+    kills = 4
+    with working(votes, 1):
+        for number in range(kills):
+            voter = start(VOTER, f"sqlite:///{database_path}", own_redis.url, str(number * 10**6))
+            time.sleep(draw.uniform(0.02, 0.2))
+            kill(voter)
+    assert votes.flush(20).pending == 0
+    drift = votes.reconcile()
+    assert sum(each.actual - each.counted for each in drift) <= kills
+    assert all(each.actual > each.counted for each in drift)
+    assert votes.reconcile() == []
+    for item in range(1, 6):
+        assert stored(database_path, item) == live(database_path, item)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import contextmanager
 
 import hotcount
 import pytest
@@ -17,18 +17,12 @@ import sqlalchemy as sa
 
 from tests.support.eventually import eventually
 from tests.support.mysql_server import is_mysql
-from tests.support.servers import RedisServer
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
-from tests.support.together import together
+from tests.support.postgres_votes import in_background
+from tests.support.servers import RedisServer, calls_of
+from tests.support.sqlalchemy_side import BACKENDS, BothSides
+from tests.support.together import beside, together
 
 INT64_MAX = 2**63 - 1
-
-
-@pytest.fixture(params=BACKENDS[1:])
-def server(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 def make(server: BothSides, store: hotcount.Memory, **options: float) -> hotcount.Votes:
@@ -38,50 +32,46 @@ def make(server: BothSides, store: hotcount.Memory, **options: float) -> hotcoun
     return votes
 
 
+def worker(votes: hotcount.Votes) -> Callable[[threading.Event], None]:
+    def run(ended: threading.Event) -> None:
+        while not ended.is_set():
+            votes.sync_worker().run_once()
+
+    return run
+
+
+@contextmanager
+def held(server: BothSides, item: int) -> Iterator[None]:
+    with server.engine.begin() as connection:
+        connection.execute(sa.text(f"SELECT id FROM item WHERE id = {item} FOR UPDATE"))
+        yield
+
+
 def assert_exact(server: BothSides, votes: hotcount.Votes) -> None:
     """After a drain: the item table, the cache and the votes agree."""
     report = votes.flush(30)
     assert (report.pending, report.at_risk) == (0, 0)
-    with server.engine.connect() as connection:
-        rows = connection.execute(
-            sa.text(
-                "SELECT id, vote_count, (SELECT COALESCE(SUM(val), 0) FROM vote WHERE item_id = "
-                "item.id) FROM item ORDER BY id"
-            )
-        ).all()
+    rows = server.run(
+        "SELECT id, vote_count, (SELECT COALESCE(SUM(val), 0) FROM vote WHERE item_id = item.id)"
+        " FROM item ORDER BY id"
+    )
     assert [int(row[1]) for row in rows] == [int(row[2]) for row in rows]
     assert [int(c) for c in votes.count_many([row[0] for row in rows])] == [int(r[2]) for r in rows]
     assert votes.reconcile(dry_run=True) == []
-
-
-def until(done: threading.Event, work: Callable[[], object]) -> threading.Thread:
-    def run() -> None:
-        while not done.is_set():
-            work()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
 
 
 def test_votes_workers_fills_and_recounts_at_once_come_out_right(server: BothSides) -> None:
     with hotcount.Memory() as store:
         # A retention that passes at once: hashes are deleted and born all the time.
         several = [make(server, store, retention=0.001, page=2) for _ in range(3)]
-        done = threading.Event()
-        beside = [until(done, several[0].sync_worker().run_once) for _ in range(2)]
 
         def work(index: int) -> None:
             draw = random.Random(index)
             for _ in range(15):
                 several[index % 3].cast(draw.randint(1, 3), draw.randint(1, 9), draw.randint(-2, 2))
 
-        try:
+        with beside(worker(several[0]), worker(several[0])):
             together(work, 16)
-        finally:
-            done.set()
-            for thread in beside:
-                thread.join()
         assert_exact(server, several[0])
 
 
@@ -91,24 +81,15 @@ def test_a_recount_waits_for_the_votes_under_way_and_for_no_others(server: BothS
         votes = make(server, store)
         elsewhere = make(server, other)
         votes.cast_many([1] * 5, range(5))
-        # Two caches over one database: each fill of one has the other's items recounted.
-        done = threading.Event()
-        beside = [
-            until(done, votes.sync_worker().run_once),
-            until(done, elsewhere.sync_worker().run_once),
-        ]
 
         def work(index: int) -> None:
             for number in range(10):
                 votes.cast(1 + number % 3, 100 + index, number)
 
-        try:
+        # Two caches over one database: each fill of one has the other's items recounted.
+        with beside(worker(votes), worker(elsewhere)):
             together(work, 12)
             elsewhere.cast(1, 99)
-        finally:
-            done.set()
-            for thread in beside:
-                thread.join()
         eventually(lambda: votes.sync_worker().run_once().unsettled == 0)
         votes.reconcile()
         assert_exact(server, votes)
@@ -131,16 +112,20 @@ def test_reconcile_drops_what_a_recount_for_another_cache_left_behind(server: Bo
         assert_exact(server, votes)
 
 
+def forget_counts(server: BothSides, balance: int) -> None:
+    """As of a table that was never counted, with an opening balance."""
+    server.run(
+        "DELETE FROM vote_meta",
+        "DELETE FROM vote_sync",
+        f"UPDATE item SET vote_count = {balance} WHERE id = 1",
+    )
+
+
 def test_votes_at_once_never_take_a_wide_balance_out_of_64_bits(server: BothSides) -> None:
     most = 2**31 - 1
     with hotcount.Memory() as store:
         make(server, store)
-        with server.engine.begin() as connection:
-            for table in ("vote_meta", "vote_sync"):
-                connection.execute(sa.text(f"DELETE FROM {table}"))
-            connection.execute(
-                sa.text("UPDATE item SET vote_count = :n WHERE id = 1"), {"n": INT64_MAX - 3 * most}
-            )
+        forget_counts(server, INT64_MAX - 3 * most)
         several = [hotcount.Votes(server.database, store, "cached") for _ in range(4)]
         several[0].create_tables(existing_counts="keep")
 
@@ -187,20 +172,16 @@ def test_a_worker_saves_ten_thousand_items_in_sixty_statements(server: BothSides
         votes.cast_many(items, [1] * len(items))
         assert votes.flush(60).pending == 0
         votes.cast_many(items, [2] * len(items))
-        worker = votes.sync_worker()
+        saver = votes.sync_worker()
         before = server.database.stats()
-        round = worker.run_once(timeout=60)
+        round = saver.run_once(timeout=60)
         after = server.database.stats()
         assert (round.saved, round.unsettled) == (len(items), 0)
         saved = after["transactions"] - before["transactions"]
         assert after["statements"] - before["statements"] <= 60
         # Locks are held for 250 items, whose statement is a transaction, or a page of 1,000.
         assert saved == (40 if server.dialect == "postgresql" else 10)
-        with server.engine.connect() as connection:
-            counts = connection.execute(
-                sa.text("SELECT MIN(vote_count), MAX(vote_count) FROM item")
-            )
-            assert tuple(map(int, counts.one())) == (2, 2)
+        assert server.run("SELECT MIN(vote_count), MAX(vote_count) FROM item") == [(2, 2)]
 
 
 def test_a_page_of_recounts_takes_no_statement_for_each_item(server: BothSides) -> None:
@@ -220,12 +201,6 @@ def test_a_page_of_recounts_takes_no_statement_for_each_item(server: BothSides) 
         assert_exact(server, elsewhere)
 
 
-def script_calls(redis: hotcount.Redis) -> int:
-    text = redis.execute("INFO", "commandstats").decode()
-    found = [line for line in text.splitlines() if line.startswith("cmdstat_evalsha:")]
-    return int(found[0].split("calls=")[1].split(",")[0])
-
-
 def test_a_batch_is_one_call_of_the_cache_and_no_statement_for_each_item(
     server: BothSides, own_redis: RedisServer
 ) -> None:
@@ -235,11 +210,11 @@ def test_a_batch_is_one_call_of_the_cache_and_no_statement_for_each_item(
         votes.create_tables()
         votes.add_items(items)
         votes.cast_many(items, [1] * len(items))  # And the fills.
-        before, calls = server.database.stats()["statements"], script_calls(redis)
+        before, calls = server.database.stats()["statements"], calls_of(redis, "evalsha")
         casts = votes.cast_many(items, [2] * len(items))
         sent = server.database.stats()["statements"] - before
         assert all(cast.changed for cast in casts)
-        assert script_calls(redis) - calls == 1
+        assert calls_of(redis, "evalsha") - calls == 1
         # The votes, and on MariaDB what reads the epochs and commits. MySQL looks at the items and
         # at the votes first, and its COMMIT is a statement of its own.
         assert sent <= (1 if server.dialect == "postgresql" else 6 if is_mysql() else 3)
@@ -254,14 +229,14 @@ def test_first_votes_of_many_items_are_filled_with_one_statement_and_one_call(
         votes.create_tables()
         votes.add_items(range(1, 131))
         votes.cast_many(range(1, 65), [1] * 64)  # Scripts and statements are known then.
-        before, calls = server.database.stats()["statements"], script_calls(redis)
+        before, calls = server.database.stats()["statements"], calls_of(redis, "evalsha")
         votes.cast_many(range(65, 129), [1] * 64)
         # The batch as above, and the fill, which commits by itself; on MySQL in six statements.
         at_most = 2 if server.dialect == "postgresql" else 12 if is_mysql() else 4
         assert server.database.stats()["statements"] - before <= at_most
-        assert script_calls(redis) - calls == 2
-        worker = votes.sync_worker().run_once(timeout=20)
-        assert (worker.filled, worker.recounted, worker.saved) == (0, 0, 128)
+        assert calls_of(redis, "evalsha") - calls == 2
+        round = votes.sync_worker().run_once(timeout=20)
+        assert (round.filled, round.recounted, round.saved) == (0, 0, 128)
         assert_exact(server, votes)
 
 
@@ -286,14 +261,12 @@ def test_a_held_item_stops_its_own_votes_only(server: BothSides) -> None:
     with hotcount.Memory() as store:
         votes = make(server, store)
         votes.cast_many([1, 2, 3], [1, 1, 1])
-        with server.engine.begin() as connection:
-            connection.execute(sa.text("SELECT id FROM item WHERE id = 1 FOR UPDATE"))
-            waiting = threading.Thread(target=votes.cast, args=(1, 2))
-            waiting.start()
+        with held(server, 1):
+            waiting = in_background(lambda: votes.cast(1, 2))
             eventually(lambda: votes.stats()["held_votes"] == 1)
             assert all(cast.changed for cast in votes.cast_many([2, 3], [2, 2]))
             assert int(votes.count(1)) == 1
-        waiting.join()
+        assert waiting().changed
         assert int(votes.count(1)) == 2
         assert_exact(server, votes)
 
@@ -305,13 +278,12 @@ def test_an_item_held_for_long_keeps_the_worker_from_no_other_and_stops_no_other
     with hotcount.Memory() as store:
         votes = make(server, store)
         votes.cast_many([1, 2, 3], [1, 1, 1])
-        worker = votes.sync_worker()
-        with server.engine.begin() as connection:
-            connection.execute(sa.text("SELECT id FROM item WHERE id = 2 FOR UPDATE"))
-            found = worker.run_once(timeout=20)
+        saver = votes.sync_worker()
+        with held(server, 2):
+            found = saver.run_once(timeout=20)
             assert (found.saved, found.unsettled) == (2, 1)
             assert all(cast.changed for cast in votes.cast_many([1, 3], [2, 2]))
-        assert worker.run_once(timeout=20).saved == 3
+        assert saver.run_once(timeout=20).saved == 3
         assert_exact(server, votes)
 
 
@@ -319,10 +291,7 @@ def test_items_whose_sum_is_checked_keep_their_votes_in_order(server: BothSides)
     """They are written apart from the batch, and so are later votes for them."""
     with hotcount.Memory() as store:
         make(server, store)
-        with server.engine.begin() as connection:
-            for table in ("vote_meta", "vote_sync"):
-                connection.execute(sa.text(f"DELETE FROM {table}"))
-            connection.execute(sa.text(f"UPDATE item SET vote_count = {2**40} WHERE id = 1"))
+        forget_counts(server, 2**40)
         votes = hotcount.Votes(server.database, store, "cached")
         votes.create_tables(existing_counts="keep")
         casts = votes.cast_many([2, 1, 1, 1, 3, 1], [1, 1, 1, 1, 1, 2], [1, 5, 7, 9, 1, 1])

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import hotcount
 import pytest
 
-from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import new_server
 from tests.support.servers import PostgresDatabase, PostgresServer
+from tests.support.sqlalchemy_side import BothSides
 
 pytestmark = pytest.mark.server
 
@@ -37,17 +37,8 @@ def said(caplog: pytest.LogCaptureFixture, url: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def weak_postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        yield server.start("fsync=off", "full_page_writes=off")
-    finally:
-        server.remove()
-
-
-def test_a_durable_postgres_logs_no_warning(
-    postgres_database: PostgresDatabase, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert said(caplog, postgres_database.url) == []
+    with PostgresServer().started("fsync=off", "full_page_writes=off") as server:
+        yield server
 
 
 def test_a_postgres_that_does_not_sync_is_named_once(
@@ -62,26 +53,14 @@ def test_a_postgres_that_does_not_sync_is_named_once(
 
 @pytest.mark.parametrize("where", ["role", "url"])
 def test_commits_that_do_not_wait_are_named(
-    postgres_database: PostgresDatabase, caplog: pytest.LogCaptureFixture, where: str
+    postgres: PostgresDatabase, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
+    url = postgres.url + "%20-csynchronous_commit%3Doff"
     if where == "role":
-        role = f"quick_{postgres_database.schema}"
-        postgres_database.psql(
-            f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {postgres_database.schema} TO {role}; "
-            f"ALTER ROLE {role} SET synchronous_commit = off"
-        )
-        url = postgres_database.url_for(role)
-    else:
-        url = postgres_database.url + "%20-csynchronous_commit%3Doff"
+        url = postgres.url_for(postgres.role("synchronous_commit = off"))
     (line,) = said(caplog, url)
     assert "synchronous_commit=off" in line
     assert "fsync" not in line
-
-
-def test_a_durable_mariadb_logs_no_warning(
-    mariadb_server: MariaDbServer, mariadb_database: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert said(caplog, mariadb_server.url(mariadb_database)) == []
 
 
 @pytest.mark.parametrize(
@@ -96,12 +75,8 @@ def test_a_durable_mariadb_logs_no_warning(
 def test_a_mariadb_that_does_not_sync_is_named_once(
     config: tuple[str, ...], named: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = new_server(config=config)
-    try:
-        url = server.url(server.start().create_database())
-        lines = said(caplog, url)
-    finally:
-        server.remove()
+    with new_server(config=config).started() as server:
+        lines = said(caplog, server.url(server.create_database()))
     assert len(lines) == (1 if named else 0)
     settings = {"innodb_flush_log_at_trx_commit", "sync_binlog", "innodb_doublewrite"}
     found = {word for line in lines for word in line.replace(":", " ").split() if "=" in word}
@@ -122,8 +97,8 @@ def test_a_handler_that_fails_costs_nothing(
     assert len(unraised) == 1
 
 
-def test_sqlite_commits_are_synced_whatever_the_build_says(
-    database_path: object, caplog: pytest.LogCaptureFixture
+def test_a_durable_server_logs_no_warning(
+    sides: BothSides, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ours are FULL by our own word, so there is nothing to warn of."""
-    assert said(caplog, f"sqlite:///{database_path}") == []
+    """And no SQLite: whatever its build says, its commits are FULL by our own word."""
+    assert said(caplog, sides.url) == []

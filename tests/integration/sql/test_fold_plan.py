@@ -16,15 +16,12 @@ ITEMS = 400
 @pytest.fixture
 def explaining() -> Iterator[PostgresServer]:
     """Writes the plan of every statement into its log, with the rows that each step really saw."""
-    server = PostgresServer()
-    try:
-        yield server.start(
-            "shared_preload_libraries=auto_explain",
-            "auto_explain.log_min_duration=0",
-            "auto_explain.log_analyze=on",
-        )
-    finally:
-        server.remove()
+    with PostgresServer().started(
+        "shared_preload_libraries=auto_explain",
+        "auto_explain.log_min_duration=0",
+        "auto_explain.log_analyze=on",
+    ) as server:
+        yield server
 
 
 @pytest.mark.server

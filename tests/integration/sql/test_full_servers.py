@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,11 +15,12 @@ import pymysql  # type: ignore[import-untyped]
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.mariadb_server import MariaDbServer
+from tests.support.mariadb_votes import MariaDbSide
 from tests.support.mysql_server import new_server
 from tests.support.pgbouncer_server import PgBouncer
-from tests.support.postgres_votes import STRATEGIES, in_background
+from tests.support.postgres_votes import in_background
 from tests.support.servers import PostgresDatabase, PostgresServer
+from tests.support.sql_votes import make_votes, open_votes
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
@@ -36,53 +37,48 @@ class Narrow:
     connect: Callable[[], Any]  # One of them, held by another client.
 
 
-def narrow_postgres(database: PostgresDatabase) -> Narrow:
-    role = f"narrow_{database.schema}"
-    database.psql(
-        f"CREATE ROLE {role} LOGIN CONNECTION LIMIT {ROOM}; "
-        f"GRANT ALL ON SCHEMA {database.schema} TO {role}"
-    )
-    return Narrow(
-        database.url_for(role),
-        "53300",
-        lambda: psycopg.connect(host=str(database.server.folder), user=role, dbname="postgres"),
-    )
-
-
-def narrow_mariadb(server: MariaDbServer, database: str) -> Narrow:
-    user = f"narrow_{database}"
-    server.execute(f"CREATE USER {user}@localhost WITH MAX_USER_CONNECTIONS {ROOM}")
-    server.execute(f"GRANT ALL ON {database}.* TO {user}@localhost")
-    return Narrow(
-        server.url(database, user=user), "1226", lambda: server.connect(database, user=user)
-    )
-
-
 @pytest.fixture(params=["postgresql", "mariadb"])
 def narrow(request: pytest.FixtureRequest) -> Narrow:
     if request.param == "postgresql":
-        return narrow_postgres(request.getfixturevalue("postgres_database"))
-    return narrow_mariadb(
-        request.getfixturevalue("mariadb_server"), request.getfixturevalue("mariadb_database")
-    )
+        postgres: PostgresDatabase = request.getfixturevalue("postgres")
+        role = postgres.role(options=f"CONNECTION LIMIT {ROOM}")
+        own: dict[str, Any] = {
+            "host": str(postgres.server.folder),
+            "user": role,
+            "dbname": "postgres",
+        }
+        return Narrow(postgres.url_for(role), "53300", lambda: psycopg.connect(**own))
+    maria: MariaDbSide = request.getfixturevalue("maria")
+    user = maria.account(f"WITH MAX_USER_CONNECTIONS {ROOM}")
+    url = maria.server.url(maria.database, user=user)
+    return Narrow(url, "1226", lambda: maria.server.connect(maria.database, user=user))
 
 
-def open_votes(url: str, strategy: str = "naive", **options: Any) -> hotcount.Votes:
-    options = {"timeout": 20, **options}
-    return hotcount.Votes(hotcount.Database(url, **options), None, strategy)  # type: ignore[arg-type]
+def prepare(url: str, strategy: str = "naive") -> None:
+    make_votes(url, strategy).close()
 
 
-def prepare(url: str, strategy: str) -> None:
-    with open_votes(url, strategy) as votes:
-        votes.create_tables()
-        votes.add_items([1, 2, 3])
+def is_taken(connect: Callable[[], Any], others: ExitStack) -> bool:
+    try:
+        others.enter_context(closing(connect()))
+    except (psycopg.OperationalError, pymysql.err.OperationalError):
+        return False
+    return True
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@contextmanager
+def full(narrow: Narrow, strategy: str = "naive") -> Iterator[tuple[hotcount.Votes, ExitStack]]:
+    """Votes whose room others have taken, when what we had of it has gone idle."""
+    prepare(narrow.url, strategy)
+    with open_votes(narrow.url, strategy, idle_timeout=0.1) as votes, ExitStack() as others:
+        for _ in range(ROOM):
+            eventually(lambda: is_taken(narrow.connect, others))
+        yield votes, others
+
+
 def test_more_callers_than_connections_take_turns(narrow: Narrow, strategy: str) -> None:
     """Each pool may have more connections than the server gives the process."""
-    prepare(narrow.url, strategy)
-    with open_votes(narrow.url, strategy) as votes:
+    with make_votes(narrow.url, strategy) as votes:
 
         def vote(user: int) -> None:
             for item in (1, 2, 3):
@@ -95,18 +91,15 @@ def test_more_callers_than_connections_take_turns(narrow: Narrow, strategy: str)
 
 
 def test_one_connection_is_enough_to_read_and_write(narrow: Narrow) -> None:
-    prepare(narrow.url, "naive")
+    prepare(narrow.url)
     with closing(narrow.connect()), open_votes(narrow.url) as votes:
         for user in range(5):
             votes.cast(1, user)
             assert int(votes.count(1)) == user + 1
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_call_goes_on_when_another_client_makes_room(narrow: Narrow, strategy: str) -> None:
-    prepare(narrow.url, strategy)
-    with open_votes(narrow.url, strategy, idle_timeout=0.1) as votes, ExitStack() as others:
-        fill(narrow, others)
+    with full(narrow, strategy) as (votes, others):
         cast = in_background(lambda: votes.cast(1, 7))
         with pytest.raises(hotcount.DeadlineError, match="no connection came free"):
             votes.cast(2, 7, timeout=0.3)
@@ -115,25 +108,8 @@ def test_a_call_goes_on_when_another_client_makes_room(narrow: Narrow, strategy:
         assert int(votes.count(1)) == 1
 
 
-def fill(narrow: Narrow, others: ExitStack) -> None:
-    """Takes all of the room, when what we had of it has gone idle."""
-
-    def taken() -> bool:
-        try:
-            others.enter_context(closing(narrow.connect()))
-        except (psycopg.OperationalError, pymysql.err.OperationalError):
-            return False
-        return True
-
-    for _ in range(ROOM):
-        eventually(taken)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_at_the_deadline_the_error_names_the_cause(narrow: Narrow, strategy: str) -> None:
-    prepare(narrow.url, strategy)
-    with open_votes(narrow.url, strategy, idle_timeout=0.1) as votes, ExitStack() as others:
-        fill(narrow, others)
+    with full(narrow, strategy) as (votes, others):
         started = time.monotonic()
         with pytest.raises(hotcount.DeadlineError, match="nothing was applied") as caught:
             votes.cast(1, 7, timeout=0.5)
@@ -147,9 +123,7 @@ def test_at_the_deadline_the_error_names_the_cause(narrow: Narrow, strategy: str
 
 
 def test_those_behind_a_leader_without_time_are_written_later(narrow: Narrow) -> None:
-    prepare(narrow.url, "batched")
-    with open_votes(narrow.url, "batched", idle_timeout=0.1) as votes, ExitStack() as others:
-        fill(narrow, others)
+    with full(narrow, "batched") as (votes, others):
         leads = in_background(lambda: votes.cast(1, 1, timeout=1))
         follow = [in_background(partial(votes.cast, 1, user)) for user in range(2, 6)]
         assert leads().code == narrow.code
@@ -159,17 +133,13 @@ def test_those_behind_a_leader_without_time_are_written_later(narrow: Narrow) ->
 
 
 def test_followers_are_told_the_cause_too(narrow: Narrow) -> None:
-    prepare(narrow.url, "batched")
-    with open_votes(narrow.url, "batched", idle_timeout=0.1) as votes, ExitStack() as others:
-        fill(narrow, others)
+    with full(narrow, "batched") as (votes, _):
         calls = [in_background(partial(votes.cast, 1, user, timeout=1)) for user in range(4)]
         assert [call().code for call in calls] == [narrow.code] * 4
 
 
 def test_a_database_is_opened_when_there_is_room(narrow: Narrow) -> None:
-    prepare(narrow.url, "naive")
-    with ExitStack() as others:
-        fill(narrow, others)
+    with full(narrow) as (_, others):
         with pytest.raises(hotcount.DeadlineError, match="nothing was applied") as caught:
             hotcount.Database(narrow.url, timeout=0.3)
         assert caught.value.code == narrow.code
@@ -181,41 +151,30 @@ def test_a_database_is_opened_when_there_is_room(narrow: Narrow) -> None:
             assert database.ping()
 
 
-# -- the server's own bound, and a pooler's -----------------------------------
-
-
-@pytest.fixture
-def small_postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        # Three, and the superuser's own.
-        yield server.start("max_connections=5", "superuser_reserved_connections=2")
-    finally:
-        server.remove()
-
-
-def test_a_full_postgres_is_waited_for(small_postgres: PostgresServer) -> None:
-    small_postgres.psql("CREATE ROLE app LOGIN; GRANT ALL ON SCHEMA public TO app")
-    prepare(small_postgres.url(user="app"), "naive")
-    with open_votes(small_postgres.url(user="app")) as votes:
-        together(lambda user: votes.cast(1, user), 12)
-        assert int(votes.count(1)) == 12
+def test_a_full_postgres_is_waited_for() -> None:
+    # Three, and the superuser's own.
+    room = "max_connections=5", "superuser_reserved_connections=2"
+    with PostgresServer().started(*room) as server:
+        server.psql("CREATE ROLE app LOGIN; GRANT ALL ON SCHEMA public TO app")
+        with make_votes(server.url(user="app")) as votes:
+            together(lambda user: votes.cast(1, user), 12)
+            assert int(votes.count(1)) == 12
 
 
 def test_a_full_mariadb_is_waited_for() -> None:
-    server = new_server(config=("--max-connections=10", "--max-user-connections=50"))
-    try:
-        server.start()
-        database = server.create_database()
-        server.execute("CREATE USER app@localhost")
-        server.execute(f"GRANT ALL ON {database}.* TO app@localhost")
-        url = server.url(database, user="app")
-        prepare(url, "naive")
+    config = "--max-connections=10", "--max-user-connections=50"
+    with new_server(config=config).started() as server:
+        maria = MariaDbSide(server, server.create_database())
+        user = maria.account()
+        url = server.url(maria.database, user=user)
+        prepare(url)
         with open_votes(url, max_writers=20) as votes:
             together(lambda user: votes.cast(1, user), 20)
             assert int(votes.count(1)) == 20
         with ExitStack() as others:
-            fill_until_refused(lambda: server.connect(database, user="app"), others)
+            eventually(
+                lambda: not is_taken(lambda: server.connect(maria.database, user=user), others)
+            )
             with pytest.raises(hotcount.DeadlineError, match="Too many connections") as caught:
                 hotcount.Database(url, timeout=0.3)
         assert caught.value.code == "1040"
@@ -223,58 +182,21 @@ def test_a_full_mariadb_is_waited_for() -> None:
         with open_votes(url) as votes:
             together(lambda user: votes.cast(2, user), 12)
             assert int(votes.count(2)) == 12
-    finally:
-        server.remove()
-
-
-def fill_until_refused(connect: Callable[[], Any], others: ExitStack) -> None:
-    for _ in range(500):
-        try:
-            others.enter_context(closing(connect()))
-        except (psycopg.OperationalError, pymysql.err.OperationalError):
-            return
-    raise AssertionError("there is room for everybody")
 
 
 def test_a_full_pgbouncer_is_waited_for(postgres_server: PostgresServer) -> None:
     postgres_server.psql("DROP TABLE IF EXISTS pgb_vote, pgb_item CASCADE")
-    made = PgBouncer(postgres_server, config="max_client_conn = 3")
-    try:
-        made.start()
-
-        def votes_of(timeout: float) -> hotcount.Votes:
-            return hotcount.Votes(
-                hotcount.Database(made.url(), timeout=timeout),
-                None,
-                "naive",
-                item_table="pgb_item",
-                vote_table="pgb_vote",
-            )
-
-        with votes_of(20) as votes:
-            votes.create_tables()
-            votes.add_items([1])
+    names = {"item_table": "pgb_item", "vote_table": "pgb_vote"}
+    with PgBouncer(postgres_server, config="max_client_conn = 3").started() as pooler:
+        with make_votes(pooler.url(), **names) as votes:
             together(lambda user: votes.cast(1, user), 12)
             assert int(votes.count(1)) == 12
         with ExitStack() as others:
-            fill_until_refused(made.connect, others)
+            eventually(lambda: not is_taken(pooler.connect, others))
             with pytest.raises(hotcount.DeadlineError, match="no more connections allowed"):
-                votes_of(0.3)
-    finally:
-        made.remove()
+                hotcount.Database(pooler.url(), timeout=0.3)
 
 
-def pooled_votes(pooler: PgBouncer, user: str, strategy: str, timeout: float) -> hotcount.Votes:
-    return hotcount.Votes(
-        hotcount.Database(pooler.url(user=user), timeout=timeout),
-        None,
-        strategy,  # type: ignore[arg-type]
-        item_table=f"{user}_item",
-        vote_table=f"{user}_vote",
-    )
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_pgbouncer_before_a_full_server_is_waited_for(
     postgres_server: PostgresServer, strategy: str
 ) -> None:
@@ -282,38 +204,32 @@ def test_a_pgbouncer_before_a_full_server_is_waited_for(
     postgres_server.psql(
         f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 1; GRANT ALL ON SCHEMA public TO {role}"
     )
+    names = {"item_table": f"{role}_item", "vote_table": f"{role}_vote"}
     # It says so after a second, and tries again as often.
     made = PgBouncer(postgres_server, config="query_wait_timeout = 1\nserver_login_retry = 1")
     made.add_role(role)
-    try:
-        made.start()
-        with pooled_votes(made, role, strategy, 30) as votes:
-            votes.create_tables()
-            votes.add_items([1])
-            # Another client's transaction has the one session.
-            with psycopg.connect(
-                host=str(made.folder), port=6432, user=role, dbname="postgres"
-            ) as other:
-                other.execute("SELECT 1", prepare=False)
-                cast = in_background(lambda: votes.cast(1, 7))
-                # A statement that is a transaction of its own may be in the pooler's queue then,
-                # which says nothing of it.
-                known = "nothing was applied"
-                if strategy != "naive":
-                    known += "|may or may not be applied"
-                with pytest.raises(hotcount.HotcountError, match=known):
-                    votes.cast(1, 8, timeout=2.5)
-            assert cast().changed
-            assert int(votes.count(1, consistency="exact")) == 1
-    finally:
-        made.remove()
+    # A statement that is a transaction of its own may be in the pooler's queue then, which says
+    # nothing of it.
+    known = "nothing was applied" + ("" if strategy == "naive" else "|may or may not be applied")
+    with (
+        made.started() as pooler,
+        make_votes(pooler.url(user=role), strategy, timeout=30, **names) as votes,
+    ):
+        # Another client's transaction has the one session.
+        with psycopg.connect(
+            host=str(pooler.folder), port=6432, user=role, dbname="postgres"
+        ) as other:
+            other.execute("SELECT 1", prepare=False)
+            cast = in_background(lambda: votes.cast(1, 7))
+            with pytest.raises(hotcount.HotcountError, match=known):
+                votes.cast(1, 8, timeout=2.5)
+        assert cast().changed
+        assert int(votes.count(1, consistency="exact")) == 1
 
 
 def test_waiting_callers_dial_one_at_a_time(narrow: Narrow) -> None:
     """Or a full server would have a storm of logins as well."""
-    prepare(narrow.url, "naive")
-    with open_votes(narrow.url, idle_timeout=0.1) as votes, ExitStack() as others:
-        fill(narrow, others)
+    with full(narrow) as (votes, _):
 
         def cast(user: int) -> str:
             with pytest.raises(hotcount.DeadlineError) as caught:

@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import hotcount
@@ -18,50 +17,15 @@ import pytest
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
-from tests.support.mariadb_server import MariaDbServer
+from tests.support.journal_side import JournalSide
+from tests.support.mariadb_votes import MariaDbSide
 from tests.support.mysql_server import new_server
-from tests.support.postgres_votes import STRATEGIES, in_background
+from tests.support.postgres_votes import in_background
 from tests.support.servers import PostgresDatabase
+from tests.support.sql_votes import make_votes
 from tests.support.together import in_child, together
 
 pytestmark = pytest.mark.server
-
-
-@dataclass
-class Watched:
-    """A database whose sessions the test counts and ends."""
-
-    url: str
-    sessions: Callable[[], int]
-    end_sessions: Callable[[], object]
-
-
-@pytest.fixture(params=["postgresql", "mariadb"])
-def watched(request: pytest.FixtureRequest) -> Watched:
-    if request.param == "postgresql":
-        own: PostgresDatabase = request.getfixturevalue("postgres_database")
-        name = own.schema
-        ours = f"FROM pg_stat_activity WHERE application_name = '{name}'"
-        return Watched(
-            own.url + f"&application_name={name}",
-            lambda: int(own.psql(f"SELECT count(*) {ours}")),
-            lambda: own.psql(f"SELECT pg_terminate_backend(pid) {ours}"),
-        )
-    server: MariaDbServer = request.getfixturevalue("mariadb_server")
-    database: str = request.getfixturevalue("mariadb_database")
-    return Watched(
-        server.url(database),
-        lambda: len(server.sessions(database)),
-        lambda: server.leave_database(database),
-    )
-
-
-def make_votes(url: str, strategy: str = "naive", **options: Any) -> hotcount.Votes:
-    options = {"timeout": 20, **options}
-    votes = hotcount.Votes(hotcount.Database(url, **options), None, strategy)  # type: ignore[arg-type]
-    votes.create_tables()
-    votes.add_items([1, 2, 3])
-    return votes
 
 
 def use_many(votes: hotcount.Votes, first: int = 0) -> None:
@@ -72,62 +36,57 @@ def use_many(votes: hotcount.Votes, first: int = 0) -> None:
     together(lambda index: use(first + index), 8)
 
 
-# -- closed by us -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_idle_connections_are_closed_and_opened_again(watched: Watched, strategy: str) -> None:
-    with make_votes(watched.url, strategy, idle_timeout=0.2) as votes:
+def test_idle_connections_are_closed_and_opened_again(side: JournalSide, strategy: str) -> None:
+    with make_votes(side.own_url, strategy, idle_timeout=0.2) as votes:
         use_many(votes)
-        eventually(lambda: watched.sessions() == 0)
+        eventually(lambda: not side.sessions())
         use_many(votes, 100)  # With no session left, it opens some.
         assert int(votes.count(1, consistency="exact")) == 16
-        eventually(lambda: watched.sessions() == 0)
+        eventually(lambda: not side.sessions())
 
 
-def test_without_an_idle_timeout_connections_stay(watched: Watched) -> None:
-    with make_votes(watched.url, idle_timeout=None) as stay:
+def test_without_an_idle_timeout_connections_stay(side: JournalSide) -> None:
+    with make_votes(side.own_url, idle_timeout=None) as stay:
         stay.cast(1, 1)
-        kept = watched.sessions()
-        with make_votes(watched.url, idle_timeout=0.1) as go:
+        kept = len(side.sessions())
+        with make_votes(side.own_url, idle_timeout=0.1) as go:
             go.cast(1, 2)
-            eventually(lambda: watched.sessions() == kept)
+            eventually(lambda: len(side.sessions()) == kept)
             time.sleep(0.3)
-            assert watched.sessions() == kept
+            assert len(side.sessions()) == kept
 
 
-def test_a_used_connection_stays_open_and_idle_ones_are_closed(watched: Watched) -> None:
-    with make_votes(watched.url, idle_timeout=0.5) as votes:
+def test_a_used_connection_stays_open_and_idle_ones_are_closed(side: JournalSide) -> None:
+    with make_votes(side.own_url, idle_timeout=0.5) as votes:
         use_many(votes)
 
         def one_voter_is_left() -> bool:
             votes.cast(1, 1)
             votes.count(1)
-            return watched.sessions() <= 2
+            return len(side.sessions()) <= 2
 
         eventually(one_voter_is_left)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_process_of_one_thread_has_few_connections(watched: Watched, strategy: str) -> None:
+def test_a_process_of_one_thread_has_few_connections(side: JournalSide, strategy: str) -> None:
     """PostgreSQL's sessions read and write; MariaDB's and MySQL's are made for one of the two."""
-    with make_votes(watched.url, strategy) as votes:
+    with make_votes(side.own_url, strategy) as votes:
         for user in range(50):
             votes.cast(1, user)
             votes.count(1)
             votes.count(1, consistency="exact")
         votes.flush()
-        few = 1 if watched.url.startswith("postgresql") else 2
+        few = 1 if side.dialect == "postgresql" else 2
         # What counts beside the voters has one of its own.
-        assert watched.sessions() <= (few if strategy == "naive" else 3)
+        assert len(side.sessions()) <= (few if strategy == "naive" else 3)
 
 
 def test_folds_that_publish_need_one_connection_beside_those_of_the_process(
-    watched: Watched,
+    side: JournalSide,
 ) -> None:
     # The copies' name is looked up again and again.
     options: dict[str, Any] = {"fold_interval": 0.01, "max_age": 0.01}
-    with hotcount.Votes(hotcount.Database(watched.url), hotcount.Memory(), **options) as votes:
+    with hotcount.Votes(hotcount.Database(side.own_url), hotcount.Memory(), **options) as votes:
         votes.create_tables()
         votes.add_items([1])
         users = iter(range(100_000))
@@ -136,7 +95,7 @@ def test_folds_that_publish_need_one_connection_beside_those_of_the_process(
             for user in (next(users), next(users)):
                 votes.cast(1, user)
                 votes.count(1, consistency="exact")
-            assert watched.sessions() <= 3
+            assert len(side.sessions()) <= 3
             return bool(votes.stats()["folds"] >= 12)
 
         eventually(has_folded, 30)
@@ -156,36 +115,36 @@ print(threads() - before)
 """
 
 
-def test_all_pools_of_a_process_share_one_thread(watched: Watched) -> None:
-    with make_votes(watched.url):
+def test_all_pools_of_a_process_share_one_thread(side: JournalSide) -> None:
+    with make_votes(side.own_url):
         done = subprocess.run(
-            [sys.executable, "-c", THREADS, watched.url], capture_output=True, text=True
+            [sys.executable, "-c", THREADS, side.own_url], capture_output=True, text=True
         )
     assert (done.stdout.strip(), done.stderr) == ("1", "")
 
 
-def test_a_forked_child_closes_its_own(watched: Watched) -> None:
-    with make_votes(watched.url, idle_timeout=0.3) as votes:
+def test_a_forked_child_closes_its_own(side: JournalSide) -> None:
+    with make_votes(side.own_url, idle_timeout=0.3) as votes:
         use_many(votes)
 
         def child() -> int:
             use_many(votes, 100)
-            eventually(lambda: watched.sessions() == 0)
+            eventually(lambda: not side.sessions())
             votes.cast(2, 1)
-            return watched.sessions()
+            return len(side.sessions())
 
         assert in_child(child) >= 1
         assert votes.cast(2, 2).changed
         assert int(votes.count(1, consistency="exact")) == 16
 
 
-def test_a_database_may_be_closed_while_connections_expire(watched: Watched) -> None:
-    with make_votes(watched.url):
+def test_a_database_may_be_closed_while_connections_expire(side: JournalSide) -> None:
+    with make_votes(side.own_url):
         for number in range(60):
-            with hotcount.Database(watched.url, timeout=20, idle_timeout=0.001) as database:
+            with hotcount.Database(side.own_url, timeout=20, idle_timeout=0.001) as database:
                 database.ping()
                 time.sleep(0.0005 * (number % 4))
-    eventually(lambda: watched.sessions() == 0)
+    eventually(lambda: not side.sessions())
 
 
 @pytest.mark.parametrize(
@@ -202,69 +161,47 @@ def test_a_limit_that_means_nothing_is_refused_by_name(options: dict[str, Any], 
         hotcount.Database("sqlite:///:memory:", **options)
 
 
-# -- ended by others ------------------------------------------------------------
-
-
-def no_session_is_left(watched: Watched) -> bool:
-    # Each time anew: a fold that was due opens another one.
-    watched.end_sessions()
-    return watched.sessions() == 0
-
-
-def ended_sessions_cost_nothing(votes: hotcount.Votes, watched: Watched) -> None:
-    counter = hotcount.SlottedCounter(hotcount.Database(watched.url, timeout=20))
-    counter.create_table()
-    for round in range(3):
-        use_many(votes, 100 * round)
-        counter.add("k")
-        assert counter.get("k") == round + 1
-        asyncio.run(vote_in_a_loop(watched.url, 1000 + round))
-        eventually(lambda: no_session_is_left(watched))
-    assert int(votes.count(1, consistency="exact")) == 24 + 3
-    assert votes.reconcile(dry_run=True) == []
-
-
-async def vote_in_a_loop(url: str, user: int) -> None:
-    votes = hotcount.aio.Votes(hotcount.aio.Database(url, timeout=20), None, "batched")
+async def vote_in_a_loop(url: str, strategy: Any, user: int) -> None:
+    votes = hotcount.aio.Votes(hotcount.aio.Database(url, timeout=20), None, strategy)
     assert (await votes.cast(1, user)).changed
 
 
-def test_sessions_that_were_ended_while_idle_are_replaced(watched: Watched) -> None:
-    with make_votes(watched.url, "batched") as votes:
-        ended_sessions_cost_nothing(votes, watched)
+def test_sessions_that_were_ended_while_idle_are_replaced(side: JournalSide, strategy: str) -> None:
+    def no_session_is_left() -> bool:
+        # Each time anew: a fold that was due opens another one.
+        side.end_sessions()
+        return not side.sessions()
 
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_idle_session_timeout_fails_no_call(
-    postgres_database: PostgresDatabase, strategy: str
-) -> None:
-    role = f"idle_{postgres_database.schema}"
-    postgres_database.psql(
-        f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {postgres_database.schema} TO {role}; "
-        f"ALTER ROLE {role} SET idle_session_timeout = '1s'"
-    )
-    sessions = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
-    with make_votes(postgres_database.url_for(role), strategy) as votes:
+    with make_votes(side.own_url, strategy) as votes:
+        counter = hotcount.SlottedCounter(hotcount.Database(side.own_url, timeout=20))
+        counter.create_table()
         for round in range(3):
             use_many(votes, 100 * round)
-            eventually(lambda: postgres_database.psql(sessions) == "0")
+            counter.add("k")
+            assert counter.get("k") == round + 1
+            asyncio.run(vote_in_a_loop(side.own_url, strategy, 1000 + round))
+            eventually(no_session_is_left)
+        assert int(votes.count(1, consistency="exact")) == 24 + 3
+        assert votes.reconcile(dry_run=True) == []
+
+
+def test_idle_session_timeout_fails_no_call(postgres: PostgresDatabase, strategy: str) -> None:
+    role = postgres.role("idle_session_timeout = '1s'")
+    sessions = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
+    with make_votes(postgres.url_for(role), strategy) as votes:
+        for round in range(3):
+            use_many(votes, 100 * round)
+            eventually(lambda: postgres.psql(sessions) == "0")
         assert int(votes.count(1, consistency="exact")) == 24
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_vote_that_crosses_the_end_of_an_idle_session_is_cast(
-    postgres_database: PostgresDatabase, strategy: str
+    postgres: PostgresDatabase, strategy: str
 ) -> None:
     """What the server says to an idle session was said before it had heard of the vote."""
-    server, schema = postgres_database.server, postgres_database.schema
-    role = f"idle_{schema}"
-    postgres_database.psql(
-        f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {schema} TO {role}; "
-        f"ALTER ROLE {role} SET idle_session_timeout = '1s'; "
-        f"ALTER ROLE {role} SET search_path = {schema}"
-    )
+    role = postgres.role("idle_session_timeout = '1s'", f"search_path = {postgres.schema}")
     sessions = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
-    with FaultProxy(server.folder / ".s.PGSQL.5432") as proxy:
+    with FaultProxy(postgres.server.folder / ".s.PGSQL.5432") as proxy:
         url = f"postgresql://{role}@127.0.0.1:{proxy.port}/postgres"
         with make_votes(url, strategy) as votes:
             votes.cast(1, 1)
@@ -272,7 +209,7 @@ def test_a_vote_that_crosses_the_end_of_an_idle_session_is_cast(
             proxy.hold(CLIENT_TO_SERVER)
             cast = in_background(lambda: votes.cast(1, 7))
             eventually(lambda: proxy.fired > 0)
-            eventually(lambda: postgres_database.psql(sessions) == "0")
+            eventually(lambda: postgres.psql(sessions) == "0")
             # Else the proxy might meet the closed session before it has passed its last words on.
             eventually(lambda: proxy.passed[SERVER_TO_CLIENT] > answered)
             proxy.heal()
@@ -280,43 +217,31 @@ def test_a_vote_that_crosses_the_end_of_an_idle_session_is_cast(
             assert int(votes.count(1, consistency="exact")) == 2
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_wait_timeout_fails_no_call(strategy: str) -> None:
-    server = new_server(config=("--wait-timeout=1",))
-    try:
-        database = server.start().create_database()
+    with new_server(config=("--wait-timeout=1",)).started() as server:
+        database = server.create_database()
         with make_votes(server.url(database), strategy) as votes:
             for round in range(2):
                 use_many(votes, 100 * round)
                 eventually(lambda: server.sessions(database) == [])
             assert int(votes.count(1, consistency="exact")) == 16
-    finally:
-        server.remove()
-
-
-# -- forgotten on the way ---------------------------------------------------------
 
 
 @pytest.fixture
-def far(request: pytest.FixtureRequest, watched: Watched) -> Iterator[tuple[FaultProxy, str]]:
+def far(request: pytest.FixtureRequest, side: JournalSide) -> Iterator[tuple[FaultProxy, str]]:
     """A way to the database over TCP, and its URL there."""
-    if watched.url.startswith("mariadb"):
-        server: MariaDbServer = request.getfixturevalue("mariadb_server")
-        proxy = FaultProxy(server.socket)
-        name = request.getfixturevalue("mariadb_database")
-        url = f"mariadb://root@127.0.0.1:{proxy.port}/{name}"
+    if side.dialect == "mysql":
+        maria: MariaDbSide = request.getfixturevalue("maria")
+        socket, login, place = maria.server.socket, "mariadb://root", maria.database
     else:
-        own: PostgresDatabase = request.getfixturevalue("postgres_database")
-        proxy = FaultProxy(own.server.folder / ".s.PGSQL.5432")
-        url = (
-            f"postgresql://{own.server.superuser}@127.0.0.1:{proxy.port}/postgres"
-            f"?options=-csearch_path%3D{own.schema}"
-        )
-    with proxy:
-        yield proxy, url
+        postgres: PostgresDatabase = request.getfixturevalue("postgres")
+        socket = postgres.server.folder / ".s.PGSQL.5432"
+        schema = postgres.server.create_database().schema
+        login, place = "postgresql://hotcount", f"postgres?options=-csearch_path%3D{schema}"
+    with FaultProxy(socket) as proxy:
+        yield proxy, f"{login}@127.0.0.1:{proxy.port}/{place}"
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_connections_that_a_firewall_forgot_are_replaced(
     far: tuple[FaultProxy, str], strategy: str
 ) -> None:
@@ -370,10 +295,10 @@ def test_tcp_limits_are_those_that_the_options_say(far: tuple[FaultProxy, str]) 
 
 
 def test_a_postgres_url_says_its_own_tcp_limits(
-    far: tuple[FaultProxy, str], watched: Watched
+    far: tuple[FaultProxy, str], side: JournalSide
 ) -> None:
     proxy, url = far
-    if watched.url.startswith("mariadb"):
+    if side.dialect == "mysql":
         with pytest.raises(hotcount.ConfigError, match="keepalives_idle"):
             hotcount.Database(url + "?keepalives_idle=77")
         return

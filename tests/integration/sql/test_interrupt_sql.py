@@ -43,10 +43,7 @@ assert votes.reconcile(dry_run=True) == []
             program.tell("locked")
             all_wait(program.pid, 2)
             program.tell("the other thread polls for the lock")
-            program.expect("calls")
-            waits(program.pid)
-            program.interrupt()
-            assert float(program.expect("took")[0]) < AT_ONCE
+            program.end_the_wait()
             other.execute("ROLLBACK")
         # The other thread's vote alone: the interrupted one was taken back.
         assert program.expect("count") == ["1"]

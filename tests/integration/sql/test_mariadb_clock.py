@@ -20,11 +20,8 @@ BEFORE = 1_761_438_600
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[MariaDbServer]:
     """A server whose sessions of app stand still at a time that the test says."""
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
-    server = new_server(config=("--sysdate-is-now",))
-    try:
-        yield server.start()
-    finally:
-        server.remove()
+    with new_server(config=("--sysdate-is-now",)).started() as server:
+        yield server
 
 
 @pytest.mark.parametrize(

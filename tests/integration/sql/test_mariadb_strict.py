@@ -26,11 +26,8 @@ LOOSE = ["", "NO_ENGINE_SUBSTITUTION", "ANSI_QUOTES,PIPES_AS_CONCAT"]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MariaDbServer]:
-    server = new_server(config=("--sql-mode=",))
-    try:
-        yield server.start()
-    finally:
-        server.remove()
+    with new_server(config=("--sql-mode=",)).started() as server:
+        yield server
 
 
 @pytest.fixture

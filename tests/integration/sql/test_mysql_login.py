@@ -22,9 +22,10 @@ import pytest
 
 from tests.support.eventually import BUSY, eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mariadb_votes import MariaDbSide
 from tests.support.mysql_server import new_server
 from tests.support.servers import free_port
-from tests.support.together import together
+from tests.support.together import beside, together
 
 pytestmark = [pytest.mark.server, pytest.mark.mysql_only]
 
@@ -33,11 +34,8 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MariaDbServer]:
-    server = new_server(port=free_port())
-    try:
-        yield server.start()
-    finally:
-        server.remove()
+    with new_server(port=free_port()).started() as server:
+        yield server
 
 
 def fingerprint(server: MariaDbServer) -> str:
@@ -145,16 +143,12 @@ def test_a_login_that_stays_refused_is_not_tried_without_a_pause(account: Accoun
 
 def test_a_child_forked_while_threads_log_in_over_tls_logs_in_too(account: Account) -> None:
     """libmariadb sets TLS up under a lock, which the child would find locked for ever."""
-    ended = threading.Event()
 
-    def log_in() -> None:
+    def log_in(ended: threading.Event) -> None:
         while not ended.is_set():
             opens(account.pinned)
 
-    threads = [threading.Thread(target=log_in) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
+    with beside(*[log_in] * 4):
         for _ in range(10):
             child = os.fork()
             if child == 0:
@@ -162,10 +156,6 @@ def test_a_child_forked_while_threads_log_in_over_tls_logs_in_too(account: Accou
                 hotcount.Database(account.pinned, timeout=10).close()
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 def pings(database: hotcount.Database) -> bool:
@@ -234,14 +224,13 @@ def test_a_session_that_a_call_has_left_is_ended_from_another_one(account: Accou
         votes = hotcount.Votes(database, None, "naive")
         votes.create_tables()
         votes.add_items([1])
-        with account.server.connect(account.database) as session, session.cursor() as cursor:
-            cursor.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
+        held = "SELECT id FROM item WHERE id = 1 FOR UPDATE"
+        with MariaDbSide(account.server, account.database).held(held):
             started = time.monotonic()
             with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
                 votes.cast(1, 7, timeout=0.3)
             assert time.monotonic() - started < 0.3 + BUSY
             eventually(lambda: account.server.row_waits() == 0, 1)
-            session.rollback()
         assert votes.cast(1, 7).changed
 
 

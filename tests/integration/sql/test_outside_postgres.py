@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from functools import partial
 from typing import Any
 
 import hotcount
@@ -19,6 +20,8 @@ from tests.support.eventually import eventually
 from tests.support.pgbouncer_server import PgBouncer
 from tests.support.postgres_votes import session
 from tests.support.servers import PostgresDatabase, PostgresServer
+from tests.support.sql_votes import open_votes
+from tests.support.together import beside
 
 pytestmark = pytest.mark.server
 
@@ -43,56 +46,45 @@ NAMES: dict[str, Any] = {
 }
 
 
-def run(database: PostgresDatabase, text: str) -> None:
-    with session(database) as other:
-        other.execute(text)
-        other.commit()
-
-
-def run_script(database: PostgresDatabase, text: str) -> None:
-    """As psql does: each statement by itself."""
-    database.psql(text)
-
-
 def open_likes(database: PostgresDatabase) -> hotcount.Votes:
-    return hotcount.Votes(hotcount.Database(database.url, timeout=20), **NAMES)
+    return open_votes(database, "batched", **NAMES)
 
 
 def adopt(database: PostgresDatabase, form: Any) -> hotcount.Votes:
-    run(database, LIKES)
+    database.run(LIKES)
     votes = open_likes(database)
-    run_script(database, votes.migration(outside_writes=form))
+    database.psql(votes.migration(outside_writes=form))
     assert votes.migration(outside_writes=form) == ""
     votes.create_tables(outside_writes=form)
     return votes
 
 
-def test_deleted_users_leave_an_exact_count(postgres_database: PostgresDatabase) -> None:
-    votes = adopt(postgres_database, "deletes")
-    run(postgres_database, "DELETE FROM person WHERE id <= 5")
+def test_deleted_users_leave_an_exact_count(postgres: PostgresDatabase) -> None:
+    votes = adopt(postgres, "deletes")
+    postgres.run("DELETE FROM person WHERE id <= 5")
     count = votes.count(1, consistency="exact")
     assert (count.value, count.exact) == (5, True)
     assert votes.reconcile(dry_run=True) == []
 
 
 def test_a_cascade_that_nothing_counts_is_named(
-    postgres_database: PostgresDatabase, capsys: pytest.CaptureFixture[str]
+    postgres: PostgresDatabase, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def doctor() -> dict[str, Any]:
         capsys.readouterr()
         names = [f"--{name.replace('_', '-')}={value}" for name, value in NAMES.items()]
-        main(["doctor", "--json", *names, postgres_database.url])
+        main(["doctor", "--json", *names, postgres.url])
         (target,) = json.loads(capsys.readouterr().out)["targets"]
         (found,) = (each for each in target["findings"] if each["check"] == "outside writes")
         return dict(found)
 
-    run(postgres_database, LIKES)
-    votes = open_likes(postgres_database)
+    postgres.run(LIKES)
+    votes = open_likes(postgres)
     text = votes.migration()
     assert "-- Warning: foreign key likes_person_id_fkey (ON DELETE CASCADE)" in text
-    run_script(postgres_database, text)
+    postgres.psql(text)
     votes.create_tables()
-    run(postgres_database, "DELETE FROM person WHERE id <= 5")
+    postgres.run("DELETE FROM person WHERE id <= 5")
     count = votes.count(1, consistency="exact")
     assert (count.value, count.exact) == (10, False)
     assert votes.stats()["uncounted_cascades"] == ["likes_person_id_fkey (ON DELETE CASCADE)"]
@@ -106,10 +98,10 @@ def test_a_cascade_that_nothing_counts_is_named(
 
 
 def test_a_difference_that_was_found_ends_exact_until_it_is_reconciled(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
-    votes = adopt(postgres_database, "deletes")
-    run(postgres_database, "INSERT INTO likes (post_id, person_id) VALUES (2, 3)")
+    votes = adopt(postgres, "deletes")
+    postgres.run("INSERT INTO likes (post_id, person_id) VALUES (2, 3)")
     assert votes.count(2).exact
     assert len(votes.reconcile(dry_run=True)) == 1
     assert not votes.count(2).exact
@@ -117,53 +109,46 @@ def test_a_difference_that_was_found_ends_exact_until_it_is_reconciled(
     assert (votes.count(2).value, votes.count(2).exact) == (1, True)
 
 
-def test_a_partition_and_a_cascade_into_it_are_counted(postgres_database: PostgresDatabase) -> None:
-    run(
-        postgres_database,
+def test_a_partition_and_a_cascade_into_it_are_counted(postgres: PostgresDatabase) -> None:
+    postgres.run(
         LIKES.replace(
             "PRIMARY KEY (post_id, person_id));",
             "PRIMARY KEY (post_id, person_id)) PARTITION BY HASH (post_id);"
             "CREATE TABLE likes_0 PARTITION OF likes FOR VALUES WITH (modulus 2, remainder 0);"
             "CREATE TABLE likes_1 PARTITION OF likes FOR VALUES WITH (modulus 2, remainder 1);",
-        ),
+        )
     )
-    votes = open_likes(postgres_database)
+    votes = open_likes(postgres)
     # There an UPDATE that moves a row to another partition deletes it.
     with pytest.raises(hotcount.ConfigError, match="likes is partitioned"):
         votes.migration(outside_writes="deletes")
-    run_script(postgres_database, votes.migration(outside_writes="count"))
+    postgres.psql(votes.migration(outside_writes="count"))
     votes.create_tables()
     votes.cast(2, 1)
-    run(
-        postgres_database,
-        "DELETE FROM person WHERE id = 1; DELETE FROM likes_0; DELETE FROM likes_1",
-    )
+    postgres.run("DELETE FROM person WHERE id = 1; DELETE FROM likes_0; DELETE FROM likes_1")
     assert [int(n) for n in votes.count_many([1, 2])] == [0, 0]
     assert votes.erase_user(2) == 0
-    run(
-        postgres_database,
+    postgres.run(
         "INSERT INTO likes (post_id, person_id) VALUES (1, 7), (2, 8);"
-        "UPDATE likes SET post_id = 3 - post_id",
+        "UPDATE likes SET post_id = 3 - post_id"
     )
     votes.cast(1, 9)
     assert votes.reconcile(dry_run=True) == []
 
 
-def test_data_that_looks_like_our_mark_is_counted(postgres_database: PostgresDatabase) -> None:
+def test_data_that_looks_like_our_mark_is_counted(postgres: PostgresDatabase) -> None:
     """A client may put parameters into the text of a statement, and comments before it."""
-    votes = hotcount.Votes(hotcount.Database(postgres_database.url, timeout=20), user_type=str)
+    votes = open_votes(postgres, "batched", user_type=str)
     votes.create_tables(outside_writes="count")
     votes.add_items([1])
     users = ["WITH hc_own AS (SELECT 1) ", "*/ WITH hc_own", "hc_own"]
     votes.cast_many([1] * len(users), users)
     for user in users:
-        run(postgres_database, f"/* {user[2:]} */ DELETE FROM vote WHERE user_id = '{user}'")
-        run(postgres_database, f"INSERT INTO vote (item_id, user_id, val) VALUES (1, '{user}', 2)")
+        postgres.run(f"/* {user[2:]} */ DELETE FROM vote WHERE user_id = '{user}'")
+        postgres.run(f"INSERT INTO vote (item_id, user_id, val) VALUES (1, '{user}', 2)")
     assert int(votes.count(1)) == 2 * len(users)
     # Our own statements, as an application's hook may send them.
-    engine = sa.create_engine(
-        postgres_database.url.replace("postgresql:", "postgresql+psycopg:", 1)
-    )
+    engine = sa.create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:", 1))
 
     @sa.event.listens_for(engine, "before_cursor_execute", retval=True)
     def comment(*event: Any) -> tuple[str, Any]:
@@ -177,55 +162,48 @@ def test_data_that_looks_like_our_mark_is_counted(postgres_database: PostgresDat
 
 
 def test_nobody_else_makes_a_trigger_of_the_function_or_shadows_its_names(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
-    database = postgres_database
-    votes = hotcount.Votes(hotcount.Database(database.url, timeout=20))
+    database = postgres
+    votes = open_votes(database, "batched")
     votes.create_tables(outside_writes="count")
     votes.add_items([1])
-    role = f"mallory_{database.schema}"
-    run(database, f"CREATE ROLE {role}; GRANT USAGE, CREATE ON SCHEMA {database.schema} TO {role}")
-    run(database, f"GRANT SELECT, INSERT ON vote, item TO {role}")
-    run(
-        database,
+    role = database.role(grants="USAGE, CREATE ON SCHEMA {0}; SELECT, INSERT ON vote, item")
+    database.run(
         f"SET ROLE {role}; CREATE FUNCTION current_setting(text) RETURNS text LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE EXCEPTION 'shadowed'; END $$",
+        " $$ BEGIN RAISE EXCEPTION 'shadowed'; END $$"
     )
-    run(database, f"SET ROLE {role}; INSERT INTO vote (item_id, user_id, val) VALUES (1, 5, 1)")
+    database.run(f"SET ROLE {role}; INSERT INTO vote (item_id, user_id, val) VALUES (1, 5, 1)")
     assert int(votes.count(1)) == 1
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="vote_hotcount"):
-        run(
-            database,
+        database.run(
             f"SET ROLE {role}; CREATE TEMP TABLE t (item_id bigint, val bigint); CREATE TRIGGER t"
-            " AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION vote_hotcount()",
+            " AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION vote_hotcount()"
         )
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_truncate_at_a_snapshot_is_refused(postgres_database: PostgresDatabase, level: str) -> None:
-    votes = adopt(postgres_database, "deletes")
+def test_truncate_at_a_snapshot_is_refused(postgres: PostgresDatabase, level: str) -> None:
+    votes = adopt(postgres, "deletes")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="needs READ COMMITTED"):
-        run(postgres_database, f"SET TRANSACTION ISOLATION LEVEL {level}; TRUNCATE likes")
+        postgres.run(f"SET TRANSACTION ISOLATION LEVEL {level}; TRUNCATE likes")
     assert int(votes.count(1)) == 10
 
 
 @pytest.mark.parametrize("strategy", ["batched", "naive"])
 def test_a_key_that_moves_votes_is_counted_with_all_writes_alone(
-    postgres_database: PostgresDatabase, strategy: Any
+    postgres: PostgresDatabase, strategy: Any
 ) -> None:
-    run(
-        postgres_database,
+    postgres.run(
         LIKES.replace("REFERENCES post (id)", "REFERENCES post (id) ON UPDATE CASCADE").replace(
             " ON DELETE CASCADE", ""
-        ),
+        )
     )
-    votes = hotcount.Votes(
-        hotcount.Database(postgres_database.url, timeout=20), None, strategy, **NAMES
-    )
+    votes = open_votes(postgres, strategy, **NAMES)
     text = votes.migration(outside_writes="deletes")
     assert "likes_post_id_fkey (ON UPDATE CASCADE) changes rows of likes, and\n-- nothing" in text
-    run_script(postgres_database, votes.migration(outside_writes="count"))
-    run(postgres_database, "UPDATE post SET id = 3 WHERE id = 1")
+    postgres.psql(votes.migration(outside_writes="count"))
+    postgres.run("UPDATE post SET id = 3 WHERE id = 1")
     assert (int(votes.count(3)), votes.stats()["uncounted_cascades"]) == (10, [])
 
 
@@ -238,75 +216,59 @@ def test_a_key_that_moves_votes_is_counted_with_all_writes_alone(
     ],
 )
 def test_triggers_of_which_one_is_gone_are_made_again(
-    postgres_database: PostgresDatabase, lost: str
+    postgres: PostgresDatabase, lost: str
 ) -> None:
-    votes = hotcount.Votes(hotcount.Database(postgres_database.url, timeout=20))
+    votes = open_votes(postgres, "batched")
     votes.create_tables(outside_writes="count")
-    run(postgres_database, lost)
+    postgres.run(lost)
     assert votes.stats()["outside_writes"] == "none"
     assert "CREATE TRIGGER" in votes.migration(outside_writes="count")
     votes.create_tables(outside_writes="count")
-    assert (votes.stats()["outside_writes"], votes.migration(outside_writes="count")) == (
-        "count",
-        "",
-    )
+    assert votes.stats()["outside_writes"] == "count"
+    assert votes.migration(outside_writes="count") == ""
     votes.create_tables(outside_writes="none")
-    assert (
-        postgres_database.psql(
-            "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid = 'vote'::regclass"
-        )
-        == "0"
-    )
+    ours = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid = 'vote'::regclass"
+    assert postgres.psql(ours) == "0"
 
 
 @pytest.mark.parametrize("table", ["v" * 50, 'We"ird', "back\\slash", "a{b,c}"])
-def test_tables_of_any_name_have_triggers(postgres_database: PostgresDatabase, table: str) -> None:
+def test_tables_of_any_name_have_triggers(postgres: PostgresDatabase, table: str) -> None:
     quoted = '"' + table.replace('"', '""') + '"'
-    votes = hotcount.Votes(
-        hotcount.Database(postgres_database.url, timeout=20), vote_table=quoted, vote_value="n"
-    )
+    votes = open_votes(postgres, "batched", vote_table=quoted, vote_value="n")
     votes.create_tables(outside_writes="count")
     votes.add_items([1])
     votes.cast(1, 1)
-    run(postgres_database, f"UPDATE {quoted} SET n = -{2**63 - 1}")
+    postgres.run(f"UPDATE {quoted} SET n = -{2**63 - 1}")
     assert (int(votes.count(1)), votes.migration(outside_writes="count")) == (-(2**63 - 1), "")
 
 
 def test_a_trigger_of_the_applications_own_below_our_statement_is_counted(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
-    votes = adopt(postgres_database, "count")
-    run(
-        postgres_database,
+    votes = adopt(postgres, "count")
+    postgres.run(
         "CREATE FUNCTION also() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
         " IF NEW.post_id = 1 THEN INSERT INTO likes (post_id, person_id) VALUES (2, NEW.person_id);"
         " END IF; RETURN NULL; END $$;"
         "CREATE TRIGGER also AFTER INSERT ON likes FOR EACH ROW EXECUTE FUNCTION also();"
-        "INSERT INTO person VALUES (77)",
+        "INSERT INTO person VALUES (77)"
     )
     votes.cast(1, 77)
     assert [int(n) for n in votes.count_many([1, 2])] == [11, 1]
     assert votes.reconcile(dry_run=True) == []
 
 
-def test_what_cannot_be_had_is_refused_before_anything_changes(
-    postgres_database: PostgresDatabase,
-) -> None:
-    database = postgres_database
-    run(database, LIKES)
-    role = f"voter_{database.schema}"
-    run(
-        database,
-        f"CREATE ROLE {role} LOGIN; GRANT USAGE, CREATE ON SCHEMA {database.schema} TO {role};"
-        f"GRANT SELECT, INSERT, UPDATE, DELETE, REFERENCES ON post, likes, person TO {role}",
-    )
-    poor = hotcount.Votes(hotcount.Database(database.url_for(role), timeout=20), **NAMES)
+def test_what_cannot_be_had_is_refused_before_anything_changes(postgres: PostgresDatabase) -> None:
+    database = postgres
+    database.run(LIKES)
+    rights = "SELECT, INSERT, UPDATE, DELETE, REFERENCES ON post, likes, person"
+    role = database.role(grants="USAGE, CREATE ON SCHEMA {0}; " + rights)
+    poor = open_votes(database.url_for(role), "batched", **NAMES)
     with pytest.raises(hotcount.ConfigError, match="no TRIGGER privilege on table likes"):
         poor.migration(outside_writes="deletes")
-    run(
-        database,
+    database.run(
         "CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
-        "CREATE TRIGGER hotcount_deleted AFTER DELETE ON likes EXECUTE FUNCTION mine()",
+        "CREATE TRIGGER hotcount_deleted AFTER DELETE ON likes EXECUTE FUNCTION mine()"
     )
     votes = open_likes(database)
     tables = database.psql("SELECT count(*) FROM pg_class")
@@ -315,10 +277,9 @@ def test_what_cannot_be_had_is_refused_before_anything_changes(
             hotcount.ConfigError, match="trigger hotcount_deleted of table likes is not"
         ):
             call(outside_writes="count")
-    run(
-        database,
+    database.run(
         "DROP TRIGGER hotcount_deleted ON likes;"
-        "CREATE FUNCTION likes_hotcount() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE FUNCTION likes_hotcount() RETURNS int LANGUAGE sql AS 'SELECT 1'"
     )
     with pytest.raises(hotcount.ConfigError, match=r"function likes_hotcount\(\) is not"):
         votes.migration(outside_writes="deletes")
@@ -326,10 +287,8 @@ def test_what_cannot_be_had_is_refused_before_anything_changes(
 
 
 @pytest.mark.parametrize("form", ["deletes", "count"])
-def test_triggers_follow_every_change_of_strategy(
-    postgres_database: PostgresDatabase, form: Any
-) -> None:
-    database = hotcount.Database(postgres_database.url, timeout=20)
+def test_triggers_follow_every_change_of_strategy(postgres: PostgresDatabase, form: Any) -> None:
+    database = hotcount.Database(postgres.url, timeout=20)
     strategies: list[Any] = ["batched", "naive", "cached", "slotted", "naive", "batched"]
     for turn, strategy in enumerate(strategies):
         cache = "memory://" if strategy == "cached" else None
@@ -338,13 +297,12 @@ def test_triggers_follow_every_change_of_strategy(
             votes.add_items([1])
             for user in range(10 * turn, 10 * turn + 4):
                 votes.cast(1, user)
-            run(postgres_database, f"DELETE FROM vote WHERE user_id = {10 * turn}")
+            postgres.run(f"DELETE FROM vote WHERE user_id = {10 * turn}")
             if form == "count":
-                run(
-                    postgres_database,
-                    f"INSERT INTO vote (item_id, user_id, val) VALUES (1, {10 * turn + 9}, 2)",
+                postgres.run(
+                    f"INSERT INTO vote (item_id, user_id, val) VALUES (1, {10 * turn + 9}, 2)"
                 )
-            stored = int(postgres_database.psql(SUM + "1"))
+            stored = int(postgres.psql(SUM + "1"))
             assert int(votes.count(1, consistency="exact")) == stored
             if strategy == "cached":
                 votes.sync_worker().run_once()
@@ -353,14 +311,14 @@ def test_triggers_follow_every_change_of_strategy(
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 def test_a_snapshot_of_before_a_move_of_the_counts_counts_in_no_old_place(
-    postgres_database: PostgresDatabase, level: str
+    postgres: PostgresDatabase, level: str
 ) -> None:
-    database = hotcount.Database(postgres_database.url, timeout=20)
+    database = hotcount.Database(postgres.url, timeout=20)
     naive = hotcount.Votes(database, None, "naive")
     naive.create_tables(outside_writes="count")
     naive.add_items([1])
     naive.cast(1, 1)
-    with session(postgres_database) as other:
+    with session(postgres) as other:
         other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
         other.execute("SELECT count(*) FROM item")
         batched = hotcount.Votes(database)
@@ -371,76 +329,53 @@ def test_a_snapshot_of_before_a_move_of_the_counts_counts_in_no_old_place(
         except psycopg.errors.SerializationFailure:
             assert level != "READ COMMITTED"
             other.rollback()
-    assert int(batched.count(1)) == int(postgres_database.psql(SUM + "1"))
+    assert int(batched.count(1)) == int(postgres.psql(SUM + "1"))
 
 
 def test_counts_behind_pgbouncer_have_casts_and_an_orms_deletes_of_one_transaction() -> None:
-    server = PostgresServer()
-    try:
-        pooler = PgBouncer(server.start())
-        try:
-            url = pooler.start().url()
-            votes = hotcount.Votes(hotcount.Database(url, timeout=20))
-            votes.create_tables(outside_writes="count")
-            votes.add_items([1])
-            engine = sa.create_engine(
-                url.replace("postgresql:", "postgresql+psycopg:", 1),
-                connect_args={"prepare_threshold": None},
-            )
-            for turn in range(5):
-                with orm.Session(engine) as one:
-                    for user in (1, 2, 3):
-                        cast_vote(one, votes, 1, 10 * turn + user)
-                    one.execute(sa.text(f"DELETE FROM vote WHERE user_id = {10 * turn + 1}"))
-                    cast_vote(one, votes, 1, 10 * turn + 4, 2)
-                    one.commit()
-                votes.cast(1, 10 * turn + 5)
-            engine.dispose()
-            assert int(votes.count(1)) == int(server.psql(SUM + "1")) == 5 * 5
-        finally:
-            pooler.remove()
-    finally:
-        server.remove()
+    with PostgresServer().started() as server, PgBouncer(server).started() as pooler:
+        votes = open_votes(pooler.url(), "batched")
+        votes.create_tables(outside_writes="count")
+        votes.add_items([1])
+        engine = sa.create_engine(
+            pooler.url().replace("postgresql:", "postgresql+psycopg:", 1),
+            connect_args={"prepare_threshold": None},
+        )
+        for turn in range(5):
+            with orm.Session(engine) as one:
+                for user in (1, 2, 3):
+                    cast_vote(one, votes, 1, 10 * turn + user)
+                one.execute(sa.text(f"DELETE FROM vote WHERE user_id = {10 * turn + 1}"))
+                cast_vote(one, votes, 1, 10 * turn + 4, 2)
+                one.commit()
+            votes.cast(1, 10 * turn + 5)
+        engine.dispose()
+        assert int(votes.count(1)) == int(server.psql(SUM + "1")) == 5 * 5
 
 
-def test_tables_are_adopted_beside_an_application_that_goes_on(
-    postgres_database: PostgresDatabase,
-) -> None:
-    run(postgres_database, LIKES)
-    votes = open_likes(postgres_database)
+def test_tables_are_adopted_beside_an_application_that_goes_on(postgres: PostgresDatabase) -> None:
+    postgres.run(LIKES)
+    votes = open_likes(postgres)
     text = votes.migration(outside_writes="count")
-    ended = threading.Event()
     written: list[int] = []
 
-    def application(seed: int) -> None:
+    def application(ended: threading.Event, seed: int) -> None:
         drawn = random.Random(seed)
-        with session(postgres_database) as other:
+        with session(postgres) as other:
             while not ended.is_set():
-                if drawn.random() < 0.5:
-                    other.execute(
-                        "INSERT INTO likes (post_id, person_id) VALUES (%s, %s)"
-                        " ON CONFLICT DO NOTHING",
-                        (drawn.randint(1, 2), drawn.randint(1, 10)),
-                    )
-                else:
-                    other.execute(
-                        "DELETE FROM likes WHERE post_id = %s AND person_id = %s",
-                        (drawn.randint(1, 2), drawn.randint(1, 10)),
-                    )
+                insert = (
+                    "INSERT INTO likes (post_id, person_id) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+                )
+                delete = "DELETE FROM likes WHERE post_id = %s AND person_id = %s"
+                which = insert if drawn.random() < 0.5 else delete
+                other.execute(which, (drawn.randint(1, 2), drawn.randint(1, 10)))
                 other.commit()
                 written.append(1)
 
-    threads = [threading.Thread(target=application, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with beside(*(partial(application, seed=seed) for seed in range(3))):
         eventually(lambda: len(written) > 50)
-        run_script(postgres_database, text)
+        postgres.psql(text)
         seen = len(written)
         eventually(lambda: len(written) > seen + 100)
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
     assert votes.migration(outside_writes="count") == ""
     assert votes.reconcile(dry_run=True) == []

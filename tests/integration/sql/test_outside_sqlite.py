@@ -62,6 +62,11 @@ def ways(*but: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("votes", kept.values(), ids=kept, indirect=True)
 
 
+@pytest.fixture
+def path(database_path: Path) -> Path:
+    return database_path
+
+
 def write(path: Path, script: str, *, keys: bool = True) -> None:
     """As another program does, each statement by itself."""
     with closing(sqlite3.connect(path, timeout=20, isolation_level=None)) as other:
@@ -79,11 +84,6 @@ def drifts(votes: hotcount.Votes) -> list[hotcount.Drift]:
     """What the counts lack; those of cached are in its cache, once it has recounted."""
     votes.flush()
     return votes.reconcile(dry_run=True)
-
-
-@pytest.fixture
-def path(database_path: Path) -> Path:
-    return database_path
 
 
 @pytest.fixture(params=WAYS.values(), ids=list(WAYS))

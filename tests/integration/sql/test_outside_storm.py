@@ -29,9 +29,9 @@ ROWS_AND_COUNTS = (
 )
 @pytest.mark.parametrize("strategy", ["batched", "naive"])
 def test_counts_are_the_rows_at_every_moment_beside_orms_psql_voters_and_kills(
-    postgres_database: PostgresDatabase, strategy: Any, seconds: int
+    postgres: PostgresDatabase, strategy: Any, seconds: int
 ) -> None:
-    database = postgres_database
+    database = postgres
     votes = hotcount.Votes(hotcount.Database(database.url, timeout=20), None, strategy)
     votes.create_tables(outside_writes="count")
     votes.add_items(range(1, 6))

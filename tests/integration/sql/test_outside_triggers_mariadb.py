@@ -8,71 +8,48 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.mariadb_votes import DRIFTS, ITEMS, VotesOfMariaDb, counts
+from tests.support.mariadb_votes import ALL_BUT_TRIGGER, DRIFTS, ITEMS, MariaDbSide, counts
 
 pytestmark = pytest.mark.server
 
-ALL_BUT_TRIGGER = (
-    "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, REFERENCES, DROP, CREATE VIEW"
-)
-
 
 @pytest.fixture
-def tables(mariadb_server: MariaDbServer, mariadb_database: str) -> VotesOfMariaDb:
-    return VotesOfMariaDb(mariadb_server, mariadb_database)
-
-
-@pytest.fixture
-def maker(tables: VotesOfMariaDb) -> Iterator[str]:
+def maker(maria: MariaDbSide) -> Iterator[str]:
     """An account that may make tables and triggers."""
-    account = f"m{tables.database}"
-    tables.run(
-        f"CREATE USER {account}",
-        f"GRANT {ALL_BUT_TRIGGER}, TRIGGER ON {tables.database}.* TO {account}",
-    )
+    account = maria.account(rights=f"{ALL_BUT_TRIGGER}, TRIGGER")
     yield account
-    tables.run(f"DROP USER IF EXISTS {account}")
+    maria.run(f"DROP USER IF EXISTS {account}@localhost")
 
 
-@pytest.fixture
-def app(tables: VotesOfMariaDb) -> Iterator[str]:
-    """One that may make no trigger."""
-    account = f"a{tables.database}"
-    tables.run(
-        f"CREATE USER {account}", f"GRANT {ALL_BUT_TRIGGER} ON {tables.database}.* TO {account}"
-    )
-    yield account
-    tables.run(f"DROP USER {account}")
-
-
-def made_by(tables: VotesOfMariaDb, user: str, form: Any, strategy: Any = "batched") -> None:
-    with tables.votes(strategy, user) as votes:
+def made_by(maria: MariaDbSide, user: str, form: Any, strategy: Any = "batched") -> None:
+    with maria.votes(strategy, user) as votes:
         votes.create_tables(outside_writes=form)
         votes.add_items(ITEMS)
         votes.cast_many([1] * 4 + [2] * 2, range(1, 7))
 
 
-def owners(tables: VotesOfMariaDb) -> set[str]:
-    found = tables.run(
+def owners(maria: MariaDbSide) -> set[str]:
+    found = maria.run(
         "SELECT DISTINCT DEFINER FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE()"
     )
     return {definer.split("@")[0] for (definer,) in found}
 
 
 @pytest.mark.parametrize("form", ["count", "deletes"])
-@pytest.mark.parametrize("lost", ["DROP USER {0}", "REVOKE TRIGGER ON {1}.* FROM {0}"])
+@pytest.mark.parametrize(
+    "lost", ["DROP USER {0}@localhost", "REVOKE TRIGGER ON {1}.* FROM {0}@localhost"]
+)
 @pytest.mark.parametrize("way", ["create_tables", "migration"])
 def test_triggers_of_an_account_that_lost_its_rights_are_made_anew(
-    tables: VotesOfMariaDb, maker: str, form: Any, lost: str, way: str
+    maria: MariaDbSide, maker: str, form: Any, lost: str, way: str
 ) -> None:
-    made_by(tables, maker, form)
-    with tables.votes() as votes:
+    made_by(maria, maker, form)
+    with maria.votes() as votes:
         # As long as the account has its rights, its triggers stay.
         votes.create_tables(outside_writes=form)
         assert votes.migration(outside_writes=form) == ""
-        assert owners(tables) == {maker}
-        tables.run(lost.format(maker, tables.database))
+        assert owners(maria) == {maker}
+        maria.run(lost.format(maker, maria.database))
         with pytest.raises(
             hotcount.PermissionDeniedError,
             match=rf"{maker}.*rights of the account that made them.*create_tables\(\)",
@@ -81,26 +58,26 @@ def test_triggers_of_an_account_that_lost_its_rights_are_made_anew(
         if way == "migration":
             for statement in votes.migration().split("\n"):
                 if "TRIGGER " in statement:
-                    tables.run(statement.rstrip("/;"))
+                    maria.run(statement.rstrip("/;"))
         votes.create_tables()
-        assert owners(tables) == {"root"}
+        assert owners(maria) == {"root"}
         assert votes.migration() == ""
-        tables.run("DELETE FROM vote WHERE item_id = 1")
+        maria.run("DELETE FROM vote WHERE item_id = 1")
         votes.cast(1, 9)
         votes.erase_user(5)
         assert counts(votes) == [1, 1, 0]
 
 
 def test_a_trial_of_the_rights_leaves_nothing_and_waits_for_no_voter(
-    tables: VotesOfMariaDb, maker: str
+    maria: MariaDbSide, maker: str
 ) -> None:
-    made_by(tables, maker, "count", "naive")
-    with tables.votes("naive") as votes, tables.session() as (session, cursor):
+    made_by(maria, maker, "count", "naive")
+    with maria.votes("naive") as votes, maria.session() as (session, cursor):
         cursor.execute("SELECT * FROM item FOR UPDATE")
         cursor.execute("SELECT * FROM vote_meta FOR UPDATE")
         votes.create_tables(timeout=5)
         session.rollback()
-        assert tables.run("SELECT * FROM vote_anonymous") == []
+        assert maria.run("SELECT * FROM vote_anonymous") == []
         assert counts(votes) == [4, 2, 0]
 
 
@@ -121,20 +98,19 @@ RENAMES: dict[str, tuple[list[str], dict[str, str]]] = {
 @pytest.mark.parametrize("form", [None, "count"])
 @pytest.mark.parametrize("renamed", RENAMES)
 def test_triggers_of_renamed_tables_are_made_anew(
-    tables: VotesOfMariaDb, renamed: str, form: Any, strategy: Any
+    maria: MariaDbSide, renamed: str, form: Any, strategy: Any
 ) -> None:
     statements, names = RENAMES[renamed]
-    with tables.made("count", strategy):
-        pass
-    tables.run("DROP VIEW vote_live", "DROP VIEW vote_count", *statements)
+    maria.made("count", strategy).close()
+    maria.run("DROP VIEW vote_live", "DROP VIEW vote_count", *statements)
     table = names.get("vote_table", "vote")
-    with tables.votes(strategy, **names) as votes:
+    with maria.votes(strategy, **names) as votes:
         # Those that count in the journal do not name the item table.
         stale = strategy == "naive" or "vote_table" in names
         assert ("CREATE TRIGGER" in votes.migration()) == stale
         votes.create_tables(outside_writes=form)
         assert votes.migration(outside_writes="count") == ""
-        tables.run(
+        maria.run(
             f"DELETE FROM {table} WHERE item_id = 1 AND user_id = 1",
             f"INSERT INTO {table} (item_id, user_id, val) VALUES (3, 1, 1)",
             f"UPDATE {table} SET val = 5 WHERE item_id = 2 AND user_id = 5",
@@ -142,18 +118,17 @@ def test_triggers_of_renamed_tables_are_made_anew(
         votes.cast(3, 2)
         assert counts(votes) == [3, 6, 2]
         events = ["deleted", "inserted", "updated", *(["inserting"] if strategy == "naive" else [])]
-        assert tables.triggers() == {
+        assert maria.triggers() == {
             f"{table}{of}_hotcount_{event}" for of in ("", "_anonymous") for event in events
         }
         votes.create_tables(outside_writes="none")
-        assert tables.triggers() == set()
+        assert maria.triggers() == set()
 
 
-def test_a_name_that_a_trigger_of_a_renamed_table_has_is_refused(tables: VotesOfMariaDb) -> None:
-    with tables.made("count"):
-        pass
-    tables.run("DROP VIEW vote_live", "DROP VIEW vote_count", f"RENAME TABLE {VOTES}")
-    with tables.votes() as votes, tables.votes(vote_table="liked") as liked:
+def test_a_name_that_a_trigger_of_a_renamed_table_has_is_refused(maria: MariaDbSide) -> None:
+    maria.made("count").close()
+    maria.run("DROP VIEW vote_live", "DROP VIEW vote_count", f"RENAME TABLE {VOTES}")
+    with maria.votes() as votes, maria.votes(vote_table="liked") as liked:
         for ask in (votes.create_tables, votes.migration):
             with pytest.raises(
                 hotcount.ConfigError, match=r"trigger vote_hotcount_\w+ .*table liked.*DROP TRIGGER"
@@ -162,22 +137,20 @@ def test_a_name_that_a_trigger_of_a_renamed_table_has_is_refused(tables: VotesOf
         liked.create_tables(outside_writes="deletes")
         votes.create_tables(outside_writes="deletes")
         votes.cast(1, 1)
-        tables.run("DELETE FROM vote", "DELETE FROM liked WHERE item_id = 2")
+        maria.run("DELETE FROM vote", "DELETE FROM liked WHERE item_id = 2")
         assert (counts(votes), counts(liked)) == ([0, 0, 0], [4, 0, 0])
 
 
-def test_triggers_that_an_account_does_not_see_are_what_the_marks_say(
-    tables: VotesOfMariaDb, app: str
-) -> None:
-    with tables.made("count"):
-        pass
-    with tables.votes(user=app) as votes:
+def test_triggers_that_an_account_does_not_see_are_what_the_marks_say(maria: MariaDbSide) -> None:
+    app = maria.account(rights=ALL_BUT_TRIGGER)
+    maria.made("count").close()
+    with maria.votes(user=app) as votes:
         assert votes.stats()["outside_writes"] == "count"
         votes.create_tables(outside_writes="count")
         assert votes.migration(outside_writes="count") == ""
         with pytest.raises(hotcount.ConfigError, match="no TRIGGER privilege"):
             votes.create_tables(outside_writes="deletes")
-    with tables.votes("naive", user=app) as moved:
+    with maria.votes("naive", user=app) as moved:
         with pytest.raises(hotcount.ConfigError, match="no TRIGGER privilege"):
             moved.create_tables()
         # For an account that may run it.
@@ -185,25 +158,25 @@ def test_triggers_that_an_account_does_not_see_are_what_the_marks_say(
         assert script.count("CREATE TRIGGER") == script.count("DROP TRIGGER IF EXISTS") == 8
         for line in moved.migration(outside_writes="none").split("\n"):
             if line.startswith("DROP TRIGGER"):
-                tables.run(line)
-    assert tables.triggers() == set()
+                maria.run(line)
+    assert maria.triggers() == set()
 
 
-def test_triggers_that_somebody_dropped_come_back(tables: VotesOfMariaDb, maker: str) -> None:
-    made_by(tables, maker, "count")
-    tables.run(*(f"DROP TRIGGER {name}" for name in tables.triggers()))
-    with tables.votes(user=maker) as votes:
+def test_triggers_that_somebody_dropped_come_back(maria: MariaDbSide, maker: str) -> None:
+    made_by(maria, maker, "count")
+    maria.run(*(f"DROP TRIGGER {name}" for name in maria.triggers()))
+    with maria.votes(user=maker) as votes:
         assert votes.stats()["outside_writes"] == "none"
         votes.create_tables(outside_writes="count")
-        tables.run("DELETE FROM vote WHERE item_id = 1")
+        maria.run("DELETE FROM vote WHERE item_id = 1")
         assert counts(votes) == [0, 2, 0]
 
 
 def test_rows_that_an_ignored_update_leaves_do_not_count_below_a_snapshot(
-    tables: VotesOfMariaDb,
+    maria: MariaDbSide,
 ) -> None:
-    with tables.made("count") as votes, tables.session() as (session, cursor):
-        tables.run(
+    with maria.made("count") as votes, maria.session() as (session, cursor):
+        maria.run(
             "INSERT INTO vote_anonymous (item_id, op_id, val) VALUES (3, 'a', 1), (3, 'b', 1)"
         )
         cursor.execute("SELECT COUNT(*) FROM vote")  # Its snapshot.
@@ -211,17 +184,17 @@ def test_rows_that_an_ignored_update_leaves_do_not_count_below_a_snapshot(
         cursor.execute("UPDATE IGNORE vote SET user_id = 1, val = 9 WHERE user_id = 2")
         cursor.execute("UPDATE IGNORE vote_anonymous SET op_id = 'a', val = 9 WHERE op_id = 'b'")
         session.commit()
-        assert tables.run(DRIFTS) == []
+        assert maria.run(DRIFTS) == []
         assert counts(votes) == [10, 2, 2]
 
 
-def test_votes_without_a_user_count_when_others_change_them(tables: VotesOfMariaDb) -> None:
-    with tables.made("none") as votes:
-        tables.run(
+def test_votes_without_a_user_count_when_others_change_them(maria: MariaDbSide) -> None:
+    with maria.made("none") as votes:
+        maria.run(
             "ALTER TABLE vote DROP PRIMARY KEY, ADD UNIQUE (item_id, user_id), "
             "MODIFY user_id BIGINT NULL"
         )
         votes.create_tables(outside_writes="count")
-        tables.run("INSERT INTO vote (item_id, user_id, val) VALUES (3, NULL, 1), (3, NULL, 1)")
-        tables.run("UPDATE vote SET val = 5 WHERE user_id IS NULL LIMIT 1")
+        maria.run("INSERT INTO vote (item_id, user_id, val) VALUES (3, NULL, 1), (3, NULL, 1)")
+        maria.run("UPDATE vote SET val = 5 WHERE user_id IS NULL LIMIT 1")
         assert counts(votes) == [4, 2, 6]

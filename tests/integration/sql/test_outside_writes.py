@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -11,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote
 
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BothSides
 
 FORMS = ["none", "deletes", "count"]
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
@@ -98,10 +96,9 @@ OF_DIALECT = {
 }
 
 
-def sums(side: BothSides) -> dict[int, int]:
+def sums(sides: BothSides) -> dict[int, int]:
     """What the rows say."""
-    with side.engine.connect() as session:
-        return {int(item): int(n) for item, n in session.execute(sa.text(SUMS))}
+    return {int(item): int(n) for item, n in sides.run(SUMS)}
 
 
 def counts(votes: hotcount.Votes) -> dict[int, int]:
@@ -109,21 +106,9 @@ def counts(votes: hotcount.Votes) -> dict[int, int]:
     return dict(zip(items, map(int, votes.count_many(items, consistency="exact")), strict=True))
 
 
-def outside(side: BothSides, text: str) -> None:
-    with side.engine.begin() as session:
-        session.exec_driver_sql(text)
-
-
-@pytest.fixture(params=BACKENDS)
-def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BothSides]:
-    made = both_sides(request, request.param, tmp_path / "outside.db")
-    yield made
-    made.close()
-
-
-def open_votes(side: BothSides, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
+def open_votes(sides: BothSides, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
     cache = "memory://" if strategy == "cached" else None
-    return hotcount.Votes(side.database, cache, strategy, **options)
+    return hotcount.Votes(sides.database, cache, strategy, **options)
 
 
 def seed(votes: hotcount.Votes) -> None:
@@ -136,8 +121,8 @@ def seed(votes: hotcount.Votes) -> None:
     votes.retract(3, 50)
 
 
-def make(side: BothSides, form: Any, strategy: Any = "batched") -> hotcount.Votes:
-    votes = open_votes(side, strategy)
+def make(sides: BothSides, form: Any, strategy: Any = "batched") -> hotcount.Votes:
+    votes = open_votes(sides, strategy)
     votes.create_tables(outside_writes=form)
     votes.add_items([1, 2, 3])
     return votes
@@ -146,15 +131,15 @@ def make(side: BothSides, form: Any, strategy: Any = "batched") -> hotcount.Vote
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("form", FORMS)
 def test_writes_of_others_count_from_their_form_on(
-    side: BothSides, strategy: Any, form: Any
+    sides: BothSides, strategy: Any, form: Any
 ) -> None:
-    with make(side, form, strategy) as votes:
-        for name, (since, text) in (OUTSIDE | OF_DIALECT.get(side.dialect, {})).items():
+    with make(sides, form, strategy) as votes:
+        for name, (since, text) in (OUTSIDE | OF_DIALECT.get(sides.dialect, {})).items():
             seed(votes)
-            before = sums(side)
+            before = sums(sides)
             assert counts(votes) == before, name
-            outside(side, text)
-            after = sums(side)
+            sides.run(text)
+            after = sums(sides)
             covered = since in FORMS and FORMS.index(form) >= FORMS.index(since)
             # The truth of cached is the votes themselves.
             assert counts(votes) == (after if covered or strategy == "cached" else before), name
@@ -164,24 +149,24 @@ def test_writes_of_others_count_from_their_form_on(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("form", ["deletes", "count"])
-def test_our_own_writes_count_once(side: BothSides, strategy: Any, form: Any) -> None:
-    with make(side, form, strategy) as votes:
+def test_our_own_writes_count_once(sides: BothSides, strategy: Any, form: Any) -> None:
+    with make(sides, form, strategy) as votes:
         seed(votes)
         votes.cast(1, 60, 3)
         votes.cast(1, 60, 2)
         votes.toggle(2, 60)
         votes.toggle(2, 60)
         votes.cast(3, None, op_id="a")
-        assert counts(votes) == sums(side)
-        with side.engine.begin() as session:
+        assert counts(votes) == sums(sides)
+        with sides.engine.begin() as session:
             cast_vote(session, votes, 1, 61)
             # In the transaction of a vote of ours.
             session.execute(sa.text("DELETE FROM vote WHERE item_id = 1 AND user_id IN (1, 2)"))
             cast_vote(session, votes, 2, 62, 5)
-        assert counts(votes) == sums(side)
+        assert counts(votes) == sums(sides)
         votes.erase_user(3)
-        assert counts(votes) == sums(side)
+        assert counts(votes) == sums(sides)
         votes.prune(2**62)
         votes.remove_item(2)
-        assert counts(votes)[1] == sums(side)[1]
+        assert counts(votes)[1] == sums(sides)[1]
         assert votes.reconcile(dry_run=True) == []

@@ -11,43 +11,45 @@ import pytest
 
 from tests.support.pgbouncer_server import PgBouncer
 from tests.support.servers import PostgresServer
+from tests.support.sql_votes import open_votes
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
-STRATEGIES = ["naive", "slotted", "batched"]
 USERS = 150
 ITEMS = [1, 2, 3]
 
 
 @pytest.fixture(scope="module")
-def pooled_postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        yield server.start()
-    finally:
-        server.remove()
+def running() -> Iterator[PostgresServer]:
+    with PostgresServer().started() as server:
+        yield server
+
+
+@pytest.fixture
+def pooled_postgres(running: PostgresServer) -> PostgresServer:
+    """Empty."""
+    running.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    return running
 
 
 @pytest.fixture
 def pooler(pooled_postgres: PostgresServer) -> Iterator[PgBouncer]:
     """Two sessions of the server for everybody, and an empty database."""
-    pooled_postgres.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    made = PgBouncer(pooled_postgres)
-    try:
-        yield made.start()
-    finally:
-        made.remove()
+    with PgBouncer(pooled_postgres).started() as made:
+        yield made
 
 
-def open_votes(url: str, application: str, strategy: str) -> hotcount.Votes:
-    return hotcount.Votes(
-        hotcount.Database(url, timeout=20),
-        None,
-        strategy,  # type: ignore[arg-type]
-        item_table=f"{application}_item",
-        vote_table=f"{application}_vote",
-    )
+def votes_of(url: str, application: str, strategy: str) -> hotcount.Votes:
+    names = {"item_table": f"{application}_item", "vote_table": f"{application}_vote"}
+    return open_votes(url, strategy, **names)
+
+
+def new_votes(url: str, application: str, strategy: str) -> hotcount.Votes:
+    votes = votes_of(url, application, strategy)
+    votes.create_tables()
+    votes.add_items(ITEMS)
+    return votes
 
 
 # Votes from four threads at once, each on its own; each user on an item by his number.
@@ -100,31 +102,24 @@ def own_users(index: int) -> set[int]:
     return set(range(10_000 * (index + 1), 10_000 * (index + 1) + USERS))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("prepare", ["default", "False"])
 def test_votes_of_two_applications_stay_in_their_own_tables(
     pooler: PgBouncer, strategy: str, prepare: str
 ) -> None:
     for application in ("one", "two"):
-        votes = open_votes(pooler.url(), application, strategy)
-        votes.create_tables()
-        votes.add_items(ITEMS)
-        votes.close()
+        new_votes(pooler.url(), application, strategy).close()
     vote_in_processes({"one": pooler.url(), "two": pooler.url()}, strategy, prepare)
     for index, application in enumerate(("one", "two")):
         assert users_of(pooler.server, application) == own_users(index)
-        with open_votes(pooler.url(), application, strategy) as votes:
+        with votes_of(pooler.url(), application, strategy) as votes:
             assert sum(int(votes.count(item)) for item in ITEMS) == USERS
             assert votes.reconcile(dry_run=True) == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_votes_of_two_processes_of_one_application_are_all_counted(
     pooler: PgBouncer, strategy: str
 ) -> None:
-    with open_votes(pooler.url(), "one", strategy) as votes:
-        votes.create_tables()
-        votes.add_items(ITEMS)
+    new_votes(pooler.url(), "one", strategy).close()
     # Told apart by application_name, so that each has connections, users and statements of its own.
     for first in range(2):
         vote_in_processes({"one": pooler.url(options=f"&application_name=a{first}")}, strategy)
@@ -133,47 +128,36 @@ def test_votes_of_two_processes_of_one_application_are_all_counted(
             f"UPDATE one_vote SET user_id = user_id + {100_000 * (first + 1)} "
             "WHERE user_id < 100000"
         )
-    with open_votes(pooler.url(), "one", strategy) as votes:
+    with votes_of(pooler.url(), "one", strategy) as votes:
         assert sum(int(votes.count(item)) for item in ITEMS) == 2 * USERS
         assert votes.reconcile(dry_run=True) == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_same_table_names_in_two_schemas_are_two_tables(
     pooled_postgres: PostgresServer, strategy: str
 ) -> None:
     """A role's search_path is the one that a pool of sessions keeps apart."""
-    pooled_postgres.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    made = PgBouncer(pooled_postgres)
-    try:
-        url_of = {}
-        for role in (f"first_{strategy}", f"second_{strategy}"):
-            pooled_postgres.psql(
-                f"CREATE ROLE {role} LOGIN; CREATE SCHEMA {role} AUTHORIZATION {role}"
-            )
-            pooled_postgres.psql(f"ALTER ROLE {role} SET search_path = {role}")
-            made.add_role(role)
-            url_of[role] = made.url(user=role)
-        made.start()
-        for role, url in url_of.items():
-            with open_votes(url, "same", strategy) as votes:
-                votes.create_tables()
-                votes.add_items(ITEMS)
+    pooler = PgBouncer(pooled_postgres)
+    roles = f"first_{strategy}", f"second_{strategy}"
+    for role in roles:
+        pooled_postgres.psql(f"CREATE ROLE {role} LOGIN; CREATE SCHEMA {role} AUTHORIZATION {role}")
+        pooled_postgres.psql(f"ALTER ROLE {role} SET search_path = {role}")
+        pooler.add_role(role)
+    with pooler.started():
+        for role in roles:
+            new_votes(pooler.url(user=role), "same", strategy).close()
             assert pooled_postgres.psql(f"SELECT count(*) FROM {role}.same_vote") == "0"
 
         def vote(index: int) -> None:
-            url = list(url_of.values())[index % 2]
-            with open_votes(url, "same", strategy) as votes:
+            with votes_of(pooler.url(user=roles[index % 2]), "same", strategy) as votes:
                 for user in range(index * 1000, index * 1000 + 50):
                     votes.cast(1 + user % 3, user)
 
         together(vote, 4)
-        for role, own in ((f"first_{strategy}", {0, 2}), (f"second_{strategy}", {1, 3})):
+        for role, own in zip(roles, ({0, 2}, {1, 3})):
             there = pooled_postgres.psql(f"SELECT user_id FROM {role}.same_vote").split()
             assert {int(user) // 1000 for user in there} == own
             assert len(there) == 100
-    finally:
-        made.remove()
 
 
 def test_slotted_counters_of_two_applications_stay_apart(pooler: PgBouncer) -> None:
@@ -214,9 +198,7 @@ def test_what_a_transaction_asks_of_its_session_ends_with_it(pooler: PgBouncer) 
             }
 
     before = of_every_session()
-    with open_votes(pooler.url(), "one", "batched") as votes:
-        votes.create_tables()
-        votes.add_items(ITEMS)
+    with new_votes(pooler.url(), "one", "batched") as votes:
         together(lambda index: votes.cast(1, index), 16)
         votes.reconcile()
     with hotcount.SlottedCounter(hotcount.Database(pooler.url())) as counter:
@@ -228,9 +210,7 @@ def test_what_a_transaction_asks_of_its_session_ends_with_it(pooler: PgBouncer) 
 
 
 def test_a_wait_for_a_lock_ends_at_its_deadline_through_the_pooler(pooler: PgBouncer) -> None:
-    with open_votes(pooler.url(), "one", "batched") as votes:
-        votes.create_tables()
-        votes.add_items(ITEMS)
+    with new_votes(pooler.url(), "one", "batched") as votes:
         votes.cast(1, 7)
         with pooler.connect() as other:
             other.execute("SELECT FROM one_vote, one_item FOR UPDATE")
@@ -240,56 +220,35 @@ def test_a_wait_for_a_lock_ends_at_its_deadline_through_the_pooler(pooler: PgBou
         assert votes.reconcile(dry_run=True) == []
 
 
-# -- sessions that default to another isolation --------------------------------
-
-
-def add_role(pooler: PgBouncer, role: str, isolation: str) -> str:
-    """One whose sessions begin with the isolation; its URL."""
-    pooler.server.psql(
-        f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; "
-        f"GRANT ALL ON SCHEMA public TO {role}; "
-        f"ALTER ROLE {role} SET default_transaction_isolation = '{isolation}'"
-    )
-    pooler.add_role(role)
-    return pooler.url(user=role)
-
-
 @pytest.fixture
 def strict_pooler(pooled_postgres: PostgresServer) -> Iterator[tuple[PgBouncer, dict[str, str]]]:
     """A pooler, and two applications' URLs: REPEATABLE READ and SERIALIZABLE by default."""
-    pooled_postgres.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    made = PgBouncer(pooled_postgres)
-    try:
-        urls = {
-            "one": add_role(made, "repeatable", "repeatable read"),
-            "two": add_role(made, "serializable", "serializable"),
-        }
-        made.start()
-        for url in urls.values():
-            with hotcount.Database(url) as database:
-                assert database.ping()
-        yield made, urls
-    finally:
-        made.remove()
-        pooled_postgres.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-        pooled_postgres.psql("DROP OWNED BY repeatable, serializable CASCADE")
-        pooled_postgres.psql("DROP ROLE repeatable, serializable")
+    pooler = PgBouncer(pooled_postgres)
+    roles = {"one": "repeatable read", "two": "serializable"}
+    for role, isolation in roles.items():
+        pooled_postgres.psql(
+            f"DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; "
+            f"GRANT ALL ON SCHEMA public TO {role}; "
+            f"ALTER ROLE {role} SET default_transaction_isolation = '{isolation}'"
+        )
+        pooler.add_role(role)
+    with pooler.started():
+        yield pooler, {role: pooler.url(user=role) for role in roles}
+    pooled_postgres.psql("DROP OWNED BY one, two CASCADE")
+    pooled_postgres.psql("DROP ROLE one, two")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("prepare", ["default", "False"])
 def test_votes_of_sessions_that_default_to_strict_isolation_are_all_counted(
     strict_pooler: tuple[PgBouncer, dict[str, str]], strategy: str, prepare: str
 ) -> None:
     pooler, urls = strict_pooler
     for application, url in urls.items():
-        with open_votes(url, application, strategy) as votes:
-            votes.create_tables()
-            votes.add_items(ITEMS)
+        new_votes(url, application, strategy).close()
     vote_in_processes(urls, strategy, prepare)
     for index, (application, url) in enumerate(urls.items()):
         assert users_of(pooler.server, application) == own_users(index)
-        with open_votes(url, application, strategy) as votes:
+        with votes_of(url, application, strategy) as votes:
             exact = [int(votes.count(item, consistency="exact")) for item in ITEMS]
             assert sum(exact) == USERS
             assert [int(votes.count(item)) for item in ITEMS] == exact

@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import threading
 import uuid
-from typing import Any
 
 import hotcount
 import pytest
 
-from tests.support.postgres_votes import STRATEGIES, make_votes
 from tests.support.servers import PostgresDatabase
+from tests.support.sql_votes import make_votes, open_votes
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
-# -- many at once -----------------------------------------------------------
 
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_tables_are_created_by_many_at_once(
-    postgres_database: PostgresDatabase, strategy: str
-) -> None:
+def test_tables_are_created_by_many_at_once(postgres: PostgresDatabase, strategy: str) -> None:
     def create(index: int) -> None:
         # A timeout of its own makes it a database of its own, as in another process.
-        database = hotcount.Database(postgres_database.url, timeout=20 + index / 10)
-        hotcount.Votes(database, None, strategy).create_tables()  # type: ignore[arg-type]
+        open_votes(postgres, strategy, timeout=20 + index / 10).create_tables()
 
     together(create, 8)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_no_deadlock_reaches_a_caller(postgres_database: PostgresDatabase, strategy: str) -> None:
-    make_votes(postgres_database, strategy)
+def test_no_deadlock_reaches_a_caller(postgres: PostgresDatabase, strategy: str) -> None:
+    make_votes(postgres, strategy)
     items = [1, 2, 3]
 
     def vote(index: int) -> int:
-        database = hotcount.Database(postgres_database.url, timeout=30 + index % 4)
-        votes = hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+        votes = open_votes(postgres, strategy, timeout=30 + index % 4)
         changed = 0
         for round in range(10):
             order = items if (index + round) % 2 else items[::-1]
@@ -47,25 +38,22 @@ def test_no_deadlock_reaches_a_caller(postgres_database: PostgresDatabase, strat
         return changed
 
     changed = sum(together(vote, 16))
-    votes = make_votes(postgres_database, strategy)
+    votes = make_votes(postgres, strategy)
     assert sum(int(votes.count(item)) for item in items) == changed
     votes.flush()
     assert votes.reconcile(dry_run=True) == []
-    stored = postgres_database.psql("SELECT sum(vote_count) FROM item")
-    assert int(stored) == changed == int(postgres_database.psql("SELECT sum(val) FROM vote"))
+    stored = postgres.psql("SELECT sum(vote_count) FROM item")
+    assert int(stored) == changed == int(postgres.psql("SELECT sum(val) FROM vote"))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_reconcile_mends_a_drift_while_votes_go_on(
-    postgres_database: PostgresDatabase, strategy: str
+    postgres: PostgresDatabase, strategy: str
 ) -> None:
-    votes = make_votes(postgres_database, strategy)
+    votes = make_votes(postgres, strategy)
     votes.cast_many([1] * 10, list(range(10)))
     votes.flush()  # So that there is a cell.
-    drift = "UPDATE vote_cell SET n = n - 5" if strategy != "naive" else (
-        "UPDATE item SET vote_count = vote_count - 5 WHERE id = 1"
-    )  # fmt: skip
-    postgres_database.psql(drift)
+    table, count = ("item", "vote_count") if strategy == "naive" else ("vote_cell", "n")
+    postgres.psql(f"UPDATE {table} SET {count} = {count} - 5 WHERE {count} > 0")
     done = threading.Event()
     seen: list[int] = []
 
@@ -93,14 +81,14 @@ def test_reconcile_mends_a_drift_while_votes_go_on(
     assert seen == sorted(seen)
     votes.flush()
     assert votes.reconcile(dry_run=True) == []
-    assert postgres_database.psql("SELECT vote_count FROM item WHERE id = 1") == "160"
+    assert postgres.psql("SELECT vote_count FROM item WHERE id = 1") == "160"
 
 
 def test_more_statements_than_a_connection_keeps_are_all_answered(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
-    make_votes(postgres_database)
-    database = hotcount.Database(postgres_database.url)
+    make_votes(postgres)
+    database = hotcount.Database(postgres.url)
     for user in range(150):
         votes = hotcount.Votes(database, None, "naive")
         assert votes.cast(1, user).changed
@@ -108,96 +96,73 @@ def test_more_statements_than_a_connection_keeps_are_all_answered(
     assert int(votes.count(1)) == 150
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_tables_of_the_applications_own_are_taken_over(
-    postgres_database: PostgresDatabase, strategy: str
+    postgres: PostgresDatabase, strategy: str
 ) -> None:
-    postgres_database.psql(
+    postgres.psql(
         'CREATE TABLE "Post" (key uuid PRIMARY KEY, title text, likes integer);'
         """INSERT INTO "Post" VALUES ('00000000-0000-0000-0000-00000000000a', 'a', 5),"""
         """('00000000-0000-0000-0000-00000000000b', 'b', NULL)"""
     )
-    options: dict[str, Any] = {
-        "item_table": "Post",
-        "item_id": "key",
-        "item_count": "likes",
-        "vote_table": "post like",
-        "vote_item": "post",
-        "vote_user": "user",
-        "item_type": uuid.UUID,
-        "user_type": str,
-    }
-    database = hotcount.Database(postgres_database.url)
-    votes = hotcount.Votes(database, None, strategy, **options)  # type: ignore[arg-type]
+    items = {"item_table": "Post", "item_id": "key", "item_count": "likes"}
+    likes = {"vote_table": "post like", "vote_item": "post", "vote_user": "user"}
+    votes = open_votes(postgres, strategy, **items, **likes, item_type=uuid.UUID, user_type=str)
     votes.create_tables(existing_counts="recount")
     a, b = (uuid.UUID(int=number) for number in (10, 11))
     votes.cast_many([a, b, b], ["x", "x", "y"])
     votes.flush()
     assert [int(votes.count(item)) for item in (a, b)] == [1, 2]
-    assert postgres_database.psql('SELECT likes FROM "Post" ORDER BY key').split() == ["1", "2"]
+    assert postgres.psql('SELECT likes FROM "Post" ORDER BY key').split() == ["1", "2"]
 
 
-# -- collations -----------------------------------------------------------------
-
-
-def make_collations(database: PostgresDatabase) -> None:
+def make_items(database: PostgresDatabase, collation: str) -> None:
     database.psql(
         "CREATE COLLATION own (provider = icu, locale = 'de');"
         "CREATE COLLATION same_case (provider = icu, locale = 'und-u-ks-level2',"
-        " deterministic = false)"
+        " deterministic = false);"
+        f"CREATE TABLE item (id text COLLATE {collation} PRIMARY KEY, vote_count bigint)"
     )
 
 
-def text_votes(database: PostgresDatabase, strategy: str, **options: Any) -> hotcount.Votes:
-    opened = hotcount.Database(database.url, timeout=20)
-    options = {"item_type": str, "fold_interval": 3600, **options}
-    return hotcount.Votes(opened, None, strategy, **options)  # type: ignore[arg-type]
+def text_votes(database: PostgresDatabase, strategy: str) -> hotcount.Votes:
+    return open_votes(database, strategy, item_type=str, fold_interval=3600)
 
 
 @pytest.mark.parametrize("collation", ["own", '"POSIX"', '"C"', '"default"'])
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_ids_of_any_deterministic_collation_are_counted_folded_and_reconciled(
-    postgres_database: PostgresDatabase, strategy: str, collation: str
+    postgres: PostgresDatabase, strategy: str, collation: str
 ) -> None:
-    make_collations(postgres_database)
-    postgres_database.psql(
-        f"CREATE TABLE item (id text COLLATE {collation} PRIMARY KEY, vote_count bigint)"
-    )
-    votes = text_votes(postgres_database, strategy)
+    make_items(postgres, collation)
+    votes = text_votes(postgres, strategy)
     votes.create_tables()
     votes.create_tables()
     votes.add_items(["a", "A", "é"])
     votes.cast("a", 1)
     votes.cast_many(["A", "a", "é", "A"], [1, 2, 1, 2])
-    postgres_database.psql("INSERT INTO vote (item_id, user_id, val) VALUES ('A', 9, 1)")
+    postgres.psql("INSERT INTO vote (item_id, user_id, val) VALUES ('A', 9, 1)")
     assert [drift.item for drift in votes.reconcile()] == ["A"]
     assert votes.flush(20).pending == 0
     assert [int(n) for n in votes.count_many(["a", "A", "é"])] == [2, 3, 1]
-    shown = postgres_database.psql('SELECT vote_count FROM item ORDER BY id COLLATE "C"')
+    shown = postgres.psql('SELECT vote_count FROM item ORDER BY id COLLATE "C"')
     assert shown.split() == ["3", "2", "1"]
     assert votes.reconcile() == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_collation_by_which_different_ids_are_one_is_refused(
-    postgres_database: PostgresDatabase, strategy: str
+    postgres: PostgresDatabase, strategy: str
 ) -> None:
-    make_collations(postgres_database)
-    postgres_database.psql(
-        "CREATE TABLE item (id text COLLATE same_case PRIMARY KEY, vote_count bigint)"
-    )
-    votes = text_votes(postgres_database, strategy)
+    make_items(postgres, "same_case")
+    votes = text_votes(postgres, strategy)
     with pytest.raises(hotcount.ConfigError, match=r"item\.id .*nondeterministic .*same_case"):
         votes.create_tables()
-    assert postgres_database.psql("SELECT to_regclass('vote') IS NULL") == "t"
+    assert postgres.psql("SELECT to_regclass('vote') IS NULL") == "t"
 
 
 def test_tables_of_a_printed_schema_with_another_collation_are_refused(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
-    make_collations(postgres_database)
-    postgres_database.psql("CREATE TABLE item (id text COLLATE own PRIMARY KEY, vote_count bigint)")
-    votes = text_votes(postgres_database, "batched")
-    postgres_database.psql(votes.schema())
+    make_items(postgres, "own")
+    votes = text_votes(postgres, "batched")
+    postgres.psql(votes.schema())
     with pytest.raises(hotcount.ConfigError, match=r"item\.id and vote\.item_id .*own.*\"C\""):
         votes.create_tables()

@@ -4,49 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import hotcount
 import pytest
 
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mariadb_votes import MariaDbSide
 from tests.support.mysql_server import new_server
-from tests.support.postgres_votes import STRATEGIES, in_background, session, waiting
+from tests.support.postgres_votes import in_background, session, waiting
 from tests.support.servers import PostgresDatabase
+from tests.support.sql_votes import STRATEGIES, make_votes
 
 pytestmark = pytest.mark.server
 
 
-def make_votes(url: str, strategy: str = "naive", **options: Any) -> hotcount.Votes:
-    database = hotcount.Database(url, timeout=20)
-    votes = hotcount.Votes(database, None, strategy, **options)  # type: ignore[arg-type]
-    votes.create_tables()
-    votes.add_items([1, 2, 3])
-    return votes
-
-
-# -- statement_timeout --------------------------------------------------------
-
-
 @pytest.fixture
-def limited_url(postgres_database: PostgresDatabase) -> str:
+def limited_url(postgres: PostgresDatabase) -> str:
     """Of a role whose statements may take a second."""
-    role = f"limited_{postgres_database.schema}"
-    postgres_database.psql(
-        f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {postgres_database.schema} TO {role}; "
-        f"ALTER ROLE {role} SET statement_timeout = '1s'"
-    )
-    return postgres_database.url_for(role)
+    return postgres.url_for(postgres.role("statement_timeout = '1s'"))
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted"])
 def test_statement_timeout_is_named_and_applied_nothing(
-    postgres_database: PostgresDatabase, limited_url: str, strategy: str
+    postgres: PostgresDatabase, limited_url: str, strategy: str
 ) -> None:
     with make_votes(limited_url, strategy) as votes:
         votes.cast(1, 7)
-        with session(postgres_database, "SELECT FROM item, vote FOR UPDATE"):
+        with session(postgres, "SELECT FROM item, vote FOR UPDATE"):
             with pytest.raises(hotcount.DeadlineError, match="statement_timeout") as caught:
                 votes.cast(1, 7, -1)
             assert caught.value.code == "57014"
@@ -57,12 +42,12 @@ def test_statement_timeout_is_named_and_applied_nothing(
 
 
 def test_statement_timeout_ends_no_batched_vote_that_waits_for_a_row(
-    postgres_database: PostgresDatabase, limited_url: str
+    postgres: PostgresDatabase, limited_url: str
 ) -> None:
     """It ends the statement that waits; the next one waits again, until the vote's own deadline."""
     with make_votes(limited_url, "batched") as votes:
         votes.cast(1, 7)
-        with session(postgres_database, "SELECT FROM item, vote FOR UPDATE"):
+        with session(postgres, "SELECT FROM item, vote FOR UPDATE"):
             with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
                 votes.cast(1, 7, 2, timeout=0.5)
             cast = in_background(lambda: votes.cast(1, 7, -1))
@@ -72,14 +57,12 @@ def test_statement_timeout_ends_no_batched_vote_that_waits_for_a_row(
         assert votes.reconcile(dry_run=True) == []
 
 
-def test_a_statement_that_somebody_cancelled_is_no_timeout(
-    postgres_database: PostgresDatabase,
-) -> None:
-    with make_votes(postgres_database.url) as votes:
-        with session(postgres_database, "SELECT FROM item FOR UPDATE"):
+def test_a_statement_that_somebody_cancelled_is_no_timeout(postgres: PostgresDatabase) -> None:
+    with make_votes(postgres.url) as votes:
+        with session(postgres, "SELECT FROM item FOR UPDATE"):
             cast = in_background(lambda: votes.cast(1, 7))
-            eventually(lambda: waiting(postgres_database) == 1)
-            postgres_database.psql(
+            eventually(lambda: waiting(postgres) == 1)
+            postgres.psql(
                 "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             )
             failure = cast()
@@ -89,13 +72,10 @@ def test_a_statement_that_somebody_cancelled_is_no_timeout(
         assert int(votes.count(1)) == 0
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_our_own_deadline_blames_no_setting(
-    postgres_database: PostgresDatabase, strategy: str
-) -> None:
+def test_our_own_deadline_blames_no_setting(postgres: PostgresDatabase, strategy: str) -> None:
     with (
-        make_votes(postgres_database.url, strategy) as votes,
-        session(postgres_database, "SELECT FROM item FOR UPDATE"),
+        make_votes(postgres.url, strategy) as votes,
+        session(postgres, "SELECT FROM item FOR UPDATE"),
     ):
         with pytest.raises(hotcount.DeadlineError, match="nothing was applied") as caught:
             votes.cast(1, 7, timeout=0.3)
@@ -103,22 +83,16 @@ def test_our_own_deadline_blames_no_setting(
 
 
 @pytest.mark.mariadb_only("MySQL limits the time of a SELECT alone")
-@pytest.mark.parametrize("strategy", [each for each in STRATEGIES if each != "batched"])
-def test_max_statement_time_is_named_and_applied_nothing(
-    mariadb_server: MariaDbServer, mariadb_database: str, strategy: str
-) -> None:
-    user = f"limited_{mariadb_database}"
-    mariadb_server.execute(f"CREATE USER {user}@localhost WITH MAX_STATEMENT_TIME 0.2")
-    mariadb_server.execute(f"GRANT ALL ON {mariadb_database}.* TO {user}@localhost")
-    with make_votes(mariadb_server.url(mariadb_database, user=user), strategy) as votes:
+@pytest.mark.parametrize("strategy", ["naive", "slotted"])
+def test_max_statement_time_is_named_and_applied_nothing(maria: MariaDbSide, strategy: str) -> None:
+    user = maria.account("WITH MAX_STATEMENT_TIME 0.2")
+    with make_votes(maria.server.url(maria.database, user=user), strategy) as votes:
         votes.cast(1, 7)
-        with closing(mariadb_server.connect(mariadb_database)) as other, other.cursor() as cursor:
-            cursor.execute("SELECT * FROM item, vote FOR UPDATE")
+        with maria.held("SELECT * FROM item, vote FOR UPDATE"):
             with pytest.raises(hotcount.DeadlineError, match="max_statement_time, the") as caught:
                 votes.cast(1, 7, -1)
             assert caught.value.code == "1969"
             assert "nothing was applied" in str(caught.value)
-            other.rollback()
         assert int(votes.count(1, consistency="exact")) == 1
         assert votes.cast(1, 7, -1).previous == 1
         assert votes.reconcile(dry_run=True) == []
@@ -126,37 +100,26 @@ def test_max_statement_time_is_named_and_applied_nothing(
 
 @pytest.mark.mariadb_only("MySQL limits the time of a SELECT alone")
 def test_a_roles_max_statement_time_ends_no_batched_vote_that_waits_for_a_row(
-    mariadb_server: MariaDbServer, mariadb_database: str
+    maria: MariaDbSide,
 ) -> None:
-    user = f"limited_{mariadb_database}"
-    mariadb_server.execute(f"CREATE USER {user}@localhost WITH MAX_STATEMENT_TIME 0.2")
-    mariadb_server.execute(f"GRANT ALL ON {mariadb_database}.* TO {user}@localhost")
-    with make_votes(mariadb_server.url(mariadb_database, user=user), "batched") as votes:
+    user = maria.account("WITH MAX_STATEMENT_TIME 0.2")
+    with make_votes(maria.server.url(maria.database, user=user), "batched") as votes:
         votes.cast(1, 7)
-        with closing(mariadb_server.connect(mariadb_database)) as other:
-            with other.cursor() as cursor:
-                cursor.execute("SELECT * FROM item, vote FOR UPDATE")
+        with maria.held("SELECT * FROM item, vote FOR UPDATE"):
             with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
                 votes.cast(1, 7, 2, timeout=0.5)
             cast = in_background(lambda: votes.cast(1, 7, -1))
             eventually(lambda: votes.stats()["held_votes_s"] > 3)
-            other.rollback()
         assert cast().previous == 1
         assert int(votes.count(1, consistency="exact")) == -1
         assert votes.reconcile(dry_run=True) == []
 
 
-# -- prepared statements ------------------------------------------------------
-
-
 @pytest.fixture
 def miserly_mariadb() -> Iterator[tuple[MariaDbServer, str]]:
     """A server with room for few prepared statements, and a database there."""
-    server = new_server(config=("--max-prepared-stmt-count=12",))
-    try:
-        yield server, server.start().create_database()
-    finally:
-        server.remove()
+    with new_server(config=("--max-prepared-stmt-count=12",)).started() as server:
+        yield server, server.create_database()
 
 
 def kept(server: MariaDbServer) -> int:
@@ -170,13 +133,8 @@ def test_a_server_without_room_for_statements_costs_round_trips_only(
     for strategy in STRATEGIES:
         # A database of its own each: a session of one does not know of those of another.
         database = hotcount.Database(server.url(name), timeout=20 + len(strategy) / 10)
-        votes = hotcount.Votes(
-            database,
-            None,
-            strategy,  # type: ignore[arg-type]
-            item_table=f"{strategy}_item",
-            vote_table=f"{strategy}_vote",
-        )
+        own = {"item_table": f"{strategy}_item", "vote_table": f"{strategy}_vote"}
+        votes = hotcount.Votes(database, None, strategy, **own)  # type: ignore[arg-type]
         votes.create_tables()
         votes.add_items([1, 2, 3])
         for user in range(10):
@@ -220,18 +178,12 @@ def test_room_that_others_have_taken_is_waited_for(
     database.close()
 
 
-def test_statements_kept_prepared_in_postgres_are_bounded(
-    postgres_database: PostgresDatabase,
-) -> None:
+def test_statements_kept_prepared_in_postgres_are_bounded(postgres: PostgresDatabase) -> None:
     """A session that has 256 of them throws all away; what comes then is prepared anew."""
-    role = f"logged_{postgres_database.schema}"
-    postgres_database.psql(
-        f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {postgres_database.schema} TO {role}; "
-        f"ALTER ROLE {role} SET log_statement = 'all'"
-    )
-    log = postgres_database.server.folder / "server.log"
+    role = postgres.role("log_statement = 'all'")
+    log = postgres.server.folder / "server.log"
     before = log.read_text().count("DEALLOCATE ALL")
-    with hotcount.Database(postgres_database.url_for(role), timeout=20) as database:
+    with hotcount.Database(postgres.url_for(role), timeout=20) as database:
         everybodys = []
         for number in range(45):
             votes = hotcount.Votes(

@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import hotcount
 import pytest
 import sqlalchemy as sa
 
 from tests.support.eventually import eventually
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.postgres_votes import in_background
+from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import together
 
 INT64_MAX = 2**63 - 1
-SERVERS = BACKENDS[1:]
 
 
-@pytest.fixture(params=SERVERS)
-def server(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
-
-
-def run(sides: BothSides, sql: str) -> list[tuple[int, ...]]:
-    with sides.engine.begin() as connection:
-        result = connection.execute(sa.text(sql))
-        return [tuple(row) for row in result] if result.returns_rows else []
-
-
-def make_likes_table(sides: BothSides, key_type: str) -> None:
+def likes(sides: BothSides, key_type: str, **options: Any) -> hotcount.SlottedCounter:
+    """Over a table of the application's own."""
     surrogate = {
         "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "postgresql": "SERIAL PRIMARY KEY",
         "mariadb": "INT PRIMARY KEY AUTO_INCREMENT",
     }[sides.dialect]
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE post_likes (id {surrogate}, post_id {key_type} NOT NULL, "
-        "slot INT NOT NULL, likes INT, UNIQUE (post_id, slot))",
+        "slot INT NOT NULL, likes INT, UNIQUE (post_id, slot))"
     )
+    return open_likes(sides, **options)
+
+
+def open_likes(sides: BothSides, **options: Any) -> hotcount.SlottedCounter:
+    names: Any = {"table": "post_likes", "key_column": "post_id", "count_column": "likes"}
+    return hotcount.SlottedCounter(sides.database, **names, **options)
 
 
 @pytest.mark.parametrize("slots", [100, "adaptive"])
@@ -51,23 +41,15 @@ def test_adds_to_slots_that_are_named_go_to_those_rows(
     sides: BothSides, slots: int | Literal["adaptive"], slot_choice: Literal["sticky", "random"]
 ) -> None:
     """The worked example of the slotted counter pattern, call for call: slots 0, 36 and 0."""
-    make_likes_table(sides, "VARCHAR(200)")
-    counter = hotcount.SlottedCounter(
-        sides.database,
-        table="post_likes",
-        key_column="post_id",
-        count_column="likes",
-        slots=slots,
-        slot_choice=slot_choice,
-    )
+    counter = likes(sides, "VARCHAR(200)", slots=slots, slot_choice=slot_choice)
     steps = {0: [(0, 1)], 36: [(0, 1), (36, 1)]}
     for slot, rows in steps.items():
         counter.add("/home", slot=slot)
-        assert run(sides, "SELECT slot, likes FROM post_likes ORDER BY slot") == rows
+        assert sides.run("SELECT slot, likes FROM post_likes ORDER BY slot") == rows
     counter.add("/home", slot=0)
-    assert run(sides, "SELECT slot, likes FROM post_likes ORDER BY slot") == [(0, 2), (36, 1)]
+    assert sides.run("SELECT slot, likes FROM post_likes ORDER BY slot") == [(0, 2), (36, 1)]
     together(lambda index: counter.add("/home", slot=index % 100), 64)
-    assert run(sides, "SELECT COUNT(*), MIN(likes), MAX(likes) FROM post_likes") == [(64, 1, 3)]
+    assert sides.run("SELECT COUNT(*), MIN(likes), MAX(likes) FROM post_likes") == [(64, 1, 3)]
     assert counter.get("/home") == 67
 
 
@@ -76,63 +58,40 @@ def test_a_table_with_an_id_and_null_counts_is_counted_as_it_is(
     sides: BothSides, key_type: str
 ) -> None:
     """Slots 0, 36, 0: a row of 2 and a row of 1, three likes."""
-    make_likes_table(sides, key_type)
-    with sides.engine.begin() as connection:
-        for slot in (0, 36, 0):
-            upsert = (
-                "ON DUPLICATE KEY UPDATE likes = likes + 1"
-                if sides.dialect == "mariadb"
-                else "ON CONFLICT (post_id, slot) DO UPDATE SET likes = post_likes.likes + 1"
-            )
-            connection.execute(
-                sa.text(
-                    f"INSERT INTO post_likes (post_id, slot, likes) VALUES (7, {slot}, 1) {upsert}"
-                )
-            )
-    counter = hotcount.SlottedCounter(
-        sides.database,
-        table="post_likes",
-        key_column="post_id",
-        count_column="likes",
-        slots=100,
-        slot_choice="random",
-    )
+    counter = likes(sides, key_type, slots=100, slot_choice="random")
+    upsert = "ON CONFLICT (post_id, slot) DO UPDATE SET likes = post_likes.likes + 1"
+    if sides.dialect == "mariadb":
+        upsert = "ON DUPLICATE KEY UPDATE likes = likes + 1"
+    for slot in (0, 36, 0):
+        sides.run(f"INSERT INTO post_likes (post_id, slot, likes) VALUES (7, {slot}, 1) {upsert}")
     assert counter.get("7") == 3
-    run(sides, "INSERT INTO post_likes (post_id, slot, likes) VALUES (8, 0, NULL)")
+    sides.run("INSERT INTO post_likes (post_id, slot, likes) VALUES (8, 0, NULL)")
     for _ in range(20):
         counter.add("7")
     counter.add_many({"7": 1, "8": 1, "9": 1, "10": 1, "11": 1})
     assert list(counter.get_many(["7", "8", "9", "12"])) == [24, 1, 1, 0]
-    assert run(sides, "SELECT MIN(slot) >= 0 AND MAX(slot) < 100 FROM post_likes")[0][0]
+    assert sides.run("SELECT MIN(slot) >= 0 AND MAX(slot) < 100 FROM post_likes")[0][0]
     assert counter.compact("7") == 24
-    assert run(sides, "SELECT slot, likes FROM post_likes WHERE post_id = '7'") == [(0, 24)]
+    assert sides.run("SELECT slot, likes FROM post_likes WHERE post_id = '7'") == [(0, 24)]
     assert counter.reset("8") == 1
     # A null where others expect a number: counted as 0.
-    narrow = hotcount.SlottedCounter(
-        sides.database, table="post_likes", key_column="post_id", count_column="likes", slots=1
-    )
-    run(sides, "INSERT INTO post_likes (post_id, slot, likes) VALUES (13, 0, NULL)")
+    narrow = open_likes(sides, slots=1)
+    sides.run("INSERT INTO post_likes (post_id, slot, likes) VALUES (13, 0, NULL)")
     narrow.add("13", 2)
     assert narrow.get("13") == 2
 
 
 def test_updates_burn_no_values_of_a_surrogate_id(server: BothSides) -> None:
-    make_likes_table(server, "INT")
-    counter = hotcount.SlottedCounter(
-        server.database, table="post_likes", key_column="post_id", count_column="likes", slots=1
-    )
+    counter = likes(server, "INT", slots=1)
     for _ in range(50):
         counter.add("1")
     counter.add("2")
-    ids = [row[0] for row in run(server, "SELECT id FROM post_likes ORDER BY id")]
+    ids = [row[0] for row in server.run("SELECT id FROM post_likes ORDER BY id")]
     assert ids[1] - ids[0] < 5
 
 
 def test_a_column_of_32_bits_overflows_by_name_and_nothing_changes(server: BothSides) -> None:
-    make_likes_table(server, "INT")
-    counter = hotcount.SlottedCounter(
-        server.database, table="post_likes", key_column="post_id", count_column="likes", slots=1
-    )
+    counter = likes(server, "INT", slots=1)
     counter.add("1", 2**31 - 1)
     with pytest.raises(hotcount.CounterOverflowError, match="1"):
         counter.add("1")
@@ -145,15 +104,13 @@ def test_sums_beyond_64_bits_are_errors_of_get_compact_and_reset(sides: BothSide
     counter = hotcount.SlottedCounter(sides.database, slots=10_000)
     counter.create_table()
     name = "`key`" if sides.dialect == "mariadb" else '"key"'
-    run(
-        sides,
-        f"INSERT INTO hotcount_slot ({name}, slot, count) VALUES ('k', 0, {INT64_MAX}), "
-        "('k', 1, 1)",
+    sides.run(
+        f"INSERT INTO hotcount_slot ({name}, slot, count) VALUES ('k', 0, {INT64_MAX}), ('k', 1, 1)"
     )
     for call in (counter.get, counter.compact, counter.reset):
         with pytest.raises(hotcount.CounterOverflowError, match="k"):
             call("k")
-    assert run(sides, "SELECT COUNT(*) FROM hotcount_slot") == [(2,)]
+    assert sides.run("SELECT COUNT(*) FROM hotcount_slot") == [(2,)]
 
 
 def test_keys_are_compared_byte_by_byte_on_servers(server: BothSides) -> None:
@@ -185,12 +142,11 @@ def test_adaptive_slots_grow_where_a_row_is_held_and_only_there(server: BothSide
     held = sa.text(f"SELECT count FROM hotcount_slot WHERE {name} = 'k' FOR UPDATE")
     with server.engine.connect() as other:
         other.execute(held)
-        adding = threading.Thread(target=counter.add, args=("k",))
-        adding.start()
+        adding = in_background(lambda: counter.add("k"))
         # It looks, finds the row held, and doubles; then it may or may not have to wait.
         eventually(lambda: counter.slots == 2)
         other.rollback()
-        adding.join()
+        assert adding() is None
     assert counter.slots == 2
     assert counter.get("k") == 6
 
@@ -201,7 +157,7 @@ def test_adaptive_slots_have_a_bound(server: BothSides) -> None:
     counter.resize(64)
     name = "`key`" if server.dialect == "mariadb" else '"key"'
     rows = ", ".join(f"('k', {slot}, 0)" for slot in range(200))
-    run(server, f"INSERT INTO hotcount_slot ({name}, slot, count) VALUES {rows}")
+    server.run(f"INSERT INTO hotcount_slot ({name}, slot, count) VALUES {rows}")
     held = sa.text(f"SELECT count FROM hotcount_slot WHERE {name} = 'k' FOR UPDATE")
     for expected in (100, 100):
         with server.engine.connect() as other:

@@ -9,9 +9,9 @@ from typing import Any
 
 import hotcount
 import pytest
-import sqlalchemy as sa
 
 from tests.support.pgbouncer_server import PgBouncer
+from tests.support.postgres_votes import session
 from tests.support.servers import PostgresDatabase, PostgresServer, free_port
 from tests.support.sqlalchemy_side import BothSides
 
@@ -50,11 +50,9 @@ print(admitted)
 def storm(
     url: str, *, keys: int, rounds: int, algorithm: str = "gcra", says: bool = False
 ) -> subprocess.Popen[str]:
+    words = [url, algorithm, str(keys), str(rounds), "yes" if says else "no"]
     return subprocess.Popen(
-        [
-            *(sys.executable, "-c", STORM, url, algorithm, str(keys), str(rounds)),
-            "yes" if says else "no",
-        ],
+        [sys.executable, "-c", STORM, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -70,15 +68,9 @@ def sums_of(storms: list[subprocess.Popen[str]]) -> list[int]:
     return [sum(column) for column in zip(*lists)]
 
 
-def run(sides: BothSides, sql: str, **values: Any) -> list[tuple[Any, ...]]:
-    with sides.engine.begin() as connection:
-        result = connection.execute(sa.text(sql), values)
-        return [tuple(row) for row in result] if result.returns_rows else []
-
-
 def keys_of(sides: BothSides) -> list[str]:
     quote = "`" if sides.dialect == "mariadb" else '"'
-    found = run(sides, f"SELECT {quote}key{quote} FROM hotcount_limit")
+    found = sides.run(f"SELECT {quote}key{quote} FROM hotcount_limit")
     return sorted(key.decode() if isinstance(key, bytes) else key for (key,) in found)
 
 
@@ -86,9 +78,6 @@ def make(sides: BothSides, rate: str = TEN, **options: Any) -> hotcount.Limiter:
     limiter = hotcount.Limiter(sides.database, rate, **options)
     limiter.create_table()
     return limiter
-
-
-# -- never more than the limit ----------------------------------------------
 
 
 def test_processes_and_threads_admit_exactly_the_limit(sides: BothSides) -> None:
@@ -124,39 +113,33 @@ def test_processes_that_are_killed_leave_no_lock_and_no_room(sides: BothSides) -
 @pytest.mark.long
 @pytest.mark.server
 def test_a_pooler_between_changes_nothing() -> None:
-    server = PostgresServer().start()
-    pooler = PgBouncer(server).start()
-    try:
-        with hotcount.Database(pooler.url(), timeout=20) as database:
-            hotcount.Limiter(database, TEN).create_table()
+    with (
+        PostgresServer().started() as server,
+        PgBouncer(server).started() as pooler,
+        hotcount.Database(pooler.url(), timeout=20) as database,
+    ):
+        hotcount.Limiter(database, TEN).create_table()
         assert sums_of([storm(pooler.url(), keys=6, rounds=6) for _ in range(2)]) == [40] * 6
-    finally:
-        pooler.remove()
-        server.remove()
 
 
 @pytest.mark.long
 @pytest.mark.server
 def test_a_server_that_is_killed_admits_no_more_when_it_is_back() -> None:
-    server = PostgresServer(port=free_port()).start()
-    try:
-        with hotcount.Database(server.url(), timeout=5) as database:
-            limiter = hotcount.Limiter(database, "1000/300 days")
-            limiter.create_table()
-            admitted = sum(limiter.hit("k").allowed for _ in range(50))
-            server.kill()
-            begun = time.monotonic()
-            with pytest.raises(hotcount.HotcountError):
-                limiter.hit("k", timeout=0.5)
-            assert time.monotonic() - begun < 5
-            server.start()
-            assert limiter.peek("k").remaining == 1000 - admitted
-            assert limiter.at_most("k", 1000) == 1000 - admitted
-    finally:
-        server.remove()
-
-
-# -- rows -------------------------------------------------------------------
+    with (
+        PostgresServer(port=free_port()).started() as server,
+        hotcount.Database(server.url(), timeout=5) as database,
+    ):
+        limiter = hotcount.Limiter(database, "1000/300 days")
+        limiter.create_table()
+        admitted = sum(limiter.hit("k").allowed for _ in range(50))
+        server.kill()
+        begun = time.monotonic()
+        with pytest.raises(hotcount.HotcountError):
+            limiter.hit("k", timeout=0.5)
+        assert time.monotonic() - begun < 5
+        server.start()
+        assert limiter.peek("k").remaining == 1000 - admitted
+        assert limiter.at_most("k", 1000) == 1000 - admitted
 
 
 def test_keys_are_compared_byte_by_byte(sides: BothSides) -> None:
@@ -178,7 +161,7 @@ def test_keys_are_compared_byte_by_byte(sides: BothSides) -> None:
 def test_a_row_that_is_no_state_is_refused_and_hurts_no_other(sides: BothSides) -> None:
     limiter = make(sides)
     limiter.hit("taken")
-    run(sides, "UPDATE hotcount_limit SET state = 'what'")
+    sides.run("UPDATE hotcount_limit SET state = 'what'")
     for call in (limiter.hit, limiter.peek, limiter.test):
         with pytest.raises(hotcount.WrongTypeError, match="limit:default:gcra"):
             call("taken")
@@ -206,7 +189,7 @@ def test_looks_and_refusals_leave_no_row(sides: BothSides) -> None:
 def test_new_rows_take_expired_ones_with_them_two_for_one(sides: BothSides) -> None:
     limiter = make(sides)
     limiter.hit_many([f"old{number}" for number in range(7)])
-    run(sides, "UPDATE hotcount_limit SET expires = 1")
+    sides.run("UPDATE hotcount_limit SET expires = 1")
     limiter.hit_many(["new1", "new2"])
     assert len(keys_of(sides)) == 7 - 4 + 2
     limiter.hit("new1")  # No new row, nothing to remove.
@@ -219,14 +202,11 @@ def test_new_rows_take_expired_ones_with_them_two_for_one(sides: BothSides) -> N
 def test_a_row_is_kept_for_as_long_as_it_counts(sides: BothSides) -> None:
     limiter = make(sides, "5/hour")
     limiter.hit("k", 5)
-    ((expires,),) = run(sides, "SELECT expires FROM hotcount_limit")
+    ((expires,),) = sides.run("SELECT expires FROM hotcount_limit")
     assert 3600 - 10 <= expires / 1e6 - time.time() <= 3600 + 1100
     limiter.block("k", 86400 * 30)
-    ((expires,),) = run(sides, "SELECT expires FROM hotcount_limit")
+    ((expires,),) = sides.run("SELECT expires FROM hotcount_limit")
     assert expires / 1e6 - time.time() >= 86400 * 30 - 10
-
-
-# -- tables and options -----------------------------------------------------
 
 
 def test_a_missing_table_is_named_with_what_makes_it(sides: BothSides) -> None:
@@ -245,11 +225,11 @@ def test_a_table_has_the_name_that_it_is_given(sides: BothSides) -> None:
     assert other.hit("k", 10).allowed
     assert other.table == "my limits"
     if sides.dialect == "postgresql":
-        run(sides, "CREATE SCHEMA limiter_app")
+        sides.run("CREATE SCHEMA limiter_app")
         in_schema = make(sides, table="limiter_app.limits")
         assert in_schema.hit("k", 10).allowed
-        assert run(sides, "SELECT count(*) FROM limiter_app.limits") == [(1,)]
-        run(sides, "DROP SCHEMA limiter_app CASCADE")
+        assert sides.run("SELECT count(*) FROM limiter_app.limits") == [(1,)]
+        sides.run("DROP SCHEMA limiter_app CASCADE")
 
 
 def test_what_databases_do_not_take_is_named() -> None:
@@ -266,31 +246,28 @@ def test_what_databases_do_not_take_is_named() -> None:
 
 @pytest.mark.server
 def test_a_session_whose_statement_was_cancelled_is_not_used_again(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
     """The server sends it two signals for one cancel: the second would end the next statement."""
-    name = postgres_database.schema
+    name = postgres.schema
     pids = (
         f"SELECT string_agg(pid::text, ',') FROM pg_stat_activity WHERE application_name='{name}'"
     )
 
     def sessions() -> set[str]:
-        return set(postgres_database.psql(pids).split(",")) - {""}
+        return set(postgres.psql(pids).split(",")) - {""}
 
-    with hotcount.Database(f"{postgres_database.url}&application_name={name}") as database:
+    with hotcount.Database(f"{postgres.url}&application_name={name}") as database:
         limiter = hotcount.Limiter(database, TEN)
         limiter.create_table()
         limiter.hit("k")
         before = sessions()
         assert before
-        holder = sa.create_engine(
-            postgres_database.url.replace("postgresql://", "postgresql+psycopg://")
-        )
-        with holder.begin() as transaction:
-            transaction.execute(sa.text("SELECT * FROM hotcount_limit FOR UPDATE"))
-            with pytest.raises(hotcount.DeadlineError):
-                limiter.hit("k", timeout=0.1)
-        holder.dispose()
+        with (
+            session(postgres, "SELECT * FROM hotcount_limit FOR UPDATE"),
+            pytest.raises(hotcount.DeadlineError),
+        ):
+            limiter.hit("k", timeout=0.1)
         assert limiter.hit("k").remaining == 8
         # One may write, another read.
         assert sessions() - before

@@ -7,10 +7,7 @@ its commit on.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -22,53 +19,43 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.support.eventually import eventually
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.postgres_votes import in_background
+from tests.support.sqlalchemy_side import BACKENDS, BothSides, until_it_commits
 from tests.support.together import together
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 
 
-@pytest.fixture(params=BACKENDS[1:])
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
-
-
-def make_votes(sides: BothSides, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
-    votes = hotcount.Votes(sides.database, strategy=strategy, **options)
+def make_votes(server: BothSides, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
+    votes = hotcount.Votes(server.database, strategy=strategy, **options)
     votes.create_tables()
     votes.add_items([1, 2, 5])
     return votes
 
 
-def one(sides: BothSides, sql: str) -> int:
-    with sides.engine.connect() as connection:
-        return int(connection.execute(sa.text(sql)).scalar_one())
+def one(server: BothSides, sql: str) -> int:
+    return int(server.run(sql)[0][0])
 
 
-def truth(sides: BothSides, item: int = 1) -> int:
-    return one(sides, f"SELECT n FROM vote_count WHERE item = {item}")
+def truth(server: BothSides, item: int = 1) -> int:
+    return one(server, f"SELECT n FROM vote_count WHERE item = {item}")
 
 
-def assert_agrees(sides: BothSides, votes: hotcount.Votes, item: int, expected: int) -> None:
-    assert truth(sides, item) == int(votes.count(item)) == expected
+def assert_agrees(server: BothSides, votes: hotcount.Votes, item: int, expected: int) -> None:
+    assert truth(server, item) == int(votes.count(item)) == expected
     votes.flush(timeout=30)
     assert votes.reconcile(dry_run=True) == []
-    assert truth(sides, item) == int(votes.count(item)) == expected
-    assert one(sides, f"SELECT vote_count FROM item WHERE id = {item}") == expected
-
-
-# -- nobody waits -----------------------------------------------------------
+    assert truth(server, item) == int(votes.count(item)) == expected
+    assert one(server, f"SELECT vote_count FROM item WHERE id = {item}") == expected
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_an_open_transaction_keeps_no_voter_waiting(sides: BothSides, level: str) -> None:
-    votes = make_votes(sides)
+def test_an_open_transaction_keeps_no_voter_waiting(server: BothSides, level: str) -> None:
+    votes = make_votes(server)
     # Rows beside those that the transaction touches: a lock on a gap would be between them.
     for user in (10, 20, 30):
         votes.cast(1, user)
-    engine = sides.engine.execution_options(isolation_level=level)
+    engine = server.engine.execution_options(isolation_level=level)
     with engine.connect() as held:
         assert cast_vote(held, votes, 1, 20, 5).changed
         assert cast_vote(held, votes, 1, 25).changed
@@ -79,72 +66,67 @@ def test_an_open_transaction_keeps_no_voter_waiting(sides: BothSides, level: str
             votes.cast(1, 1_000 + index)
             votes.retract(1, 1_000 + index)
             votes.cast(1, None, op_id=f"m{index}")
-            with sides.engine.begin() as connection:
+            with server.engine.begin() as connection:
                 cast_vote(connection, votes, 1, 40 + index)
 
         # Each would end with an error after the database's 20 s.
         together(vote, 8)
         votes.cast(1, 10, 0)
         # Counts and folds go on as well; what is not committed is in neither.
-        assert truth(sides) == int(votes.count(1)) == 2 + 3 * 8
+        assert truth(server) == int(votes.count(1)) == 2 + 3 * 8
         votes.cast(2, 1)
-        eventually(lambda: one(sides, "SELECT vote_count FROM item WHERE id = 2") == 1)
+        eventually(lambda: one(server, "SELECT vote_count FROM item WHERE id = 2") == 1)
         held.commit()
-    assert_agrees(sides, votes, 1, 5 + 1 + 1 + 1 + 3 * 8)
+    assert_agrees(server, votes, 1, 5 + 1 + 1 + 1 + 3 * 8)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_item_that_is_to_be_made_where_it_is_missing_is_not_held(
-    sides: BothSides, level: str
+    server: BothSides, level: str
 ) -> None:
-    votes = make_votes(sides, missing_items="create")
-    engine = sides.engine.execution_options(isolation_level=level)
+    votes = make_votes(server, missing_items="create")
+    engine = server.engine.execution_options(isolation_level=level)
     with engine.connect() as held:
         cast_vote(held, votes, 1, 1)
         votes.cast(1, 2)
-        with sides.engine.begin() as connection:
+        with server.engine.begin() as connection:
             cast_vote(connection, votes, 1, 3)
         # One that somebody adds after the snapshot.
         votes.add_items([7])
-        if sides.dialect == "postgresql" and level != "READ COMMITTED":
+        if server.dialect == "postgresql" and level != "READ COMMITTED":
             with pytest.raises(sa.exc.OperationalError, match="serialize"):
                 cast_vote(held, votes, 7, 1)
         else:
             assert cast_vote(held, votes, 7, 1).changed
         assert cast_vote(held, votes, 8, 1).changed
         held.commit()
-    assert_agrees(sides, votes, 1, 3)
-    assert_agrees(sides, votes, 8, 1)
+    assert_agrees(server, votes, 1, 3)
+    assert_agrees(server, votes, 8, 1)
 
 
-# -- what is written --------------------------------------------------------
-
-
-def test_each_change_is_one_journal_row_and_what_changes_nothing_is_none(sides: BothSides) -> None:
-    votes = make_votes(sides, fold_interval=3600)
+def test_each_change_is_one_journal_row_and_what_changes_nothing_is_none(server: BothSides) -> None:
+    votes = make_votes(server, fold_interval=3600)
     votes.cast(2, 1)
     votes.flush()
-    with sides.engine.connect() as connection:
+    with server.engine.connect() as connection:
         cast_vote(connection, votes, 1, 1, 3)
         cast_vote(connection, votes, 1, 1, 3)
         cast_vote(connection, votes, 1, 1, 1)
         retract_vote(connection, votes, 1, 2)
         rows = connection.execute(sa.text("SELECT item, diff FROM vote_journal ORDER BY diff"))
         assert [tuple(row) for row in rows] == [(1, -2), (1, 3)]
-        assert (
-            connection.execute(sa.text("SELECT COUNT(*) FROM vote_cell WHERE item = 1")).scalar()
-            == 0
-        )
+        cells = sa.text("SELECT COUNT(*) FROM vote_cell WHERE item = 1")
+        assert connection.execute(cells).scalar() == 0
         assert vote_count(connection, votes, 1) == 1
         connection.commit()
-    assert_agrees(sides, votes, 1, 1)
+    assert_agrees(server, votes, 1, 1)
 
 
-def test_a_savepoint_rolled_back_leaves_no_journal_row(sides: BothSides) -> None:
-    votes = make_votes(sides, fold_interval=3600)
+def test_a_savepoint_rolled_back_leaves_no_journal_row(server: BothSides) -> None:
+    votes = make_votes(server, fold_interval=3600)
     votes.cast(2, 1)
     votes.flush()
-    with Session(sides.engine) as session, session.begin():
+    with Session(server.engine) as session, session.begin():
         cast_vote(session, votes, 1, 1)
         inner = session.begin_nested()
         cast_vote(session, votes, 1, 2, 10)
@@ -154,23 +136,23 @@ def test_a_savepoint_rolled_back_leaves_no_journal_row(sides: BothSides) -> None
         assert vote_count(session, votes, 1) == 1
         with session.begin_nested():
             cast_vote(session, votes, 1, 3, 100)
-    assert one(sides, "SELECT COUNT(*) FROM vote_journal") == 2
-    assert_agrees(sides, votes, 1, 101)
+    assert one(server, "SELECT COUNT(*) FROM vote_journal") == 2
+    assert_agrees(server, votes, 1, 101)
 
 
-def test_a_rolled_back_transaction_leaves_nothing(sides: BothSides) -> None:
-    votes = make_votes(sides)
-    with sides.engine.connect() as connection:
+def test_a_rolled_back_transaction_leaves_nothing(server: BothSides) -> None:
+    votes = make_votes(server)
+    with server.engine.connect() as connection:
         cast_vote(connection, votes, 1, 1)
         connection.rollback()
-    assert one(sides, "SELECT COUNT(*) FROM vote_journal") == 0
-    assert_agrees(sides, votes, 1, 0)
+    assert one(server, "SELECT COUNT(*) FROM vote_journal") == 0
+    assert_agrees(server, votes, 1, 0)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_votes_of_both_sides_at_once_agree_with_every_count(sides: BothSides, level: str) -> None:
-    votes = make_votes(sides, fold_interval=0.02)
-    engine = sides.engine.execution_options(isolation_level=level)
+def test_votes_of_both_sides_at_once_agree_with_every_count(server: BothSides, level: str) -> None:
+    votes = make_votes(server, fold_interval=0.02)
+    engine = server.engine.execution_options(isolation_level=level)
 
     def in_session(item: int, user: int, value: int) -> None:
         with Session(engine) as session, session.begin():
@@ -187,79 +169,63 @@ def test_votes_of_both_sides_at_once_agree_with_every_count(sides: BothSides, le
 
     together(work, 8)
     for item in (1, 2):
-        expected = one(sides, f"SELECT SUM(val) FROM vote WHERE item_id = {item}")
-        assert_agrees(sides, votes, item, expected)
-
-
-def until_it_commits(work: Any) -> None:
-    """Runs a transaction again where the database gives it up, as its owner has to."""
-    while True:
-        try:
-            work()
-            return
-        except sa.exc.OperationalError as error:
-            state = getattr(error.orig, "sqlstate", None)
-            number = error.orig.args[0] if error.orig is not None else None
-            if state not in ("40P01", "40001") and number != 1213:
-                raise
+        expected = one(server, f"SELECT SUM(val) FROM vote WHERE item_id = {item}")
+        assert_agrees(server, votes, item, expected)
 
 
 @pytest.mark.parametrize(
     "name", ["page", "free", "clock", "totals", "here", "again", "written", "noted", "w", "b", "ok"]
 )
 def test_a_table_of_the_users_may_be_called_like_a_part_of_a_statement(
-    sides: BothSides, name: str
+    server: BothSides, name: str
 ) -> None:
     options: dict[str, Any] = {"item_table": name, "vote_table": f"{name}_vote"}
-    votes = hotcount.Votes(sides.database, **options)
+    votes = hotcount.Votes(server.database, **options)
     votes.create_tables()
     votes.add_items([1])
     votes.cast(1, 1)
-    with sides.engine.begin() as connection:
+    with server.engine.begin() as connection:
         cast_vote(connection, votes, 1, 2)
     votes.flush(timeout=30)
-    assert int(votes.count(1)) == one(sides, f"SELECT vote_count FROM {name} WHERE id = 1") == 2
+    assert int(votes.count(1)) == one(server, f"SELECT vote_count FROM {name} WHERE id = 1") == 2
     assert votes.reconcile(dry_run=True) == []
 
 
-# -- who folds --------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["session", "connection"])
-def test_the_process_folds_after_the_commit_by_itself(sides: BothSides, how: str) -> None:
-    votes = make_votes(sides, fold_interval=0.05)
+def test_the_process_folds_after_the_commit_by_itself(server: BothSides, how: str) -> None:
+    votes = make_votes(server, fold_interval=0.05)
     if how == "session":
-        with Session(sides.engine) as session, session.begin():
+        with Session(server.engine) as session, session.begin():
             cast_vote(session, votes, 1, 1)
     else:
-        with sides.engine.connect() as connection:
+        with server.engine.connect() as connection:
             for user in range(1, 4):
                 cast_vote(connection, votes, 1, user)
                 retract_vote(connection, votes, 1, user)
                 connection.commit()
             cast_vote(connection, votes, 1, 1)
             connection.commit()
-    eventually(lambda: one(sides, "SELECT vote_count FROM item WHERE id = 1") == 1)
-    eventually(lambda: one(sides, "SELECT COUNT(*) FROM vote_journal") == 0)
+    eventually(lambda: one(server, "SELECT vote_count FROM item WHERE id = 1") == 1)
+    eventually(lambda: one(server, "SELECT COUNT(*) FROM vote_journal") == 0)
 
 
 def test_votes_that_were_closed_before_the_commit_leave_the_fold_to_others(
-    sides: BothSides,
+    server: BothSides,
 ) -> None:
-    make_votes(sides)
-    with sides.engine.connect() as connection:
-        with hotcount.Votes(hotcount.Database(sides.url, timeout=20)) as passing:
+    make_votes(server)
+    with server.engine.connect() as connection:
+        with hotcount.Votes(hotcount.Database(server.url, timeout=20)) as passing:
             cast_vote(connection, passing, 1, 1)
         connection.commit()
-    assert_agrees(sides, hotcount.Votes(sides.database), 1, 1)
+    assert_agrees(server, hotcount.Votes(server.database), 1, 1)
 
 
-@pytest.mark.parametrize("sides", BACKENDS[1:2], indirect=True)  # psycopg is asynchronous, too.
-def test_an_async_session_votes_too(sides: BothSides) -> None:
-    votes = make_votes(sides, fold_interval=0.05)
+@pytest.mark.parametrize("server", BACKENDS[1:2], indirect=True)  # psycopg is asynchronous, too.
+def test_an_async_session_votes_too(server: BothSides) -> None:
+    votes = make_votes(server, fold_interval=0.05)
 
     async def vote() -> None:
-        engine = create_async_engine(sides.engine.url)
+        engine = create_async_engine(server.engine.url)
         async with AsyncSession(engine) as session:
             assert await session.run_sync(cast_vote, votes, 1, 1, 3) == Cast(True, True, 0, 3)
             nested = await session.begin_nested()
@@ -271,58 +237,52 @@ def test_an_async_session_votes_too(sides: BothSides) -> None:
         await engine.dispose()
 
     asyncio.run(vote())
-    eventually(lambda: one(sides, "SELECT vote_count FROM item WHERE id = 1") == 3)
-    assert_agrees(sides, votes, 1, 3)
-
-
-# -- strategies -------------------------------------------------------------
+    eventually(lambda: one(server, "SELECT vote_count FROM item WHERE id = 1") == 3)
+    assert_agrees(server, votes, 1, 3)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_change_of_strategy_waits_for_an_open_transaction_and_loses_nothing(
-    sides: BothSides, level: str
+    server: BothSides, level: str
 ) -> None:
-    votes = make_votes(sides)
+    votes = make_votes(server)
     votes.cast(1, 1)
-    naive = hotcount.Votes(sides.database, strategy="naive")
-    engine = sides.engine.execution_options(isolation_level=level)
+    naive = hotcount.Votes(server.database, strategy="naive")
+    engine = server.engine.execution_options(isolation_level=level)
     with engine.connect() as held:
         cast_vote(held, votes, 1, 2)
-        switch = threading.Thread(target=naive.create_tables, kwargs={"timeout": 30})
-        switch.start()
+        switch = in_background(lambda: naive.create_tables(timeout=30))
         # It is waiting: PostgreSQL and MariaDB both say so.
-        eventually(lambda: somebody_waits(sides))
+        eventually(lambda: somebody_waits(server))
         assert cast_vote(held, votes, 1, 3).changed
         held.commit()
-    switch.join()
+    assert switch() is None
     with engine.connect() as late, pytest.raises(hotcount.ConfigError, match="create_tables"):
         cast_vote(late, votes, 1, 4)
     assert int(naive.count(1)) == 3
     assert naive.reconcile(dry_run=True) == []
     # What was in the journal then is counted once.
     votes.create_tables()
-    assert one(sides, "SELECT COUNT(*) FROM vote_journal") == 0
-    assert_agrees(sides, votes, 1, 3)
+    assert one(server, "SELECT COUNT(*) FROM vote_journal") == 0
+    assert_agrees(server, votes, 1, 3)
 
 
-def somebody_waits(sides: BothSides) -> bool:
-    if sides.dialect == "postgresql":
-        return one(sides, "SELECT COUNT(*) FROM pg_locks WHERE NOT granted") > 0
-    with sides.engine.connect() as connection:
-        row = connection.execute(sa.text("SHOW GLOBAL STATUS LIKE 'innodb_row_lock_current_waits'"))
-        return int(row.one()[1]) > 0
+def somebody_waits(server: BothSides) -> bool:
+    if server.dialect == "postgresql":
+        return one(server, "SELECT COUNT(*) FROM pg_locks WHERE NOT granted") > 0
+    return int(server.run("SHOW GLOBAL STATUS LIKE 'innodb_row_lock_current_waits'")[0][1]) > 0
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])
 def test_a_snapshot_from_before_a_change_of_strategy_writes_nothing_in_the_old_place(
-    sides: BothSides, level: str
+    server: BothSides, level: str
 ) -> None:
-    votes = make_votes(sides)
+    votes = make_votes(server)
     votes.cast(1, 1)
-    engine = sides.engine.execution_options(isolation_level=level)
+    engine = server.engine.execution_options(isolation_level=level)
     with engine.connect() as old:
         old.execute(sa.text("SELECT COUNT(*) FROM item" if level[0] == "R" else "SELECT 1")).all()
-        naive = make_votes(sides, "naive")
+        naive = make_votes(server, "naive")
         with pytest.raises((hotcount.ConfigError, sa.exc.OperationalError)):
             cast_vote(old, votes, 1, 2)
         old.rollback()
@@ -330,30 +290,30 @@ def test_a_snapshot_from_before_a_change_of_strategy_writes_nothing_in_the_old_p
     assert naive.reconcile(dry_run=True) == []
 
 
-def test_slotted_keeps_its_cells_and_counts_beside_the_journal(sides: BothSides) -> None:
-    batched = make_votes(sides)
-    slotted = make_votes(sides, "slotted")
-    with sides.engine.begin() as connection:
+def test_slotted_keeps_its_cells_and_counts_beside_the_journal(server: BothSides) -> None:
+    batched = make_votes(server)
+    slotted = make_votes(server, "slotted")
+    with server.engine.begin() as connection:
         cast_vote(connection, slotted, 1, 1)
         cast_vote(connection, batched, 1, 2)
         assert vote_count(connection, slotted, 1) == vote_count(connection, batched, 1) == 2
-    assert one(sides, "SELECT COUNT(*) FROM vote_cell WHERE slot >= 0") == 1
+    assert one(server, "SELECT COUNT(*) FROM vote_cell WHERE slot >= 0") == 1
     batched.cast(1, 3)
     slotted.cast(1, 4)
-    assert_agrees(sides, batched, 1, 4)
+    assert_agrees(server, batched, 1, 4)
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched", "cached"])
 def test_without_a_foreign_key_a_vote_for_a_missing_item_is_refused(
-    sides: BothSides, strategy: Any
+    server: BothSides, strategy: Any
 ) -> None:
     cache = hotcount.Memory() if strategy == "cached" else None
-    votes = hotcount.Votes(sides.database, cache, strategy, foreign_key=False)
+    votes = hotcount.Votes(server.database, cache, strategy, foreign_key=False)
     votes.create_tables()
     votes.add_items([1])
-    with sides.engine.begin() as connection:
+    with server.engine.begin() as connection:
         with pytest.raises(hotcount.IntegrityError, match="does not exist"):
             cast_vote(connection, votes, 9, 1)
         assert cast_vote(connection, votes, 1, 1).changed
-    assert one(sides, "SELECT COUNT(*) FROM vote") == 1
+    assert one(server, "SELECT COUNT(*) FROM vote") == 1
     assert int(votes.count(1, consistency="exact")) == 1

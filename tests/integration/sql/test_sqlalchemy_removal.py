@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import Any
 
 import hotcount
@@ -13,6 +12,7 @@ from hotcount.integrations.sqlalchemy import cast_vote, retract_vote
 from sqlalchemy.orm import Session
 
 from tests.support.sqlalchemy_side import BothSides
+from tests.support.together import together
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 ITEMS = 4
@@ -59,12 +59,7 @@ def test_sessions_that_commit_and_roll_back_beside_removals_leave_counts_right(
             votes.erase_user(drawn.randint(1, USERS), timeout=30)
             votes.prune(5, timeout=30)
 
-    threads = [threading.Thread(target=sessions, args=(seed,)) for seed in range(1, 4)]
-    threads.append(threading.Thread(target=removals))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(lambda seed: sessions(seed) if seed else removals(), 4)
     assert committed
     if strategy == "cached":
         votes.sync_worker().run_once(timeout=30)

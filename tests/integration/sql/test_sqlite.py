@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +19,30 @@ import hotcount
 import pytest
 
 from tests.support.eventually import BUSY
-from tests.support.sqlite_files import STRATEGIES, make_votes, rows
+from tests.support.postgres_votes import in_background
+from tests.support.sqlite_files import make_votes, rows, write
 from tests.support.together import THREADS, in_child, together
 
-# -- what cannot be opened --------------------------------------------------
 
-
-def test_a_directory_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(hotcount.ConfigError, match=f"{tmp_path.name} is a directory"):
-        hotcount.Database(f"sqlite:///{tmp_path}")
-
-
-def test_a_file_in_a_folder_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(hotcount.ConfigError, match=r"absent/a.db"):
-        hotcount.Database(f"sqlite:///{tmp_path}/absent/a.db")
-
-
-def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("these are my notes, and they are longer than a header\n" * 100)
-    with pytest.raises(hotcount.DatabaseError, match=r"notes.txt") as caught:
-        hotcount.Database(f"sqlite:///{file}")
-    assert caught.value.code == "SQLITE_NOTADB"
-    assert file.read_text().startswith("these are my notes")
-
-
-def test_mode_rw_does_not_make_a_file(tmp_path: Path) -> None:
-    with pytest.raises(hotcount.HotcountError, match=r"a.db"):
-        hotcount.Database(f"sqlite:///{tmp_path}/a.db?mode=rw")
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(
+    ("file", "error", "said"),
+    [
+        ("", hotcount.ConfigError, "{} is a directory"),
+        ("/absent/a.db", hotcount.ConfigError, "absent/a.db"),
+        ("/notes.txt", hotcount.DatabaseError, "notes.txt"),
+        ("/a.db?mode=rw", hotcount.HotcountError, "a.db"),
+    ],
+    ids=["directory", "no-folder", "no-database", "mode-rw"],
+)
+def test_what_is_no_database_is_refused_by_name_and_left_as_it_is(
+    tmp_path: Path, file: str, error: type[hotcount.HotcountError], said: str
+) -> None:
+    text = "these are my notes, and they are longer than a header\n" * 100
+    (tmp_path / "notes.txt").write_text(text)
+    with pytest.raises(error, match=said.format(tmp_path.name)) as caught:
+        hotcount.Database(f"sqlite:///{tmp_path}{file}")
+    assert ("notes" in file) == (caught.value.code == "SQLITE_NOTADB")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("notes.txt", text)]
 
 
 def test_a_read_only_database_counts_and_refuses_votes(tmp_path: Path) -> None:
@@ -140,17 +134,11 @@ def test_a_missing_table_or_column_is_a_database_error_that_names_it(
     file = tmp_path / "a.db"
     with make_votes(file, strategy=strategy) as votes:
         votes.cast(1, 7)
-    with closing(sqlite3.connect(file)) as other:
-        other.execute("DROP VIEW vote_live")
-        other.execute("DROP VIEW vote_count")
-        other.execute(broken)
-        other.commit()
+    write(file, "DROP VIEW vote_live", "DROP VIEW vote_count", broken)
     votes = hotcount.Votes(f"sqlite:///{file}", strategy=strategy)
     with pytest.raises(hotcount.DatabaseError, match=r"no such (table|column)|has no column"):
         votes.cast(1, 8)
 
-
-# -- locks ------------------------------------------------------------------
 
 HOLD_THE_LOCK = """
 import sqlite3, sys
@@ -189,7 +177,6 @@ def lock_held_by_another_process(path: Path, how: str = "BEGIN IMMEDIATE") -> It
             release()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_lock_of_another_process_is_waited_for_until_the_deadline_and_nothing_is_applied(
     tmp_path: Path, strategy: str
 ) -> None:
@@ -226,15 +213,14 @@ def test_a_call_that_waits_for_a_lock_goes_on_as_soon_as_it_is_free(tmp_path: Pa
     file = tmp_path / "a.db"
     votes = make_votes(file)
     with lock_held_by_another_process(file) as release:
-        timer = threading.Timer(0.2, release)
-        timer.start()
+        cast = in_background(lambda: votes.cast(1, 7, timeout=10))
+        assert not cast.is_over(0.2)
         started = time.monotonic()
-        assert votes.cast(1, 7, timeout=10).changed
+        release()
+        assert cast().changed
         assert time.monotonic() - started < 2
-        timer.join()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_callers_that_gave_up_waiting_leave_nothing_behind(tmp_path: Path, strategy: str) -> None:
     file = tmp_path / "a.db"
     votes = make_votes(file, strategy)
@@ -256,10 +242,6 @@ def test_callers_that_gave_up_waiting_leave_nothing_behind(tmp_path: Path, strat
     assert rows(file, "SELECT COUNT(*) FROM vote") == [(THREADS // 2,)]
 
 
-# -- repairs ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_reconcile_reports_and_repairs_a_count_that_somebody_broke(
     tmp_path: Path, strategy: str
 ) -> None:
@@ -267,10 +249,11 @@ def test_reconcile_reports_and_repairs_a_count_that_somebody_broke(
     votes = make_votes(file, strategy)
     votes.cast_many([1, 1, 2], [1, 2, 3], [1, 4, 1])
     votes.flush()
-    with closing(sqlite3.connect(file)) as other:
-        other.execute("UPDATE vote_cell SET n = n + 10 WHERE item = 1")
-        other.execute("UPDATE item SET vote_count = vote_count + 10 WHERE id = 1")
-        other.commit()
+    write(
+        file,
+        "UPDATE vote_cell SET n = n + 10 WHERE item = 1",
+        "UPDATE item SET vote_count = vote_count + 10 WHERE id = 1",
+    )
     wrong = int(votes.count(1))
     assert wrong > 5
     drift = hotcount.Drift(item=1, counted=wrong, actual=5)
@@ -284,24 +267,21 @@ def test_reconcile_reports_and_repairs_a_count_that_somebody_broke(
     assert votes.reconcile() == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_votes_that_were_there_before_are_adopted(tmp_path: Path, strategy: str) -> None:
     file = tmp_path / "a.db"
     with make_votes(file, "naive") as before:
         pass
-    with closing(sqlite3.connect(file)) as other:
-        other.execute("DELETE FROM vote_meta WHERE name <> 'schema'")
-        other.executemany(
-            "INSERT INTO vote (item_id, user_id, val) VALUES (?, ?, 1)", [(1, 1), (1, 2), (2, 1)]
-        )
-        other.commit()
+    write(
+        file,
+        "DELETE FROM vote_meta WHERE name <> 'schema'",
+        "INSERT INTO vote (item_id, user_id, val) VALUES (1, 1, 1), (1, 2, 1), (2, 1, 1)",
+    )
     votes = make_votes(file, strategy)
     assert before.closed
     assert [int(count) for count in votes.count_many([1, 2])] == [2, 1]
     assert not votes.cast(1, 1).changed
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_counts_in_the_item_table_are_current_for_other_readers(
     tmp_path: Path, strategy: str
 ) -> None:
@@ -314,14 +294,11 @@ def test_the_counts_in_the_item_table_are_current_for_other_readers(
         assert rows(file, "SELECT vote_count FROM item WHERE id = 1") == [(user + 1,)]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_schema_is_what_create_tables_makes(tmp_path: Path, strategy: str) -> None:
     query = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
     with make_votes(tmp_path / "made.db", strategy) as votes:
         text = votes.schema()
-    with closing(sqlite3.connect(tmp_path / "printed.db")) as other:
-        other.executescript(text)
-        other.executescript(text)
+    write(tmp_path / "printed.db", text, text)
     assert rows(tmp_path / "printed.db", query) == rows(tmp_path / "made.db", query)
 
 
@@ -333,13 +310,9 @@ def test_ids_stand_in_the_tables_as_other_programs_expect_them(tmp_path: Path) -
     votes.add_items([item])
     votes.cast(item, "ann")
     assert rows(file, "SELECT item_id, user_id, val FROM vote_live") == [(str(item), "ann", 1)]
-    with closing(sqlite3.connect(file)) as other:
-        other.execute("UPDATE item SET vote_count = 5")
-        other.commit()
+    write(file, "UPDATE item SET vote_count = 5")
     assert votes.reconcile() == [hotcount.Drift(item=item, counted=5, actual=1)]
 
-
-# -- a slotted table of the application's own --------------------------------
 
 PAGEVIEWS_TABLE = """
 CREATE TABLE pageviews_counts (
@@ -355,8 +328,7 @@ INSERT INTO pageviews_counts (url, slot, count) VALUES ('/home', 0, 1), ('/home'
 
 def test_the_worked_example_of_the_slotted_counter_pattern(tmp_path: Path) -> None:
     file = tmp_path / "a.db"
-    with closing(sqlite3.connect(file)) as other:
-        other.executescript(PAGEVIEWS_TABLE)
+    write(file, PAGEVIEWS_TABLE)
     counter = hotcount.SlottedCounter(
         f"sqlite:///{file}",
         table="pageviews_counts",

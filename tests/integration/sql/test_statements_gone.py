@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import hotcount
 import pytest
@@ -12,12 +14,11 @@ import pytest
 from tests.support.listener import Proxy
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import is_mysql
-from tests.support.postgres_votes import make_votes
 from tests.support.servers import PostgresDatabase
+from tests.support.sql_votes import make_votes, open_votes
 
 pytestmark = pytest.mark.server
 
-STRATEGIES = pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
 _EXECUTE = 0x17
 
 
@@ -55,14 +56,11 @@ def forgetful(mariadb_server: MariaDbServer) -> Iterator[ForgetfulProxy]:
         yield made
 
 
-@STRATEGIES
 def test_a_statement_that_mariadb_does_not_know_is_prepared_again(
     mariadb_database: str, forgetful: ForgetfulProxy, strategy: str
 ) -> None:
     url = f"mariadb://root@127.0.0.1:{forgetful.port}/{mariadb_database}"
-    with hotcount.Votes(hotcount.Database(url, timeout=20), None, strategy) as votes:  # type: ignore[arg-type]
-        votes.create_tables()
-        votes.add_items([1])
+    with make_votes(url, strategy) as votes:
         # On MySQL a transaction has five statements: with fewer in between few would end.
         for every in (17, 19, 23) if is_mysql() else (7, 11, 13):
             for user in range(every * 100, every * 100 + 30):
@@ -100,11 +98,8 @@ def test_reads_of_cached_counts_and_of_counters_prepare_again_too(
         assert int(votes.count(1, consistency="exact")) == 30
 
 
-@STRATEGIES
-def test_a_column_of_another_type_costs_no_call(
-    postgres_database: PostgresDatabase, strategy: str
-) -> None:
-    votes = make_votes(postgres_database, strategy)
+def test_a_column_of_another_type_costs_no_call(postgres: PostgresDatabase, strategy: str) -> None:
+    votes = make_votes(postgres, strategy)
     for user in range(4):
         votes.cast(1, user)
         votes.count(1)
@@ -112,9 +107,7 @@ def test_a_column_of_another_type_costs_no_call(
     for number, kind in enumerate(("integer", "bigint", "integer"), 1):
         # "cached plan must not change result type" is what the next execution hears. A column that
         # a view shows keeps its type, so ours goes first, and create_tables() makes it again.
-        postgres_database.psql(
-            f"DROP VIEW vote_count; ALTER TABLE item ALTER vote_count TYPE {kind}"
-        )
+        postgres.psql(f"DROP VIEW vote_count; ALTER TABLE item ALTER vote_count TYPE {kind}")
         votes.create_tables()
         for user in range(number * 10, number * 10 + 3):
             votes.count(1)
@@ -125,72 +118,64 @@ def test_a_column_of_another_type_costs_no_call(
     assert votes.reconcile(dry_run=True) == []
 
 
+@contextmanager
+def logged(postgres: PostgresDatabase) -> Iterator[Callable[[], str]]:
+    """What the server logs of statements in the block, which it is asked to log."""
+    log = postgres.server.folder / "server.log"
+    postgres.psql("ALTER ROLE hotcount SET log_statement = 'all'")
+    before = len(log.read_text())
+    try:
+        yield lambda: log.read_text()[before:]
+    finally:
+        postgres.psql("ALTER ROLE hotcount RESET log_statement")
+
+
 @pytest.mark.parametrize("how", ["keyword", "url"])
 def test_without_prepared_statements_none_is_left_in_a_session(
-    postgres_database: PostgresDatabase, how: str
+    postgres: PostgresDatabase, how: str
 ) -> None:
-    """Told by a server that is asked to log what it prepares: a name is one of ours."""
-    url = postgres_database.url_for("hotcount", "&application_name=unprepared")
+    """A name is one of ours."""
+    url = postgres.url_for("hotcount", "&application_name=unprepared")
     options = {"prepare": False} if how == "keyword" else {}
     if how == "url":
         url += "&prepare=false"
-    make_votes(postgres_database)
-    log = postgres_database.server.folder / "server.log"
-    postgres_database.psql("ALTER ROLE hotcount SET log_statement = 'all'")
-    try:
-        before = len(log.read_text())
-        with hotcount.Database(url, **options) as database:
-            votes = hotcount.Votes(database, None, "naive")
-            votes.cast(1, 1)
-            votes.cast(1, 2)
-    finally:
-        postgres_database.psql("ALTER ROLE hotcount RESET log_statement")
-    said = log.read_text()[before:]
-    assert "execute <unnamed>" in said
-    assert "execute hotcount_" not in said
+    make_votes(postgres)
+    with logged(postgres) as said, open_votes(url, **options) as votes:
+        votes.cast(1, 1)
+        votes.cast(1, 2)
+        assert "execute <unnamed>" in said()
+        assert "execute hotcount_" not in said()
 
 
-def test_prepared_statements_have_a_name_by_their_text(postgres_database: PostgresDatabase) -> None:
-    make_votes(postgres_database)
-    log = postgres_database.server.folder / "server.log"
-    postgres_database.psql("ALTER ROLE hotcount SET log_statement = 'all'")
+def test_prepared_statements_have_a_name_by_their_text(postgres: PostgresDatabase) -> None:
+    make_votes(postgres)
     names = []
-    try:
-        for number in range(2):
-            before = len(log.read_text())
-            url = postgres_database.url_for("hotcount", f"&application_name=named{number}")
-            with hotcount.Database(url) as database:
-                votes = hotcount.Votes(database, None, "naive")
-                votes.cast(1, number)
-            words = log.read_text()[before:].split()
-            names.append({word for word in words if word.startswith("hotcount_")})
-    finally:
-        postgres_database.psql("ALTER ROLE hotcount RESET log_statement")
+    for number in range(2):
+        url = postgres.url_for("hotcount", f"&application_name=named{number}")
+        with logged(postgres) as said, open_votes(url) as votes:
+            votes.cast(1, number)
+            names.append({word for word in said().split() if word.startswith("hotcount_")})
     assert names[0] == names[1]
     assert all(len(name.rstrip(":")) == len("hotcount_") + 32 for name in names[0])
     assert len(names[0]) > 1
 
 
-@STRATEGIES
 def test_two_objects_over_the_same_tables_share_what_is_prepared(
-    postgres_database: PostgresDatabase, strategy: str
+    postgres: PostgresDatabase, strategy: Any
 ) -> None:
     """Their statements are of one text, and so of one name: no session prepares it twice."""
-    make_votes(postgres_database, strategy)
-    log = postgres_database.server.folder / "server.log"
-    url = postgres_database.url_for("hotcount", f"&application_name=shared_{strategy}")
-    postgres_database.psql("ALTER ROLE hotcount SET log_statement = 'all'")
-    try:
-        before = len(log.read_text())
-        # One writer and one reader: every object meets what the one before it has prepared.
-        with hotcount.Database(url, timeout=20, max_writers=1, max_readers=1) as database:
-            for user in range(4):
-                votes = hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
-                assert votes.cast(1, user).changed
-                assert int(votes.count(1)) == user + 1
-                said = log.read_text()[before:]
-    finally:
-        postgres_database.psql("ALTER ROLE hotcount RESET log_statement")
+    make_votes(postgres, strategy)
+    url = postgres.url_for("hotcount", f"&application_name=shared_{strategy}")
+    # One writer and one reader: every object meets what the one before it has prepared.
+    with (
+        logged(postgres) as log,
+        hotcount.Database(url, timeout=20, max_writers=1, max_readers=1) as database,
+    ):
+        for user in range(4):
+            votes = hotcount.Votes(database, None, strategy)
+            assert votes.cast(1, user).changed
+            assert int(votes.count(1)) == user + 1
+        said = log()
     assert "already exists" not in said
     # Also behind the last of them the votes are written by name.
     votes_written = [line for line in said.splitlines() if 'INSERT INTO "vote"' in line]

@@ -4,116 +4,111 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import hotcount
 import pytest
 
+from tests.support.commands import run
+from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
+from tests.support.sqlite_files import rows
+
+COMMAND = (sys.executable, "-m", "hotcount", "sync", "--interval", "0.01")
 
 
-def stored(path: Path, item: int = 1) -> int:
-    with closing(sqlite3.connect(path, timeout=20)) as other:
-        return int(other.execute("SELECT vote_count FROM item WHERE id = ?", (item,)).fetchone()[0])
+@pytest.fixture
+def url(database_path: Path) -> str:
+    return f"sqlite:///{database_path}"
 
 
-def redis_votes(path: Path, server: RedisServer, **options: Any) -> hotcount.Votes:
-    votes = hotcount.Votes(f"sqlite:///{path}", server.url, "cached", **options)
+def redis_votes(url: str, server: RedisServer, strategy: Any = "cached") -> hotcount.Votes:
+    votes = hotcount.Votes(url, server.url, strategy)
     votes.create_tables()
     votes.add_items([1, 2])
     return votes
 
 
-def sync(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotcount", "sync", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
+def stored(url: str) -> list[int]:
+    found = rows(Path(url.removeprefix("sqlite:///")), "SELECT vote_count FROM item ORDER BY id")
+    return [n for (n,) in found]
+
+
+@contextmanager
+def syncing(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], str]]]:
+    """The command until SIGTERM, and what reads a line of what it says."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    try:
+        assert process.stderr is not None
+        yield process, process.stderr.readline
+    finally:
+        process.kill()  # Where the test failed.
+
+
+def told_to_stop(process: subprocess.Popen[str]) -> tuple[str, str]:
+    process.send_signal(signal.SIGTERM)
+    return process.communicate(timeout=60)
+
+
+def sync(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run("sync", *arguments)
 
 
 @pytest.mark.server
-def test_sync_once_saves_everything_and_says_so(
-    database_path: Path, own_redis: RedisServer
-) -> None:
-    with redis_votes(database_path, own_redis) as votes:
+def test_sync_once_saves_everything_and_says_so(url: str, own_redis: RedisServer) -> None:
+    with redis_votes(url, own_redis) as votes:
         votes.cast_many([1, 1, 2], [1, 2, 1])
-        at = ("--db", f"sqlite:///{database_path}", "--cache", own_redis.url)
+        at = ("--db", url, "--cache", own_redis.url)
         done = sync(*at, "--once", "--json")
         assert done.returncode == 0, done.stderr
         said = json.loads(done.stdout)
         assert (said["settled"], said["saved"], said["at_risk"]) == (True, 2, 0)
-        assert (stored(database_path, 1), stored(database_path, 2)) == (2, 1)
+        assert stored(url) == [2, 1]
         again = sync(*at, "--once")
         assert (again.returncode, "saved 0" in again.stdout) == (0, True)
 
 
 @pytest.mark.server
-def test_sync_once_writes_the_votes_that_wait(database_path: Path, own_redis: RedisServer) -> None:
-    url = f"sqlite:///{database_path}"
-    with hotcount.Votes(url, own_redis.url, "write_behind") as votes:
-        votes.create_tables()
-        votes.add_items([1, 2])
+def test_sync_once_writes_the_votes_that_wait(url: str, own_redis: RedisServer) -> None:
+    with redis_votes(url, own_redis, "write_behind") as votes:
         votes.cast_many([1, 1, 99], [1, 2, 1])
         at = ("--strategy", "write_behind", "--db", url, "--cache", own_redis.url)
         done = sync(*at, "--once", "--json")
         assert done.returncode == 0, done.stderr
         said = json.loads(done.stdout)
         assert (said["saved"], said["refused"], said["at_risk"]) == (2, 1, 0)
-        assert stored(database_path, 1) == 2
+        assert stored(url)[0] == 2
         assert sync(*at[:-2], "--once").returncode == 2
 
 
 @pytest.mark.server
-def test_sync_says_at_once_that_votes_were_set_aside(
-    database_path: Path, own_redis: RedisServer
-) -> None:
-    url = f"sqlite:///{database_path}"
-    with hotcount.Votes(url, own_redis.url, "write_behind") as votes:
-        votes.create_tables()
+def test_sync_says_at_once_that_votes_were_set_aside(url: str, own_redis: RedisServer) -> None:
+    at = ("--strategy", "write_behind", "--db", url, "--cache", own_redis.url)
+    with redis_votes(url, own_redis, "write_behind") as votes:
         votes.cast_many([98, 99], [1, 1])
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "hotcount", "sync", "--strategy", "write_behind"),
-                *("--interval", "0.01", "--db", url, "--cache", own_redis.url),
-            ],
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
-        assert process.stderr is not None
-        process.stderr.readline()
-        said = process.stderr.readline()
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
-        assert "2 votes that the database refuses were set aside" in said
+        with syncing(*at) as (process, line):
+            line()
+            assert "2 votes that the database refuses were set aside" in line()
+            told_to_stop(process)
 
 
 @pytest.mark.server
-def test_sync_runs_until_it_is_told_to_stop(database_path: Path, own_redis: RedisServer) -> None:
-    with redis_votes(database_path, own_redis) as votes:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "hotcount", "sync", "--json", "--interval", "0.01"),
-                *("--db", f"sqlite:///{database_path}", "--cache", own_redis.url),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+def test_sync_runs_until_it_is_told_to_stop(url: str, own_redis: RedisServer) -> None:
+    with (
+        redis_votes(url, own_redis) as votes,
+        syncing("--json", "--db", url, "--cache", own_redis.url) as (process, _),
+    ):
         votes.cast(1, 1)
-        deadline = time.monotonic() + 30
-        while stored(database_path) == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=30)
+        eventually(lambda: stored(url)[0] == 1)
+        said, _ = told_to_stop(process)
         assert process.returncode == 0
         assert json.loads(said)["saved"] == 1
 
@@ -140,10 +135,9 @@ runpy.run_module("hotcount", run_name="__main__")
 @pytest.mark.server
 @pytest.mark.parametrize("strategy", ["cached", "slotted"])
 def test_sync_ends_when_the_signal_comes_while_it_looks_at_its_event(
-    strategy: Literal["cached", "slotted"], database_path: Path, own_redis: RedisServer
+    strategy: Any, url: str, own_redis: RedisServer
 ) -> None:
     cache = own_redis.url if strategy == "cached" else None
-    url = f"sqlite:///{database_path}"
     with hotcount.Votes(url, cache, strategy) as votes:
         votes.create_tables()
     done = subprocess.run(
@@ -175,10 +169,7 @@ def test_sync_refuses_bad_usage(arguments: tuple[str, ...], code: int) -> None:
     assert done.stderr
 
 
-def test_sync_that_cannot_reach_a_server_is_inconclusive(
-    database_path: Path, tmp_path: Path
-) -> None:
-    url = f"sqlite:///{database_path}"
+def test_sync_that_cannot_reach_a_server_is_inconclusive(url: str, tmp_path: Path) -> None:
     with hotcount.Votes(url, "memory://", "cached") as votes:
         votes.create_tables()
     done = sync("--db", url, "--cache", f"redis+unix://{tmp_path}/none.sock", "--once")
@@ -198,9 +189,8 @@ def test_sync_that_cannot_reach_a_server_is_inconclusive(
     ],
 )
 def test_sync_says_once_that_no_round_works_and_fails_if_none_did(
-    away: str, strategy: Any, database_path: Path, tmp_path: Path, own_redis: RedisServer
+    away: str, strategy: Any, url: str, tmp_path: Path, own_redis: RedisServer
 ) -> None:
-    url = f"sqlite:///{database_path}"
     cache = own_redis.url if away == "tables" else f"redis+unix://{tmp_path}/none.sock"
     hotcount.Database(url).close()
     if away == "redis" and strategy == "views":
@@ -209,18 +199,10 @@ def test_sync_says_once_that_no_round_works_and_fails_if_none_did(
         hotcount.Votes(url, "redis://h", strategy).create_tables()
     which = ("--views",) if strategy == "views" else ("--strategy", strategy)
     at = ("--db", url) if strategy == "slotted" else ("--db", url, "--cache", cache)
-    command = (sys.executable, "-m", "hotcount", "sync", "--interval", "0.01", "--json")
-    process = subprocess.Popen(
-        [*command, *which, *at], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        lines = [process.stderr.readline() for _ in range(2)]
+    with syncing("--json", *which, *at) as (process, line):
+        lines = [line() for _ in range(2)]
         time.sleep(0.3)  # More rounds.
-        process.send_signal(signal.SIGTERM)
-        said, rest = process.communicate(timeout=60)
-    finally:
-        process.kill()  # Where the test failed.
+        said, rest = told_to_stop(process)
     assert ("until interrupted" in lines[0], rest) == (True, "")
     says = "table" if away == "tables" else "none.sock"
     assert says in lines[1]
@@ -231,24 +213,12 @@ def test_sync_says_once_that_no_round_works_and_fails_if_none_did(
 
 
 @pytest.mark.server
-def test_sync_says_when_rounds_work_again(database_path: Path, own_redis: RedisServer) -> None:
-    redis_votes(database_path, own_redis).close()
-    command = (sys.executable, "-m", "hotcount", "sync", "--interval", "0.01")
-    process = subprocess.Popen(
-        [*command, "--db", f"sqlite:///{database_path}", "--cache", own_redis.url],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        assert "until interrupted" in process.stderr.readline()
+def test_sync_says_when_rounds_work_again(url: str, own_redis: RedisServer) -> None:
+    redis_votes(url, own_redis).close()
+    with syncing("--db", url, "--cache", own_redis.url) as (process, line):
+        assert "until interrupted" in line()
         own_redis.stop()
-        assert "redis" in process.stderr.readline()
+        assert "redis" in line()
         own_redis.start()
-        assert "work again" in process.stderr.readline()
-        process.send_signal(signal.SIGTERM)
-        rest = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()  # Where the test failed.
-    assert (process.returncode, rest) == (0, "")
+        assert "work again" in line()
+        assert (told_to_stop(process)[1], process.returncode) == ("", 0)

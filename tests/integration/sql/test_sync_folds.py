@@ -15,18 +15,12 @@ import hotcount
 import pytest
 import sqlalchemy as sa
 
+from tests.support.commands import run
 from tests.support.eventually import eventually
 from tests.support.servers import PostgresServer, RedisServer
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
+from tests.support.sqlalchemy_side import BothSides
 
 COMMAND = (sys.executable, "-m", "hotcount", "sync")
-
-
-@pytest.fixture(params=BACKENDS[1:])
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
 
 
 def make_votes(database: hotcount.Database, **options: Any) -> hotcount.Votes:
@@ -39,39 +33,37 @@ def make_votes(database: hotcount.Database, **options: Any) -> hotcount.Votes:
     return votes
 
 
-def stored(sides: BothSides, item: int = 1) -> int:
-    with sides.engine.connect() as connection:
-        text = sa.text("SELECT vote_count FROM item WHERE id = :item")
-        return int(connection.execute(text, {"item": item}).scalar_one())
+def stored(server: BothSides, item: int = 1) -> int:
+    return int(server.run(f"SELECT vote_count FROM item WHERE id = {item}")[0][0])
 
 
 def sync(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60)
+    return run("sync", *arguments)
 
 
-def test_sync_once_folds_everything_and_says_so(sides: BothSides) -> None:
-    votes = make_votes(sides.database)
+def test_sync_once_folds_everything_and_says_so(server: BothSides) -> None:
+    votes = make_votes(server.database)
     votes.cast_many([1, 1, 2], [1, 2, 2])
-    assert stored(sides) == 0
-    done = sync("--db", sides.url, "--once", "--json")
+    assert stored(server) == 0
+    done = sync("--db", server.url, "--once", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"settled": True, "rounds": 1, "failed": 0, "folded": 2}
-    assert (stored(sides), stored(sides, 2)) == (2, 2)
-    again = sync("--db", sides.url, "--once")
+    assert (stored(server), stored(server, 2)) == (2, 2)
+    again = sync("--db", server.url, "--once")
     assert (again.returncode, again.stdout) == (0, "rounds 1, failed 0, folded 0\n")
 
 
-def test_sync_once_says_that_an_item_was_held_all_the_time(sides: BothSides) -> None:
-    votes = make_votes(sides.database)
+def test_sync_once_says_that_an_item_was_held_all_the_time(server: BothSides) -> None:
+    votes = make_votes(server.database)
     votes.cast(1, 1)
-    with sides.engine.begin() as other:
+    with server.engine.begin() as other:
         other.execute(sa.text("SELECT id FROM item WHERE id = 1 FOR UPDATE")).all()
-        done = sync("--db", sides.url, "--once", "--timeout", "1", "--json")
+        done = sync("--db", server.url, "--once", "--timeout", "1", "--json")
         assert done.returncode == 1, done.stderr
         assert not json.loads(done.stdout)["settled"]
         assert int(votes.count(1)) == 1
-    assert sync("--db", sides.url, "--once").returncode == 0
-    assert stored(sides) == 1
+    assert sync("--db", server.url, "--once").returncode == 0
+    assert stored(server) == 1
 
 
 @contextmanager
@@ -89,12 +81,12 @@ def syncing(url: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_sync_folds_until_it_is_told_to_stop(sides: BothSides) -> None:
-    votes = make_votes(sides.database)
-    with syncing(sides.url) as process:
+def test_sync_folds_until_it_is_told_to_stop(server: BothSides) -> None:
+    votes = make_votes(server.database)
+    with syncing(server.url) as process:
         for user in range(1, 4):
             votes.cast(1, user)
-            eventually(lambda user=user: stored(sides) == user)  # type: ignore[misc]
+            eventually(lambda user=user: stored(server) == user)  # type: ignore[misc]
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=30)
     assert process.returncode == 0
@@ -122,13 +114,15 @@ def test_a_server_that_is_away_for_a_while_is_folded_on_when_it_is_back(
         assert json.loads(said)["failed"] > 0
 
 
-def test_sync_with_a_cache_publishes_its_folds(sides: BothSides, redis_server: RedisServer) -> None:
+def test_sync_with_a_cache_publishes_its_folds(
+    server: BothSides, redis_server: RedisServer
+) -> None:
     with hotcount.Redis(redis_server.url, timeout=20) as redis:
-        votes = make_votes(sides.database, cache=redis)
+        votes = make_votes(server.database, cache=redis)
         votes.count(1)
         votes.cast(1, 1)
         assert (int(votes.count(1)), votes.count(1).source) == (0, "cache")
-        at = ("--db", sides.url, "--cache", redis_server.url)
+        at = ("--db", server.url, "--cache", redis_server.url)
         assert sync(*at, "--strategy", "batched", "--once").returncode == 0
         assert (int(votes.count(1)), votes.count(1).source) == (1, "cache")
 

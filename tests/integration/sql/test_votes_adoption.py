@@ -15,10 +15,11 @@ from typing import Any
 
 import hotcount
 import hotcount.aio
+import psycopg
 import pytest
 import sqlalchemy as sa
 
-from tests.support.likes import LIKES, like, make_likes, rows, run, words
+from tests.support.likes import LIKES, like, make_likes, words
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_scripts import run_script, statements_of
 from tests.support.sqlalchemy_side import BothSides
@@ -37,6 +38,10 @@ def counts(votes: hotcount.Votes) -> list[int]:
     return [int(count) for count in votes.count_many([1, 2, 3])]
 
 
+def shown(sides: BothSides) -> list[int]:
+    return [int(n) for (n,) in sides.run("SELECT vote_count FROM blog_post ORDER BY id")]
+
+
 def check(sides: BothSides, votes: hotcount.Votes) -> None:
     """Votes of users who had liked already, and of new ones."""
     assert counts(votes) == [3, 1, 0]
@@ -48,16 +53,9 @@ def check(sides: BothSides, votes: hotcount.Votes) -> None:
     votes.flush()
     assert votes.reconcile(dry_run=True) == []
     if votes.item_count is not None:
-        assert rows(sides, "SELECT id, vote_count FROM blog_post ORDER BY id") == [
-            (1, 3),
-            (2, 6),
-            (3, 1),
-        ]
-    view = rows(sides, "SELECT item, n FROM blog_like_count ORDER BY item")
-    assert [(int(item), int(n)) for item, n in view] == [(1, 3), (2, 6), (3, 1)]
-
-
-# -- a table of likes ---------------------------------------------------------
+        assert shown(sides) == [3, 6, 1]
+    view = sides.run("SELECT n FROM blog_like_count ORDER BY item")
+    assert [int(n) for (n,) in view] == [3, 6, 1]
 
 
 @pytest.mark.parametrize("unique", [", UNIQUE (user_id, post_id)", ""], ids=["unique", "no-key"])
@@ -102,7 +100,7 @@ def test_what_the_application_writes_meanwhile_is_found_by_reconcile(sides: Both
     votes = hotcount.Votes(sides.database, **LIKES)
     migrate(sides, votes)
     # A process of the release before: it knows no values.
-    run(sides, like(50, 2))
+    sides.run(like(50, 2))
     votes.cast(2, 51)
     assert [(d.item, d.counted, d.actual) for d in votes.reconcile()] == [(2, 2, 3)]
     assert counts(votes) == [3, 3, 0]
@@ -127,7 +125,7 @@ def test_a_migration_that_was_cut_off_is_printed_from_there(sides: BothSides) ->
 
 def test_a_script_that_is_run_twice_counts_once(sides: BothSides) -> None:
     make_likes(sides)
-    run(sides, "ALTER TABLE blog_post ADD vote_count BIGINT NOT NULL DEFAULT 100")
+    sides.run("ALTER TABLE blog_post ADD vote_count BIGINT NOT NULL DEFAULT 100")
     votes = hotcount.Votes(sides.database, **LIKES)
     script = migrate(sides, votes, existing_counts="keep")
     last = statements_of(script)[-1]
@@ -137,38 +135,31 @@ def test_a_script_that_is_run_twice_counts_once(sides: BothSides) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["batched", "naive"])
-def test_counts_without_votes_stay_only_where_they_are_to(sides: BothSides, strategy: Any) -> None:
-    for number, (existing, expected) in enumerate([("keep", [500, 1, 20]), ("recount", [3, 1, 0])]):
-        if number:
-            for view in ("blog_like_count", "blog_like_live"):
-                run(sides, f"DROP VIEW {view}")
-            for table in ("cell", "anonymous", "meta", "journal"):
-                run(sides, f"DROP TABLE IF EXISTS blog_like_{table}")
-            run(sides, "DROP TABLE blog_like", "DROP TABLE blog_post")
-        make_likes(sides)
-        run(
-            sides,
-            "ALTER TABLE blog_post ADD vote_count BIGINT NOT NULL DEFAULT 0",
-            "UPDATE blog_post SET vote_count = 500 WHERE id = 1",
-            "UPDATE blog_post SET vote_count = 20 WHERE id = 3",
-        )
-        votes = hotcount.Votes(sides.database, strategy=strategy, **LIKES)
-        with pytest.raises(hotcount.ConfigError, match=r"2 items differ.*item 1 counts 500.* is 3"):
-            votes.migration()
-        migrate(sides, votes, existing_counts=existing)
-        assert counts(votes) == expected
-        assert votes.reconcile(dry_run=True) == []
-        votes.flush()
-        assert [n for (n,) in rows(sides, "SELECT vote_count FROM blog_post ORDER BY id")] == (
-            expected
-        )
+@pytest.mark.parametrize("existing", ["keep", "recount"])
+def test_counts_without_votes_stay_only_where_they_are_to(
+    sides: BothSides, existing: str, strategy: Any
+) -> None:
+    make_likes(sides)
+    sides.run(
+        "ALTER TABLE blog_post ADD vote_count BIGINT NOT NULL DEFAULT 0",
+        "UPDATE blog_post SET vote_count = 500 WHERE id = 1",
+        "UPDATE blog_post SET vote_count = 20 WHERE id = 3",
+    )
+    votes = hotcount.Votes(sides.database, strategy=strategy, **LIKES)
+    with pytest.raises(hotcount.ConfigError, match=r"2 items differ.*item 1 counts 500.* is 3"):
+        votes.migration()
+    migrate(sides, votes, existing_counts=existing)
+    expected = [500, 1, 20] if existing == "keep" else [3, 1, 0]
+    assert counts(votes) == expected
+    assert votes.reconcile(dry_run=True) == []
+    votes.flush()
+    assert shown(sides) == expected
 
 
 def test_votes_without_a_user_are_counted_and_nobodys(sides: BothSides) -> None:
     """The tables of the vote system that hotcount began with."""
     w = words(sides)
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE item (id {w['serial']}, name VARCHAR(20), vote_count {w['int']})",
         f"CREATE TABLE vote (id {w['serial']}, item_id {w['int']} NOT NULL)",
         "INSERT INTO item (name, vote_count) VALUES ('a', 2), ('b', 1)",
@@ -181,10 +172,10 @@ def test_votes_without_a_user_are_counted_and_nobodys(sides: BothSides) -> None:
     assert not votes.cast(1, 7).changed
     assert votes.cast(1, None, op_id="x").changed
     assert [int(n) for n in votes.count_many([1, 2])] == [4, 1]
-    run(sides, "INSERT INTO vote (item_id) VALUES (2)")
+    sides.run("INSERT INTO vote (item_id) VALUES (2)")
     votes.reconcile()
     assert [int(n) for n in votes.count_many([1, 2])] == [4, 2]
-    live = rows(sides, "SELECT item_id, user_id FROM vote_live WHERE user_id IS NOT NULL")
+    live = sides.run("SELECT item_id, user_id FROM vote_live WHERE user_id IS NOT NULL")
     assert live == [(1, 7)]
 
 
@@ -193,23 +184,15 @@ def test_ids_may_be_text_or_uuids(sides: BothSides, kind: str) -> None:
     column = "VARCHAR(64)" if kind == "varchar" else words(sides)["uuid"]
     ids = ["a", "b"] if kind == "varchar" else [str(uuid.uuid4()), str(uuid.uuid4())]
     of: Any = str if kind == "varchar" else uuid.UUID
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE page (slug {column} NOT NULL PRIMARY KEY)",
         f"CREATE TABLE fan (page {column} NOT NULL REFERENCES page (slug), who {column} NOT NULL)",
         f"INSERT INTO page VALUES ('{ids[0]}'), ('{ids[1]}')",
         f"INSERT INTO fan VALUES ('{ids[0]}', '{ids[0]}'), ('{ids[0]}', '{ids[1]}')",
     )
-    votes = hotcount.Votes(
-        sides.database,
-        item_table="page",
-        item_id="slug",
-        vote_table="fan",
-        vote_item="page",
-        vote_user="who",
-        item_type=of,
-        user_type=of,
-    )
+    page: Any = {"item_table": "page", "item_id": "slug", "item_type": of, "user_type": of}
+    fan: Any = {"vote_table": "fan", "vote_item": "page", "vote_user": "who"}
+    votes = hotcount.Votes(sides.database, **page, **fan)
     migrate(sides, votes)
     typed = [of(i) for i in ids]
     assert [int(n) for n in votes.count_many(typed)] == [2, 0]
@@ -222,8 +205,7 @@ def test_ids_may_be_text_or_uuids(sides: BothSides, kind: str) -> None:
 
 def test_rows_of_nobody_are_no_voters_and_go_with_their_item(sides: BothSides) -> None:
     w = words(sides)
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE item (id {w['int']} NOT NULL PRIMARY KEY)",
         f"CREATE TABLE vote (id {w['serial']}, item_id {w['int']}, user_id {w['int']})",
         "INSERT INTO item VALUES (1), (2)",
@@ -240,7 +222,7 @@ def test_rows_of_nobody_are_no_voters_and_go_with_their_item(sides: BothSides) -
     assert votes.erase_user(3) == 1
     assert [int(n) for n in votes.count_many([1, 2])] == [0, 1]
     assert votes.reconcile(dry_run=True) == []
-    left = rows(sides, "SELECT item_id, user_id FROM vote ORDER BY id")
+    left = sides.run("SELECT item_id, user_id FROM vote ORDER BY id")
     assert left == [(2, None), (None, 3), (None, None)]
 
 
@@ -249,8 +231,7 @@ def test_any_name_that_a_table_may_have_stands_in_the_script(sides: BothSides, n
     w = words(sides)
     quoted = "`" + name.replace("`", "``") + "`" if sides.dialect == "mariadb" else f'"{name}"'
     table = quoted.replace("%", "%%") if sides.dialect != "sqlite" else quoted
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE item (id {w['int']} NOT NULL PRIMARY KEY)",
         f"CREATE TABLE {table} ({table} {w['int']} NOT NULL, user_id {w['int']} NOT NULL)",
         "INSERT INTO item VALUES (1)",
@@ -269,8 +250,7 @@ def test_items_may_number_themselves(sides: BothSides) -> None:
         "mariadb": "BIGINT AUTO_INCREMENT PRIMARY KEY",
     }[sides.dialect]
     w = words(sides)
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE item (id {always}, title VARCHAR(9))",
         f"CREATE TABLE vote (item_id {w['int']} NOT NULL, user_id {w['int']} NOT NULL)",
         "INSERT INTO item (title) VALUES ('one')",
@@ -294,19 +274,14 @@ def test_a_column_for_counts_that_comes_later_has_the_counts(sides: BothSides) -
     votes = hotcount.Votes(sides.database, **LIKES)
     migrate(sides, votes)
     votes.flush()
-    assert rows(sides, "SELECT id, vote_count FROM blog_post ORDER BY id") == [
-        (1, 3),
-        (2, 2),
-        (3, 0),
-    ]
+    assert sides.run("SELECT id, vote_count FROM blog_post ORDER BY id") == [(1, 3), (2, 2), (3, 0)]
 
 
 def test_columns_are_found_in_any_case_where_the_database_finds_them_so(sides: BothSides) -> None:
     if sides.dialect == "postgresql":
         return  # There "Val" and "val" are two columns.
     w = words(sides)
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE item (Id {w['int']} NOT NULL PRIMARY KEY, Vote_Count {w['int']})",
         f"CREATE TABLE vote (Item_Id {w['int']} NOT NULL, USER_ID {w['int']} NOT NULL, "
         f"VAL {w['int']} NOT NULL DEFAULT 1, UNIQUE (USER_ID, Item_Id), "
@@ -324,19 +299,17 @@ def test_columns_are_found_in_any_case_where_the_database_finds_them_so(sides: B
 
 
 def test_a_script_reaches_the_tables_it_was_printed_for_and_leaves_no_time_limit(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
     """psql has another search_path, and behind a pooler the next client gets the session."""
-    import psycopg
-
     tables = (
         "CREATE TABLE item (id BIGINT PRIMARY KEY); CREATE TABLE vote (item_id BIGINT NOT NULL, "
         "user_id BIGINT NOT NULL); "
     )
-    postgres_database.psql(tables + "INSERT INTO item VALUES (1); INSERT INTO vote VALUES (1, 1)")
-    with hotcount.Votes(postgres_database.url) as votes:
+    postgres.psql(tables + "INSERT INTO item VALUES (1); INSERT INTO vote VALUES (1, 1)")
+    with hotcount.Votes(postgres.url) as votes:
         script = votes.migration()
-        with psycopg.connect(postgres_database.server.url(), autocommit=True) as session:
+        with psycopg.connect(postgres.server.url(), autocommit=True) as session:
             for statement in (s for group in statements_of(script) for s in group):
                 session.execute(statement)
             assert session.execute("SHOW lock_timeout").fetchone() == ("0",)
@@ -344,33 +317,21 @@ def test_a_script_reaches_the_tables_it_was_printed_for_and_leaves_no_time_limit
         assert int(votes.count(1)) == 1
 
 
-# -- who may, and who waits ------------------------------------------------------
-
-
-def test_complete_tables_need_no_right_to_create_and_no_lock(
-    postgres_database: PostgresDatabase,
-) -> None:
-    with hotcount.Database(postgres_database.url) as database:
+def test_complete_tables_need_no_right_to_create_and_no_lock(postgres: PostgresDatabase) -> None:
+    with hotcount.Database(postgres.url) as database:
         sides = BothSides("postgresql", database, sa.create_engine("sqlite://"), "")
         owner = hotcount.Votes(database)
-        run_script(sides, owner.migration(), url=postgres_database.url)
+        run_script(sides, owner.migration(), url=postgres.url)
         owner.add_items([1])
-    role = f"voter_{uuid.uuid4().hex[:8]}"
-    schema = postgres_database.schema
-    postgres_database.psql(
-        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}; "
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}"
-    )
-    with hotcount.Database(postgres_database.url_for(role), timeout=20) as database:
+    role = postgres.voter()
+    with hotcount.Database(postgres.url_for(role), timeout=20) as database:
         votes = hotcount.Votes(database)
         assert votes.migration() == ""
         votes.create_tables()
         assert votes.cast(1, 1).changed
         votes.flush()
         assert int(votes.count(1)) == 1
-        import psycopg
-
-        with psycopg.connect(postgres_database.url) as holder:
+        with psycopg.connect(postgres.url) as holder:
             lock = "LOCK TABLE item, vote, vote_cell, vote_journal IN ACCESS EXCLUSIVE MODE"
             while True:
                 try:
@@ -379,9 +340,9 @@ def test_complete_tables_need_no_right_to_create_and_no_lock(
                 except psycopg.errors.DeadlockDetected:  # met the fold of the vote above
                     holder.rollback()
             votes.create_tables(timeout=5)
-    with hotcount.Database(postgres_database.url) as database:
+    with hotcount.Database(postgres.url) as database:
         hotcount.Votes(database, item_count=None, item_table="item", vote_table="other").migration()
-    postgres_database.psql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    postgres.psql(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def test_many_processes_may_create_the_tables_of_one_application(sides: BothSides) -> None:

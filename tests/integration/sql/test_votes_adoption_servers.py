@@ -6,7 +6,7 @@ import hotcount
 import pytest
 import sqlalchemy as sa
 
-from tests.support.likes import LIKES, run
+from tests.support.likes import LIKES
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_scripts import run_script
@@ -16,13 +16,12 @@ pytestmark = pytest.mark.server
 
 
 def test_votes_of_items_that_are_gone_are_named_and_the_rest_of_a_script_goes_on(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
-    url = postgres_database.url
+    url = postgres.url
     engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
     sides = BothSides("postgresql", hotcount.Database(url, timeout=20), engine, url)
-    run(
-        sides,
+    sides.run(
         "CREATE TABLE blog_post (id BIGINT PRIMARY KEY)",
         "CREATE TABLE blog_like (post_id BIGINT NOT NULL, user_id BIGINT NOT NULL)",
         "INSERT INTO blog_post VALUES (1)",
@@ -32,7 +31,7 @@ def test_votes_of_items_that_are_gone_are_named_and_the_rest_of_a_script_goes_on
     with pytest.raises(hotcount.ConfigError, match=r"votes for items.*example item 77"):
         votes.migration()
     assert hotcount.Votes(sides.database, foreign_key=False, **LIKES).migration()
-    run(sides, "DELETE FROM blog_like WHERE post_id = 77")
+    sides.run("DELETE FROM blog_like WHERE post_id = 77")
     # One that comes while the script runs: the key is there then, and not checked.
     script = votes.migration()
     added, checks = script.split(
@@ -50,60 +49,56 @@ def test_votes_of_items_that_are_gone_are_named_and_the_rest_of_a_script_goes_on
     sides.close()
 
 
-def test_policies_that_hide_votes_from_the_role_are_refused(
-    postgres_database: PostgresDatabase,
-) -> None:
-    schema = postgres_database.schema
+def test_policies_that_hide_votes_from_the_role_are_refused(postgres: PostgresDatabase) -> None:
+    schema = postgres.schema
     role = f"r{schema}"
-    with hotcount.Votes(postgres_database.url, **LIKES) as votes:
-        postgres_database.psql(
+    with hotcount.Votes(postgres.url, **LIKES) as votes:
+        postgres.psql(
             "CREATE TABLE blog_post (id BIGINT PRIMARY KEY); CREATE TABLE blog_like (post_id "
             "BIGINT NOT NULL, user_id BIGINT NOT NULL, UNIQUE (post_id, user_id)); "
             "INSERT INTO blog_post VALUES (1); INSERT INTO blog_like VALUES (1, 1), (1, 2)"
         )
         engine = sa.create_engine("sqlite://")
         sides = BothSides(
-            "postgresql", hotcount.Database(votes_url := postgres_database.url), engine, votes_url
+            "postgresql", hotcount.Database(votes_url := postgres.url), engine, votes_url
         )
         run_script(sides, votes.migration())
         sides.close()
-    postgres_database.psql(
+    postgres.psql(
         f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT, "
         f"INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; ALTER TABLE "
         "blog_like ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON blog_like USING (user_id = 1)"
     )
-    with hotcount.Votes(postgres_database.url_for(role), **LIKES) as votes:
+    with hotcount.Votes(postgres.url_for(role), **LIKES) as votes:
         for ask in (votes.create_tables, votes.migration):
             with pytest.raises(hotcount.ConfigError, match=r"blog_like has row-level security"):
                 ask()
-        postgres_database.psql(
+        postgres.psql(
             "DROP POLICY own ON blog_like; CREATE POLICY all_of ON blog_like USING (true)"
         )
         votes.create_tables()
         assert int(votes.count(1)) == 2
-    postgres_database.psql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    postgres.psql(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def test_what_a_partitioned_table_cannot_get_beside_voters_is_named(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
-    postgres_database.psql(
+    postgres.psql(
         "CREATE TABLE blog_post (id BIGINT PRIMARY KEY); CREATE TABLE blog_like (post_id BIGINT "
         "NOT NULL, user_id BIGINT NOT NULL) PARTITION BY HASH (post_id); CREATE TABLE part "
         "PARTITION OF blog_like FOR VALUES WITH (MODULUS 1, REMAINDER 0); INSERT INTO blog_post "
         "VALUES (1); INSERT INTO blog_like VALUES (1, 1), (1, 2)"
     )
-    with hotcount.Database(postgres_database.url, timeout=20) as database:
+    with hotcount.Database(postgres.url, timeout=20) as database:
         votes = hotcount.Votes(database, **LIKES)
         with pytest.raises(hotcount.ConfigError, match=r"no unique key over.*partitioned"):
             votes.migration()
-        postgres_database.psql("CREATE UNIQUE INDEX ON blog_like (post_id, user_id)")
+        postgres.psql("CREATE UNIQUE INDEX ON blog_like (post_id, user_id)")
         with pytest.raises(hotcount.ConfigError, match=r"no foreign key.*foreign_key=False"):
             votes.migration()
         votes = hotcount.Votes(database, foreign_key=False, **LIKES)
-        sides = BothSides(
-            "postgresql", database, sa.create_engine("sqlite://"), postgres_database.url
-        )
+        sides = BothSides("postgresql", database, sa.create_engine("sqlite://"), postgres.url)
         run_script(sides, votes.migration())
         assert votes.migration() == ""
         assert not votes.cast(1, 2).changed

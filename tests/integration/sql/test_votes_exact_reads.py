@@ -10,8 +10,10 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import hotcount
 import pytest
@@ -19,7 +21,7 @@ from hotcount import aio
 
 from tests.support.eventually import eventually
 from tests.support.journal_side import JournalSide
-from tests.support.postgres_votes import in_background
+from tests.support.postgres_votes import Background, in_background
 from tests.support.together import together
 
 pytestmark = pytest.mark.server
@@ -45,39 +47,22 @@ def held_reads(side: JournalSide) -> Iterator[None]:
         yield
 
 
-# -- what they see --------------------------------------------------------------
-
-
-class Acknowledged:
-    """Votes acknowledged to anybody, by item."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._votes = dict.fromkeys(ITEMS, 0)
-
-    def add(self, item: int) -> None:
-        with self._lock:
-            self._votes[item] += 1
-
-    def __getitem__(self, item: int) -> int:
-        with self._lock:
-            return self._votes[item]
-
-
 @pytest.mark.parametrize("readers", [1, 4])
 def test_a_read_in_a_thread_has_every_vote_acknowledged_before_it(
-    journal_side: JournalSide, readers: int
+    side: JournalSide, readers: int
 ) -> None:
-    journal_side.made()
-    votes = open_votes(journal_side, readers, 0.02)
-    known = Acknowledged()
+    side.made()
+    votes = open_votes(side, readers, 0.02)
+    known: Counter[int] = Counter()
+    lock = threading.Lock()
 
     def work(index: int) -> None:
         for turn in range(40):
             item = ITEMS[(index + turn) % 3]
             votes.cast(item, 1000 * index + turn)
-            known.add(item)
-            least = {each: known[each] for each in ITEMS}
+            with lock:
+                known[item] += 1
+                least = known.copy()
             assert int(votes.count(item)) >= least[item]
             counts = votes.count_many(ITEMS)
             assert all(int(n) >= least[each] for n, each in zip(counts, ITEMS))
@@ -86,11 +71,11 @@ def test_a_read_in_a_thread_has_every_vote_acknowledged_before_it(
     assert sum(int(n) for n in votes.count_many(ITEMS)) == 16 * 40
 
 
-def test_a_read_in_a_task_has_every_vote_acknowledged_before_it(journal_side: JournalSide) -> None:
-    journal_side.made()
+def test_a_read_in_a_task_has_every_vote_acknowledged_before_it(side: JournalSide) -> None:
+    side.made()
 
     async def main() -> None:
-        database = aio.Database(journal_side.url, timeout=30, max_readers=1)
+        database = aio.Database(side.url, timeout=30, max_readers=1)
         votes = aio.Votes(database, fold_interval=0.02)
         known = dict.fromkeys(ITEMS, 0)
 
@@ -126,11 +111,11 @@ print(low, int(votes.count(1)) >= 160)
 """
 
 
-def test_a_read_in_a_process_has_its_own_acknowledged_votes(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
+def test_a_read_in_a_process_has_its_own_acknowledged_votes(side: JournalSide) -> None:
+    votes = side.made()
     voters = [
         subprocess.Popen(
-            [sys.executable, "-c", PROCESS, journal_side.url, str(1000 * number)],
+            [sys.executable, "-c", PROCESS, side.url, str(1000 * number)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -142,45 +127,33 @@ def test_a_read_in_a_process_has_its_own_acknowledged_votes(journal_side: Journa
     assert int(votes.count(1)) == 480
 
 
-# -- what they share ------------------------------------------------------------
-
-
-def test_a_reader_whose_deadline_passes_leaves_those_that_he_shares_a_statement_with(
-    journal_side: JournalSide,
+@pytest.mark.parametrize("first", ["patient", "hasty"])
+def test_a_reader_with_little_time_fails_nobody_who_shares_a_statement_with_it(
+    side: JournalSide, first: str
 ) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1, 2)
-    votes = open_votes(journal_side)
+    """Whether it joins the statement or sends it."""
+    side.made()
+    side.vote(1, 1, 2)
+    votes = open_votes(side)
     votes.count(1)
-    with held_reads(journal_side):
-        patient = [in_background(lambda: votes.count(1, timeout=30)) for _ in range(4)]
-        hasty = [in_background(lambda: votes.count(1, timeout=0.3)) for _ in range(4)]
-        assert {type(read()) for read in hasty} == {hotcount.DeadlineError}
-    assert [int(read()) for read in patient] == [2] * 4
+    reads: dict[str, list[Background]] = {}
+    with held_reads(side):
+        for kind in sorted(("patient", "hasty"), key=lambda kind: kind != first):
+            timeout = 30 if kind == "patient" else 0.3
+            call = partial(votes.count, 1, timeout=timeout)
+            reads[kind] = [in_background(call) for _ in range(4)]
+        assert {type(read()) for read in reads["hasty"]} == {hotcount.DeadlineError}
+    assert [int(read()) for read in reads["patient"]] == [2] * 4
 
 
-def test_a_reader_with_little_time_who_sends_the_statement_fails_nobody_else(
-    journal_side: JournalSide,
-) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1, 2)
-    votes = open_votes(journal_side)
-    votes.count(1)
-    with held_reads(journal_side):
-        hasty = [in_background(lambda: votes.count(1, timeout=0.3)) for _ in range(4)]
-        patient = [in_background(lambda: votes.count(1, timeout=30)) for _ in range(4)]
-        assert {type(read()) for read in hasty} == {hotcount.DeadlineError}
-    assert [int(read()) for read in patient] == [2] * 4
-
-
-def test_a_task_that_is_cancelled_takes_no_other_with_it(journal_side: JournalSide) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1, 2)
+def test_a_task_that_is_cancelled_takes_no_other_with_it(side: JournalSide) -> None:
+    side.made()
+    side.vote(1, 1, 2)
 
     async def main() -> None:
-        votes = aio.Votes(aio.Database(journal_side.url, timeout=30, max_readers=1))
+        votes = aio.Votes(aio.Database(side.url, timeout=30, max_readers=1))
         await votes.count(1)
-        with held_reads(journal_side):
+        with held_reads(side):
             reads = [asyncio.ensure_future(votes.count(1)) for _ in range(6)]
             await asyncio.sleep(0)
             for read in reads[:3]:
@@ -191,15 +164,15 @@ def test_a_task_that_is_cancelled_takes_no_other_with_it(journal_side: JournalSi
     asyncio.run(main())
 
 
-def test_an_item_whose_count_is_refused_fails_only_its_readers(journal_side: JournalSide) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1, 2)
+def test_an_item_whose_count_is_refused_fails_only_its_readers(side: JournalSide) -> None:
+    side.made()
+    side.vote(1, 1, 2)
     most = 2**63 - 1
-    journal_side.run(
+    side.run(
         f"INSERT INTO vote_journal (item, diff) VALUES (2, {most})",
         f"INSERT INTO vote_journal (item, diff) VALUES (2, {most})",
     )
-    votes = open_votes(journal_side)
+    votes = open_votes(side)
 
     def work(index: int) -> None:
         for _ in range(20):
@@ -212,13 +185,10 @@ def test_an_item_whose_count_is_refused_fails_only_its_readers(journal_side: Jou
     together(work, 8)
 
 
-# -- what they cost -------------------------------------------------------------
-
-
-def test_an_exact_read_is_one_statement(journal_side: JournalSide) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1, 2)
-    database = hotcount.Database(journal_side.url, timeout=30)
+def test_an_exact_read_is_one_statement(side: JournalSide) -> None:
+    side.made()
+    side.vote(1, 1, 2)
+    database = hotcount.Database(side.url, timeout=30)
     votes = hotcount.Votes(database)
     votes.count(1)  # It connects.
     before = database.stats()["statements"]
@@ -228,14 +198,14 @@ def test_an_exact_read_is_one_statement(journal_side: JournalSide) -> None:
 
 
 def test_a_journal_that_is_read_again_and_again_is_folded_before_its_time(
-    journal_side: JournalSide,
+    side: JournalSide,
 ) -> None:
-    votes = journal_side.made()
-    journal_side.run("INSERT INTO vote_journal (item, diff) VALUES " + ", ".join(["(1, 0)"] * 3000))
+    votes = side.made()
+    side.run("INSERT INTO vote_journal (item, diff) VALUES " + ", ".join(["(1, 0)"] * 3000))
     votes.cast(1, 1)  # Who has voted folds.
-    assert (journal_side.pending(), votes.stats()["folds"]) == (3001, 0)
+    assert (side.pending(), votes.stats()["folds"]) == (3001, 0)
     for _ in range(10):
         assert int(votes.count(1)) == 1
-    eventually(lambda: journal_side.pending() == 0)
+    eventually(lambda: side.pending() == 0)
     assert int(votes.count(1)) == 1
-    assert journal_side.shown() == 1
+    assert side.shown() == 1

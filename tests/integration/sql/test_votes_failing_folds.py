@@ -31,13 +31,13 @@ def told_of_folds(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 def test_folds_that_fail_are_counted_and_told_once_until_they_work(
-    journal_side: JournalSide, caplog: pytest.LogCaptureFixture, broken: Broken
+    side: JournalSide, caplog: pytest.LogCaptureFixture, broken: Broken
 ) -> None:
     caplog.set_level("INFO", "hotcount")
-    journal_side.made()
-    url, voter = journal_side.voter()
+    side.made()
+    url, voter = side.voter()
     votes = hotcount.Votes(hotcount.Database(url, timeout=20), fold_interval=0.05)
-    broken.begin(journal_side, voter)
+    broken.begin(side, voter)
 
     def failing(at_least: int) -> bool:
         return int(votes.stats()["failing_folds"]) >= at_least
@@ -52,21 +52,21 @@ def test_folds_that_fail_are_counted_and_told_once_until_they_work(
     assert (stats["pending_rows"], stats["pending_items"], stats["pending_error"]) == (2, 2, "")
     assert [level for level, _ in told_of_folds(caplog)] == ["WARNING"]
     assert broken.says in told_of_folds(caplog)[0][1]
-    broken.end(journal_side, voter)
+    broken.end(side, voter)
     assert votes.flush(20).pending == 0
     stats = votes.stats()
     assert (stats["failing_folds"], stats["failing_folds_s"], stats["fold_error"]) == (0, 0, "")
-    assert (stats["failed_folds"] >= 2, journal_side.shown(1)) == (True, MANY)
+    assert (stats["failed_folds"] >= 2, side.shown(1)) == (True, MANY)
     assert [level for level, _ in told_of_folds(caplog)] == ["WARNING", "INFO"]
     assert "vote_journal work again" in told_of_folds(caplog)[1][1]
 
 
 def test_a_worker_of_write_behind_tells_of_its_folds_too(
-    journal_side: JournalSide, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+    side: JournalSide, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    votes = journal_side.made("write_behind", cache=redis_server.url, fold_interval=0.05)
+    votes = side.made("write_behind", cache=redis_server.url, fold_interval=0.05)
     trigger = BROKEN[0]
-    trigger.begin(journal_side, "")
+    trigger.begin(side, "")
     worker = votes.sync_worker()
     votes.cast(1, 1)
 
@@ -79,15 +79,13 @@ def test_a_worker_of_write_behind_tells_of_its_folds_too(
     assert trigger.says in told_of_folds(caplog)[0][1]
 
 
-def test_stats_say_what_they_know_where_the_journal_cannot_be_read(
-    journal_side: JournalSide,
-) -> None:
-    assert "create_tables" in journal_side.votes().stats()["pending_error"]
-    journal_side.made()
-    url, voter = journal_side.voter()
+def test_stats_say_what_they_know_where_the_journal_cannot_be_read(side: JournalSide) -> None:
+    assert "create_tables" in side.votes().stats()["pending_error"]
+    side.made()
+    url, voter = side.voter()
     votes = hotcount.Votes(hotcount.Database(url, timeout=20), fold_interval=3600)
     votes.cast(1, 1)
-    journal_side.run(f"REVOKE SELECT ON vote_meta FROM {voter}")
+    side.run(f"REVOKE SELECT ON vote_meta FROM {voter}")
 
     async def asked() -> dict[str, Any]:
         async with aio.Votes(aio.Database(url, timeout=20)) as others:
@@ -97,20 +95,18 @@ def test_stats_say_what_they_know_where_the_journal_cannot_be_read(
         assert "vote_meta" in stats["pending_error"]
         assert (stats["pending_rows"], stats["oldest_pending_s"]) == (0, 0)
     assert votes.stats()["votes"] == 1
-    journal_side.run(f"GRANT SELECT ON vote_meta TO {voter}")
+    side.run(f"GRANT SELECT ON vote_meta TO {voter}")
     stats = votes.stats()
     assert (stats["pending_error"], stats["pending_rows"]) == ("", 1)
 
 
 # The server refuses each fold, or those of some items.
 @pytest.mark.parametrize("broken", BROKEN[:2], ids=lambda broken: broken.name)
-def test_sync_says_once_why_counts_are_not_folded(
-    journal_side: JournalSide, broken: Broken
-) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1)
-    url, voter = journal_side.voter()
-    broken.begin(journal_side, voter)
+def test_sync_says_once_why_counts_are_not_folded(side: JournalSide, broken: Broken) -> None:
+    side.made()
+    side.vote(1, 1)
+    url, voter = side.voter()
+    broken.begin(side, voter)
     command = [sys.executable, "-m", "hotcount", "sync", "--interval", "0.01", "--db", url]
     once = subprocess.run([*command, "--once"], capture_output=True, text=True, timeout=60)
     assert once.returncode != 0
@@ -120,8 +116,8 @@ def test_sync_says_once_why_counts_are_not_folded(
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(2)]
         time.sleep(0.5)  # Rounds.
-        broken.end(journal_side, voter)
-        eventually(lambda: journal_side.shown(1) == 1)
+        broken.end(side, voter)
+        eventually(lambda: side.shown(1) == 1)
         process.send_signal(signal.SIGTERM)
         rest = process.communicate(timeout=30)[1]
     finally:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import hotcount
 import pytest
 
 from tests.support.eventually import eventually
 from tests.support.journal_side import JournalSide
-from tests.support.servers import PostgresDatabase, PostgresServer
-from tests.support.together import together
+from tests.support.servers import PostgresDatabase
+from tests.support.sql_votes import open_votes
+from tests.support.together import beside, together
 
 pytestmark = pytest.mark.server
 
@@ -29,31 +31,20 @@ FAILS_FOR_2 = {
 FAILS_NO_MORE = {"postgresql": "DROP TRIGGER refuse ON item", "mysql": "DROP TRIGGER refuse"}
 
 
-# -- what readers see -----------------------------------------------------------
+def test_a_count_is_exact_whether_or_not_its_votes_are_folded(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1, 2, 3)
+    side.vote(2, 1)
+    for shown, pending in ((0, 2), (3, 0)):
+        assert [int(count) for count in votes.count_many([1, 2, 3, 1])] == [3, 1, 0, 3]
+        assert (side.shown(), side.seen(), side.pending()) == (shown, 3, pending)
+        votes.flush(20)
 
 
-def test_a_count_is_exact_whether_or_not_its_votes_are_folded(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
-    journal_side.vote(1, 1, 2, 3)
-    journal_side.vote(2, 1)
-    before = [int(count) for count in votes.count_many([1, 2, 3, 1])]
-    assert (before, journal_side.shown(), journal_side.seen()) == ([3, 1, 0, 3], 0, 3)
-    votes.flush(20)
-    after = [int(count) for count in votes.count_many([1, 2, 3, 1])]
-    assert (after, journal_side.shown(), journal_side.seen(), journal_side.pending()) == (
-        [3, 1, 0, 3],
-        3,
-        3,
-        0,
-    )
-
-
-def test_many_counts_are_read_in_the_order_that_they_were_asked_for(
-    journal_side: JournalSide,
-) -> None:
-    votes = journal_side.made()
+def test_many_counts_are_read_in_the_order_that_they_were_asked_for(side: JournalSide) -> None:
+    votes = side.made()
     votes.add_items(list(range(1, 301)))
-    journal_side.run(
+    side.run(
         "INSERT INTO vote_journal (item, diff) VALUES "
         + ", ".join(f"({item}, {item})" for item in range(1, 301))
     )
@@ -61,95 +52,76 @@ def test_many_counts_are_read_in_the_order_that_they_were_asked_for(
     assert [int(count) for count in votes.count_many(asked)] == asked
 
 
-def test_votes_that_nobody_folds_are_counted_and_named_as_pending(
-    journal_side: JournalSide,
-) -> None:
-    votes = journal_side.made()
-    journal_side.vote(1, 1, 2)
-    journal_side.vote(2, 1)
+def test_votes_that_nobody_folds_are_counted_and_named_as_pending(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1, 2)
+    side.vote(2, 1)
     stats = votes.stats()
     assert (stats["pending_rows"], stats["pending_items"], stats["folds"]) == (2, 2, 0)
     assert 0 < stats["oldest_pending_s"] < 600
     assert int(votes.count(1)) == 2
     # Another process comes and folds them.
-    assert journal_side.votes().flush(20).acked == 2
-    assert (journal_side.shown(1), journal_side.shown(2), votes.stats()["pending_rows"]) == (
-        2,
-        1,
-        0,
-    )
-
-
-# -- when folds come ----------------------------------------------------------
+    assert side.votes().flush(20).acked == 2
+    assert (side.shown(1), side.shown(2), votes.stats()["pending_rows"]) == (2, 1, 0)
 
 
 def test_create_tables_of_a_process_that_comes_leaves_the_journal_to_those_who_vote(
-    journal_side: JournalSide,
+    side: JournalSide,
 ) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1)
-    journal_side.votes().create_tables(timeout=20)
-    assert journal_side.pending() == 1
+    side.made()
+    side.vote(1, 1)
+    side.votes().create_tables(timeout=20)
+    assert side.pending() == 1
 
 
-def test_folds_keep_to_the_pause_that_all_processes_share(journal_side: JournalSide) -> None:
-    journal_side.made()
+def test_folds_keep_to_the_pause_that_all_processes_share(side: JournalSide) -> None:
+    side.made()
     marks = "SELECT value FROM vote_meta WHERE name = 'folded_at'"
-    began = journal_side.number(marks)
-    journal_side.vote(1, 1)
-    journal_side.votes().flush(20)
-    assert journal_side.number(marks) > began
-    assert journal_side.number("SELECT value FROM vote_meta WHERE name = 'fold_took'") > 0
+    began = side.number(marks)
+    side.vote(1, 1)
+    side.votes().flush(20)
+    assert side.number(marks) > began
+    assert side.number("SELECT value FROM vote_meta WHERE name = 'fold_took'") > 0
 
 
-def test_folds_of_several_processes_at_once_add_each_vote_once(journal_side: JournalSide) -> None:
-    folders = [
-        journal_side.made(),
-        journal_side.votes(),
-        journal_side.votes(),
-        journal_side.votes(),
-    ]
+def test_folds_of_several_processes_at_once_add_each_vote_once(side: JournalSide) -> None:
+    folders = [side.made(), *(side.votes() for _ in range(3))]
 
     def work(index: int) -> None:
         for k in range(6):
-            journal_side.vote(1 + k % 3, 100 * index + k)
+            side.vote(1 + k % 3, 100 * index + k)
             folders[index % len(folders)].flush(20)
 
     together(work)
     folders[0].flush(20)
     counts = [int(count) for count in folders[0].count_many([1, 2, 3])]
-    assert [journal_side.shown(item) for item in (1, 2, 3)] == counts
-    assert sum(counts) == journal_side.number("SELECT COUNT(*) FROM vote")
+    assert [side.shown(item) for item in (1, 2, 3)] == counts
+    assert sum(counts) == side.number("SELECT COUNT(*) FROM vote")
     assert folders[0].reconcile(dry_run=True) == []
 
 
-def test_the_room_of_folded_rows_is_given_back_after_ten_folds(
-    postgres_server: PostgresServer,
-) -> None:
-    journal_side = JournalSide(postgres=postgres_server.create_database())
-    votes = journal_side.made()
+def test_the_room_of_folded_rows_is_given_back_after_ten_folds(postgres: PostgresDatabase) -> None:
+    side = JournalSide(postgres)
+    votes = side.made()
     for user in range(10):
-        journal_side.vote(1, user)
+        side.vote(1, user)
         votes.flush(20)
     vacuumed = (
         "SELECT vacuum_count FROM pg_stat_user_tables WHERE schemaname = current_schema()"
         " AND relname = 'vote_journal'"
     )
-    eventually(lambda: journal_side.number(vacuumed) == 1)
+    eventually(lambda: side.number(vacuumed) == 1)
 
 
 def test_a_flush_is_over_by_its_timeout_where_the_vacuum_takes_longer(
-    postgres_database: PostgresDatabase,
+    postgres: PostgresDatabase,
 ) -> None:
-    role = f"slow_{postgres_database.schema}"
-    postgres_database.psql(
-        f"CREATE ROLE {role} SUPERUSER LOGIN; ALTER ROLE {role} SET vacuum_cost_delay = 100;"
-        f"ALTER ROLE {role} SET vacuum_cost_limit = 1"
-    )
-    side = JournalSide(postgres=postgres_database)
+    slow = "vacuum_cost_delay = 100", "vacuum_cost_limit = 1"
+    role = postgres.role(*slow, options="SUPERUSER")
+    side = JournalSide(postgres)
     side.made()
     side.run("INSERT INTO vote_journal (item, diff) SELECT 1, 0 FROM generate_series(1, 30000)")
-    votes = hotcount.Votes(hotcount.Database(postgres_database.url_for(role), timeout=60))
+    votes = hotcount.Votes(hotcount.Database(postgres.url_for(role), timeout=60))
     begun = time.monotonic()
     report = votes.flush(5)
     assert time.monotonic() - begun < 15
@@ -157,33 +129,25 @@ def test_a_flush_is_over_by_its_timeout_where_the_vacuum_takes_longer(
     assert side.pending() == 0
 
 
-def test_an_item_in_several_pages_of_a_flush_is_reported_once(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
+def test_an_item_in_several_pages_of_a_flush_is_reported_once(side: JournalSide) -> None:
+    votes = side.made()
     for _ in range(5):
-        journal_side.run(
+        side.run(
             "INSERT INTO vote_journal (item, diff) VALUES " + ", ".join(["(1, 0), (2, 0)"] * 5_000)
         )
-    assert journal_side.pending() == 50_000
+    assert side.pending() == 50_000
     report = votes.flush(30)
     assert (report.acked, report.pending) == (2, 0)
-    assert journal_side.pending() == 0
+    assert side.pending() == 0
 
 
 def test_a_role_that_may_not_vacuum_writes_nothing_into_the_servers_log(
-    postgres_server: PostgresServer,
+    postgres: PostgresDatabase,
 ) -> None:
-    database = postgres_server.create_database()
-    journal_side = JournalSide(postgres=database)
-    journal_side.made()
-    role = f"voter_{database.schema}"
-    database.psql(
-        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {database.schema} TO {role};"
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "
-        f"{database.schema} TO {role}"
-    )
-    log = postgres_server.folder / "server.log"
+    JournalSide(postgres).made()
+    log = postgres.server.folder / "server.log"
     before = log.stat().st_size
-    with hotcount.Votes(hotcount.Database(database.url_for(role)), fold_interval=3600) as votes:
+    with open_votes(postgres.url_for(postgres.voter()), "batched", fold_interval=3600) as votes:
         votes.create_tables()
         for user in range(10):
             votes.cast(1, user)
@@ -193,245 +157,214 @@ def test_a_role_that_may_not_vacuum_writes_nothing_into_the_servers_log(
 
 @pytest.mark.parametrize("level", ["serializable", "repeatable%20read"])
 def test_folds_at_once_fail_for_no_level_of_isolation_that_sessions_begin_with(
-    postgres_server: PostgresServer, level: str
+    postgres: PostgresDatabase, level: str
 ) -> None:
-    database = postgres_server.create_database()
-    journal_side = JournalSide(postgres=database)
-    journal_side.made()
+    side = JournalSide(postgres)
+    side.made()
     option = f"%20-cdefault_transaction_isolation%3D{level.replace('%20', '%5C%20')}"
-    url = database.url_for(postgres_server.superuser, option)
-    folders = [hotcount.Votes(hotcount.Database(url, timeout=20)) for _ in range(4)]
+    url = postgres.url_for("hotcount", option)
+    folders = [open_votes(url, "batched") for _ in range(4)]
 
     def work(index: int) -> None:
         for user in range(8):
-            journal_side.vote(1 + user % 3, 100 * index + user)
+            side.vote(1 + user % 3, 100 * index + user)
             folders[index].flush(20)
 
     together(work, 4)
-    assert sum(journal_side.shown(item) for item in (1, 2, 3)) == 4 * 8
+    assert sum(side.shown(item) for item in (1, 2, 3)) == 4 * 8
     assert [folder.stats()["failed_folds"] for folder in folders] == [0, 0, 0, 0]
 
 
-# -- what is in their way ------------------------------------------------------
-
-
-def test_an_item_that_somebody_holds_follows_once_it_is_free(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
-    journal_side.vote(1, 1, 2)
-    journal_side.vote(2, 1)
-    with journal_side.session() as other:
+def test_an_item_that_somebody_holds_follows_once_it_is_free(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1, 2)
+    side.vote(2, 1)
+    with side.session() as other:
         other.execute("SELECT id FROM item WHERE id = 1 FOR UPDATE")
         report = votes.flush(0.5)
         assert (report.acked, report.pending) == (1, 1)
         assert votes.stats()["held_items"] == 1
-        assert (journal_side.shown(1), journal_side.shown(2), journal_side.seen(1)) == (0, 1, 2)
+        assert (side.shown(1), side.shown(2), side.seen(1)) == (0, 1, 2)
         assert int(votes.count(1)) == 2
         # It waits for that one only.
         assert votes.reconcile(dry_run=True) == []
     assert votes.flush(20).pending == 0
-    assert (journal_side.shown(1), journal_side.pending(), votes.stats()["held_items"]) == (2, 0, 0)
+    assert (side.shown(1), side.pending(), votes.stats()["held_items"]) == (2, 0, 0)
 
 
-def test_an_item_that_folds_fail_for_keeps_its_votes_and_stops_nobody(
-    journal_side: JournalSide,
-) -> None:
-    votes = journal_side.made()
+def test_an_item_that_folds_fail_for_keeps_its_votes_and_stops_nobody(side: JournalSide) -> None:
+    votes = side.made()
     votes.add_items(list(range(4, 40)))
-    journal_side.run(*FAILS_FOR_2[journal_side.dialect])
+    side.run(*FAILS_FOR_2[side.dialect])
     for item in (1, 2, 3, *range(4, 40)):
-        journal_side.vote(item, 1, 2)
+        side.vote(item, 1, 2)
     report = votes.flush(20)
     assert (report.acked, report.pending) == (38, 1)
-    assert (journal_side.shown(1), journal_side.shown(2), journal_side.shown(39)) == (2, 0, 2)
+    assert (side.shown(1), side.shown(2), side.shown(39)) == (2, 0, 2)
     refused = votes.stats()["refused_items"]
     assert list(refused) == [2]
     assert "not this one" in refused[2]
     assert [int(count) for count in votes.count_many([1, 2])] == [2, 2]
-    journal_side.run(FAILS_NO_MORE[journal_side.dialect])
+    side.run(FAILS_NO_MORE[side.dialect])
     assert votes.flush(20).pending == 0
-    assert (journal_side.shown(2), votes.stats()["refused_items"]) == (2, {})
+    assert (side.shown(2), votes.stats()["refused_items"]) == (2, {})
 
 
-def test_a_count_that_leaves_64_bits_stops_no_other_items_fold(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
-    journal_side.run(
+def test_a_count_that_leaves_64_bits_stops_no_other_items_fold(side: JournalSide) -> None:
+    votes = side.made()
+    side.run(
         f"INSERT INTO vote_cell (item, slot, n, ver) VALUES (1, -1, {2**63 - 1}, 1)",
         "INSERT INTO vote_journal (item, diff) VALUES (1, 1), (2, 1)",
     )
     votes.flush(20)
     assert list(votes.stats()["refused_items"]) == [1]
-    assert (journal_side.shown(2), journal_side.pending()) == (1, 1)
+    assert (side.shown(2), side.pending()) == (1, 1)
 
 
-def test_an_item_whose_row_is_gone_is_folded_and_asks_for_no_more(
-    journal_side: JournalSide,
-) -> None:
-    votes = journal_side.made()
-    journal_side.run("INSERT INTO vote_journal (item, diff) VALUES (99, 5)")
+def test_an_item_whose_row_is_gone_is_folded_and_asks_for_no_more(side: JournalSide) -> None:
+    votes = side.made()
+    side.run("INSERT INTO vote_journal (item, diff) VALUES (99, 5)")
     assert votes.flush(20).pending == 0
-    assert journal_side.pending() == 0
+    assert side.pending() == 0
     # Made again by hand it would count on: reconcile finds what it left.
-    assert [(drift.item, drift.counted, drift.actual) for drift in votes.reconcile()] == [
-        (99, 5, 0)
-    ]
+    (drift,) = votes.reconcile()
+    assert (drift.item, drift.counted, drift.actual) == (99, 5, 0)
     assert int(votes.count(99)) == 0
 
 
-def test_rows_that_a_voter_has_yet_to_commit_are_left_to_the_next_fold(
-    journal_side: JournalSide,
-) -> None:
-    votes = journal_side.made()
-    journal_side.vote(1, 1)
-    with journal_side.session() as other:
+def test_rows_that_a_voter_has_yet_to_commit_are_left_to_the_next_fold(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1)
+    with side.session() as other:
         other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 2, 1, 0)")
         other.execute("INSERT INTO vote_journal (item, diff) VALUES (1, 1)")
-        journal_side.vote(1, 3)
+        side.vote(1, 3)
         votes.flush(2)
         assert int(votes.count(1)) == 2
         other.commit()
     assert int(votes.count(1)) == 3
     votes.flush(20)
-    assert (journal_side.shown(), journal_side.pending()) == (3, 0)
+    assert (side.shown(), side.pending()) == (3, 0)
 
 
-def test_a_row_amid_many_that_its_voter_has_yet_to_commit_is_left_alone(
-    journal_side: JournalSide,
-) -> None:
-    votes = journal_side.made()
+def test_a_row_amid_many_that_its_voter_has_yet_to_commit_is_left_alone(side: JournalSide) -> None:
+    votes = side.made()
     many = "INSERT INTO vote_journal (item, diff) VALUES " + ", ".join(["(2, 0)"] * 50)
-    journal_side.run(many)
-    with journal_side.session() as other:
+    side.run(many)
+    with side.session() as other:
         other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 2, 1, 0)")
         other.execute("INSERT INTO vote_journal (item, diff) VALUES (1, 1)")
-        journal_side.run(many)
-        assert journal_side.pending() == 100
+        side.run(many)
+        assert side.pending() == 100
         votes.flush(20)
-        assert journal_side.pending() == 0
+        assert side.pending() == 0
         other.commit()
-    assert (int(votes.count(1)), journal_side.pending()) == (1, 1)
+    assert (int(votes.count(1)), side.pending()) == (1, 1)
 
 
-def test_adding_items_that_are_there_waits_for_no_open_transaction(
-    journal_side: JournalSide,
-) -> None:
+def test_adding_items_that_are_there_waits_for_no_open_transaction(side: JournalSide) -> None:
     """As an application does when it starts."""
-    votes = journal_side.made()
-    with journal_side.session() as other:
+    votes = side.made()
+    with side.session() as other:
         other.execute("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 2, 1, 0)")
         votes.add_items([1, 2, 3, 4], timeout=10)
     assert votes.cast(4, 1).changed
 
 
-def test_a_voter_in_an_old_snapshot_sees_the_count_that_it_had(journal_side: JournalSide) -> None:
+def test_a_voter_in_an_old_snapshot_sees_the_count_that_it_had(side: JournalSide) -> None:
     """A dump's: what folds take out of the journal is still there for it."""
-    votes = journal_side.made()
-    journal_side.vote(1, 1, 2)
-    level = "REPEATABLE READ"
-    with journal_side.session() as dump:
+    votes = side.made()
+    side.vote(1, 1, 2)
+    with side.session() as dump:
         dump.commit()
-        dump.execute(f"SET TRANSACTION ISOLATION LEVEL {level}") if (
-            journal_side.dialect == "postgresql"
-        ) else None
+        if side.dialect == "postgresql":
+            dump.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         assert dump.execute("SELECT n FROM vote_count WHERE item = 1")[0][0] == 2
-        journal_side.vote(1, 3)
+        side.vote(1, 3)
         votes.flush(20)
         assert dump.execute("SELECT n FROM vote_count WHERE item = 1")[0][0] == 2
-    assert journal_side.seen() == 3
+    assert side.seen() == 3
 
 
-def test_an_item_that_voters_hold_in_turns_is_shown(journal_side: JournalSide) -> None:
+def test_an_item_that_voters_hold_in_turns_is_shown(side: JournalSide) -> None:
     """Shared locks, as foreign keys' checks take on MariaDB: there is always one."""
-    votes = journal_side.made()
-    journal_side.vote(1, 1)
-    done = threading.Event()
+    votes = side.made()
+    side.vote(1, 1)
     turns = [threading.Semaphore(1), threading.Semaphore(0)]
+    share = "LOCK IN SHARE MODE" if side.dialect == "mysql" else "FOR KEY SHARE"
 
-    def hold(index: int) -> None:
-        with journal_side.session() as session:
+    def hold(done: threading.Event, index: int) -> None:
+        with side.session() as session:
             while not done.is_set():
                 if not turns[index].acquire(timeout=0.1):
                     continue
-                session.execute(
-                    "SELECT id FROM item WHERE id = 1 LOCK IN SHARE MODE"
-                    if journal_side.dialect == "mysql"
-                    else "SELECT id FROM item WHERE id = 1 FOR KEY SHARE"
-                )
+                session.execute(f"SELECT id FROM item WHERE id = 1 {share}")
                 # The other one takes it before this one lets it go.
                 turns[1 - index].release()
                 done.wait(0.02)
                 session.commit()
 
-    voters = [threading.Thread(target=hold, args=(index,)) for index in (0, 1)]
-    for voter in voters:
-        voter.start()
-    try:
+    with beside(partial(hold, index=0), partial(hold, index=1)):
         assert votes.flush(25).pending == 0
-        assert journal_side.shown() == 1
-    finally:
-        done.set()
-        for voter in voters:
-            voter.join()
+        assert side.shown() == 1
 
 
-# -- the background ------------------------------------------------------------
-
-
-def test_a_vote_is_shown_without_a_flush(journal_side: JournalSide) -> None:
-    votes = journal_side.made(fold_interval=0.05)
+def test_a_vote_is_shown_without_a_flush(side: JournalSide) -> None:
+    votes = side.made(fold_interval=0.05)
     votes.cast(1, 1)
-    eventually(lambda: journal_side.shown() == 1)
+    eventually(lambda: side.shown() == 1)
     votes.cast(1, 2)
-    eventually(lambda: journal_side.shown() == 2)
+    eventually(lambda: side.shown() == 2)
     eventually(lambda: votes.stats()["pending_rows"] == 0)
     assert votes.stats()["folds"] >= 1
 
 
 @pytest.mark.parametrize(("folded_s_ago", "took_s"), [(-3600, 0), (65, 3600)])
 def test_a_servers_clock_that_jumps_keeps_no_folds_away(
-    journal_side: JournalSide, folded_s_ago: float, took_s: float
+    side: JournalSide, folded_s_ago: float, took_s: float
 ) -> None:
     """Back by an hour; forward by one while a fold ran."""
-    votes = journal_side.made(fold_interval=0.05)
+    votes = side.made(fold_interval=0.05)
     folded_at = int((time.time() - folded_s_ago) * 1_000_000)
     took = int(took_s * 1_000_000)
-    journal_side.run(
+    side.run(
         f"UPDATE vote_meta SET value = '{folded_at}' WHERE name = 'folded_at'",
         f"UPDATE vote_meta SET value = '{took}' WHERE name = 'fold_took'",
     )
     votes.cast(1, 1)
     assert votes.stats()["oldest_pending_s"] >= 0
-    eventually(lambda: journal_side.shown() == 1)
+    eventually(lambda: side.shown() == 1)
 
 
-def test_a_process_that_begins_to_vote_folds_what_others_left(journal_side: JournalSide) -> None:
-    journal_side.made()
-    journal_side.vote(2, 1)
-    journal_side.run("UPDATE vote_meta SET value = '1' WHERE name = 'folded_at'")
-    votes = journal_side.votes(fold_interval=0.05)
+def test_a_process_that_begins_to_vote_folds_what_others_left(side: JournalSide) -> None:
+    side.made()
+    side.vote(2, 1)
+    side.run("UPDATE vote_meta SET value = '1' WHERE name = 'folded_at'")
+    votes = side.votes(fold_interval=0.05)
     votes.cast(1, 1)
-    eventually(lambda: (journal_side.shown(1), journal_side.shown(2)) == (1, 1))
+    eventually(lambda: (side.shown(1), side.shown(2)) == (1, 1))
 
 
-def test_the_background_comes_back_for_an_item_that_was_held(journal_side: JournalSide) -> None:
+def test_the_background_comes_back_for_an_item_that_was_held(side: JournalSide) -> None:
     # Without the key, whose check of a vote would wait for the other on MariaDB.
-    votes = journal_side.made(fold_interval=0.05, foreign_key=False)
-    with journal_side.session() as other:
+    votes = side.made(fold_interval=0.05, foreign_key=False)
+    with side.session() as other:
         other.execute("UPDATE item SET vote_count = 0 WHERE id = 2")
-        journal_side.vote(2, 1)
+        side.vote(2, 1)
         votes.cast(1, 1)
         eventually(lambda: votes.stats()["held_items"] == 1)
-        eventually(lambda: journal_side.shown(1) == 1)
-    eventually(lambda: journal_side.shown(2) == 1)
+        eventually(lambda: side.shown(1) == 1)
+    eventually(lambda: side.shown(2) == 1)
     eventually(lambda: votes.stats()["held_items"] == 0)
 
 
-def test_pages_of_held_items_alone_are_put_back_once(journal_side: JournalSide) -> None:
+def test_pages_of_held_items_alone_are_put_back_once(side: JournalSide) -> None:
     """More than a page holds, as an UPDATE of the whole table does it."""
-    votes = journal_side.made()
+    votes = side.made()
     votes.add_items(list(range(4, 20_101)))
-    journal_side.run("INSERT INTO vote_journal (item, diff) SELECT id, 0 FROM item")
-    journal_side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 1, 1, 0)")
-    with journal_side.session() as other:
+    side.run("INSERT INTO vote_journal (item, diff) SELECT id, 0 FROM item")
+    side.run("INSERT INTO vote (item_id, user_id, val, prev) VALUES (1, 1, 1, 0)")
+    with side.session() as other:
         other.execute("SELECT id FROM item FOR UPDATE")
         assert len(votes.reconcile([1], timeout=20)) == 1
         stats = votes.stats()
@@ -439,17 +372,17 @@ def test_pages_of_held_items_alone_are_put_back_once(journal_side: JournalSide) 
         assert (stats["held_items"] >= 20_000, stats["pending_items"]) == (True, 20_100)
     report = votes.flush(25)
     assert report.pending == 0
-    assert (journal_side.pending(), journal_side.shown(1)) == (0, 1)
+    assert (side.pending(), side.shown(1)) == (0, 1)
     assert votes.stats()["held_items"] == 0
 
 
-def test_a_process_that_votes_in_slots_folds_too(journal_side: JournalSide) -> None:
-    votes = journal_side.made("slotted", fold_interval=0.05)
+def test_a_process_that_votes_in_slots_folds_too(side: JournalSide) -> None:
+    votes = side.made("slotted", fold_interval=0.05)
     votes.cast_many([1] * 15 + [2], range(1, 17))
-    eventually(lambda: (journal_side.shown(1), journal_side.shown(2)) == (15, 1))
+    eventually(lambda: (side.shown(1), side.shown(2)) == (15, 1))
     assert votes.retract(1, 1).changed
     assert votes.toggle(1, 2).changed
-    eventually(lambda: journal_side.shown(1) == 13)
-    eventually(lambda: journal_side.pending() == 0)
+    eventually(lambda: side.shown(1) == 13)
+    eventually(lambda: side.pending() == 0)
     assert votes.stats()["folds"] >= 2
     assert votes.reconcile(dry_run=True) == []

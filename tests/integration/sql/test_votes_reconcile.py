@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,6 +9,7 @@ import hotcount
 import pytest
 
 from tests.support.journal_side import JournalSide
+from tests.support.postgres_votes import in_background
 from tests.support.servers import PostgresDatabase
 from tests.support.together import together
 
@@ -20,42 +20,38 @@ def lose_the_count_of_a_vote(side: JournalSide, item: int, user: int) -> None:
     side.run(f"INSERT INTO vote (item_id, user_id, val, prev) VALUES ({item}, {user}, 1, 0)")
 
 
-def test_a_difference_is_found_beside_votes_that_wait_to_be_folded(
-    journal_side: JournalSide,
-) -> None:
-    votes = journal_side.made()
-    journal_side.vote(1, 1, 2)
-    journal_side.vote(2, 1)
-    lose_the_count_of_a_vote(journal_side, 1, 3)
+def test_a_difference_is_found_beside_votes_that_wait_to_be_folded(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1, 2)
+    side.vote(2, 1)
+    lose_the_count_of_a_vote(side, 1, 3)
     dry = [(drift.item, drift.counted, drift.actual) for drift in votes.reconcile(dry_run=True)]
     assert dry == [(1, 2, 3)]
     assert int(votes.count(1)) == 2
     assert len(votes.reconcile()) == 1
-    assert (int(votes.count(1)), journal_side.shown(1)) == (3, 3)
+    assert (int(votes.count(1)), side.shown(1)) == (3, 3)
     assert votes.reconcile() == []
 
 
-def test_a_count_in_the_item_row_alone_that_is_wrong_is_set_right(
-    journal_side: JournalSide,
-) -> None:
-    votes = journal_side.made()
-    journal_side.vote(1, 1)
+def test_a_count_in_the_item_row_alone_that_is_wrong_is_set_right(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1)
     votes.flush(20)
-    journal_side.run("UPDATE item SET vote_count = 77 WHERE id = 1")
+    side.run("UPDATE item SET vote_count = 77 WHERE id = 1")
     drifts = [(drift.item, drift.counted, drift.actual) for drift in votes.reconcile([1])]
     assert drifts == [(1, 77, 1)]
-    assert (journal_side.shown(1), int(votes.count(1))) == (1, 1)
+    assert (side.shown(1), int(votes.count(1))) == (1, 1)
 
 
 def test_an_item_whose_count_leaves_64_bits_keeps_no_other_from_being_reconciled(
-    journal_side: JournalSide,
+    side: JournalSide,
 ) -> None:
-    votes = journal_side.made()
+    votes = side.made()
     votes.add_items(list(range(4, 1_500)))
     most = 2**63 - 1
-    journal_side.run(f"INSERT INTO vote_journal (item, diff) VALUES (2, {most}), (2, {most})")
+    side.run(f"INSERT INTO vote_journal (item, diff) VALUES (2, {most}), (2, {most})")
     for item in (1, 3, 1_400):
-        lose_the_count_of_a_vote(journal_side, item, 1)
+        lose_the_count_of_a_vote(side, item, 1)
     for items in (None, [1, 2, 3, 1_400]):
         with pytest.raises(
             hotcount.CounterOverflowError,
@@ -65,50 +61,42 @@ def test_an_item_whose_count_leaves_64_bits_keeps_no_other_from_being_reconciled
     with pytest.raises(hotcount.CounterOverflowError, match="all other items were reconciled"):
         votes.reconcile()
     assert [int(n) for n in votes.count_many([1, 3, 1_400])] == [1, 1, 1]
-    assert [journal_side.shown(item) for item in (1, 3, 1_400)] == [1, 1, 1]
-    journal_side.run("DELETE FROM vote_journal WHERE item = 2")
+    assert [side.shown(item) for item in (1, 3, 1_400)] == [1, 1, 1]
+    side.run("DELETE FROM vote_journal WHERE item = 2")
     assert votes.reconcile() == []
 
 
-def test_reconciles_at_once_add_a_difference_once(journal_side: JournalSide) -> None:
-    several = [
-        journal_side.made(),
-        journal_side.votes(),
-        journal_side.votes(),
-        journal_side.votes(),
-    ]
-    lose_the_count_of_a_vote(journal_side, 1, 1)
+def test_reconciles_at_once_add_a_difference_once(side: JournalSide) -> None:
+    several = [side.made(), *(side.votes() for _ in range(3))]
+    lose_the_count_of_a_vote(side, 1, 1)
     lock = "SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE"
-    with journal_side.session() as gate:
+    with side.session() as gate:
         gate.execute(lock)
-        threads = [threading.Thread(target=each.reconcile) for each in several]
-        for thread in threads:
-            thread.start()
+        calls = [in_background(each.reconcile) for each in several]
         gate.commit()
-    for thread in threads:
-        thread.join(30)
+    assert all(isinstance(call(), list) for call in calls)
     assert int(several[0].count(1)) == 1
     assert several[0].reconcile(dry_run=True) == []
 
 
-def test_a_reconcile_that_finds_nothing_waits_for_no_lock(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
-    journal_side.vote(1, 1)
-    with journal_side.session() as other:
+def test_a_reconcile_that_finds_nothing_waits_for_no_lock(side: JournalSide) -> None:
+    votes = side.made()
+    side.vote(1, 1)
+    with side.session() as other:
         other.execute("SELECT value FROM vote_meta ORDER BY name FOR UPDATE")
         other.execute("SELECT id FROM item FOR UPDATE")
         assert votes.reconcile(timeout=20) == []
 
 
-def test_a_reconcile_that_fails_says_where_to_go_on(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
+def test_a_reconcile_that_fails_says_where_to_go_on(side: JournalSide) -> None:
+    votes = side.made()
     votes.add_items(range(4, 301))
     for item in (1, 2, 300):
-        lose_the_count_of_a_vote(journal_side, item, 1)
+        lose_the_count_of_a_vote(side, item, 1)
     with ExitStack() as stack:
 
         def hold(*_: Any) -> None:
-            other = stack.enter_context(journal_side.session())
+            other = stack.enter_context(side.session())
             other.execute("SELECT value FROM vote_meta WHERE name = 'schema' FOR UPDATE")
             assert int(votes.count(1)) == 1
 
@@ -128,16 +116,16 @@ def test_a_reconcile_that_fails_says_where_to_go_on(journal_side: JournalSide) -
     assert votes.reconcile(timeout=20) == []
 
 
-def test_a_page_beside_a_reader_of_all_locks_is_one_transaction(journal_side: JournalSide) -> None:
+def test_a_page_beside_a_reader_of_all_locks_is_one_transaction(side: JournalSide) -> None:
     """Votes, folds and a switch of the strategy go on between two pages."""
-    votes = journal_side.made()
+    votes = side.made()
     votes.add_items(range(4, 301))
     for item in (1, 300):
-        lose_the_count_of_a_vote(journal_side, item, 1)
+        lose_the_count_of_a_vote(side, item, 1)
     seen: list[int] = []
 
     def between(*_: Any) -> None:
-        journal_side.run("SELECT value FROM vote_meta ORDER BY name FOR UPDATE")
+        side.run("SELECT value FROM vote_meta ORDER BY name FOR UPDATE")
         votes.cast(2, 100 + len(seen), timeout=20)
         seen.append(votes.flush(20).pending)
 
@@ -148,47 +136,47 @@ def test_a_page_beside_a_reader_of_all_locks_is_one_transaction(journal_side: Jo
     assert votes.reconcile() == []
 
 
-def test_a_reconcile_waits_for_nobody_who_holds_an_item(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
-    lose_the_count_of_a_vote(journal_side, 1, 1)
-    lose_the_count_of_a_vote(journal_side, 2, 1)
-    with journal_side.session() as other:
+def test_a_reconcile_waits_for_nobody_who_holds_an_item(side: JournalSide) -> None:
+    votes = side.made()
+    lose_the_count_of_a_vote(side, 1, 1)
+    lose_the_count_of_a_vote(side, 2, 1)
+    with side.session() as other:
         other.execute("UPDATE item SET vote_count = vote_count WHERE id = 1")
         assert len(votes.reconcile(timeout=20)) == 2
-        assert (int(votes.count(1)), journal_side.shown(1), journal_side.shown(2)) == (1, 0, 1)
+        assert (int(votes.count(1)), side.shown(1), side.shown(2)) == (1, 0, 1)
     votes.flush(20)
-    assert journal_side.shown(1) == 1
+    assert side.shown(1) == 1
 
 
-def test_a_reconcile_keeps_an_opening_balance(journal_side: JournalSide) -> None:
-    votes = journal_side.made()
-    journal_side.run("INSERT INTO vote_cell (item, slot, n, ver) VALUES (1, -2, 40, 1)")
-    journal_side.vote(1, 1)
+def test_a_reconcile_keeps_an_opening_balance(side: JournalSide) -> None:
+    votes = side.made()
+    side.run("INSERT INTO vote_cell (item, slot, n, ver) VALUES (1, -2, 40, 1)")
+    side.vote(1, 1)
     votes.flush(20)
-    lose_the_count_of_a_vote(journal_side, 1, 2)
+    lose_the_count_of_a_vote(side, 1, 2)
     assert [drift.actual for drift in votes.reconcile()] == [42]
-    assert (int(votes.count(1)), journal_side.shown(1)) == (42, 42)
+    assert (int(votes.count(1)), side.shown(1)) == (42, 42)
 
 
-def test_slotted_votes_that_are_not_shown_yet_are_no_drift(journal_side: JournalSide) -> None:
-    votes = journal_side.made("slotted")
+def test_slotted_votes_that_are_not_shown_yet_are_no_drift(side: JournalSide) -> None:
+    votes = side.made("slotted")
     votes.cast(1, 1)
-    assert journal_side.shown(1) == 0
+    assert side.shown(1) == 0
     assert votes.reconcile(dry_run=True) == []
-    journal_side.vote(1, 2)  # By 'batched', beside it.
+    side.vote(1, 2)  # By 'batched', beside it.
     assert votes.reconcile() == []
     assert int(votes.count(1)) == 2
     assert votes.flush(20).pending == 0
-    assert (journal_side.shown(1), journal_side.pending()) == (2, 0)
+    assert (side.shown(1), side.pending()) == (2, 0)
 
 
-def test_votes_folds_and_reconciles_at_once_come_out_right(journal_side: JournalSide) -> None:
-    several = [journal_side.made(), journal_side.votes(), journal_side.votes()]
+def test_votes_folds_and_reconciles_at_once_come_out_right(side: JournalSide) -> None:
+    several = [side.made(), side.votes(), side.votes()]
 
     def work(index: int) -> None:
         votes = several[index % 3]
         for k in range(5):
-            journal_side.vote(1 + k % 2, 100 * index + k)
+            side.vote(1 + k % 2, 100 * index + k)
             if index % 2:
                 votes.flush(20)
             else:
@@ -196,29 +184,26 @@ def test_votes_folds_and_reconciles_at_once_come_out_right(journal_side: Journal
 
     together(work, 6)
     several[0].flush(20)
-    assert [journal_side.shown(item) for item in (1, 2)] == [18, 12]
+    assert [side.shown(item) for item in (1, 2)] == [18, 12]
     assert several[0].reconcile(dry_run=True) == []
 
 
-@pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
 def test_an_orphan_whose_id_is_too_wide_for_the_item_table_is_named(
-    strategy: Any, postgres_database: PostgresDatabase
+    strategy: Any, postgres: PostgresDatabase
 ) -> None:
     wide = 5_000_000_000
-    postgres_database.psql(
+    postgres.psql(
         "CREATE TABLE item (id INTEGER PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)"
     )
     with (
-        hotcount.Database(postgres_database.url, timeout=30) as database,
+        hotcount.Database(postgres.url, timeout=30) as database,
         hotcount.Votes(database, strategy=strategy, foreign_key=False) as votes,
     ):
         votes.create_tables()
         votes.add_items([1, 2])
         votes.cast(1, 1)
         votes.cast(2, 1)
-        postgres_database.psql(
-            f"INSERT INTO vote (item_id, user_id, val) VALUES (2, 2, 1), ({wide}, 1, 1)"
-        )
+        postgres.psql(f"INSERT INTO vote (item_id, user_id, val) VALUES (2, 2, 1), ({wide}, 1, 1)")
         told = {drift.item: drift.orphan for drift in votes.reconcile()}
         assert told == {2: False, wide: True}
         assert [int(count) for count in votes.count_many([1, 2])] == [1, 2]

@@ -7,11 +7,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import hotcount
 import hotcount.aio
@@ -26,6 +24,7 @@ from tests.support.replicas import (
     check_age,
     open_votes,
 )
+from tests.support.together import beside, in_child
 
 pytestmark = pytest.mark.server
 
@@ -51,7 +50,6 @@ def pair(request: pytest.FixtureRequest, pairs: dict[str, Replicated]) -> Replic
     return pairs[name]
 
 
-@pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
 def test_a_count_of_the_replica_says_so_and_how_old_it_is(strategy: str, pair: Replicated) -> None:
     began = time.time()
     with open_votes(pair, strategy) as votes:
@@ -73,31 +71,25 @@ def test_a_count_of_the_replica_says_so_and_how_old_it_is(strategy: str, pair: R
 def test_what_a_replica_answers_lacks_no_vote_from_before_its_time(pair: Replicated) -> None:
     """Beside a voter, on a replica that stops and goes on."""
     acknowledged: list[float] = [0.0]  # When the vote of that number was.
-    over = threading.Event()
 
-    def vote(votes: hotcount.Votes) -> None:
+    def vote(over: threading.Event) -> None:
         for user in range(1, 200_000):
             if over.is_set():
                 return
             votes.cast(2, user)
             acknowledged.append(time.time())
 
-    with open_votes(pair, read_max_lag=1.0) as votes, ThreadPoolExecutor(1) as pool:
+    with open_votes(pair, read_max_lag=1.0) as votes:
         await_replica(votes)
-        voting = pool.submit(vote, votes)
-        try:
-            answers = 0
+        answers = 0
+        with beside(vote):
             for _ in range(2):
                 with pair.applying_stopped():
                     until = time.monotonic() + 0.3
                     while time.monotonic() < until:
-                        count = votes.count(2)
-                        answers += check_age(count, acknowledged)
+                        answers += check_age(votes.count(2), acknowledged)
                 for _ in range(50):
                     answers += check_age(votes.count(2), acknowledged)
-        finally:
-            over.set()
-        voting.result(30)
     assert answers > 20
 
 
@@ -297,14 +289,7 @@ def test_a_cache_is_read_before_the_replica(pair: Replicated) -> None:
 def test_a_forked_child_reads_there_with_connections_of_its_own(pair: Replicated) -> None:
     with open_votes(pair) as votes:
         await_replica(votes)
-        child = os.fork()
-        if child == 0:
-            try:
-                await_replica(votes)
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
+        in_child(lambda: int(await_replica(votes)))
         await_replica(votes)
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.pgbouncer_server import PgBouncer
-from tests.support.postgres_votes import in_background
 from tests.support.replicas import MAKERS, Replicated, await_replica, check_age, open_votes
 from tests.support.servers import PostgresServer, PostgresStandby
+from tests.support.together import beside
 
 pytestmark = pytest.mark.server
 
@@ -58,11 +58,8 @@ def url_of_copy(pair: Replicated, says_so: bool) -> Iterator[str]:
     if says_so:
         yield pair.replica_url
     elif isinstance(pair.replica, PostgresServer):
-        follows = PostgresStandby(pair.replica).start()
-        try:
+        with PostgresStandby(pair.replica).started() as follows:
             yield follows.url(options="&" + pair.replica_url.partition("&")[2])
-        finally:
-            follows.remove()
     else:
         pair.replica.execute("SET GLOBAL read_only = 0")
         yield pair.replica_url
@@ -125,8 +122,7 @@ def test_after_a_failover_to_the_replica_it_answers_as_both(own_pair: Replicated
 def test_pgbouncer_may_stand_before_the_replica(own_pair: Replicated) -> None:
     assert isinstance(own_pair.primary, PostgresServer)
     assert isinstance(own_pair.replica, PostgresServer)
-    pooler = PgBouncer(own_pair.replica, sessions=1).start()
-    try:
+    with PgBouncer(own_pair.replica, sessions=1).started() as pooler:
         # In the schema `public`: a pooler passes no search_path on.
         own_pair.primary_url = own_pair.primary.url()
         with open_votes(own_pair, read_url=pooler.url()) as votes, ThreadPoolExecutor(8) as pool:
@@ -135,8 +131,6 @@ def test_pgbouncer_may_stand_before_the_replica(own_pair: Replicated) -> None:
             counts = list(pool.map(lambda _: votes.count(1), range(200)))
             assert set(counts) == {1}
             assert votes.stats()["replica_reads"] - before == 200
-    finally:
-        pooler.remove()
 
 
 @pytest.mark.long
@@ -151,9 +145,8 @@ def test_a_read_that_recovery_cancels_is_answered_all_the_same(own_pair: Replica
         await_replica(votes)
         url = own_pair.primary_url
         schema = url.rsplit("%3D", 1)[1]
-        over = threading.Event()
 
-        def lock() -> None:
+        def lock(over: threading.Event) -> None:
             with psycopg.connect(
                 host=str(own_pair.primary.folder), user="hotcount", dbname="postgres"
             ) as session:
@@ -167,11 +160,7 @@ def test_a_read_that_recovery_cancels_is_answered_all_the_same(own_pair: Replica
             assert isinstance(own_pair.replica, PostgresServer)
             return int(own_pair.replica.psql(conflicts)) > 2
 
-        locking = in_background(lock)
-        try:
+        with beside(lock):
             eventually(cancelled)
-        finally:
-            over.set()
-            locking()
         # That was no outage.
         await_replica(votes)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 
-from tests.support.likes import run, words
+from tests.support.likes import words
 from tests.support.sql_scripts import run_script
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
-
-
-@pytest.fixture(params=BACKENDS)
-def sides(request: pytest.FixtureRequest, database_path: Path) -> Iterator[BothSides]:
-    sides = both_sides(request, request.param, database_path)
-    yield sides
-    sides.close()
+from tests.support.sqlalchemy_side import BothSides
 
 
 def adopted(sides: BothSides, rows: int, strategy: Any = "batched") -> hotcount.Votes:
     """Items 1 to 3, of which the first has so many rows that are nobody's."""
     w = words(sides)
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE item (id {w['serial']}, vote_count {w['int']})",
         f"CREATE TABLE vote (id {w['serial']}, item_id {w['int']} NOT NULL)",
         "INSERT INTO item (vote_count) VALUES (0), (0), (0)",
@@ -71,8 +61,7 @@ def test_a_scan_for_a_user_passes_over_rows_without_one(sides: BothSides) -> Non
 
 
 def test_an_id_that_no_column_can_hold_has_no_votes(sides: BothSides) -> None:
-    run(
-        sides,
+    sides.run(
         "CREATE TABLE item (id INTEGER NOT NULL PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)",
         "CREATE TABLE vote (item_id INTEGER NOT NULL, user_id INTEGER NOT NULL, val BIGINT NOT "
         "NULL DEFAULT 1, prev BIGINT NOT NULL DEFAULT 0, version BIGINT, "
