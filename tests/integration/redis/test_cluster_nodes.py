@@ -40,29 +40,25 @@ def is_joined(store: hotcount.Redis) -> bool:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
     """Two primaries of a cluster with half of the slots each."""
     folder = tmp_path_factory.mktemp("cluster")
-    servers = [node_of(folder / name) for name in ("first", "second")]
-    try:
-        stores = [server.start().redis(timeout=20) for server in servers]
+    with (
+        node_of(folder / "first").started() as first,
+        node_of(folder / "second").started() as other,
+    ):
+        stores = [server.redis(timeout=20) for server in (first, other)]
         for store, slots in zip(stores, ((0, 8191), (8192, 16383)), strict=True):
             store.execute("CLUSTER", "ADDSLOTSRANGE", *slots)
         bus = stores[1].execute("CONFIG", "GET", "cluster-port")[1]
-        stores[0].execute("CLUSTER", "MEET", "127.0.0.1", servers[1].port, bus)
+        stores[0].execute("CLUSTER", "MEET", "127.0.0.1", other.port, bus)
         for store in stores:
             eventually(partial(is_joined, store), 20)
-        yield servers
-    finally:
-        for server in servers:
-            server.stop()
+        yield [first, other]
 
 
 @pytest.fixture
 def lonely(tmp_path: Path) -> Iterator[RedisServer]:
     """A node that nobody gave slots to."""
-    server = node_of(tmp_path / "lonely")
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with node_of(tmp_path / "lonely").started() as server:
+        yield server
 
 
 def answers(calls: list[Callable[[], Any]]) -> list[Any]:
@@ -238,9 +234,6 @@ def test_adds_that_wait_are_counted_or_expire_and_no_more_join_them(
         stats = late.retry_stats()
         assert (stats.replayed, stats.expired) == (len(here), len(KEYS) - len(here))
         assert codes(answers([lambda: late.add(elsewhere)])) == {"MOVED"}
-
-
-# -- what ping() and the doctor say ------------------------------------------
 
 
 def pings(url: str, **options: Any) -> list[Any]:

@@ -9,26 +9,11 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.servers import RedisServer, calls_of
+from tests.support.servers import Asked, RedisServer
 from tests.support.together import in_child, together
 
 pytestmark = pytest.mark.server
 RATE = "2/300 days"
-
-
-class Asked:
-    """How many hits the server was asked about since this was made."""
-
-    def __init__(self, direct: hotcount.Redis) -> None:
-        self._direct = direct
-        self._before = self._calls()
-
-    def _calls(self) -> int:
-        return calls_of(self._direct, "evalsha")
-
-    @property
-    def times(self) -> int:
-        return self._calls() - self._before
 
 
 @pytest.fixture
@@ -102,33 +87,27 @@ def test_what_this_process_does_to_a_key_is_seen_at_once(how: str, store: hotcou
     assert limiter.hit("k")
 
 
-def test_the_same_from_a_loop(store: hotcount.Redis, direct: hotcount.Redis) -> None:
-    async def program() -> None:
-        limiter = aio.Limiter(store, RATE, deny_cache=10)
-        assert [bool(await limiter.hit("k")) for _ in range(3)] == [True, True, False]
-        asked = Asked(direct)
-        assert not await limiter.hit("k")
-        assert list((await limiter.hit_many(["k", "k"])).allowed) == [False, False]
-        assert asked.times == 0
-        await limiter.reset("k")
-        assert await limiter.hit("k")
-        await limiter.refund("k", 1)
-        assert [bool(await limiter.hit("k")) for _ in range(3)] == [True, True, False]
-
-    asyncio.run(program())
+async def test_the_same_from_a_loop(store: hotcount.Redis, direct: hotcount.Redis) -> None:
+    limiter = aio.Limiter(store, RATE, deny_cache=10)
+    assert [bool(await limiter.hit("k")) for _ in range(3)] == [True, True, False]
+    asked = Asked(direct)
+    assert not await limiter.hit("k")
+    assert list((await limiter.hit_many(["k", "k"])).allowed) == [False, False]
+    assert asked.times == 0
+    await limiter.reset("k")
+    assert await limiter.hit("k")
+    await limiter.refund("k", 1)
+    assert [bool(await limiter.hit("k")) for _ in range(3)] == [True, True, False]
 
 
-def test_a_denial_from_before_a_reset_is_not_kept(own_redis: RedisServer) -> None:
-    async def program() -> None:
-        store = aio.Redis(own_redis.url, timeout=20)
-        limiter = aio.Limiter(store, RATE, deny_cache=10)
-        await limiter.hit("k", 2)
-        # All of one turn, in this order: the denial arrives when the reset has begun.
-        denied, _ = await asyncio.gather(limiter.hit("k"), limiter.reset("k"))
-        assert not denied
-        assert await limiter.hit("k")
-
-    asyncio.run(program())
+async def test_a_denial_from_before_a_reset_is_not_kept(own_redis: RedisServer) -> None:
+    store = aio.Redis(own_redis.url, timeout=20)
+    limiter = aio.Limiter(store, RATE, deny_cache=10)
+    await limiter.hit("k", 2)
+    # All of one turn, in this order: the denial arrives when the reset has begun.
+    denied, _ = await asyncio.gather(limiter.hit("k"), limiter.reset("k"))
+    assert not denied
+    assert await limiter.hit("k")
 
 
 def test_it_holds_no_more_keys_than_it_may(store: hotcount.Redis, direct: hotcount.Redis) -> None:

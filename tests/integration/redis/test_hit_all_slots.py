@@ -16,7 +16,7 @@ from hotcount import aio, hit_all
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
 from tests.support.limiters import CHARGING
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, cluster_node
 from tests.support.together import together
 
 # A node takes two seconds until it is a cluster, so only test_known_complaints.py has a quick case.
@@ -26,16 +26,8 @@ TEN = "10/300 days"
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A node of a cluster that has all slots, and refuses a script with keys of two."""
-    server = RedisServer(tmp_path_factory.mktemp("node"), config=("--cluster-enabled", "yes"))
-    try:
-        server.start()
-        with server.redis(timeout=20) as redis:
-            redis.execute("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            eventually(lambda: b"cluster_state:ok" in redis.execute("CLUSTER", "INFO"))
+    with cluster_node(tmp_path_factory.mktemp("node")) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture
@@ -191,10 +183,7 @@ def test_what_this_process_counted_is_given_back_when_another_limiter_refuses(
         proxy.before_each(refuse_the_script_and_be_gone)
         assert hit_all(hits).violated == ("back2",)
         assert proxy.fired
-        assert [limiter.peek(f"k{n}").remaining for n, limiter in enumerate(limiters[:2])] == [
-            10,
-            10,
-        ]
+        assert [limiters[n].peek(f"k{n}").remaining for n in (0, 1)] == [10, 10]
 
 
 def test_a_rate_of_the_call_counts_over_slots(store: hotcount.Redis) -> None:

@@ -38,6 +38,12 @@ def server(redis_server: RedisServer) -> Iterator[IncrexServer]:
 
 
 @pytest.fixture
+def store(server: IncrexServer) -> Iterator[hotcount.Redis]:
+    with hotcount.Redis(server.url, timeout=20) as store:
+        yield store
+
+
+@pytest.fixture
 def direct(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
     with redis_server.redis(timeout=20) as direct:
         yield direct
@@ -59,20 +65,19 @@ def fresh() -> str:
 
 @pytest.mark.parametrize("dialect", HAVE_IT)
 def test_a_server_that_has_increx_counts_the_hits(
-    server: IncrexServer, direct: hotcount.Redis, dialect: Dialect
+    server: IncrexServer, store: hotcount.Redis, direct: hotcount.Redis, dialect: Dialect
 ) -> None:
     server.dialect, name = dialect, fresh()
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, name)
-        assert limiter.increx
-        decisions = [limiter.hit("k") for _ in range(7)]
-        assert [d.allowed for d in decisions] == [True] * 5 + [False] * 2
-        assert [d.remaining for d in decisions] == [4, 3, 2, 1, 0, 0, 0]
-        assert all(3500 < d.reset_after <= 3600 for d in decisions)
-        assert all(d.retry_after == 0 for d in decisions[:5])
-        assert all(d.retry_after == d.reset_after for d in decisions[5:])
-        assert decisions[5].reason == "limited"
-        assert decisions[5].violated
+    limiter = make(store, name)
+    assert limiter.increx
+    decisions = [limiter.hit("k") for _ in range(7)]
+    assert [d.allowed for d in decisions] == [True] * 5 + [False] * 2
+    assert [d.remaining for d in decisions] == [4, 3, 2, 1, 0, 0, 0]
+    assert all(3500 < d.reset_after <= 3600 for d in decisions)
+    assert all(d.retry_after == 0 for d in decisions[:5])
+    assert all(d.retry_after == d.reset_after for d in decisions[5:])
+    assert decisions[5].reason == "limited"
+    assert decisions[5].violated
     # The first went by the script, beside the question.
     assert server.questions == 2
     assert len(server.hits) == 6
@@ -83,12 +88,11 @@ def test_a_server_that_has_increx_counts_the_hits(
 
 @pytest.mark.parametrize("dialect", LACK_IT)
 def test_a_server_that_has_not_what_hits_need_runs_the_script(
-    server: IncrexServer, dialect: Dialect
+    server: IncrexServer, store: hotcount.Redis, dialect: Dialect
 ) -> None:
     server.dialect = dialect
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, fresh())
-        decisions = [limiter.hit("k") for _ in range(7)]
+    limiter = make(store, fresh())
+    decisions = [limiter.hit("k") for _ in range(7)]
     assert [d.remaining for d in decisions] == [4, 3, 2, 1, 0, 0, 0]
     assert [d.allowed for d in decisions] == [True] * 5 + [False] * 2
     assert server.hits == []
@@ -217,52 +221,55 @@ def test_random_calls_answer_as_the_model_whoever_counts(
     assert server.hits
 
 
-def test_a_block_and_a_reservation_stand_beside_what_increx_counted(server: IncrexServer) -> None:
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, fresh())
-        assert [limiter.hit("k").remaining for _ in range(3)] == [4, 3, 2]
-        reservation = limiter.reserve("k", 1)
-        assert [limiter.hit("k").allowed for _ in range(2)] == [True, False]
-        reservation.commit(1)
-        assert limiter.peek("k").remaining == 0
-        assert limiter.hit("k").reason == "limited"
-        limiter.block("k", 60)
-        assert limiter.hit("k").reason == "blocked"
-        limiter.reset("k")
-        assert limiter.hit("k").remaining == 4
+def test_a_block_and_a_reservation_stand_beside_what_increx_counted(
+    server: IncrexServer, store: hotcount.Redis
+) -> None:
+    limiter = make(store, fresh())
+    assert [limiter.hit("k").remaining for _ in range(3)] == [4, 3, 2]
+    reservation = limiter.reserve("k", 1)
+    assert [limiter.hit("k").allowed for _ in range(2)] == [True, False]
+    reservation.commit(1)
+    assert limiter.peek("k").remaining == 0
+    assert limiter.hit("k").reason == "limited"
+    limiter.block("k", 60)
+    assert limiter.hit("k").reason == "blocked"
+    limiter.reset("k")
+    assert limiter.hit("k").remaining == 4
 
 
-def test_a_window_ends_when_it_was_to_end(server: IncrexServer, direct: hotcount.Redis) -> None:
+def test_a_window_ends_when_it_was_to_end(
+    server: IncrexServer, store: hotcount.Redis, direct: hotcount.Redis
+) -> None:
     name = fresh()
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, name)
+    limiter = make(store, name)
+    limiter.hit("k")
+    direct.execute("PEXPIRE", state_key(name), 9_000)
+    hits = [limiter.hit("k") for _ in range(5)]
+    limiter.refund("k", 2)
+    hits += [limiter.hit("k", 2), limiter.hit("k")]
+    assert all(0 < d.reset_after <= 9.001 for d in hits)
+    assert hits[4].retry_after == hits[4].reset_after
+    assert 0 < direct.execute("PTTL", state_key(name)) <= 9_000
+    # A key that lost its expiry gets one with the next hit.
+    for hit in (limiter.hit, limiter.peek, lambda key: limiter.hit(key, 2)):
+        limiter.reset("k")
         limiter.hit("k")
-        direct.execute("PEXPIRE", state_key(name), 9_000)
-        hits = [limiter.hit("k") for _ in range(5)]
-        limiter.refund("k", 2)
-        hits += [limiter.hit("k", 2), limiter.hit("k")]
-        assert all(0 < d.reset_after <= 9.001 for d in hits)
-        assert hits[4].retry_after == hits[4].reset_after
-        assert 0 < direct.execute("PTTL", state_key(name)) <= 9_000
-        # A key that lost its expiry gets one with the next hit.
-        for hit in (limiter.hit, limiter.peek, lambda key: limiter.hit(key, 2)):
-            limiter.reset("k")
-            limiter.hit("k")
-            direct.execute("PERSIST", state_key(name))
-            assert hit("k").reset_after <= HOUR
-            if hit != limiter.peek:
-                assert 0 < direct.execute("PTTL", state_key(name)) <= 3_600_000
+        direct.execute("PERSIST", state_key(name))
+        assert hit("k").reset_after <= HOUR
+        if hit != limiter.peek:
+            assert 0 < direct.execute("PTTL", state_key(name)) <= 3_600_000
 
 
-def test_each_connection_is_asked_anew_and_the_count_stays(server: IncrexServer) -> None:
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, fresh(), "9/hour")
-        left = [limiter.hit("k").remaining for _ in range(2)]
-        for dialect in (unknown, redis_8_8):
-            server.dialect = dialect
-            server.end_connections()
-            store.ping()  # It only reads, so it is sent once more where its connection has ended.
-            left += [limiter.hit("k").remaining for _ in range(3)]
+def test_each_connection_is_asked_anew_and_the_count_stays(
+    server: IncrexServer, store: hotcount.Redis
+) -> None:
+    limiter = make(store, fresh(), "9/hour")
+    left = [limiter.hit("k").remaining for _ in range(2)]
+    for dialect in (unknown, redis_8_8):
+        server.dialect = dialect
+        server.end_connections()
+        store.ping()  # It only reads, so it is sent once more where its connection has ended.
+        left += [limiter.hit("k").remaining for _ in range(3)]
     assert left == list(range(8, 0, -1))
     assert server.questions == 6
     assert len(server.hits) == 3
@@ -270,55 +277,51 @@ def test_each_connection_is_asked_anew_and_the_count_stays(server: IncrexServer)
 
 @pytest.mark.parametrize("dialect", [unknown, without_right])
 def test_a_server_that_loses_increx_in_mid_connection_goes_on_by_the_script(
-    server: IncrexServer, dialect: Dialect
+    server: IncrexServer, store: hotcount.Redis, dialect: Dialect
 ) -> None:
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, fresh())
-        left = [limiter.hit("k").remaining for _ in range(2)]
-        server.dialect = dialect
-        left += [limiter.hit("k").remaining for _ in range(3)]
-        assert left == [4, 3, 2, 1, 0]
-        assert len(server.hits) == 2, "it is tried once, and not again"
+    limiter = make(store, fresh())
+    left = [limiter.hit("k").remaining for _ in range(2)]
+    server.dialect = dialect
+    left += [limiter.hit("k").remaining for _ in range(3)]
+    assert left == [4, 3, 2, 1, 0]
+    assert len(server.hits) == 2, "it is tried once, and not again"
 
 
 def test_a_window_that_the_script_keeps_as_text_goes_on_by_the_script(
-    server: IncrexServer, direct: hotcount.Redis
+    server: IncrexServer, store: hotcount.Redis, direct: hotcount.Redis
 ) -> None:
     name = fresh()
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter, without = make(store, name), make(direct, name, increx=False)
-        limiter.hit("other")
-        assert [each.hit("k").remaining for each in (without, limiter, limiter)] == [4, 3, 2]
-        assert b" 3" in direct.execute("GET", state_key(name))
-        assert limiter.hit("other").remaining == 3
-        assert server.hits[-1][1].endswith(b":other"), "other keys go on by INCREX"
+    limiter, without = make(store, name), make(direct, name, increx=False)
+    limiter.hit("other")
+    assert [each.hit("k").remaining for each in (without, limiter, limiter)] == [4, 3, 2]
+    assert b" 3" in direct.execute("GET", state_key(name))
+    assert limiter.hit("other").remaining == 3
+    assert server.hits[-1][1].endswith(b":other"), "other keys go on by INCREX"
 
 
 def test_a_charged_denial_is_not_lost_to_increx(
-    server: IncrexServer, direct: hotcount.Redis
+    server: IncrexServer, store: hotcount.Redis, direct: hotcount.Redis
 ) -> None:
     name = fresh()
     charging = hotcount.Limiter(direct, "5/hour", name=name, charge_denied=True, **FIRST)
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, name)
-        assert [limiter.hit("k").remaining for _ in range(4)] == [4, 3, 2, 1]
-        assert not charging.hit("k", 4)  # 8 of 5 are used.
-        assert not limiter.hit("k")
-        assert limiter.refund("k", 2) == 0
-        assert limiter.refund("k", 2) == 1
+    limiter = make(store, name)
+    assert [limiter.hit("k").remaining for _ in range(4)] == [4, 3, 2, 1]
+    assert not charging.hit("k", 4)  # 8 of 5 are used.
+    assert not limiter.hit("k")
+    assert limiter.refund("k", 2) == 0
+    assert limiter.refund("k", 2) == 1
 
 
 def test_a_key_of_another_type_is_a_wrong_type_error(
-    server: IncrexServer, direct: hotcount.Redis
+    server: IncrexServer, store: hotcount.Redis, direct: hotcount.Redis
 ) -> None:
     name = fresh()
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, name)
-        limiter.hit("other")
-        direct.execute("RPUSH", state_key(name), "x")
-        with pytest.raises(hotcount.WrongTypeError):
-            limiter.hit("k")
-        assert limiter.hit("other").remaining == 3
+    limiter = make(store, name)
+    limiter.hit("other")
+    direct.execute("RPUSH", state_key(name), "x")
+    with pytest.raises(hotcount.WrongTypeError):
+        limiter.hit("k")
+    assert limiter.hit("other").remaining == 3
 
 
 def answer_hits_with(*answers: bytes | None) -> Callable[[Words], bytes | None]:
@@ -342,65 +345,63 @@ STRANGE += [b"+OK\r\n", b"*2\r\n:9\r\n:2\r\n", b"*0\r\n"]
 
 @pytest.mark.parametrize("answer", [*STRANGE, None])
 def test_an_answer_that_cannot_be_increx_ends_the_connection_with_the_outcome_unknown(
-    server: IncrexServer, answer: bytes | None
+    server: IncrexServer, store: hotcount.Redis, answer: bytes | None
 ) -> None:
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, fresh())
+    limiter = make(store, fresh())
+    limiter.hit("k")
+    server.instead = answer_hits_with(answer)
+    with pytest.raises(hotcount.OutcomeUnknownError):
         limiter.hit("k")
-        server.instead = answer_hits_with(answer)
-        with pytest.raises(hotcount.OutcomeUnknownError):
-            limiter.hit("k")
-        # Nothing of it was counted: the server never ran it.
-        assert [limiter.hit("k").remaining for _ in range(2)] == [3, 2]
+    # Nothing of it was counted: the server never ran it.
+    assert [limiter.hit("k").remaining for _ in range(2)] == [3, 2]
 
 
 @pytest.mark.parametrize("refusal", [b"-ERR no\r\n", b"-LOADING\r\n", b"-OOM no room\r\n"])
 def test_a_refused_increx_took_nothing_and_goes_by_the_script(
-    server: IncrexServer, refusal: bytes
+    server: IncrexServer, store: hotcount.Redis, refusal: bytes
 ) -> None:
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, fresh())
-        limiter.hit("k")
-        server.instead = answer_hits_with(refusal)
-        assert [limiter.hit("k").remaining for _ in range(3)] == [3, 2, 1]
+    limiter = make(store, fresh())
+    limiter.hit("k")
+    server.instead = answer_hits_with(refusal)
+    assert [limiter.hit("k").remaining for _ in range(3)] == [3, 2, 1]
 
 
 @pytest.mark.parametrize("answer", [b"-NOPERM no\r\n", None, b":-1\r\n", b":-2\r\n"])
 def test_hits_whose_expiry_is_not_known_are_decided_all_the_same(
-    server: IncrexServer, answer: bytes | None
+    server: IncrexServer, store: hotcount.Redis, answer: bytes | None
 ) -> None:
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, fresh())
-        limiter.hit("k")
+    limiter = make(store, fresh())
+    limiter.hit("k")
 
-        def instead(words: Words) -> bytes | None:
-            if words[0] != b"PTTL" or b"increx." in words[1]:
-                return None
-            server.instead = lambda words: None
-            if answer is None:
-                raise ConnectionError
-            return answer
+    def instead(words: Words) -> bytes | None:
+        if words[0] != b"PTTL" or b"increx." in words[1]:
+            return None
+        server.instead = lambda words: None
+        if answer is None:
+            raise ConnectionError
+        return answer
 
-        # Asks now: PTTL of the question must be answered before.
-        assert limiter.hit("k").remaining == 3
-        server.instead = instead
-        decision = limiter.hit("k")
-        assert (decision.allowed, decision.remaining) == (True, 2)
-        assert decision.reset_after == (0.001 if answer == b":-2\r\n" else HOUR)
-        assert limiter.hit("k").remaining == 1
+    # Asks now: PTTL of the question must be answered before.
+    assert limiter.hit("k").remaining == 3
+    server.instead = instead
+    decision = limiter.hit("k")
+    assert (decision.allowed, decision.remaining) == (True, 2)
+    assert decision.reset_after == (0.001 if answer == b":-2\r\n" else HOUR)
+    assert limiter.hit("k").remaining == 1
 
 
-def test_a_server_that_cannot_say_is_asked_later(server: IncrexServer) -> None:
+def test_a_server_that_cannot_say_is_asked_later(
+    server: IncrexServer, store: hotcount.Redis
+) -> None:
     def loads(words: Words) -> bytes | None:
         return b"-LOADING\r\n" if words[0] == b"INCREX" else None
 
-    with hotcount.Redis(server.url, timeout=20) as store:
-        limiter = make(store, fresh(), "1000000/hour")
-        server.instead = loads
+    limiter = make(store, fresh(), "1000000/hour")
+    server.instead = loads
+    assert limiter.hit("k").allowed
+    server.instead = lambda words: None
+    while not server.hits:
         assert limiter.hit("k").allowed
-        server.instead = lambda words: None
-        while not server.hits:
-            assert limiter.hit("k").allowed
 
 
 def test_options_that_increx_does_not_go_with_are_refused(redis_server: RedisServer) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import hotcount
 import hotcount.aio
 import pytest
 
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.servers import PostgresDatabase, RedisServer, free_port
+from tests.support.servers import RedisServer, free_port
+from tests.support.sqlalchemy_side import BACKENDS, both_sides
+from tests.support.together import together
 
 LIST = """
 import os
@@ -65,13 +66,6 @@ def check(before: set[int]) -> None:
     assert not set(opened.values()) & inherited()
 
 
-def test_files_of_sqlite_are_not_inherited(before: set[int], tmp_path: Path) -> None:
-    with hotcount.SlottedCounter(f"sqlite:///{tmp_path}/a.db") as counter:
-        counter.create_table()
-        counter.add("k")
-        check(before)
-
-
 @pytest.mark.server
 def test_sockets_to_redis_are_not_inherited(before: set[int], redis_server: RedisServer) -> None:
     with redis_server.redis() as redis:
@@ -84,42 +78,31 @@ def test_sockets_to_redis_are_not_inherited(before: set[int], redis_server: Redi
 
 @pytest.mark.server
 def test_sockets_to_redis_over_tcp_are_not_inherited(tmp_path: Path) -> None:
-    port = free_port()
-    server = RedisServer(tmp_path, port=port).start()
-    before = set(ours())
-    try:
-        with hotcount.Counter(f"redis://127.0.0.1:{port}") as counter:
+    with RedisServer(tmp_path, port=free_port()).started() as server:
+        before = set(ours())
+        with hotcount.Counter(f"redis://127.0.0.1:{server.port}") as counter:
             counter.add("k")
             check(before)
-    finally:
-        server.stop()
 
 
 @pytest.mark.server
-def test_descriptors_of_an_event_loop_are_not_inherited(
+async def test_descriptors_of_an_event_loop_are_not_inherited(
     before: set[int], redis_server: RedisServer
 ) -> None:
-    async def main() -> None:
-        async with hotcount.aio.Redis(redis_server.url) as redis:
-            await hotcount.aio.Counter(redis).add("k")
-            check(before)
-
-    asyncio.run(main())
-
-
-@pytest.mark.server
-def test_sockets_to_postgresql_are_not_inherited(
-    before: set[int], postgres_database: PostgresDatabase
-) -> None:
-    with hotcount.Database(postgres_database.url) as database:
-        database.ping()
+    async with hotcount.aio.Redis(redis_server.url) as redis:
+        await hotcount.aio.Counter(redis).add("k")
         check(before)
 
 
-@pytest.mark.server
-def test_sockets_to_mariadb_are_not_inherited(
-    before: set[int], mariadb_server: MariaDbServer
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_files_and_sockets_of_a_database_are_not_inherited(
+    request: pytest.FixtureRequest, database_path: Path, backend: str
 ) -> None:
-    with hotcount.Database(mariadb_server.url("mysql")) as database:
-        database.ping()
+    with closing(both_sides(request, backend, database_path)) as sides:
+        url = sides.url  # The server runs.
+    before = set(ours())
+    with hotcount.Database(url, timeout=20) as database, hotcount.Votes(database) as votes:
+        votes.create_tables()
+        votes.add_items([1])
+        together(lambda user: (votes.cast(1, user), votes.count(1)), 8)
         check(before)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import hotcount
 import pytest
 
-from tests.support.interrupted_program import AT_ONCE, all_wait, running, waits
+from tests.support.interrupted_program import AT_ONCE, all_wait, running, stopped, waits
 from tests.support.servers import RedisServer
-
-# -- a real server that stands still ----------------------------------------
 
 
 @pytest.mark.server
@@ -46,14 +45,8 @@ for number in range(100):
     assert redis.execute("ECHO", f"{{number}}") == f"{{number}}".encode()
 say("connects", redis.stats()["connects"])
 """
-    with running(text, own_redis.url) as program:
-        program.expect("ready")
-        own_redis.send_signal(signal.SIGSTOP)
-        program.tell("stopped")
-        program.expect("calls")
-        waits(program.pid)
-        program.interrupt()
-        assert float(program.expect("took")[0]) < AT_ONCE
+    with stopped(own_redis, text) as program:
+        program.end_the_wait()
         own_redis.send_signal(signal.SIGCONT)
         program.tell("goes on")
         # The connection that threads share was kept: the late reply was read and dropped. (The one
@@ -106,10 +99,7 @@ assert values == {{name: list(range(1, 201)) for name in names}}, values
 say("added", counter.add("main") - 1)
 assert redis.stats()["connects"] == 1, redis.stats()
 """
-    with running(text, own_redis.url) as program:
-        program.expect("ready")
-        own_redis.send_signal(signal.SIGSTOP)
-        program.tell("stopped")
+    with stopped(own_redis, text) as program:
         if first == "thread":
             program.tell("threads go")
             all_wait(program.pid, 5)
@@ -157,16 +147,10 @@ second.join()
 assert sorted(values) == [1, 2], values
 say("connects", redis.stats()["connects"])
 """
-    with running(text, own_redis.url) as program:
-        program.expect("ready")
-        own_redis.send_signal(signal.SIGSTOP)
-        program.tell("stopped")
+    with stopped(own_redis, text) as program:
         all_wait(program.pid, 2)
         program.tell("the first is under way")
-        program.expect("calls")
-        waits(program.pid)
-        program.interrupt()
-        assert float(program.expect("took")[0]) < AT_ONCE
+        program.end_the_wait()
         program.expect("all")
         all_wait(program.pid, 3)
         own_redis.send_signal(signal.SIGCONT)
@@ -188,10 +172,7 @@ assert len(caught) == 3, caught
 assert counter.add_many(["k", "k"]) == [3, 4]
 say("right")
 """
-    with running(text, own_redis.url) as program:
-        program.expect("ready")
-        own_redis.send_signal(signal.SIGSTOP)
-        program.tell("stopped")
+    with stopped(own_redis, text) as program:
         program.expect("calls")
         for _ in range(3):
             waits(program.pid)
@@ -233,10 +214,7 @@ try:
 except TypeError:
     say("right")
 """
-    with running(text, own_redis.url) as program:
-        program.expect("ready")
-        own_redis.send_signal(signal.SIGSTOP)
-        program.tell("stopped")
+    with stopped(own_redis, text) as program:
         program.expect("calls")
         waits(program.pid)
         os.kill(program.pid, signal.SIGTERM)
@@ -263,14 +241,8 @@ hear()
 say("took", interrupted(lambda: counter.add("k")))
 stop.set()
 """
-    with running(text, own_redis.url) as program:
-        program.expect("ready")
-        own_redis.send_signal(signal.SIGSTOP)
-        program.tell("stopped")
-        program.expect("calls")
-        waits(program.pid)
-        program.interrupt()
-        assert float(program.expect("took")[0]) < AT_ONCE
+    with stopped(own_redis, text) as program:
+        program.end_the_wait()
         own_redis.send_signal(signal.SIGCONT)
         program.end()
 
@@ -290,10 +262,7 @@ say("took", interrupted(lambda: counter.add("k")))
         with pytest.raises(hotcount.HotcountError):
             other.execute("EVAL", "while true do end", 0, timeout=0.2)
         program.tell("busy")
-        program.expect("calls")
-        waits(program.pid)
-        program.interrupt()
-        assert float(program.expect("took")[0]) < AT_ONCE
+        program.end_the_wait()
         with own_redis.redis() as killer:
             killer.execute("SCRIPT", "KILL")
         program.end()
@@ -364,13 +333,8 @@ say("right", ticks, answered, interrupted)
         program.end()
 
 
-# -- servers that cannot be had otherwise -----------------------------------
-
-
 def test_ctrl_c_ends_the_wait_for_a_connection(tmp_path: Path) -> None:
     # Accepts, and does not even greet.
-    import socket
-
     path = tmp_path / "silent.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -381,8 +345,5 @@ say("again", interrupted(lambda: counter.add_many(["k"] * 10)))
 """
         with running(text, f"redis+unix://{path}") as program:
             for word in ("took", "again"):
-                program.expect("calls")
-                waits(program.pid)
-                program.interrupt()
-                assert float(program.expect(word)[0]) < AT_ONCE
+                program.end_the_wait(word)
             program.end()

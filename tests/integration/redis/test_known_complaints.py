@@ -20,9 +20,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hotcount import aio, hit_all
 
-from tests.support.eventually import eventually
 from tests.support.limiters import SAFE
-from tests.support.servers import RedisServer, calls_of
+from tests.support.servers import RedisServer, calls_of, cluster_node
 from tests.support.together import together
 from tests.support.wrong_clock import WrongClock
 
@@ -224,34 +223,26 @@ def test_clock_skew_reopens_no_window(own_redis: RedisServer, tmp_path: Path) ->
 
 
 def test_pyrate_limiter_126_no_crossslot_where_keys_stand_in_many_slots(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path, config=("--cluster-enabled", "yes"))
-    try:
-        server.start()
-        # A node that has all slots, and refuses a command with keys of two.
-        with server.redis(timeout=20) as store:
-            store.execute("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            eventually(lambda: b"cluster_state:ok" in store.execute("CLUSTER", "INFO"))
-            keys = [f"k{number}" for number in range(40)]
+    with cluster_node(tmp_path) as server, server.redis(timeout=20) as store:
+        keys = [f"k{number}" for number in range(40)]
 
-            def admitted(name: Any) -> int:
-                limiter = hotcount.Limiter(store, "3/300 days", algorithm=name)
-                batch = sum(limiter.hit_many(keys).allowed)
-                return batch + sum(
-                    together(lambda _: sum(limiter.hit(key).allowed for key in keys), threads=4)
-                )
+        def admitted(name: Any) -> int:
+            limiter = hotcount.Limiter(store, "3/300 days", algorithm=name)
+            batch = sum(limiter.hit_many(keys).allowed)
+            return batch + sum(
+                together(lambda _: sum(limiter.hit(key).allowed for key in keys), threads=4)
+            )
 
-            assert {name: admitted(name) for name in SAFE} == dict.fromkeys(SAFE, 120)
-            several = hotcount.Limiter(store, "3/300 days; 4/360 days")
-            assert sum(several.hit("k").allowed for _ in range(5)) == 3
-            # All or none, in one slot, which a hash tag makes, and in two.
-            other = hotcount.Limiter(store, "3/300 days", name="other")
-            assert hit_all([(several, "{anna}:read"), (other, "{anna}:write")])
-            assert hit_all([(several, "ben"), (other, "anna")])
-            assert other.hit("anna", 2)
-            assert hit_all([(several, "ben"), (other, "anna")]).violated == ("other",)
-            assert several.peek("ben").remaining == 2
-    finally:
-        server.stop()
+        assert {name: admitted(name) for name in SAFE} == dict.fromkeys(SAFE, 120)
+        several = hotcount.Limiter(store, "3/300 days; 4/360 days")
+        assert sum(several.hit("k").allowed for _ in range(5)) == 3
+        # All or none, in one slot, which a hash tag makes, and in two.
+        other = hotcount.Limiter(store, "3/300 days", name="other")
+        assert hit_all([(several, "{anna}:read"), (other, "{anna}:write")])
+        assert hit_all([(several, "ben"), (other, "anna")])
+        assert other.hit("anna", 2)
+        assert hit_all([(several, "ben"), (other, "anna")]).violated == ("other",)
+        assert several.peek("ben").remaining == 2
 
 
 def test_slowapi_34_functions_of_any_kind_and_any_parameters_are_limited() -> None:

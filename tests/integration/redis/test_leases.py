@@ -17,7 +17,8 @@ import pytest
 from hotcount import aio
 
 from tests.support.eventually import eventually
-from tests.support.servers import RedisServer, calls_of
+from tests.support.postgres_votes import in_background
+from tests.support.servers import Asked, RedisServer
 from tests.support.together import in_child, together
 
 pytestmark = pytest.mark.server
@@ -25,26 +26,11 @@ HUNDRED = "100/300 days"
 PROCESSES = 4
 
 
-class Asked:
-    """How many hits the server was asked about since this was made."""
-
-    def __init__(self, direct: hotcount.Redis) -> None:
-        self._direct = direct
-        self._before = calls_of(direct, "evalsha")
-
-    @property
-    def times(self) -> int:
-        return calls_of(self._direct, "evalsha") - self._before
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """Of these tests alone: they count what it was asked."""
-    server = RedisServer(tmp_path_factory.mktemp("leases"))
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with RedisServer(tmp_path_factory.mktemp("leases")).started() as server:
+        yield server
 
 
 @pytest.fixture
@@ -83,9 +69,7 @@ def test_four_processes_admit_their_leases_above_the_limit_and_no_more(
 
         return in_child(work)
 
-    counts: list[int] = []
-    runner = threading.Thread(target=lambda: counts.extend(together(spend, PROCESSES)))
-    runner.start()
+    spending = in_background(lambda: together(spend, PROCESSES))
     for _ in range(PROCESSES):
         os.read(ready, 1)
     others = hotcount.Limiter(direct, HUNDRED, algorithm=algorithm)
@@ -93,7 +77,7 @@ def test_four_processes_admit_their_leases_above_the_limit_and_no_more(
     # As when the period has passed: the store has a full limit again, and they hold theirs.
     others.reset("k")
     os.write(starts, b"." * PROCESSES)
-    runner.join()
+    counts = spending()
     for end in (ready, is_ready, start, starts):
         os.close(end)
     assert sum(counts) == 100 + PROCESSES * (lease - 1)

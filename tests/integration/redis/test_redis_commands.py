@@ -43,11 +43,10 @@ XREAD BLOCK 0 STREAMS k $; XREADGROUP GROUP g c BLOCK 0 STREAMS k >"""
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    own = RedisServer(tmp_path_factory.mktemp("commands"), config=("--enable-debug-command", "yes"))
-    try:
-        yield own.start()
-    finally:
-        own.stop()
+    with RedisServer(
+        tmp_path_factory.mktemp("commands"), config=("--enable-debug-command", "yes")
+    ).started() as own:
+        yield own
 
 
 def leaves(server: RedisServer) -> list[tuple[list[str], int]]:
@@ -225,26 +224,23 @@ def test_attributes_and_pushes_around_a_reply_are_read_over(server: RedisServer)
             assert redis.execute("ECHO", kind) == kind.encode()
 
 
-def test_aio_sends_what_is_not_known_over_a_second_connection_of_the_loop(
+async def test_aio_sends_what_is_not_known_over_a_second_connection_of_the_loop(
     server: RedisServer,
 ) -> None:
-    async def main() -> None:
-        async with aio.Redis(server.url, timeout=20) as redis:
-            counter = aio.Counter(redis)
-            ids = [await redis.execute("CLIENT", "ID") for _ in range(2)]
-            assert ids[0] == ids[1]
-            calls = [redis.execute("DEBUG", "PROTOCOL", "attrib") for _ in range(5)]
-            sums = [counter.add("aio") for _ in range(5)]
-            assert all(b"Some real reply" in reply for reply in await asyncio.gather(*calls))
-            assert await asyncio.gather(*sums) == [1, 2, 3, 4, 5]
-            with pytest.raises(hotcount.ReplyError):
-                await redis.execute("NO.SUCH", "command")
-            # CLIENT KILL of the connection it goes by ends that, and no other.
-            own = await redis.execute("CLIENT", "KILL", "ID", str(ids[0] + 10_000))
-            assert own == 0
-            assert await redis.execute("CLIENT", "ID") == ids[0]
-
-    asyncio.run(main())
+    async with aio.Redis(server.url, timeout=20) as redis:
+        counter = aio.Counter(redis)
+        ids = [await redis.execute("CLIENT", "ID") for _ in range(2)]
+        assert ids[0] == ids[1]
+        calls = [redis.execute("DEBUG", "PROTOCOL", "attrib") for _ in range(5)]
+        sums = [counter.add("aio") for _ in range(5)]
+        assert all(b"Some real reply" in reply for reply in await asyncio.gather(*calls))
+        assert await asyncio.gather(*sums) == [1, 2, 3, 4, 5]
+        with pytest.raises(hotcount.ReplyError):
+            await redis.execute("NO.SUCH", "command")
+        # CLIENT KILL of the connection it goes by ends that, and no other.
+        own = await redis.execute("CLIENT", "KILL", "ID", str(ids[0] + 10_000))
+        assert own == 0
+        assert await redis.execute("CLIENT", "ID") == ids[0]
 
 
 def test_a_command_that_answers_never_or_twice_is_unknown_and_harms_no_other(

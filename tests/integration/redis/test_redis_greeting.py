@@ -13,6 +13,7 @@ import hotcount
 import hotcount.aio
 import pytest
 
+from tests.support.resp_server import RespServer, Words
 from tests.support.servers import RedisServer, free_port
 
 pytestmark = pytest.mark.server
@@ -21,13 +22,9 @@ pytestmark = pytest.mark.server
 @pytest.fixture(params=["socket", "port"])
 def full_redis(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[RedisServer, str]]:
     """A Redis that takes one client, and its URL."""
-    server = RedisServer(tmp_path, port=free_port(), config=("--maxclients", "1"))
-    server.start()
-    try:
-        url = server.url if request.param == "socket" else f"redis://127.0.0.1:{server.port}"
-        yield server, url
-    finally:
-        server.stop()
+    with RedisServer(tmp_path, port=free_port(), config=("--maxclients", "1")).started() as server:
+        socket = request.param == "socket"
+        yield server, server.url if socket else f"redis://127.0.0.1:{server.port}"
 
 
 def test_a_full_server_is_unavailable_and_taken_again_once_it_has_a_place(
@@ -101,9 +98,8 @@ def test_a_server_without_hello_is_spoken_to_in_resp2(
 ) -> None:
     users = ("--user", "counter", "on", ">pw", "~*", "+@all")
     guard = ("--requirepass", "pw") if password else ()
-    server = RedisServer(tmp_path, config=("--rename-command", "HELLO", "", *users, *guard))
-    server.start()
-    try:
+    config = ("--rename-command", "HELLO", "", *users, *guard)
+    with RedisServer(tmp_path, config=config).started() as server:
         url = server.login(user, password) if password else server.url
         with hotcount.Redis(url) as redis:
             assert hotcount.Counter(redis).add("k") == 1
@@ -113,8 +109,6 @@ def test_a_server_without_hello_is_spoken_to_in_resp2(
             wrong = hotcount.Redis(server.login(user, "wrong"))
             with wrong, pytest.raises(hotcount.AuthError):
                 wrong.ping()
-    finally:
-        server.stop()
 
 
 def test_an_acl_without_hello_is_no_reason_to_be_refused(own_redis: RedisServer) -> None:
@@ -126,42 +120,6 @@ def test_an_acl_without_hello_is_no_reason_to_be_refused(own_redis: RedisServer)
         assert redis.execute("ACL", "WHOAMI") == b"plain"
     with own_redis.redis(prefix="again:") as redis:
         assert hotcount.Counter(redis).add("k") == 1
-
-
-class Greeter:
-    """A server that answers each command of a newcomer with the next of some replies."""
-
-    def __init__(self, *replies: bytes) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.commands: list[bytes] = []
-        self._replies = replies
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            with client, client.makefile("rb") as stream:
-                for reply in self._replies:
-                    header = stream.readline()
-                    if not header:
-                        break
-                    words = []
-                    for _ in range(int(header[1:])):
-                        size = int(stream.readline()[1:])
-                        words.append(stream.read(size + 2)[:-2])
-                    self.commands.append(words[0])
-                    client.sendall(reply)
-
-    def __enter__(self) -> Greeter:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
 
 
 @pytest.mark.parametrize(
@@ -176,10 +134,16 @@ class Greeter:
     ],
 )
 def test_whatever_a_proxy_answers_to_hello_it_is_spoken_to_in_resp2(refusal: bytes) -> None:
-    with Greeter(refusal + b"\r\n", b"+PONG\r\n") as proxy:
+    commands: list[bytes] = []
+
+    def respond(_: int, client: socket.socket, words: Words) -> None:
+        commands.append(words[0])
+        client.sendall(b"+OK\r\n")
+
+    with RespServer(respond, greeting=refusal + b"\r\n") as proxy:
         with hotcount.Redis(proxy.url) as redis:
-            assert redis.ping() is True
-        assert proxy.commands == [b"HELLO", b"PING"]
+            assert redis.execute("SET", "k", 1) == b"OK"
+        assert (commands, proxy.connections) == ([b"SET"], 1)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +161,11 @@ def test_whatever_a_proxy_answers_to_hello_it_is_spoken_to_in_resp2(refusal: byt
 def test_any_other_refusal_is_reported_as_what_it_is(
     refusal: bytes, kind: type[hotcount.HotcountError], code: str
 ) -> None:
-    with Greeter(refusal + b"\r\n") as server:
-        with hotcount.Redis(server.url, timeout=0.4) as redis, pytest.raises(kind) as caught:
-            redis.ping()
-        assert type(caught.value) is kind
-        assert caught.value.code == code
+    with (
+        RespServer(lambda *_: None, greeting=refusal + b"\r\n") as server,
+        hotcount.Redis(server.url, timeout=0.4) as redis,
+        pytest.raises(kind) as caught,
+    ):
+        redis.ping()
+    assert type(caught.value) is kind
+    assert caught.value.code == code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,43 +13,10 @@ import hotcount
 import hotcount.aio
 import pytest
 
+from tests.support.certificates import Certificates
 from tests.support.servers import RedisServer, free_port
 
 pytestmark = pytest.mark.server
-
-
-def openssl(*arguments: str, folder: Path) -> None:
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-class Certificates:
-    """A certificate authority of the test's own and what it signs."""
-
-    def __init__(self, folder: Path, name: str = "ca") -> None:
-        self.folder = folder
-        self.ca = name
-        openssl(
-            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}"),
-            folder=folder,
-        )
-
-    def path(self, name: str) -> Path:
-        return self.folder / name
-
-    def sign(self, name: str, san: str, *, expired: bool = False) -> None:
-        openssl(
-            *("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key"),
-            *("-out", f"{name}.csr", "-subj", f"/CN={name}"),
-            folder=self.folder,
-        )
-        self.path(f"{name}.ext").write_text(f"subjectAltName={san}\n")
-        openssl(
-            *("x509", "-req", "-in", f"{name}.csr", "-CA", f"{self.ca}.crt"),
-            *("-CAkey", f"{self.ca}.key", "-CAcreateserial", "-out", f"{name}.crt"),
-            *("-days", "-1" if expired else "2", "-extfile", f"{name}.ext"),
-            folder=self.folder,
-        )
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +30,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return made
 
 
-class TlsServer:
+class TlsServer(RedisServer):
     def __init__(self, folder: Path, certificates: Certificates, name: str, *, ask: bool) -> None:
-        self.port = free_port()
-        self.server = RedisServer(
+        self.tls_port = free_port()
+        super().__init__(
             folder,
             config=(
-                *("--tls-port", str(self.port)),
+                *("--tls-port", str(self.tls_port)),
                 *("--tls-cert-file", str(certificates.path(f"{name}.crt"))),
                 *("--tls-key-file", str(certificates.path(f"{name}.key"))),
                 *("--tls-ca-cert-file", str(certificates.path("ca.crt"))),
@@ -78,21 +44,14 @@ class TlsServer:
             ),
         )
 
-    def __enter__(self) -> TlsServer:
-        self.server.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.server.stop()
-
-    def url(self, host: str = "localhost", **options: object) -> str:
+    def tls_url(self, host: str = "localhost", **options: object) -> str:
         query = "&".join(f"{name}={value}" for name, value in options.items())
-        return f"rediss://{host}:{self.port}?{query}"
+        return f"rediss://{host}:{self.tls_port}?{query}"
 
 
 @pytest.fixture
 def good_server(tmp_path: Path, certificates: Certificates) -> Iterator[TlsServer]:
-    with TlsServer(tmp_path, certificates, "good", ask=False) as server:
+    with TlsServer(tmp_path, certificates, "good", ask=False).started() as server:
         yield server
 
 
@@ -100,7 +59,7 @@ def good_server(tmp_path: Path, certificates: Certificates) -> Iterator[TlsServe
 def test_a_certificate_that_holds_is_accepted(
     good_server: TlsServer, certificates: Certificates, host: str
 ) -> None:
-    url = good_server.url(host, ca_file=certificates.path("ca.crt"))
+    url = good_server.tls_url(host, ca_file=certificates.path("ca.crt"))
     with hotcount.Redis(url, timeout=5) as redis:
         counter = hotcount.Counter(redis)
         assert list(counter.add_many([f"k{n}" for n in range(500)])) == [1] * 500
@@ -116,8 +75,8 @@ def test_a_certificate_that_does_not_hold_is_refused_and_the_error_says_why(
     tmp_path: Path, certificates: Certificates, name: str, reason: str
 ) -> None:
     said = f"certificate does not hold for 'localhost'.*{reason}"
-    with TlsServer(tmp_path, certificates, name, ask=False) as server:
-        url = server.url(ca_file=certificates.path("ca.crt"))
+    with TlsServer(tmp_path, certificates, name, ask=False).started() as server:
+        url = server.tls_url(ca_file=certificates.path("ca.crt"))
         with hotcount.Redis(url, timeout=5) as redis:
             with pytest.raises(hotcount.UnavailableError, match=said):
                 redis.ping()
@@ -135,10 +94,10 @@ def test_a_certificate_that_does_not_hold_is_refused_and_the_error_says_why(
 def test_a_failed_handshake_leaves_a_healthy_connection_of_the_same_thread_alone(
     good_server: TlsServer, certificates: Certificates
 ) -> None:
-    trusting = good_server.url(ca_file=certificates.path("ca.crt"))
+    trusting = good_server.tls_url(ca_file=certificates.path("ca.crt"))
     with (
         hotcount.Redis(trusting, timeout=5) as healthy,
-        hotcount.Redis(good_server.url(), timeout=5) as refusing,
+        hotcount.Redis(good_server.tls_url(), timeout=5) as refusing,
     ):
         counter = hotcount.Counter(healthy)
         for number in range(1, 6):
@@ -151,7 +110,7 @@ def test_a_failed_handshake_leaves_a_healthy_connection_of_the_same_thread_alone
         async with hotcount.aio.Redis(trusting, timeout=5) as healthy:
             for _ in range(3):
                 await healthy.ping()
-                async with hotcount.aio.Redis(good_server.url(), timeout=5) as refusing:
+                async with hotcount.aio.Redis(good_server.tls_url(), timeout=5) as refusing:
                     with pytest.raises(hotcount.UnavailableError, match="certificate"):
                         await refusing.ping()
             return healthy.stats()["connects"]
@@ -165,7 +124,7 @@ def test_a_long_command_is_sent_to_its_end_though_the_server_paused_and_nobody_e
     good_server: TlsServer, certificates: Certificates, size: int, by: str
 ) -> None:
     """20 MB fill what the kernel takes for a server that does not read."""
-    url = good_server.url(ca_file=certificates.path("ca.crt"))
+    url = good_server.tls_url(ca_file=certificates.path("ca.crt"))
     with hotcount.Redis(url, timeout=20) as redis:
         value = b"x" * size
 
@@ -174,7 +133,7 @@ def test_a_long_command_is_sent_to_its_end_though_the_server_paused_and_nobody_e
                 await same.ping()
                 sent = same.stats()["bytes_sent"]
                 call = asyncio.ensure_future(same.execute("SET", "k", value))
-                good_server.server.send_signal(signal.SIGSTOP)
+                good_server.send_signal(signal.SIGSTOP)
                 await asyncio.sleep(0.1)
                 asyncio.get_running_loop().run_in_executor(None, go_on_once_stuck)
                 assert same.stats()["bytes_sent"] >= sent
@@ -185,27 +144,27 @@ def test_a_long_command_is_sent_to_its_end_though_the_server_paused_and_nobody_e
             while (sent := redis.stats()["bytes_sent"]) != seen:
                 seen = sent
                 time.sleep(0.1)
-            good_server.server.send_signal(signal.SIGCONT)
+            good_server.send_signal(signal.SIGCONT)
 
         try:
             if by == "loop":
                 assert asyncio.run(in_a_loop()) == b"OK"
             else:
                 redis.ping()
-                good_server.server.send_signal(signal.SIGSTOP)
+                good_server.send_signal(signal.SIGSTOP)
                 goes_on = threading.Thread(target=go_on_once_stuck)
                 goes_on.start()
                 assert redis.execute("SET", "k", value) == b"OK"
                 goes_on.join()
         finally:
-            good_server.server.send_signal(signal.SIGCONT)
+            good_server.send_signal(signal.SIGCONT)
         assert redis.execute("STRLEN", "k") == size
 
 
 def test_a_certificate_of_an_untrusted_authority_is_refused(good_server: TlsServer) -> None:
     # Without ca_file the system's authorities count, and ours is none of them.
     with (
-        hotcount.Redis(good_server.url(), timeout=5) as redis,
+        hotcount.Redis(good_server.tls_url(), timeout=5) as redis,
         pytest.raises(hotcount.UnavailableError),
     ):
         redis.ping()
@@ -214,14 +173,14 @@ def test_a_certificate_of_an_untrusted_authority_is_refused(good_server: TlsServ
 def test_a_server_that_asks_for_a_certificate_gets_ours(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    with TlsServer(tmp_path, certificates, "good", ask=True) as server:
+    with TlsServer(tmp_path, certificates, "good", ask=True).started() as server:
         ca_file = certificates.path("ca.crt")
         with (
-            hotcount.Redis(server.url(ca_file=ca_file), timeout=5) as redis,
+            hotcount.Redis(server.tls_url(ca_file=ca_file), timeout=5) as redis,
             pytest.raises(hotcount.UnavailableError),
         ):
             redis.ping()
-        url = server.url(
+        url = server.tls_url(
             ca_file=ca_file,
             cert_file=certificates.path("client.crt"),
             key_file=certificates.path("client.key"),
@@ -234,20 +193,16 @@ def test_plain_text_to_a_tls_port_and_tls_to_a_plain_one_fail_typed(
     good_server: TlsServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     with (
-        hotcount.Redis(f"redis://127.0.0.1:{good_server.port}", timeout=2) as redis,
+        hotcount.Redis(f"redis://127.0.0.1:{good_server.tls_port}", timeout=2) as redis,
         pytest.raises(hotcount.UnavailableError),
     ):
         redis.ping()
     folder = tmp_path / "plain"
     folder.mkdir()
-    plain = RedisServer(folder, port=free_port())
-    plain.start()
-    try:
+    with RedisServer(folder, port=free_port()).started() as plain:
         url = f"rediss://127.0.0.1:{plain.port}?ca_file={certificates.path('ca.crt')}"
         with hotcount.Redis(url, timeout=2) as redis, pytest.raises(hotcount.HotcountError):
             redis.ping()
-    finally:
-        plain.stop()
 
 
 def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
