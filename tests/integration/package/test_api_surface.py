@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sqlite3
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,44 +38,6 @@ def test_every_public_name_is_documented(name: str) -> None:
             if not attribute.startswith("_") and not is_field:
                 assert value.__doc__, f"{name}.{attribute}"
                 assert len(value.__doc__.split()) >= 3, f"{name}.{attribute}"
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda c: c.add(), "add() missing required argument 'key'"),
-        (lambda c: c.add("k", 1, 2), "add() takes at most 2 positional arguments (3 given)"),
-        (lambda c: c.add("k", key="k"), "add() got multiple values for argument 'key'"),
-        (lambda c: c.add("k", m=1), "add() got an unexpected keyword argument 'm'"),
-        (lambda c: type(c)(), "Counter() missing required argument 'store'"),
-        (lambda c: type(c).add("k"), "descriptor 'add'"),
-        (lambda c: type(c).add(hotcount.Memory(), "k"), "descriptor 'add'"),
-        (lambda c: c.__class__.__new__(c.__class__).add("k"), "__init__"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_named_as_python_does(
-    call: Callable[[Any], Any], says: str
-) -> None:
-    with pytest.raises(TypeError, match=re.escape(says)):
-        call(hotcount.Counter("memory://"))
-
-
-def test_classes_may_be_derived_from() -> None:
-    class Likes(hotcount.Counter):
-        def __init__(self, name: str) -> None:
-            super().__init__(f"memory://{name}", prefix="likes")
-            self.name = name
-
-        def like(self, photo: int) -> int:
-            return self.add(f"photo:{photo}")
-
-    likes = Likes("derived")
-    assert (likes.like(1), likes.like(1), likes.name) == (1, 2, "derived")
-
-
-def test_keywords_need_not_be_interned_strings() -> None:
-    counter: Any = hotcount.Counter("memory://")
-    assert counter.add(**{"".join(["ke", "y"]): "k", "".join(["tim", "eout"]): 5}) == 1
 
 
 def test_times_are_seconds_or_timedelta() -> None:

@@ -236,9 +236,6 @@ def test_a_slice_with_a_step_beyond_all_elements_is_as_a_lists() -> None:
         assert memoryview(numbers[part]).strides == (8,)
 
 
-# -- as a table ---------------------------------------------------------------
-
-
 def test_a_batch_gives_its_columns_as_lists_and_as_a_table() -> None:
     casts = some_casts()
     assert casts.to_dict() == {

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import uuid
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 
-from tests.support.mariadb_server import MariaDbServer
-from tests.support.servers import PostgresDatabase
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotcount", *arguments], capture_output=True, text=True, timeout=60
-    )
+from tests.support.commands import run
+from tests.support.journal_side import JournalSide
+from tests.support.sql_votes import open_votes
+from tests.support.sqlite_files import write
 
 
 def test_demo_counts_exactly_and_keeps_progress_off_stdout() -> None:
@@ -59,8 +53,7 @@ def test_the_printed_schema_makes_tables_that_votes_and_counters_use(
     done = run("schema", "--dialect", "sqlite", "--strategy", strategy)
     assert (done.returncode, done.stderr) == (0, "")
     file = tmp_path / "a.db"
-    with closing(sqlite3.connect(file)) as other:
-        other.executescript(done.stdout)
+    write(file, done.stdout)
     with hotcount.SlottedCounter(f"sqlite:///{file}") as counter:
         counter.add("k", op_id="x")
         assert counter.get("k") == 1
@@ -74,56 +67,21 @@ def test_the_printed_schema_makes_tables_that_votes_and_counters_use(
 @pytest.mark.server
 @pytest.mark.parametrize("strategy", ["batched", "cached"])
 @pytest.mark.parametrize("kind", ["int", "str", "uuid"])
-def test_the_printed_schema_makes_tables_on_postgresql(
-    postgres_database: PostgresDatabase, strategy: str, kind: str
+def test_the_printed_schema_makes_tables_on_servers(
+    journal_side: JournalSide, strategy: Any, kind: str
 ) -> None:
-    done = run(
-        *["schema", "--dialect", "postgresql", "--strategy", strategy],
-        *["--item-type", kind, "--user-type", kind],
-    )
+    words = ["--strategy", strategy, "--item-type", kind, "--user-type", kind]
+    done = run("schema", "--dialect", journal_side.dialect, *words)
     assert (done.returncode, done.stderr) == (0, "")
-    postgres_database.psql(done.stdout)
-    use_the_tables(postgres_database.url, strategy, kind)
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("strategy", ["batched", "cached"])
-@pytest.mark.parametrize("kind", ["int", "str", "uuid"])
-def test_the_printed_schema_makes_tables_on_mariadb(
-    mariadb_server: MariaDbServer, mariadb_database: str, strategy: str, kind: str
-) -> None:
-    done = run(
-        *["schema", "--dialect", "mariadb", "--strategy", strategy],
-        *["--item-type", kind, "--user-type", kind],
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    with mariadb_server.connect(mariadb_database) as session, session.cursor() as cursor:
-        # What its names are quoted with.
-        cursor.execute("SET sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES'")
-        for statement in done.stdout.split(";\n"):
-            if statement.strip():
-                cursor.execute(statement)
-    use_the_tables(mariadb_server.url(mariadb_database), strategy, kind)
-
-
-def use_the_tables(url: str, strategy: str, kind: str) -> None:
-    ids: dict[str, tuple[Any, Any]] = {
-        "int": (int, 7),
-        "str": (str, "seven"),
-        "uuid": (uuid.UUID, uuid.UUID(int=7)),
-    }
+    journal_side.run(*filter(str.strip, done.stdout.split(";\n")))
+    url = journal_side.url
+    id = uuid.UUID(int=7)
+    ids: dict[str, Any] = {"int": (int, 7), "str": (str, "seven"), "uuid": (uuid.UUID, id)}
     of, each = ids[kind]
     with hotcount.SlottedCounter(url) as counter:
         counter.add("k", op_id="x")
         assert counter.get("k") == 1
-    cache = "memory://" if strategy == "cached" else None
-    with hotcount.Votes(
-        url,
-        cache,
-        strategy,  # type: ignore[arg-type]
-        item_type=of,
-        user_type=of,
-    ) as votes:
+    with open_votes(url, strategy, item_type=of, user_type=of) as votes:
         votes.create_tables()
         votes.add_items([each])
         assert votes.cast(each, each).counted

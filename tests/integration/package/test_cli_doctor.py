@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +43,13 @@ def states(findings: list[dict[str, Any]], check: str) -> dict[str, set[str]]:
 
 @pytest.fixture
 def redis_with(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
-    servers: list[RedisServer] = []
+    with ExitStack() as servers:
 
-    def start(*config: str) -> RedisServer:
-        folder = tmp_path / str(len(servers))
-        folder.mkdir()
-        servers.append(RedisServer(folder, config=config).start())
-        return servers[-1]
+        def start(*config: str) -> RedisServer:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            return servers.enter_context(RedisServer(folder, config=config).started())
 
-    yield start
-    for server in servers:
-        server.stop()
+        yield start
 
 
 def test_a_store_in_memory_is_each_processes_own(
@@ -224,14 +222,10 @@ def test_postgresql_is_judged_by_what_holds_for_the_session(
 
 @pytest.mark.server
 def test_a_pooler_in_between_is_noticed(doctor: Doctor, postgres_server: PostgresServer) -> None:
-    pooler = PgBouncer(postgres_server)
-    try:
-        pooler.start()
+    with PgBouncer(postgres_server).started() as pooler:
         code, findings = doctor(pooler.url())
         assert (code, "pooler" in {each["check"] for each in findings}) == (0, True)
         assert "pooler" not in {each["check"] for each in doctor(postgres_server.url())[1]}
-    finally:
-        pooler.remove()
 
 
 @pytest.mark.server

@@ -15,6 +15,7 @@ from hotcount.cli import main
 
 from tests.support.broken_folds import BROKEN, MANY, Broken
 from tests.support.journal_side import TABLES, JournalSide
+from tests.support.together import beside
 
 pytestmark = pytest.mark.server
 
@@ -94,22 +95,16 @@ def test_a_journal_that_somebody_folds_is_fine(
     votes = journal_side.made(fold_interval=0.05)
     journal_side.vote(1, 1)
     journal_side.run(LONG_AGO)
-    done = threading.Event()
 
-    def vote() -> None:
+    def vote(ended: threading.Event) -> None:
         time.sleep(pause)
         for user in range(10, 1_000_000):
             votes.cast(1 + user % 3, user)
-            if done.is_set():
+            if ended.is_set():
                 return
 
-    voter = threading.Thread(target=vote)
-    voter.start()
-    try:
+    with beside(vote):
         code, (finding,) = doctor(journal_side.url)
-    finally:
-        done.set()
-        voter.join()
     assert (code, finding["state"]) == (0, "ok")
     assert votes.flush(20).pending == 0
     assert votes.stats()["failed_folds"] == 0

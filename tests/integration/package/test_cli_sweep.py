@@ -9,7 +9,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
-from tests.integration.package.test_cli import run
+from tests.support.commands import run
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server

@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import run_python
 from tests.support.servers import RedisServer
 
 LOCALE = "de_DE.UTF-8"
@@ -40,10 +40,7 @@ def german(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def run(code: str, german: dict[str, str], *arguments: str) -> object:
-    command = [sys.executable, "-c", BEGIN + code, *arguments]
-    done = subprocess.run(command, env=german, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(run_python(BEGIN + code, *arguments, env=german))
 
 
 SCORES = [1.5, -0.25, 0.1, 1e300, -1e300, 5e-324, 2.2250738585072014e-308, 1 / 3, 3.0, 2.0**53]

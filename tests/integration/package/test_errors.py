@@ -13,7 +13,6 @@ import hotcount
 import hotcount.aio
 import hotcount.errors
 import pytest
-from hotcount import Cast, Contract, Count, Drift, FlushReport, TryAdd
 
 # design: the builtin classes that callers may already catch.
 BUILTIN_BASES = {
@@ -35,15 +34,6 @@ BUILTIN_BASES = {
     "BatchError": (),
     "ClosedError": (),
 }
-
-VALUES = [
-    Cast(counted=True, changed=False, previous=-1, value=2**63 - 1),
-    Count(value=3, exact=True, as_of=1.5, source="sql", pending=0),
-    TryAdd(applied=False, value=-5),
-    Drift(item="article", counted=1, actual=2),
-    FlushReport(acked=1, pending=2, at_risk=3),
-    Contract(strategy="s", acknowledged="a", may_lose="m", durable=True, exact=False),
-]
 
 
 @pytest.mark.parametrize("name", BUILTIN_BASES)
@@ -71,11 +61,8 @@ def test_an_error_survives_pickle_and_copy_with_its_code(name: str) -> None:
     error = getattr(hotcount, name)("what happened", "SQLITE_BUSY")
     for twin in (error, pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
         assert type(twin) is type(error)
-        assert (str(twin), twin.code, twin.args) == (
-            "what happened",
-            "SQLITE_BUSY",
-            ("what happened",),
-        )
+        assert (str(twin), twin.code) == ("what happened", "SQLITE_BUSY")
+        assert twin.args == ("what happened",)
     assert getattr(hotcount, name)("no code").code is None
 
 
@@ -89,38 +76,6 @@ def test_a_batch_error_survives_pickle_with_its_result_and_errors() -> None:
     assert twin.result == error.result == [1, 0, 1]
     assert repr(twin.errors) == repr(error.errors)
     assert twin.errors.keys() == {1}
-
-
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_a_value_survives_pickle_and_copy_and_compares_by_value(value: Any) -> None:
-    for twin in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
-        assert type(twin) is type(value)
-        assert twin == value
-        assert hash(twin) == hash(value)
-    assert value != 5
-    assert eval(repr(value)) == value
-
-
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_a_value_is_immutable(value: Any) -> None:
-    for name in [name for name in dir(value) if not name.startswith("_")]:
-        with pytest.raises(AttributeError):
-            setattr(value, name, getattr(value, name))
-    with pytest.raises(AttributeError):
-        value.other = 1
-
-
-def test_values_differ_where_a_field_differs() -> None:
-    assert Cast(True, True, 0, 1) != Cast(True, True, 0, 2)
-    assert TryAdd(True, 1) != TryAdd(False, 1)
-    assert len({Cast(True, True, 0, 1), Cast(True, True, 0, 1), Cast(True, True, 1, 1)}) == 2
-
-
-def test_a_count_is_a_number_where_one_is_asked_for() -> None:
-    count = Count(3, True, 1.5, "sql", 0)
-    assert int(count) == 3
-    assert count
-    assert not Count(0, True, 1.5, "sql", 0)
 
 
 STORES = [
@@ -153,9 +108,6 @@ def test_close_may_be_called_twice_and_with_ends_it(make: Any, tmp_path: Path) -
     assert thing.closed
     assert "(closed)" in repr(thing)
     thing.close()
-
-
-# -- what a message says, as attributes -----------------------------------------
 
 
 def raised(call: Any) -> Any:
@@ -215,19 +167,13 @@ def test_an_error_about_a_key_has_it_in_full_and_the_store() -> None:
     assert error.key == b"p:count:\xff"
 
 
-def test_errors_of_a_batch_have_the_option_or_the_key() -> None:
-    counter = hotcount.Counter("memory://")
-    counter.add("full", 2**63 - 1)
-    errors = counter.add_many(["", "full"], errors="return").errors
-    assert (errors[0].option, errors[0].key) == ("key", None)
-    assert (errors[1].option, errors[1].key) == (None, "count:full")
-
-
-def test_errors_of_a_batch_have_the_store_and_the_time_that_the_call_had() -> None:
+def test_errors_of_a_batch_have_what_those_of_single_calls_have() -> None:
     counter = hotcount.Counter("memory://errors")
     counter.add("full", 2**63 - 1)
     errors = counter.add_many(["", "full"], errors="return").errors
-    assert (errors[0].server, errors[1].server) == (None, "memory://errors")
+    assert (errors[0].option, errors[0].key, errors[0].server) == ("key", None, None)
+    full = errors[1]
+    assert (full.option, full.key, full.server) == (None, "count:full", "memory://errors")
     store = hotcount.Redis("redis://user:canary@127.0.0.1:1", timeout=0.5)
     sets, limiter = hotcount.LiveSets(store), hotcount.Limiter(store, "5/minute")
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import hotcount
 import pytest
 
 from tests.support.servers import RedisServer
-from tests.support.together import in_child, together
+from tests.support.sqlite_files import STRATEGIES, make_votes
+from tests.support.together import beside, in_child, together
 
 # A fork beside running threads is what is tested here, so what Python 3.12 says of it is known.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-
-STRATEGIES = ["naive", "slotted", "batched"]
 
 
 @pytest.mark.server
@@ -47,21 +47,15 @@ def test_parent_and_child_never_read_each_others_replies(redis_server: RedisServ
         )
 
     redis.ping()
-    stop = threading.Event()
     good: list[bool] = []
 
-    def keep_on() -> None:
+    def keep_on(stop: threading.Event) -> None:
         while not stop.is_set():
             good.append(echo("parent"))
 
-    thread = threading.Thread(target=keep_on)
-    thread.start()
-    try:
+    with beside(keep_on):
         # Forked while the thread is in the middle of a command.
         assert all(in_child(lambda: echo("child")) for _ in range(3))
-    finally:
-        stop.set()
-        thread.join()
     assert good
     assert all(good)
 
@@ -75,13 +69,7 @@ def test_a_child_has_a_copy_of_a_memory_store() -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_votes_go_on_in_parent_and_child(tmp_path: Path, strategy: str) -> None:
-    file = tmp_path / "a.db"
-    votes = hotcount.Votes(
-        hotcount.Database(f"sqlite:///{file}", timeout=20),
-        strategy=strategy,  # type: ignore[arg-type]
-    )
-    votes.create_tables()
-    votes.add_items([1])
+    votes = make_votes(tmp_path / "a.db", strategy)
     votes.cast(1, 1)
     assert in_child(lambda: (votes.cast(1, 2).changed, int(votes.count(1)))) == (True, 2)
     assert votes.cast(1, 3).changed
@@ -91,37 +79,22 @@ def test_votes_go_on_in_parent_and_child(tmp_path: Path, strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_children_forked_amid_voting_threads_lose_nothing(tmp_path: Path, strategy: str) -> None:
-    file = tmp_path / "a.db"
-    votes = hotcount.Votes(
-        hotcount.Database(f"sqlite:///{file}", timeout=30),
-        strategy=strategy,  # type: ignore[arg-type]
-    )
-    votes.create_tables()
-    votes.add_items([1])
-    stop = threading.Event()
+    votes = make_votes(tmp_path / "a.db", strategy)
     counts = [0] * 4
 
-    def keep_on(index: int) -> None:
+    def keep_on(stop: threading.Event, index: int) -> None:
         while not stop.is_set():
             counts[index] += votes.cast(1, index + 4 * counts[index]).changed
 
-    threads = [threading.Thread(target=keep_on, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
+    def child(first: int) -> int:
+        return sum(votes.cast(1, first + k).changed for k in range(5))
 
-        def child(first: int) -> int:
-            return sum(votes.cast(1, first + k).changed for k in range(5))
-
-        by_children = 0
+    by_children = 0
+    with beside(*(partial(keep_on, index=index) for index in range(4))):
         for number in range(4):
             time.sleep(0.02)
-            by_children += in_child(lambda: child(-10 * number - 10))  # noqa: B023
+            by_children += in_child(partial(child, -10 * number - 10))
             by_children += in_child(lambda: sum(together(child_thread, 4)))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
     assert by_children == 20
     assert int(votes.count(1)) == sum(counts) + by_children
     assert votes.reconcile(dry_run=True) == []
@@ -167,22 +140,16 @@ def test_a_child_may_close_what_its_parent_goes_on_using(tmp_path: Path) -> None
 
 
 def test_stores_may_be_opened_in_a_child_while_the_parent_opens_and_closes(tmp_path: Path) -> None:
-    stop = threading.Event()
+    url = f"sqlite:///{tmp_path}/churn.db"
 
-    def churn() -> None:
+    def churn(stop: threading.Event) -> None:
         while not stop.is_set():
-            hotcount.Database(f"sqlite:///{tmp_path}/churn.db").close()
+            hotcount.Database(url).close()
             hotcount.Memory("memory://churn").close()
 
-    thread = threading.Thread(target=churn)
-    thread.start()
-    try:
+    def child() -> bool:
+        with hotcount.Database(url) as database:
+            return database.ping()
 
-        def child() -> bool:
-            with hotcount.Database(f"sqlite:///{tmp_path}/churn.db") as database:
-                return database.ping()
-
+    with beside(churn):
         assert all(in_child(child) for _ in range(5))
-    finally:
-        stop.set()
-        thread.join()

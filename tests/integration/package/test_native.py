@@ -11,8 +11,6 @@ import importlib
 import inspect
 import pickle
 import pydoc
-import subprocess
-import sys
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +20,8 @@ import hotcount.aio
 import pytest
 from hotcount import _core
 from hotcount._native import attributes, native, require_all_declared, result
+
+from tests.support.commands import run_python
 
 FACES = [hotcount.Limiter, hotcount.aio.Limiter]
 MODULES = [
@@ -50,17 +50,6 @@ def declared(module: str) -> list[Any]:
                 if isinstance(getattr(cls, name), _core.NativeFunction):
                     found.append(getattr(cls, name))
     return found
-
-
-def run_python(program: str) -> None:
-    """In a process of its own, which must end well."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-# -- what is passed through -------------------------------------------------
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -100,9 +89,6 @@ def test_the_examples_of_docstrings_hold(module: str) -> None:
     outcome = doctest.testmod(importlib.import_module(module))
     assert outcome.attempted > 5 or module != "hotcount.limiter"
     assert outcome.failed == 0
-
-
-# -- arguments ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -184,9 +170,6 @@ def test_a_derived_class_that_is_abstract_is_not_made() -> None:
         abstract("memory://", "5/minute")
 
 
-# -- options ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("cls", FACES)
 def test_options_are_attributes_that_cannot_be_set(cls: Any) -> None:
     limiter = cls("memory://", "5/minute burst 9", name="api")
@@ -208,9 +191,6 @@ def test_repr_shows_the_store_the_rate_the_algorithm_and_what_is_no_default() ->
     assert repr(hotcount.aio.Limiter(store, "5/s", algorithm="fixed_window")).startswith(
         "hotcount.aio.Limiter("
     )
-
-
-# -- results ------------------------------------------------------------------
 
 
 def test_a_decision_is_a_frozen_dataclass_with_slots() -> None:
@@ -315,9 +295,6 @@ for module in (first, hotcount, hotcount.limiter):
 
 def test_an_import_after_the_modules_were_dropped_takes_the_same_results() -> None:
     run_python(IMPORTED_TWICE)
-
-
-# -- what the import refuses ----------------------------------------------------
 
 
 def refused(declare: Callable[[], object]) -> str:

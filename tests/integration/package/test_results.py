@@ -55,9 +55,6 @@ def test_every_result_class_is_among_those_tested_here() -> None:
     assert named >= {"Rate", "SweepReport", "TryAdd"}
 
 
-# -- of every result ----------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", EXAMPLES)
 def test_a_result_is_taken_apart_and_made_again(value: Any) -> None:
     fields = dataclasses.asdict(value)
@@ -147,9 +144,6 @@ def test_results_are_matched() -> None:
     assert said(count(100)) == "a hundred"
 
 
-# -- what C++ fills -----------------------------------------------------------
-
-
 def answers() -> list[Any]:
     limiter = hotcount.Limiter("memory://", "2/minute", name="api")
     votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached", missing_items="create")
@@ -202,9 +196,6 @@ def test_a_drift_has_the_items_type(item: Any, tmp_path: Any) -> None:
         other.execute("UPDATE item SET vote_count = 5")
         other.commit()
     assert votes.reconcile() == [hotcount.Drift(item, counted=5, actual=1)]
-
-
-# -- a Count is its value -----------------------------------------------------
 
 
 def count(value: int, **other: Any) -> hotcount.Count:

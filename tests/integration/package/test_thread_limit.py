@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import run_python
 from tests.support.servers import RedisServer
 
 # No thread's stack fits any more. RLIMIT_NPROC does the same, but not to root.
@@ -63,25 +62,13 @@ asyncio.run(main())
 """
 
 
-def run(code: str, folder: Path, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", LIMIT + code, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
 @pytest.mark.server
 def test_a_loop_whose_connection_needs_a_thread_is_told(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    assert run(LOOP, tmp_path, f"{redis_server.url}?db=7") == ["refused", "works"]
+    said = run_python(LIMIT + LOOP, f"{redis_server.url}?db=7", cwd=tmp_path)
+    assert said.split() == ["refused", "works"]
 
 
 def test_a_vote_that_needs_a_thread_is_told_and_not_applied(tmp_path: Path) -> None:
-    assert run(VOTES, tmp_path) == ["refused", "works"]
+    assert run_python(LIMIT + VOTES, cwd=tmp_path).split() == ["refused", "works"]
