@@ -229,21 +229,16 @@ def test_a_call_keeps_its_counter_and_store(
 
 
 @on_all_loops
-def test_a_server_that_restarts_is_found_again(
-    factory: LoopFactory, own_redis: RedisServer
-) -> None:
-    async def main() -> None:
-        async with aio.Redis(own_redis.url, timeout=5) as store:
-            counter = aio.Counter(store)
-            assert await counter.add("k") == 1
-            own_redis.kill()
-            with pytest.raises((hotcount.UnavailableError, hotcount.OutcomeUnknownError)):
-                await add_for_ever(counter)
-            own_redis.start()
-            assert await counter.add("k") == 1
-            assert await asyncio.gather(*(counter.add("k") for _ in range(3))) == [2, 3, 4]
-
-    run(factory, main())
+async def test_a_server_that_restarts_is_found_again(own_redis: RedisServer) -> None:
+    async with aio.Redis(own_redis.url, timeout=5) as store:
+        counter = aio.Counter(store)
+        assert await counter.add("k") == 1
+        own_redis.kill()
+        with pytest.raises((hotcount.UnavailableError, hotcount.OutcomeUnknownError)):
+            await add_for_ever(counter)
+        own_redis.start()
+        assert await counter.add("k") == 1
+        assert await asyncio.gather(*(counter.add("k") for _ in range(3))) == [2, 3, 4]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -312,65 +307,59 @@ def test_stores_of_one_url_are_one_store(redis_server: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("factory", LOOPS_WITH_READERS)
-def test_calls_of_one_turn_share_a_send(factory: LoopFactory, redis_server: RedisServer) -> None:
-    async def main() -> None:
-        async with aio.Redis(redis_server.url, prefix=own_prefix(), timeout=20) as store:
-            await store.ping()
-            before = store.stats()["sends"]
-            await asyncio.gather(*(store.execute("ECHO", "x") for _ in range(40)))
-            assert store.stats()["sends"] - before < 10
-
-    run(factory, main())
+async def test_calls_of_one_turn_share_a_send(redis_server: RedisServer) -> None:
+    async with aio.Redis(redis_server.url, prefix=own_prefix(), timeout=20) as store:
+        await store.ping()
+        before = store.stats()["sends"]
+        await asyncio.gather(*(store.execute("ECHO", "x") for _ in range(40)))
+        assert store.stats()["sends"] - before < 10
 
 
-def test_stores_of_both_interfaces_share_names_and_data(
+async def test_stores_of_both_interfaces_share_names_and_data(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    async def main() -> None:
-        async with aio.Memory("memory://faces", max_keys=7) as memory:
-            assert await memory.ping()
-            assert memory.stats()["max_keys"] == 7
-            assert hotcount.Counter(memory).add("k") == 1
-            assert await aio.Counter("memory://faces").add("k") == 2
-            assert repr(memory).startswith("hotcount.aio.Memory('memory://faces'")
-        assert repr(memory).endswith("(closed)")
-        with pytest.raises(hotcount.ClosedError):
-            await memory.ping()
-        async with aio.Redis(redis_server.url, timeout=20) as store:
-            assert await store.ping()
-            assert await store.execute("SET", "aio:x", 5) == b"OK"
-            assert await store.execute("INCRBY", "aio:x", 2) == 7
-            assert await store.execute("GET", "aio:none") is None
-            with pytest.raises(hotcount.WrongTypeError):
-                await store.execute("LPUSH", "aio:x", 1)
-            with pytest.raises(hotcount.ReplyError):
-                await store.execute("NO-SUCH")
-            with pytest.raises(hotcount.ConfigError):
-                await store.execute("MULTI")
-            with pytest.raises(TypeError):
-                await store.execute()
-            assert hotcount.Counter(store, "faces").add("k") >= 1
-            assert hotcount.Limiter(store, "5/minute").hit("faces").allowed
-            assert repr(store).startswith("hotcount.aio.Redis(")
-            counter = aio.Counter(store)
-            assert repr(counter).startswith("hotcount.aio.Counter(hotcount.Redis(")
-            async with counter:
-                pass
-            assert counter.closed
-            assert not store.closed
-        for thing in (memory, store, counter):
-            with pytest.raises(TypeError, match=r"hotcount\.aio\.\w+ cannot be pickled"):
-                pickle.dumps(thing)
-        async with aio.connect(f"sqlite:///{tmp_path}/x.db") as database:
-            assert isinstance(database, aio.Database)
-            assert await database.ping()
-        wrong: Any = 7
-        with pytest.raises(TypeError):
-            aio.Counter(wrong)
+    async with aio.Memory("memory://faces", max_keys=7) as memory:
+        assert await memory.ping()
+        assert memory.stats()["max_keys"] == 7
+        assert hotcount.Counter(memory).add("k") == 1
+        assert await aio.Counter("memory://faces").add("k") == 2
+        assert repr(memory).startswith("hotcount.aio.Memory('memory://faces'")
+    assert repr(memory).endswith("(closed)")
+    with pytest.raises(hotcount.ClosedError):
+        await memory.ping()
+    async with aio.Redis(redis_server.url, timeout=20) as store:
+        assert await store.ping()
+        assert await store.execute("SET", "aio:x", 5) == b"OK"
+        assert await store.execute("INCRBY", "aio:x", 2) == 7
+        assert await store.execute("GET", "aio:none") is None
+        with pytest.raises(hotcount.WrongTypeError):
+            await store.execute("LPUSH", "aio:x", 1)
+        with pytest.raises(hotcount.ReplyError):
+            await store.execute("NO-SUCH")
         with pytest.raises(hotcount.ConfigError):
-            aio.Redis("memory://")
-
-    asyncio.run(main())
+            await store.execute("MULTI")
+        with pytest.raises(TypeError):
+            await store.execute()
+        assert hotcount.Counter(store, "faces").add("k") >= 1
+        assert hotcount.Limiter(store, "5/minute").hit("faces").allowed
+        assert repr(store).startswith("hotcount.aio.Redis(")
+        counter = aio.Counter(store)
+        assert repr(counter).startswith("hotcount.aio.Counter(hotcount.Redis(")
+        async with counter:
+            pass
+        assert counter.closed
+        assert not store.closed
+    for thing in (memory, store, counter):
+        with pytest.raises(TypeError, match=r"hotcount\.aio\.\w+ cannot be pickled"):
+            pickle.dumps(thing)
+    async with aio.connect(f"sqlite:///{tmp_path}/x.db") as database:
+        assert isinstance(database, aio.Database)
+        assert await database.ping()
+    wrong: Any = 7
+    with pytest.raises(TypeError):
+        aio.Counter(wrong)
+    with pytest.raises(hotcount.ConfigError):
+        aio.Redis("memory://")
 
 
 ANSWERED_AFTER_THE_LOOP = """
@@ -449,32 +438,29 @@ def test_an_interpreter_that_ends_while_an_answer_comes_ends_well(database_path:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_pings_of_a_database_that_hangs_hold_up_none_of_another(
+async def test_pings_of_a_database_that_hangs_hold_up_none_of_another(
     own_postgres: PostgresServer,
 ) -> None:
-    async def main() -> None:
-        hanging = aio.Database(own_postgres.url(), max_readers=1)
-        other = aio.Database("sqlite:///:memory:")
-        assert await hanging.ping(timeout=20)
-        connected = own_postgres.psql(
-            "SELECT pid FROM pg_stat_activity"
-            " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-        backends = [int(line) for line in connected.split()]
-        assert backends
-        own_postgres.send_signal(signal.SIGSTOP)  # It takes no connection more.
+    hanging = aio.Database(own_postgres.url(), max_readers=1)
+    other = aio.Database("sqlite:///:memory:")
+    assert await hanging.ping(timeout=20)
+    connected = own_postgres.psql(
+        "SELECT pid FROM pg_stat_activity"
+        " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    )
+    backends = [int(line) for line in connected.split()]
+    assert backends
+    own_postgres.send_signal(signal.SIGSTOP)  # It takes no connection more.
+    for backend in backends:
+        os.kill(backend, signal.SIGSTOP)
+    try:
+        held_up = [asyncio.ensure_future(hanging.ping(timeout=60)) for _ in range(4)]
+        assert await other.ping(timeout=20)
+        assert not any(ping.done() for ping in held_up)
+        with pytest.raises(hotcount.DeadlineError):
+            await hanging.ping(timeout=1)
+    finally:
         for backend in backends:
-            os.kill(backend, signal.SIGSTOP)
-        try:
-            held_up = [asyncio.ensure_future(hanging.ping(timeout=60)) for _ in range(4)]
-            assert await other.ping(timeout=20)
-            assert not any(ping.done() for ping in held_up)
-            with pytest.raises(hotcount.DeadlineError):
-                await hanging.ping(timeout=1)
-        finally:
-            for backend in backends:
-                os.kill(backend, signal.SIGCONT)
-            own_postgres.send_signal(signal.SIGCONT)
-        assert await asyncio.gather(*held_up) == [True] * 4
-
-    asyncio.run(main())
+            os.kill(backend, signal.SIGCONT)
+        own_postgres.send_signal(signal.SIGCONT)
+    assert await asyncio.gather(*held_up) == [True] * 4

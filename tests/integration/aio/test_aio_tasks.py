@@ -24,21 +24,18 @@ def counter(redis_server: RedisServer, request: pytest.FixtureRequest) -> aio.Co
     return aio.Counter(aio.Redis(redis_server.url, timeout=20), request.node.name)
 
 
-def test_a_task_that_raises_breaks_no_other(factory: LoopFactory, counter: aio.Counter) -> None:
-    async def main() -> None:
-        async def work(index: int) -> int:
-            for _ in range(20):
-                value = await counter.add("k")
-                if index % 5 == 0:
-                    raise LookupError(index)
-            return value
+async def test_a_task_that_raises_breaks_no_other(counter: aio.Counter) -> None:
+    async def work(index: int) -> int:
+        for _ in range(20):
+            value = await counter.add("k")
+            if index % 5 == 0:
+                raise LookupError(index)
+        return value
 
-        outcomes = await asyncio.gather(*(work(i) for i in range(50)), return_exceptions=True)
-        for index, outcome in enumerate(outcomes):
-            assert isinstance(outcome, LookupError if index % 5 == 0 else int)
-        assert await counter.get("k") == 10 + 40 * 20
-
-    run(factory, main())
+    outcomes = await asyncio.gather(*(work(i) for i in range(50)), return_exceptions=True)
+    for index, outcome in enumerate(outcomes):
+        assert isinstance(outcome, LookupError if index % 5 == 0 else int)
+    assert await counter.get("k") == 10 + 40 * 20
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -69,49 +66,41 @@ def test_an_interrupt_leaves_the_loop_at_once_and_the_rest_goes_on(
         loop.close()
 
 
-def test_others_get_their_turn_beside_busy_tasks(
-    factory: LoopFactory, counter: aio.Counter
+async def test_others_get_their_turn_beside_busy_tasks(counter: aio.Counter) -> None:
+    beats = 0
+    over = False
+
+    async def heart() -> None:
+        nonlocal beats
+        while not over:
+            await asyncio.sleep(0)
+            beats += 1
+
+    async def work() -> None:
+        for _ in range(100):
+            await counter.add("k")
+
+    beating = asyncio.create_task(heart())
+    await asyncio.gather(*(work() for _ in range(256)))
+    over = True
+    await beating
+    # 25,600 adds: were all of them made in one turn of the loop, it would be a handful.
+    assert beats >= 50
+
+
+async def test_chains_of_calls_and_tasks_that_make_tasks_are_all_answered(
+    counter: aio.Counter,
 ) -> None:
-    async def main() -> None:
-        beats = 0
-        over = False
+    async def tree(depth: int) -> int:
+        value = await counter.add("k")
+        if depth == 0:
+            return value
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(tree(depth - 1)) for _ in range(3)]
+        assert all(task.result() > value for task in tasks)
+        return await counter.get("k")
 
-        async def heart() -> None:
-            nonlocal beats
-            while not over:
-                await asyncio.sleep(0)
-                beats += 1
-
-        async def work() -> None:
-            for _ in range(100):
-                await counter.add("k")
-
-        beating = asyncio.create_task(heart())
-        await asyncio.gather(*(work() for _ in range(256)))
-        over = True
-        await beating
-        # 25,600 adds: were all of them made in one turn of the loop, it would be a handful.
-        assert beats >= 50
-
-    run(factory, main())
-
-
-def test_chains_of_calls_and_tasks_that_make_tasks_are_all_answered(
-    factory: LoopFactory, counter: aio.Counter
-) -> None:
-    async def main() -> None:
-        async def tree(depth: int) -> int:
-            value = await counter.add("k")
-            if depth == 0:
-                return value
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(tree(depth - 1)) for _ in range(3)]
-            assert all(task.result() > value for task in tasks)
-            return await counter.get("k")
-
-        assert await tree(4) == 121
-
-    run(factory, main())
+    assert await tree(4) == 121
 
 
 def test_calls_work_in_a_loops_debug_mode(factory: LoopFactory, counter: aio.Counter) -> None:
@@ -126,72 +115,57 @@ def test_calls_work_in_a_loops_debug_mode(factory: LoopFactory, counter: aio.Cou
         runner.run(main())
 
 
-def test_tasks_that_wait_with_conditions_and_queues_all_go_on(
-    factory: LoopFactory, counter: aio.Counter
-) -> None:
-    async def main() -> None:
-        queue: asyncio.Queue[int] = asyncio.Queue(3)
-        semaphore = asyncio.Semaphore(5)
+async def test_tasks_that_wait_with_conditions_and_queues_all_go_on(counter: aio.Counter) -> None:
+    queue: asyncio.Queue[int] = asyncio.Queue(3)
+    semaphore = asyncio.Semaphore(5)
 
-        async def produce() -> None:
-            for _ in range(20):
-                async with semaphore:
-                    value = await counter.add("k")
-                await queue.put(value)
+    async def produce() -> None:
+        for _ in range(20):
+            async with semaphore:
+                value = await counter.add("k")
+            await queue.put(value)
 
-        async def consume() -> list[int]:
-            return [await queue.get() for _ in range(100)]
+    async def consume() -> list[int]:
+        return [await queue.get() for _ in range(100)]
 
-        consumer = asyncio.create_task(consume())
-        await asyncio.gather(*(produce() for _ in range(5)))
-        assert sorted(await consumer) == list(range(1, 101))
-
-    run(factory, main())
+    consumer = asyncio.create_task(consume())
+    await asyncio.gather(*(produce() for _ in range(5)))
+    assert sorted(await consumer) == list(range(1, 101))
 
 
-def test_an_exception_nobody_asks_for_is_reported(
-    factory: LoopFactory, counter: aio.Counter
-) -> None:
-    async def main() -> None:
-        told: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        await counter.add("k", 2**63 - 1)
-        call: Any = counter.add("k")
-        while not call.done():
-            await asyncio.sleep(0.001)
-        del call
-        gc.collect()
-        (context,) = told
-        assert "never retrieved" in context["message"]
-        assert isinstance(context["exception"], hotcount.CounterOverflowError)
-        # One that was asked for, by either way, is not.
-        seen: Any = counter.add("k")
-        while not seen.done():
-            await asyncio.sleep(0.001)
-        assert isinstance(seen.exception(), hotcount.CounterOverflowError)
-        with pytest.raises(hotcount.CounterOverflowError):
-            await counter.add("k")
-        del seen, context
-        gc.collect()
-        assert len(told) == 1
-
-    run(factory, main())
+async def test_an_exception_nobody_asks_for_is_reported(counter: aio.Counter) -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    await counter.add("k", 2**63 - 1)
+    call: Any = counter.add("k")
+    while not call.done():
+        await asyncio.sleep(0.001)
+    del call
+    gc.collect()
+    (context,) = told
+    assert "never retrieved" in context["message"]
+    assert isinstance(context["exception"], hotcount.CounterOverflowError)
+    # One that was asked for, by either way, is not.
+    seen: Any = counter.add("k")
+    while not seen.done():
+        await asyncio.sleep(0.001)
+    assert isinstance(seen.exception(), hotcount.CounterOverflowError)
+    with pytest.raises(hotcount.CounterOverflowError):
+        await counter.add("k")
+    del seen, context
+    gc.collect()
+    assert len(told) == 1
 
 
-def test_an_exception_may_be_raised_again_without_growing(
-    factory: LoopFactory, counter: aio.Counter
-) -> None:
-    async def main() -> None:
-        await counter.add("k", 2**63 - 1)
-        call: Any = counter.add("k")
-        depths = []
-        for _ in range(5):
-            with pytest.raises(hotcount.CounterOverflowError) as raised:
-                await call
-            depths.append(len(raised.traceback))
-        assert len(set(depths)) == 1
-
-    run(factory, main())
+async def test_an_exception_may_be_raised_again_without_growing(counter: aio.Counter) -> None:
+    await counter.add("k", 2**63 - 1)
+    call: Any = counter.add("k")
+    depths = []
+    for _ in range(5):
+        with pytest.raises(hotcount.CounterOverflowError) as raised:
+            await call
+        depths.append(len(raised.traceback))
+    assert len(set(depths)) == 1
 
 
 def test_cycles_through_a_call_are_collected(factory: LoopFactory, counter: aio.Counter) -> None:
@@ -222,56 +196,48 @@ def test_cycles_through_a_call_are_collected(factory: LoopFactory, counter: aio.
     run(factory, main())
 
 
-def test_memory_does_not_grow(factory: LoopFactory, counter: aio.Counter) -> None:
-    async def main() -> None:
-        async def work(count: int) -> None:
-            for _ in range(count):
-                await counter.add("k")
+async def test_memory_does_not_grow(counter: aio.Counter) -> None:
+    async def work(count: int) -> None:
+        for _ in range(count):
+            await counter.add("k")
 
-        async def rounds(count: int) -> None:
-            await asyncio.gather(*(work(count // 100) for _ in range(100)))
+    async def rounds(count: int) -> None:
+        await asyncio.gather(*(work(count // 100) for _ in range(100)))
 
-        await rounds(20_000)
-        gc.collect()
-        objects = len(gc.get_objects())
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        await rounds(200_000)
-        gc.collect()
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        # A leak of 50 bytes a call would be 10 MB.
-        assert grown < 8 * 1024, f"{grown} KiB"
-        assert len(gc.get_objects()) < objects + 500
-
-    run(factory, main())
+    await rounds(20_000)
+    gc.collect()
+    objects = len(gc.get_objects())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    await rounds(200_000)
+    gc.collect()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    # A leak of 50 bytes a call would be 10 MB.
+    assert grown < 8 * 1024, f"{grown} KiB"
+    assert len(gc.get_objects()) < objects + 500
 
 
-def test_driving_await_by_hand_follows_asyncios_protocol(
-    factory: LoopFactory, counter: aio.Counter
-) -> None:
-    async def main() -> None:
-        call: Any = counter.add("k")
-        assert call.__await__() is call
-        assert call.send(None) is call
-        with pytest.raises(RuntimeError, match="await wasn't used with future"):
-            call.send(None)
-        with pytest.raises(RuntimeError, match="await wasn't used with future"):
-            next(call)
-        call._asyncio_future_blocking = False
-        assert await call == 1
-        with pytest.raises(StopIteration) as end:
-            call.send(None)
-        assert end.value.value == 1
-        with pytest.raises(LookupError, match="thrown"):
-            call.throw(LookupError("thrown"))
-        with pytest.raises(LookupError):
-            call.throw(LookupError)
-        with pytest.raises(TypeError):
-            call.throw(7)
-        call.close()
-        assert await call == 1
-        assert asyncio.isfuture(call)
-        assert asyncio.iscoroutine(call)
-        with pytest.raises(TypeError):
-            type(call)()
-
-    run(factory, main())
+async def test_driving_await_by_hand_follows_asyncios_protocol(counter: aio.Counter) -> None:
+    call: Any = counter.add("k")
+    assert call.__await__() is call
+    assert call.send(None) is call
+    with pytest.raises(RuntimeError, match="await wasn't used with future"):
+        call.send(None)
+    with pytest.raises(RuntimeError, match="await wasn't used with future"):
+        next(call)
+    call._asyncio_future_blocking = False
+    assert await call == 1
+    with pytest.raises(StopIteration) as end:
+        call.send(None)
+    assert end.value.value == 1
+    with pytest.raises(LookupError, match="thrown"):
+        call.throw(LookupError("thrown"))
+    with pytest.raises(LookupError):
+        call.throw(LookupError)
+    with pytest.raises(TypeError):
+        call.throw(7)
+    call.close()
+    assert await call == 1
+    assert asyncio.isfuture(call)
+    assert asyncio.iscoroutine(call)
+    with pytest.raises(TypeError):
+        type(call)()

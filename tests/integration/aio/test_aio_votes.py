@@ -7,7 +7,6 @@ import gc
 import os
 import random
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from hotcount import aio
 from tests.support.eventually import eventually
 from tests.support.loops import LOOPS, LoopFactory, run
 from tests.support.sqlite_files import rows
+from tests.support.together import together
 
 on_all_loops = pytest.mark.parametrize("factory", LOOPS)
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
@@ -56,42 +56,37 @@ def audit(path: Path) -> tuple[int, int]:
 
 @on_all_loops
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_each_call_does_what_it_does_for_threads(
-    factory: LoopFactory, strategy: str, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        async with await make(tmp_path / "v.db", strategy) as votes:
-            assert await votes.cast(1, 7) == hotcount.Cast(True, True, 0, 1)
-            assert await votes.cast(1, 7, 5, version=3) == hotcount.Cast(True, True, 1, 5)
-            assert await votes.cast(1, 7, 9, version=2) == hotcount.Cast(True, False, 5, 5)
-            assert await votes.retract(1, 7, version=4) == hotcount.Cast(False, True, 5, 0)
-            casts = await votes.cast_many([1, 1, 2], [1, 2, 3], [1, 2, 3])
-            assert [each.value for each in casts] == [1, 2, 3]
-            await votes.flush()
-            assert int(await votes.count(1)) == 3
-            assert (await votes.count(2, consistency="exact")).value == 3
-            assert [int(each) for each in await votes.count_many([1, 2, 3])] == [3, 3, 0]
-            assert await votes.reconcile() == []
-            assert await votes.reconcile([1], dry_run=True) == []
-            assert votes.contract().strategy == strategy
-            assert "CREATE TABLE" in votes.schema()
-            with pytest.raises(hotcount.IntegrityError, match="item 99"):
-                await votes.cast(99, 1)
-            with pytest.raises(hotcount.BatchError) as caught:
-                await votes.cast_many([1, 99], [4, 4])
-            assert list(caught.value.errors) == [1]
-            returned = await votes.cast_many([99, 1], [5, 5], errors="return")
-            assert isinstance(returned.errors[0], hotcount.IntegrityError)
-            wrong: Any = "x"
-            with pytest.raises(TypeError, match="item"):
-                await votes.cast(wrong, 1)
-            if strategy == "cached":
-                assert votes.sync_worker().run_once().at_risk == 0
-            else:
-                with pytest.raises(hotcount.ConfigError):
-                    votes.sync_worker()
-
-    run(factory, main())
+async def test_each_call_does_what_it_does_for_threads(strategy: str, tmp_path: Path) -> None:
+    async with await make(tmp_path / "v.db", strategy) as votes:
+        assert await votes.cast(1, 7) == hotcount.Cast(True, True, 0, 1)
+        assert await votes.cast(1, 7, 5, version=3) == hotcount.Cast(True, True, 1, 5)
+        assert await votes.cast(1, 7, 9, version=2) == hotcount.Cast(True, False, 5, 5)
+        assert await votes.retract(1, 7, version=4) == hotcount.Cast(False, True, 5, 0)
+        casts = await votes.cast_many([1, 1, 2], [1, 2, 3], [1, 2, 3])
+        assert [each.value for each in casts] == [1, 2, 3]
+        await votes.flush()
+        assert int(await votes.count(1)) == 3
+        assert (await votes.count(2, consistency="exact")).value == 3
+        assert [int(each) for each in await votes.count_many([1, 2, 3])] == [3, 3, 0]
+        assert await votes.reconcile() == []
+        assert await votes.reconcile([1], dry_run=True) == []
+        assert votes.contract().strategy == strategy
+        assert "CREATE TABLE" in votes.schema()
+        with pytest.raises(hotcount.IntegrityError, match="item 99"):
+            await votes.cast(99, 1)
+        with pytest.raises(hotcount.BatchError) as caught:
+            await votes.cast_many([1, 99], [4, 4])
+        assert list(caught.value.errors) == [1]
+        returned = await votes.cast_many([99, 1], [5, 5], errors="return")
+        assert isinstance(returned.errors[0], hotcount.IntegrityError)
+        wrong: Any = "x"
+        with pytest.raises(TypeError, match="item"):
+            await votes.cast(wrong, 1)
+        if strategy == "cached":
+            assert votes.sync_worker().run_once().at_risk == 0
+        else:
+            with pytest.raises(hotcount.ConfigError):
+                votes.sync_worker()
 
 
 @on_all_loops
@@ -269,7 +264,6 @@ def test_a_loop_that_ends_with_votes_under_way_leaves_nothing_broken(tmp_path: P
 def test_loops_in_many_threads_share_one_object(tmp_path: Path) -> None:
     path = tmp_path / "v.db"
     votes = asyncio.run(make(path))
-    failures: list[BaseException] = []
 
     async def main(first: int) -> None:
         async def voter(user: int) -> None:
@@ -278,21 +272,8 @@ def test_loops_in_many_threads_share_one_object(tmp_path: Path) -> None:
 
         await asyncio.gather(*(voter(user) for user in range(first, first + 50)))
 
-    def thread(first: int, factory: LoopFactory) -> None:
-        try:
-            run(factory, main(first))
-        except BaseException as error:
-            failures.append(error)
-
     kinds: list[Any] = [param.values[0] for param in LOOPS] * 2
-    threads = [
-        threading.Thread(target=thread, args=(index * 50, kind)) for index, kind in enumerate(kinds)
-    ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert failures == []
+    together(lambda index: run(kinds[index], main(50 * index)), len(kinds))
     assert audit(path) == (10 * sum(range(1, 301)),) * 2
 
 
@@ -350,27 +331,24 @@ def test_sync_and_async_share_a_database_and_name_what_they_do_not_take(tmp_path
 
 
 @pytest.mark.parametrize("what", ["cast", "flush"])
-def test_an_answer_that_waits_in_the_loop_is_told_although_its_database_closes(
+async def test_an_answer_that_waits_in_the_loop_is_told_although_its_database_closes(
     tmp_path: Path, what: str
 ) -> None:
-    async def main() -> None:
-        url = f"sqlite:///{tmp_path}/v.db"
-        with hotcount.Votes(url) as tables:
-            tables.create_tables()
-            tables.add_items([1])
-        database = aio.Database(url, timeout=20)
-        mine = aio.Votes(database, commit_workers=1)
-        ready: Any = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
-        call: Any = mine.cast(1, 1) if what == "cast" else mine.flush()
-        before = len(ready)
-        # The loop was woken for the answer, and has not come to it.
-        eventually(lambda: len(ready) > before)
-        await mine.aclose()
-        await database.aclose()
-        until = time.monotonic() + 20
-        while not call.done() and time.monotonic() < until:
-            await asyncio.sleep(0)
-        assert call.done()
-        await call
-
-    asyncio.run(main())
+    url = f"sqlite:///{tmp_path}/v.db"
+    with hotcount.Votes(url) as tables:
+        tables.create_tables()
+        tables.add_items([1])
+    database = aio.Database(url, timeout=20)
+    mine = aio.Votes(database, commit_workers=1)
+    ready: Any = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+    call: Any = mine.cast(1, 1) if what == "cast" else mine.flush()
+    before = len(ready)
+    # The loop was woken for the answer, and has not come to it.
+    eventually(lambda: len(ready) > before)
+    await mine.aclose()
+    await database.aclose()
+    until = time.monotonic() + 20
+    while not call.done() and time.monotonic() < until:
+        await asyncio.sleep(0)
+    assert call.done()
+    await call

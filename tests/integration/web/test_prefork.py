@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import pytest
 from tests.support import prefork_app
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer, free_port
+from tests.support.together import beside, together
 
 pytestmark = [
     pytest.mark.server,
@@ -42,11 +44,8 @@ REQUESTS = 240
 @pytest.fixture
 def tcp_redis(tmp_path: Path) -> Iterator[RedisServer]:
     """Over TCP, where each connection has an address of its own."""
-    server = RedisServer(tmp_path, port=free_port())
-    try:
-        yield server.start()
-    finally:
-        server.stop()
+    with RedisServer(tmp_path, port=free_port()).started() as server:
+        yield server
 
 
 def tcp_url(server: RedisServer) -> str:
@@ -60,9 +59,6 @@ def connected(server: RedisServer) -> dict[int, str]:
         lines = redis.execute("CLIENT", "LIST").decode().splitlines()
         fields = [dict(word.partition("=")[::2] for word in line.split()) for line in lines]
         return {int(f["id"]): f["addr"] for f in fields if int(f["id"]) != mine}
-
-
-# -- gunicorn ---------------------------------------------------------------
 
 
 @dataclass
@@ -135,28 +131,18 @@ def gunicorn(server: RedisServer, folder: Path, *options: str) -> Iterator[Gunic
 def request_until_all_have_served(served: Gunicorn) -> list[dict[str, Any]]:
     """From several threads at once; at least REQUESTS, and more until every worker had some."""
     answers: list[dict[str, Any]] = []
-    failures: list[BaseException] = []
     deadline = time.monotonic() + 60
 
     def enough() -> bool:
         pids = {answer["pid"] for answer in list(answers)}
         return len(answers) >= REQUESTS and len(pids) == WORKERS
 
-    def work() -> None:
-        try:
-            while not enough() and not failures:
-                assert time.monotonic() < deadline, "some worker was never asked"
-                answers.append(served.get())
-        except BaseException as failure:
-            failures.append(failure)
+    def work(_: int) -> None:
+        while not enough():
+            assert time.monotonic() < deadline, "some worker was never asked"
+            answers.append(served.get())
 
-    threads = [threading.Thread(target=work) for _ in range(CALLERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    together(work, CALLERS)
     return answers
 
 
@@ -240,8 +226,6 @@ def test_a_gunicorn_worker_that_is_killed_is_replaced_and_counts_go_on(
     assert json.loads((tmp_path / "master.json").read_text())["value"] == max(values) + 1
 
 
-# -- multiprocessing --------------------------------------------------------
-
 CHILDREN = 3
 THREADS = 4
 TIMES = 50
@@ -313,19 +297,15 @@ def test_processes_forked_amid_the_adds_of_other_threads_lose_nothing(
     with hotcount.Redis(tcp_url(tcp_redis), timeout=20) as redis:
         counter = hotcount.Counter(redis, prefix="prefork")
         inherited["counter"] = counter
-        stop = threading.Event()
         by_threads: list[list[int]] = [[] for _ in range(THREADS)]
 
-        def keep_on(values: list[int]) -> None:
+        def keep_on(stop: threading.Event, values: list[int]) -> None:
             while not stop.is_set():
                 values.append(counter.add("k"))
 
-        threads = [threading.Thread(target=keep_on, args=(values,)) for values in by_threads]
-        for thread in threads:
-            thread.start()
         answers = context.SimpleQueue()
         values: list[int] = []
-        try:
+        with beside(*(partial(keep_on, values=mine) for mine in by_threads)):
             eventually(lambda: all(by_threads))
             for _ in range(forks):
                 child = context.Process(target=lambda: answers.put(add_over_inherited("k")))
@@ -333,10 +313,6 @@ def test_processes_forked_amid_the_adds_of_other_threads_lose_nothing(
                 values += answers.get()
                 child.join(60)
                 assert child.exitcode == 0
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
         assert len(values) == forks * PER_PROCESS
         # What the threads went on with meanwhile was their own.
         for of_thread in by_threads:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.servers import PostgresDatabase, RedisServer, free_port
+from tests.support.together import together
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -85,26 +85,19 @@ def test_of_a_worker_that_is_killed_only_its_local_adds_are_lost(
             served: list[int] = []
             failed: list[OSError] = []
 
-            def ask(times: int) -> None:
-                for _ in range(times):
+            def ask(_: int) -> None:
+                for _ in range(30):
                     try:
                         served.append(site.add(ack))
                     except OSError as error:
                         failed.append(error)
 
-            def ask_all() -> None:
-                threads = [threading.Thread(target=ask, args=[30]) for _ in range(6)]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
-
             while len(set(served)) < WORKERS:
-                ask_all()
+                together(ask, 6)
             assert failed == []
             victim = served[0]
             os.kill(victim, signal.SIGKILL)
-            ask_all()
+            together(ask, 6)
         # An add whose request failed may be counted.
         lost = served.count(victim) if ack == "local" else 0
         assert len(served) - lost <= int(views.get(ack)) <= len(served) - lost + len(failed)
