@@ -84,7 +84,6 @@ GROUPS = [
         2.9,
         {
             "integration/sql/test_outside_storm.py": {"": NONE},
-            "integration/sql/test_outside_sqlite.py": {"test_counts_are_the_rows": NONE},
             "integration/sql/test_outside_writes_mariadb.py": {"test_counts_are_the_rows": NONE},
             "integration/sql/test_votes_folds.py": {
                 "test_folds_of_several_processes": "postgresql"

@@ -17,6 +17,7 @@ from hotcount.integrations.sqlalchemy import cast_vote, increment
 
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import new_server
+from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BothSides
 
 pytestmark = pytest.mark.server
@@ -53,14 +54,12 @@ def sides(server: MariaDbServer) -> Iterator[BothSides]:
     server.leave_database(name)
 
 
-def make_votes(sides: BothSides, strategy: Any) -> hotcount.Votes:
-    cache = hotcount.Memory() if strategy == "cached" else None
-    votes = hotcount.Votes(
-        sides.database, cache, strategy, item_type=str, user_type=int, missing_items="create"
-    )
-    votes.create_tables()
-    votes.add_items(["abcde"])
-    return votes
+WORDS: dict[str, Any] = {
+    "items": ["abcde"],
+    "item_type": str,
+    "user_type": int,
+    "missing_items": "create",
+}
 
 
 def make_counter(sides: BothSides) -> hotcount.SlottedCounter:
@@ -85,7 +84,7 @@ def look(sides: BothSides) -> list[Any]:
 def test_a_value_that_a_column_does_not_take_is_refused_and_not_changed(
     sides: BothSides, strategy: str
 ) -> None:
-    votes = make_votes(sides, strategy)
+    votes = make_votes(sides, strategy, **WORDS)
     before = look(sides)
     for item, user in (("abcdef", 1), ("abcde", 2**31), ("abcde", -(2**40))):
         with pytest.raises(hotcount.DatabaseError, match=re.escape(str(user))) as refused:
@@ -113,7 +112,7 @@ def test_a_counters_key_and_amount_are_refused_and_not_changed(sides: BothSides)
 def test_in_the_callers_session_too_and_its_mode_is_put_back(
     sides: BothSides, strategy: str, mode: str
 ) -> None:
-    votes = make_votes(sides, strategy)
+    votes = make_votes(sides, strategy, **WORDS)
     counter = make_counter(sides)
     counter.add("abcde", 100)
     before = look(sides)

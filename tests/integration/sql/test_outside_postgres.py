@@ -286,29 +286,6 @@ def test_what_cannot_be_had_is_refused_before_anything_changes(postgres: Postgre
     assert database.psql("SELECT count(*) FROM pg_class") == tables
 
 
-@pytest.mark.parametrize("form", ["deletes", "count"])
-def test_triggers_follow_every_change_of_strategy(postgres: PostgresDatabase, form: Any) -> None:
-    database = hotcount.Database(postgres.url, timeout=20)
-    strategies: list[Any] = ["batched", "naive", "cached", "slotted", "naive", "batched"]
-    for turn, strategy in enumerate(strategies):
-        cache = "memory://" if strategy == "cached" else None
-        with hotcount.Votes(database, cache, strategy) as votes:
-            votes.create_tables(outside_writes=form if turn == 0 else None)
-            votes.add_items([1])
-            for user in range(10 * turn, 10 * turn + 4):
-                votes.cast(1, user)
-            postgres.run(f"DELETE FROM vote WHERE user_id = {10 * turn}")
-            if form == "count":
-                postgres.run(
-                    f"INSERT INTO vote (item_id, user_id, val) VALUES (1, {10 * turn + 9}, 2)"
-                )
-            stored = int(postgres.psql(SUM + "1"))
-            assert int(votes.count(1, consistency="exact")) == stored
-            if strategy == "cached":
-                votes.sync_worker().run_once()
-                assert int(votes.count(1)) == stored
-
-
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 def test_a_snapshot_of_before_a_move_of_the_counts_counts_in_no_old_place(
     postgres: PostgresDatabase, level: str

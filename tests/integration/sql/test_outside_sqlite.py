@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote
 
+from tests.support.sql_votes import make_votes, open_votes
 from tests.support.sqlite_files import rows
-from tests.support.sqlite_writers import PROGRAMS
 
 MOST = 2**63 - 1
 STRATEGIES: list[tuple[str, dict[str, Any]]] = [
@@ -72,12 +68,6 @@ def write(path: Path, script: str, *, keys: bool = True) -> None:
     with closing(sqlite3.connect(path, timeout=20, isolation_level=None)) as other:
         other.execute(f"PRAGMA foreign_keys = {'ON' if keys else 'OFF'}")
         other.executescript(script)
-
-
-def open_votes(path: Path, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
-    cache = "memory://" if strategy == "cached" else None
-    database = hotcount.Database(f"sqlite:///{path}", timeout=20)
-    return hotcount.Votes(database, cache, strategy, **options)
 
 
 def drifts(votes: hotcount.Votes) -> list[hotcount.Drift]:
@@ -162,7 +152,7 @@ UNSEEN = {
 @pytest.mark.parametrize("text", UNSEEN.values(), ids=UNSEEN)
 def test_rows_that_replace_deletes_are_named_as_unseen(path: Path, text: str) -> None:
     write(path, TABLES)
-    with open_votes(path) as votes:
+    with open_votes(path, "batched") as votes:
         assert "REPLACE" in votes.migration(outside_writes="count")
         votes.create_tables(outside_writes="count")
         votes.cast_many([1] * 5, range(1, 6))
@@ -223,7 +213,7 @@ def test_an_overflow_fails_a_vote_of_ours_alone(full: hotcount.Votes, path: Path
 def test_a_check_of_the_count_fails_the_statement(path: Path, beside: str) -> None:
     checked = TABLES.replace("DEFAULT 0);", "DEFAULT 0 CHECK (vote_count >= 0));", 1)
     write(path, checked + beside)
-    with open_votes(path) as votes:
+    with open_votes(path, "batched") as votes:
         votes.create_tables(outside_writes="count")
         with pytest.raises(sqlite3.IntegrityError):
             write(path, "INSERT OR IGNORE INTO vote (item_id, user_id, val) VALUES (1, 9, -1)")
@@ -273,7 +263,7 @@ def test_what_a_trigger_of_the_application_writes_is_counted(
 
 def test_triggers_of_ours_do_not_hide_that_one_of_the_application_counts(path: Path) -> None:
     write(path, TABLES)
-    with open_votes(path) as votes:
+    with open_votes(path, "batched") as votes:
         votes.create_tables(outside_writes="count")
         votes.cast(1, 1)
     write(path, APPLICATION)
@@ -286,27 +276,11 @@ def test_triggers_of_ours_do_not_hide_that_one_of_the_application_counts(path: P
         "CREATE TRIGGER too AFTER INSERT ON vote BEGIN"
         " UPDATE item SET vote_count = vote_count + 1 WHERE id = NEW.item_id; END",
     )
-    with open_votes(path) as votes, pytest.raises(hotcount.ConfigError, match="counted twice"):
+    with (
+        open_votes(path, "batched") as votes,
+        pytest.raises(hotcount.ConfigError, match="counted twice"),
+    ):
         votes.create_tables()
-
-
-def test_a_strategy_that_takes_over_takes_the_triggers_along(path: Path) -> None:
-    write(path, TABLES)
-    with open_votes(path, "naive") as first:
-        first.create_tables(outside_writes="count")
-        first.cast(1, 1)
-        for number, (strategy, options) in enumerate(STRATEGIES[1:] + STRATEGIES[:2], 10):
-            with open_votes(path, strategy, **options) as votes:
-                votes.create_tables()
-                votes.cast(1, number)
-                write(
-                    path, f"INSERT INTO vote (item_id, user_id, val) VALUES (1, {number + 30}, 1)"
-                )
-                assert drifts(votes) == []
-                mark = rows(path, "SELECT value FROM vote_meta WHERE name = 'outside_writes'")
-                assert mark == [("count",)]
-        with pytest.raises(hotcount.ConfigError, match="was last counted in its cells"):
-            first.cast(1, 2)
 
 
 def test_tables_whose_triggers_went_with_a_remade_table_count_and_get_them_back(
@@ -356,7 +330,7 @@ def test_a_name_that_is_taken_is_refused(path: Path) -> None:
         " DELETE FROM person WHERE id = 0; END"
     )
     write(path, taken)
-    with open_votes(path) as votes:
+    with open_votes(path, "batched") as votes:
         for call in (votes.create_tables, votes.migration):
             with pytest.raises(
                 hotcount.ConfigError, match=r"trigger Vote_Hotcount_Inserted is not"
@@ -368,7 +342,7 @@ def test_a_name_that_is_taken_is_refused(path: Path) -> None:
 def test_forms_replace_each_other(path: Path) -> None:
     write(path, TABLES)
     ours = "SELECT COUNT(*) FROM sqlite_master WHERE instr(sql, '/* hotcount: ') > 0"
-    with open_votes(path) as votes:
+    with open_votes(path, "batched") as votes:
         forms: list[tuple[Any, int]] = [("deletes", 2), ("count", 9), ("none", 0), ("count", 9)]
         for form, triggers in forms:
             votes.create_tables(outside_writes=form)
@@ -384,9 +358,7 @@ def test_forms_replace_each_other(path: Path) -> None:
 @pytest.mark.parametrize("beside", ["", BESIDE])
 def test_own_votes_of_cached_ask_for_no_recount(path: Path, beside: str) -> None:
     write(path, "CREATE TABLE person (id INTEGER PRIMARY KEY);" + beside)
-    with open_votes(path, "cached") as votes:
-        votes.create_tables(outside_writes="count")
-        votes.add_items([1, 2])
+    with make_votes(path, "cached", outside_writes="count") as votes:
         votes.cast_many([1] * 3 + [2], [1, 2, 3, 1])
         votes.toggle(1, 4)
         votes.cast(1, 1, 0)
@@ -402,71 +374,20 @@ def test_own_votes_of_cached_ask_for_no_recount(path: Path, beside: str) -> None
 
 def test_an_item_that_we_delete_takes_the_votes_of_another_table_along(path: Path) -> None:
     write(path, "CREATE TABLE item (id INTEGER PRIMARY KEY, vote_count INTEGER DEFAULT 0)")
-    with open_votes(path) as likes:
-        likes.create_tables(outside_writes="count")
-        likes.add_items([1, 2])
+    with make_votes(path, "batched", outside_writes="count") as likes:
         likes.cast(1, 1)
     write(
         path,
         TABLES[TABLES.index("CREATE TABLE vote") :].replace("vote (", "stars (", 1).split(";")[0],
     )
     write(path, "CREATE TABLE person (id INTEGER PRIMARY KEY); INSERT INTO person VALUES (1), (2)")
-    with open_votes(path) as likes, open_votes(path, vote_table="stars", item_count=None) as others:
+    with (
+        open_votes(path, "batched") as likes,
+        open_votes(path, "batched", vote_table="stars", item_count=None) as others,
+    ):
         others.create_tables(outside_writes="count")
         others.cast(1, 1, 5)
         likes.remove_item(1, delete_row=True)
         likes.add_items([1])
         assert (likes.count(1).value, others.count(1).value) == (0, 0)
         assert likes.reconcile(dry_run=True) == others.reconcile(dry_run=True) == []
-
-
-ROWS_AND_COUNTS = (
-    "SELECT c.n, COALESCE((SELECT SUM(val) FROM vote WHERE item_id = c.item), 0)"
-    " FROM vote_count AS c"
-)
-
-
-@pytest.mark.parametrize(
-    "seconds", [4, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
-)
-@pytest.mark.parametrize(("strategy", "beside"), [("batched", ""), ("slotted", BESIDE)])
-def test_counts_are_the_rows_at_every_moment_beside_other_writers_and_kills(
-    path: Path, strategy: str, beside: str, seconds: int
-) -> None:
-    write(path, "CREATE TABLE person (id INTEGER PRIMARY KEY);" + beside)
-    votes = open_votes(path, strategy)
-    votes.create_tables(outside_writes="count")
-    votes.add_items(range(1, 6))
-    seeds = iter(range(1, 10_000))
-
-    def start(kind: str) -> subprocess.Popen[bytes]:
-        words = [str(path), str(next(seeds)), strategy]
-        return subprocess.Popen([sys.executable, "-c", PROGRAMS[kind], *words])
-
-    writers = {kind: start(kind) for kind in PROGRAMS}
-    drawn = random.Random(1)
-    kills = looks = 0
-    end = time.monotonic() + seconds
-    next_kill = time.monotonic() + 1.5
-    try:
-        while time.monotonic() < end:
-            votes.cast(drawn.randint(1, 5), drawn.randint(1, 50), drawn.randint(0, 3))
-            assert [(n, stored) for n, stored in rows(path, ROWS_AND_COUNTS) if n != stored] == []
-            looks += 1
-            if time.monotonic() > next_kill:
-                kind = drawn.choice(list(writers))
-                assert writers[kind].poll() is None, f"{kind} ended by itself"
-                writers[kind].kill()
-                writers[kind].wait()
-                writers[kind] = start(kind)
-                kills += 1
-                next_kill = time.monotonic() + 0.7
-    finally:
-        for writer in writers.values():
-            writer.kill()
-            writer.wait()
-    assert kills >= 2
-    assert looks > 10
-    assert rows(path, "SELECT COUNT(DISTINCT user_id / 1000) >= 3 FROM vote") == [(1,)]
-    assert votes.reconcile(dry_run=True) == []
-    votes.close()

@@ -1,12 +1,14 @@
-"""ORMs, psql and voters write to the same votes, and are killed: counts are the rows."""
+"""Other programs and voters write to the same votes, and are killed: counts are the rows."""
 
 from __future__ import annotations
 
+import itertools
 import random
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -15,72 +17,112 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.postgres_votes import session
 from tests.support.servers import PostgresDatabase
-
-pytestmark = pytest.mark.server
+from tests.support.sql_votes import make_votes
+from tests.support.sqlite_files import rows, write
+from tests.support.sqlite_writers import PROGRAMS
 
 ROWS_AND_COUNTS = (
-    "SELECT c.item, c.n, COALESCE((SELECT SUM(val) FROM vote WHERE item_id = c.item), 0)"
+    "SELECT c.n, COALESCE((SELECT SUM(val) FROM vote WHERE item_id = c.item), 0)"
     " FROM vote_count AS c"
 )
 
 
-@pytest.mark.parametrize(
-    "seconds", [6, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
-)
-@pytest.mark.parametrize("strategy", ["batched", "naive"])
-def test_counts_are_the_rows_at_every_moment_beside_orms_psql_voters_and_kills(
-    postgres: PostgresDatabase, strategy: Any, seconds: int
+def storm(
+    votes: hotcount.Votes,
+    kinds: Iterable[str],
+    words: Callable[[str, int], list[str]],
+    look: Callable[[], list[Any]],
+    seconds: float,
 ) -> None:
-    database = postgres
-    votes = hotcount.Votes(hotcount.Database(database.url, timeout=20), None, strategy)
-    votes.create_tables(outside_writes="count")
-    votes.add_items(range(1, 6))
-    url = database.url.replace("postgresql:", "postgresql+psycopg:", 1)
-    seeds = iter(range(1, 10_000))
+    """Votes and looks beside programs, one of which is killed and started again now and then."""
+    seeds = itertools.count(1)
 
     def start(kind: str) -> subprocess.Popen[bytes]:
-        words = [kind, url, str(database.server.folder), database.schema, str(next(seeds))]
-        return subprocess.Popen([sys.executable, "-m", "tests.support.outside_writer", *words])
+        return subprocess.Popen([sys.executable, *words(kind, next(seeds))])
 
-    kinds = ["django", "sqlalchemy", "psql"]
-    writers = [start(kind) for kind in kinds]
+    writers = {kind: start(kind) for kind in kinds}
     drawn = random.Random(1)
-    kills = looks = voted = 0
+    kills = looks = 0
     end = time.monotonic() + seconds
     next_kill = time.monotonic() + 1.5
     try:
-        with session(database) as other:
-            while time.monotonic() < end:
-                for _ in range(20):
-                    votes.cast(drawn.randint(1, 5), drawn.randint(1, 50), drawn.randint(0, 3))
-                    voted += 1
-                rows = other.execute(ROWS_AND_COUNTS).fetchall()
-                other.rollback()
-                assert all(int(n) == int(stored) for _, n, stored in rows)
-                looks += 1
-                if time.monotonic() > next_kill:
-                    which = drawn.randrange(len(writers))
-                    assert writers[which].poll() is None, f"{kinds[which]} ended by itself"
-                    writers[which].send_signal(signal.SIGKILL)
-                    writers[which].wait()
-                    writers[which] = start(kinds[which])
-                    kills += 1
-                    next_kill = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            for _ in range(5):
+                votes.cast(drawn.randint(1, 5), drawn.randint(1, 50), drawn.randint(0, 3))
+            assert [(n, stored) for n, stored in look() if int(n) != int(stored)] == []
+            looks += 1
+            if time.monotonic() > next_kill:
+                kind = drawn.choice(list(writers))
+                assert writers[kind].poll() is None, f"{kind} ended by itself"
+                writers[kind].kill()
+                writers[kind].wait()
+                writers[kind] = start(kind)
+                kills += 1
+                next_kill = time.monotonic() + 0.8
     finally:
-        for writer in writers:
+        for writer in writers.values():
             writer.kill()
             writer.wait()
-    eventually(
-        lambda: (
-            database.psql(
-                "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND"
-                " pid <> pg_backend_pid() AND query LIKE '%vote%'"
-            )
-            == "0"
-        )
-    )
     assert kills >= 2
     assert looks > 10
-    others = int(database.psql("SELECT count(*) FROM vote WHERE user_id >= 1000"))
+
+
+def lasting(seconds: int) -> pytest.MarkDecorator:
+    minute = pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(300)])
+    return pytest.mark.parametrize("seconds", [seconds, minute])
+
+
+# Ours count our own votes only where the application has triggers, too.
+BESIDE = "CREATE TRIGGER beside AFTER INSERT ON person BEGIN DELETE FROM person WHERE id = 0; END;"
+
+
+@lasting(4)
+@pytest.mark.parametrize(("strategy", "beside"), [("batched", ""), ("slotted", BESIDE)])
+def test_counts_in_a_file_are_the_rows_at_every_moment(
+    database_path: Path, strategy: str, beside: str, seconds: int
+) -> None:
+    write(database_path, "CREATE TABLE person (id INTEGER PRIMARY KEY);" + beside)
+    with make_votes(database_path, strategy, items=range(1, 6), outside_writes="count") as votes:
+        storm(
+            votes,
+            PROGRAMS,
+            lambda kind, seed: ["-c", PROGRAMS[kind], str(database_path), str(seed), strategy],
+            lambda: rows(database_path, ROWS_AND_COUNTS),
+            seconds,
+        )
+        wrote = "SELECT COUNT(DISTINCT user_id / 1000) >= 3 FROM vote"
+        assert rows(database_path, wrote) == [(1,)]
+        assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.server
+@lasting(6)
+@pytest.mark.parametrize("strategy", ["batched", "naive"])
+def test_counts_on_a_server_are_the_rows_at_every_moment_beside_orms_and_psql(
+    postgres: PostgresDatabase, strategy: str, seconds: int
+) -> None:
+    votes = make_votes(postgres, strategy, items=range(1, 6), outside_writes="count")
+    url = postgres.url.replace("postgresql:", "postgresql+psycopg:", 1)
+    where = [url, str(postgres.server.folder), postgres.schema]
+    with session(postgres) as other:
+
+        def look() -> list[Any]:
+            found = other.execute(ROWS_AND_COUNTS).fetchall()
+            other.rollback()
+            return found
+
+        storm(
+            votes,
+            ["django", "sqlalchemy", "psql"],
+            lambda kind, seed: ["-m", "tests.support.outside_writer", kind, *where, str(seed)],
+            look,
+            seconds,
+        )
+    still = (
+        "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND"
+        " pid <> pg_backend_pid() AND query LIKE '%vote%'"
+    )
+    eventually(lambda: postgres.psql(still) == "0")
+    others = int(postgres.psql("SELECT count(*) FROM vote WHERE user_id >= 1000"))
     assert others > 20, "the writers wrote nothing"
     assert votes.reconcile(dry_run=True) == []

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote
 
+from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BothSides
 
 FORMS = ["none", "deletes", "count"]
@@ -106,11 +107,6 @@ def counts(votes: hotcount.Votes) -> dict[int, int]:
     return dict(zip(items, map(int, votes.count_many(items, consistency="exact")), strict=True))
 
 
-def open_votes(sides: BothSides, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
-    cache = "memory://" if strategy == "cached" else None
-    return hotcount.Votes(sides.database, cache, strategy, **options)
-
-
 def seed(votes: hotcount.Votes) -> None:
     """The votes of ROWS and a retracted one, and no others."""
     for item in (1, 2, 3):
@@ -121,19 +117,12 @@ def seed(votes: hotcount.Votes) -> None:
     votes.retract(3, 50)
 
 
-def make(sides: BothSides, form: Any, strategy: Any = "batched") -> hotcount.Votes:
-    votes = open_votes(sides, strategy)
-    votes.create_tables(outside_writes=form)
-    votes.add_items([1, 2, 3])
-    return votes
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("form", FORMS)
 def test_writes_of_others_count_from_their_form_on(
     sides: BothSides, strategy: Any, form: Any
 ) -> None:
-    with make(sides, form, strategy) as votes:
+    with make_votes(sides, strategy, outside_writes=form) as votes:
         for name, (since, text) in (OUTSIDE | OF_DIALECT.get(sides.dialect, {})).items():
             seed(votes)
             before = sums(sides)
@@ -150,7 +139,7 @@ def test_writes_of_others_count_from_their_form_on(
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("form", ["deletes", "count"])
 def test_our_own_writes_count_once(sides: BothSides, strategy: Any, form: Any) -> None:
-    with make(sides, form, strategy) as votes:
+    with make_votes(sides, strategy, outside_writes=form) as votes:
         seed(votes)
         votes.cast(1, 60, 3)
         votes.cast(1, 60, 2)
@@ -170,3 +159,25 @@ def test_our_own_writes_count_once(sides: BothSides, strategy: Any, form: Any) -
         votes.remove_item(2)
         assert counts(votes)[1] == sums(sides)[1]
         assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("form", ["deletes", "count"])
+def test_triggers_follow_every_change_of_strategy(sides: BothSides, form: Any) -> None:
+    first = make_votes(sides, outside_writes=form)
+    cells: tuple[str, Any] = ("batched", {"item_count": None})
+    names = ["slotted", "batched", "cached", "batched", "naive", "cached", "slotted"]
+    for turn, (strategy, options) in enumerate([cells, *((name, {}) for name in names)]):
+        with make_votes(sides, strategy, **options) as votes:
+            assert votes.stats()["outside_writes"] == form
+            votes.cast_many([1] * 4, range(10 * turn, 10 * turn + 4))
+            sides.run(f"DELETE FROM vote WHERE user_id = {10 * turn}")
+            if form == "count":
+                sides.run(
+                    f"INSERT INTO vote (item_id, user_id, val) VALUES (1, {turn * 10 + 9}, 2)"
+                )
+            assert counts(votes) == sums(sides)
+            votes.flush()
+            assert votes.reconcile(dry_run=True) == []
+            assert int(votes.count(1)) == sums(sides)[1]
+    with pytest.raises(hotcount.ConfigError, match="was last counted in its cells"):
+        first.cast(1, 2)

@@ -29,6 +29,7 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
+from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BothSides, until_it_commits
 from tests.support.together import together
 
@@ -68,14 +69,6 @@ def counter(sides: BothSides) -> hotcount.SlottedCounter:
     counter = hotcount.SlottedCounter(sides.database)
     counter.create_table()
     return counter
-
-
-def make_votes(sides: BothSides, strategy: Any, **options: Any) -> hotcount.Votes:
-    if strategy == "cached":
-        options["cache"] = hotcount.Memory()
-    votes = hotcount.Votes(sides.database, strategy=strategy, **options)
-    votes.create_tables()
-    return votes
 
 
 def test_an_increment_is_committed_with_the_callers_transaction(
@@ -189,8 +182,7 @@ def test_increments_and_hotcounts_own_adds_at_once_lose_nothing(
 
 
 def test_a_vote_is_a_state_and_moves_the_count_with_it(sides: BothSides, strategy: str) -> None:
-    votes = make_votes(sides, strategy)
-    votes.add_items([7])
+    votes = make_votes(sides, strategy, items=[7])
     steps: list[tuple[int, int | None, tuple[bool, bool, int, int]]] = [
         (1, None, (True, True, 0, 1)),
         (1, None, (True, False, 1, 1)),
@@ -214,8 +206,7 @@ def test_a_vote_is_a_state_and_moves_the_count_with_it(sides: BothSides, strateg
 
 
 def test_a_vote_without_a_user_counts_once_under_its_op_id(sides: BothSides, strategy: str) -> None:
-    votes = make_votes(sides, strategy)
-    votes.add_items([7])
+    votes = make_votes(sides, strategy, items=[7])
     votes.cast(7, None, op_id="theirs")
     with sides.engine.begin() as connection:
         assert cast_vote(connection, votes, 7, 1).changed
@@ -238,8 +229,7 @@ def test_a_vote_without_a_user_counts_once_under_its_op_id(sides: BothSides, str
 def test_retracting_a_vote_that_was_never_cast_leaves_a_row(
     sides: BothSides, strategy: str
 ) -> None:
-    votes = make_votes(sides, strategy)
-    votes.add_items([7])
+    votes = make_votes(sides, strategy, items=[7])
     with sides.engine.begin() as connection:
         assert retract_vote(connection, votes, 7, 1) == hotcount.Cast(False, False, 0, 0)
     # An older cast that was stuck on its way finds the retract's version.
@@ -251,7 +241,7 @@ def test_votes_are_rolled_back_with_the_callers_transaction(
     sides: BothSides, strategy: str, how: str
 ) -> None:
     Base.metadata.create_all(sides.engine)
-    votes = make_votes(sides, strategy, **POSTS)
+    votes = make_votes(sides, strategy, items=(), **POSTS)
     with Session(sides.engine) as session, session.begin():
         session.add(Post(post_no=1, title="first"))
         # Not flushed yet: the call does it.
@@ -280,7 +270,6 @@ def test_a_refused_vote_leaves_nothing_and_the_transaction_goes_on(
     sides: BothSides, strategy: str
 ) -> None:
     votes = make_votes(sides, strategy, slots=1)
-    votes.add_items([1, 2])
     move = None
     if strategy == "slotted":
         move = sa.text("UPDATE vote_cell SET n = n + :by WHERE item = 1")
@@ -305,7 +294,7 @@ def test_a_refused_vote_leaves_nothing_and_the_transaction_goes_on(
 
 
 def test_items_are_made_where_the_options_say_so(sides: BothSides) -> None:
-    votes = make_votes(sides, "batched", missing_items="create")
+    votes = make_votes(sides, "batched", items=(), missing_items="create")
     with sides.engine.begin() as connection:
         for _ in range(2):
             cast_vote(connection, votes, 5, 1)
@@ -313,9 +302,8 @@ def test_items_are_made_where_the_options_say_so(sides: BothSides) -> None:
 
 
 def test_ids_may_be_text_and_uuids(sides: BothSides) -> None:
-    votes = make_votes(sides, "batched", item_type=uuid.UUID, user_type=str)
     item = uuid.UUID("6A2F41A3-C54C-FCE8-32D2-0324E1C32E22")
-    votes.add_items([item])
+    votes = make_votes(sides, "batched", items=[item], item_type=uuid.UUID, user_type=str)
     votes.cast(item, "anna")
     with sides.engine.begin() as connection:
         assert cast_vote(connection, votes, item, "anna") == hotcount.Cast(True, False, 1, 1)
@@ -331,9 +319,7 @@ def test_ids_may_be_text_and_uuids(sides: BothSides) -> None:
 
 @pytest.mark.parametrize("bad", ["\ud800", "a\0b", "x" * 1001], ids=["surrogate", "nul", "long"])
 def test_an_id_that_votes_itself_refuses_is_refused(sides: BothSides, bad: str) -> None:
-    votes = hotcount.Votes(sides.database, strategy="naive", user_type=str)
-    votes.create_tables()
-    votes.add_items([1])
+    votes = make_votes(sides, user_type=str)
     counter = hotcount.SlottedCounter(sides.database)
     counter.create_table()
     with sides.engine.begin() as connection:
@@ -354,8 +340,7 @@ def test_an_id_that_votes_itself_refuses_is_refused(sides: BothSides, bad: str) 
 
 
 def test_tables_that_another_strategy_counts_are_refused(sides: BothSides) -> None:
-    votes = make_votes(sides, "naive")
-    votes.add_items([1])
+    votes = make_votes(sides)
     make_votes(sides, "slotted")
     with (
         sides.engine.connect() as connection,
@@ -365,8 +350,7 @@ def test_tables_that_another_strategy_counts_are_refused(sides: BothSides) -> No
 
 
 def test_votes_beside_hotcounts_own_writers_lose_nothing(sides: BothSides, strategy: str) -> None:
-    votes = make_votes(sides, strategy)
-    votes.add_items([1, 2])
+    votes = make_votes(sides, strategy, items=[1, 2])
     threads = 8
 
     def in_session(item: int, user: int, value: int) -> None:

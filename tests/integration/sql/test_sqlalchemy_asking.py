@@ -10,16 +10,14 @@ import pytest
 from hotcount.integrations.sqlalchemy import cast_vote, get_vote, get_votes, retract_vote, voters
 from sqlalchemy.orm import Session
 
+from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BACKENDS, BothSides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
 
 
 def make(sides: BothSides, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
-    cache = "memory://" if strategy == "cached" else None
-    votes = hotcount.Votes(sides.database, cache, strategy, missing_items="create", **options)
-    votes.create_tables(timeout=20)
-    return votes
+    return make_votes(sides, strategy, items=(), missing_items="create", **options)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

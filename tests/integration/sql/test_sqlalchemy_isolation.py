@@ -26,6 +26,7 @@ from hotcount.integrations.sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
 STRATEGIES = ["naive", "slotted", "batched", "cached"]
@@ -83,14 +84,6 @@ def begin(sides: BothSides, level: str, kind: str) -> Where:
     if sides.dialect != "sqlite":  # There a reader's snapshot forbids it to write.
         where.execute(sa.text("SELECT n FROM elsewhere")).all()
     return where
-
-
-def make_votes(sides: BothSides, strategy: Any) -> hotcount.Votes:
-    cache = hotcount.Memory() if strategy == "cached" else None
-    votes = hotcount.Votes(sides.database, cache, strategy)
-    votes.create_tables()
-    votes.add_items([1])
-    return votes
 
 
 # What the other session does after the snapshot, what the caller does then, what that comes to.

@@ -20,17 +20,11 @@ from sqlalchemy.orm import Session
 
 from tests.support.eventually import eventually
 from tests.support.postgres_votes import in_background
+from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, until_it_commits
 from tests.support.together import together
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
-
-
-def make_votes(server: BothSides, strategy: Any = "batched", **options: Any) -> hotcount.Votes:
-    votes = hotcount.Votes(server.database, strategy=strategy, **options)
-    votes.create_tables()
-    votes.add_items([1, 2, 5])
-    return votes
 
 
 def one(server: BothSides, sql: str) -> int:
@@ -51,7 +45,7 @@ def assert_agrees(server: BothSides, votes: hotcount.Votes, item: int, expected:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_open_transaction_keeps_no_voter_waiting(server: BothSides, level: str) -> None:
-    votes = make_votes(server)
+    votes = make_votes(server, "batched")
     # Rows beside those that the transaction touches: a lock on a gap would be between them.
     for user in (10, 20, 30):
         votes.cast(1, user)
@@ -84,7 +78,7 @@ def test_an_open_transaction_keeps_no_voter_waiting(server: BothSides, level: st
 def test_an_item_that_is_to_be_made_where_it_is_missing_is_not_held(
     server: BothSides, level: str
 ) -> None:
-    votes = make_votes(server, missing_items="create")
+    votes = make_votes(server, "batched", missing_items="create")
     engine = server.engine.execution_options(isolation_level=level)
     with engine.connect() as held:
         cast_vote(held, votes, 1, 1)
@@ -105,7 +99,7 @@ def test_an_item_that_is_to_be_made_where_it_is_missing_is_not_held(
 
 
 def test_each_change_is_one_journal_row_and_what_changes_nothing_is_none(server: BothSides) -> None:
-    votes = make_votes(server, fold_interval=3600)
+    votes = make_votes(server, "batched", fold_interval=3600)
     votes.cast(2, 1)
     votes.flush()
     with server.engine.connect() as connection:
@@ -123,7 +117,7 @@ def test_each_change_is_one_journal_row_and_what_changes_nothing_is_none(server:
 
 
 def test_a_savepoint_rolled_back_leaves_no_journal_row(server: BothSides) -> None:
-    votes = make_votes(server, fold_interval=3600)
+    votes = make_votes(server, "batched", fold_interval=3600)
     votes.cast(2, 1)
     votes.flush()
     with Session(server.engine) as session, session.begin():
@@ -141,7 +135,7 @@ def test_a_savepoint_rolled_back_leaves_no_journal_row(server: BothSides) -> Non
 
 
 def test_a_rolled_back_transaction_leaves_nothing(server: BothSides) -> None:
-    votes = make_votes(server)
+    votes = make_votes(server, "batched")
     with server.engine.connect() as connection:
         cast_vote(connection, votes, 1, 1)
         connection.rollback()
@@ -151,7 +145,7 @@ def test_a_rolled_back_transaction_leaves_nothing(server: BothSides) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_votes_of_both_sides_at_once_agree_with_every_count(server: BothSides, level: str) -> None:
-    votes = make_votes(server, fold_interval=0.02)
+    votes = make_votes(server, "batched", fold_interval=0.02)
     engine = server.engine.execution_options(isolation_level=level)
 
     def in_session(item: int, user: int, value: int) -> None:
@@ -193,7 +187,7 @@ def test_a_table_of_the_users_may_be_called_like_a_part_of_a_statement(
 
 @pytest.mark.parametrize("how", ["session", "connection"])
 def test_the_process_folds_after_the_commit_by_itself(server: BothSides, how: str) -> None:
-    votes = make_votes(server, fold_interval=0.05)
+    votes = make_votes(server, "batched", fold_interval=0.05)
     if how == "session":
         with Session(server.engine) as session, session.begin():
             cast_vote(session, votes, 1, 1)
@@ -212,7 +206,7 @@ def test_the_process_folds_after_the_commit_by_itself(server: BothSides, how: st
 def test_votes_that_were_closed_before_the_commit_leave_the_fold_to_others(
     server: BothSides,
 ) -> None:
-    make_votes(server)
+    make_votes(server, "batched")
     with server.engine.connect() as connection:
         with hotcount.Votes(hotcount.Database(server.url, timeout=20)) as passing:
             cast_vote(connection, passing, 1, 1)
@@ -222,7 +216,7 @@ def test_votes_that_were_closed_before_the_commit_leave_the_fold_to_others(
 
 @pytest.mark.parametrize("server", BACKENDS[1:2], indirect=True)  # psycopg is asynchronous, too.
 def test_an_async_session_votes_too(server: BothSides) -> None:
-    votes = make_votes(server, fold_interval=0.05)
+    votes = make_votes(server, "batched", fold_interval=0.05)
 
     async def vote() -> None:
         engine = create_async_engine(server.engine.url)
@@ -245,7 +239,7 @@ def test_an_async_session_votes_too(server: BothSides) -> None:
 def test_a_change_of_strategy_waits_for_an_open_transaction_and_loses_nothing(
     server: BothSides, level: str
 ) -> None:
-    votes = make_votes(server)
+    votes = make_votes(server, "batched")
     votes.cast(1, 1)
     naive = hotcount.Votes(server.database, strategy="naive")
     engine = server.engine.execution_options(isolation_level=level)
@@ -277,7 +271,7 @@ def somebody_waits(server: BothSides) -> bool:
 def test_a_snapshot_from_before_a_change_of_strategy_writes_nothing_in_the_old_place(
     server: BothSides, level: str
 ) -> None:
-    votes = make_votes(server)
+    votes = make_votes(server, "batched")
     votes.cast(1, 1)
     engine = server.engine.execution_options(isolation_level=level)
     with engine.connect() as old:
@@ -291,7 +285,7 @@ def test_a_snapshot_from_before_a_change_of_strategy_writes_nothing_in_the_old_p
 
 
 def test_slotted_keeps_its_cells_and_counts_beside_the_journal(server: BothSides) -> None:
-    batched = make_votes(server)
+    batched = make_votes(server, "batched")
     slotted = make_votes(server, "slotted")
     with server.engine.begin() as connection:
         cast_vote(connection, slotted, 1, 1)
@@ -307,10 +301,7 @@ def test_slotted_keeps_its_cells_and_counts_beside_the_journal(server: BothSides
 def test_without_a_foreign_key_a_vote_for_a_missing_item_is_refused(
     server: BothSides, strategy: Any
 ) -> None:
-    cache = hotcount.Memory() if strategy == "cached" else None
-    votes = hotcount.Votes(server.database, cache, strategy, foreign_key=False)
-    votes.create_tables()
-    votes.add_items([1])
+    votes = make_votes(server, strategy, foreign_key=False)
     with server.engine.begin() as connection:
         with pytest.raises(hotcount.IntegrityError, match="does not exist"):
             cast_vote(connection, votes, 9, 1)

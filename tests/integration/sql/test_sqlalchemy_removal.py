@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, retract_vote
 from sqlalchemy.orm import Session
 
+from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import together
 
@@ -25,10 +26,7 @@ TURNS = 12
 def test_sessions_that_commit_and_roll_back_beside_removals_leave_counts_right(
     sides: BothSides, strategy: Any, isolation: str
 ) -> None:
-    cache = "memory://" if strategy == "cached" else None
-    votes = hotcount.Votes(sides.database, cache, strategy, missing_items="create")
-    votes.create_tables(timeout=20)
-    votes.add_items(range(1, ITEMS + 1))
+    votes = make_votes(sides, strategy, items=range(1, ITEMS + 1), missing_items="create")
     engine = sides.engine
     if sides.dialect != "sqlite":  # It has one level alone.
         engine = engine.execution_options(isolation_level=isolation)

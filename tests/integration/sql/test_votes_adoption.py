@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from tests.support.likes import LIKES, like, make_likes, words
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_scripts import run_script, statements_of
+from tests.support.sql_votes import open_votes
 from tests.support.sqlalchemy_side import BothSides
 
 
@@ -79,8 +80,7 @@ def test_likes_of_a_web_application_become_votes(
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "cached"])
 def test_every_strategy_counts_adopted_rows(sides: BothSides, strategy: Any) -> None:
     make_likes(sides)
-    cache = hotcount.Memory() if strategy == "cached" else None
-    votes = hotcount.Votes(sides.database, cache, strategy, **LIKES)
+    votes = open_votes(sides, strategy, **LIKES)
     script = votes.migration()
     run_script(sides, script)
     if strategy == "cached":
