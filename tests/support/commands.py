@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,3 +23,21 @@ def run_python(program: str, *arguments: str, **options: Any) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@contextmanager
+def syncing(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], str]]]:
+    """`hotcount sync` until SIGTERM, and what reads a line of what it says."""
+    command = [sys.executable, "-m", "hotcount", "sync", "--interval", "0.01", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        try:
+            assert process.stderr is not None
+            yield process, process.stderr.readline
+        finally:
+            process.kill()  # Where the test failed.
+
+
+def told_to_stop(process: subprocess.Popen[str]) -> tuple[str, str]:
+    process.send_signal(signal.SIGTERM)
+    return process.communicate(timeout=60)

@@ -46,13 +46,6 @@ def application(
     return [json.dumps(answer).encode()]
 
 
-def clients() -> dict[int, str]:
-    """Who is connected to the server: id and address."""
-    lines = store.execute("CLIENT", "LIST").decode().splitlines()
-    fields = [dict(word.partition("=")[::2] for word in line.split()) for line in lines]
-    return {int(field["id"]): field["addr"] for field in fields}
-
-
 def on_exit(_arbiter: object) -> None:
     """gunicorn's hook: in the master, once all workers are gone."""
     found = {

@@ -11,7 +11,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.loops import LOOPS, LoopFactory, run
+from tests.support.loops import LOOPS, LoopFactory
 
 pytestmark = pytest.mark.parametrize("factory", LOOPS)
 
@@ -176,26 +176,22 @@ async def test_a_call_may_be_waited_for_in_any_way(
     assert isinstance(error, hotcount.CounterOverflowError)
 
 
-def test_context_variables_and_the_current_task_are_the_awaiting_tasks_own(
+async def test_context_variables_and_the_current_task_are_the_awaiting_tasks_own(
     factory: LoopFactory, counter_store: Store
 ) -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=-1)
+    counter = aio.Counter(counter_store, "context")
 
-    async def main() -> None:
-        counter = aio.Counter(counter_store, "context")
+    async def work(index: int) -> None:
+        me = asyncio.current_task()
+        variable.set(index)
+        for _ in range(10):
+            await counter.add("k")
+            assert variable.get() == index
+            assert asyncio.current_task() is me
 
-        async def work(index: int) -> None:
-            me = asyncio.current_task()
-            variable.set(index)
-            for _ in range(10):
-                await counter.add("k")
-                assert variable.get() == index
-                assert asyncio.current_task() is me
-
-        await asyncio.gather(*(work(index) for index in range(50)))
-        assert variable.get() == -1
-
-    run(factory, main())
+    await asyncio.gather(*(work(index) for index in range(50)))
+    assert variable.get() == -1
 
 
 async def test_a_call_starts_when_it_is_made(counter_store: Store) -> None:

@@ -164,50 +164,40 @@ def test_a_loop_may_be_run_in_pieces(factory: LoopFactory, redis_server: RedisSe
 
 
 @on_all_loops
-def test_a_closed_store_refuses_and_ends_what_is_under_way(
-    factory: LoopFactory, own_redis: RedisServer
-) -> None:
-    async def main() -> None:
-        store = aio.Redis(own_redis.url, timeout=20)
-        counter = aio.Counter(store)
-        await counter.add("k")
-        call = asyncio.create_task(slow(store))
-        await asyncio.sleep(0.05)
-        assert not store.closed
-        await store.aclose()
-        assert store.closed
-        assert counter.closed
-        with pytest.raises((hotcount.ClosedError, hotcount.OutcomeUnknownError)):
-            await asyncio.wait_for(call, 10)
-        with pytest.raises(hotcount.ClosedError):
-            counter.add("k")
-        with pytest.raises(hotcount.ClosedError):
-            store.ping()
-        await store.aclose()
+async def test_a_closed_store_refuses_and_ends_what_is_under_way(own_redis: RedisServer) -> None:
+    store = aio.Redis(own_redis.url, timeout=20)
+    counter = aio.Counter(store)
+    await counter.add("k")
 
-    async def slow(store: aio.Redis) -> Any:
-        return await store.execute("EVAL", "for i = 1, 1e8 do end return 1", 0)
+    async def slow() -> None:
+        await store.execute("EVAL", "for i = 1, 1e8 do end return 1", 0)
 
-    run(factory, main())
+    call = asyncio.create_task(slow())
+    await asyncio.sleep(0.05)
+    assert not store.closed
+    await store.aclose()
+    assert store.closed
+    assert counter.closed
+    with pytest.raises((hotcount.ClosedError, hotcount.OutcomeUnknownError)):
+        await asyncio.wait_for(call, 10)
+    with pytest.raises(hotcount.ClosedError):
+        counter.add("k")
+    with pytest.raises(hotcount.ClosedError):
+        store.ping()
+    await store.aclose()
 
 
 @on_all_loops
-def test_a_store_may_be_closed_by_another_thread(
-    factory: LoopFactory, own_redis: RedisServer
-) -> None:
+async def test_a_store_may_be_closed_by_another_thread(own_redis: RedisServer) -> None:
     store = hotcount.Redis(own_redis.url, timeout=20)
-
-    async def main() -> None:
-        counter = aio.Counter(store)
-        await counter.add("k")
-        thread = threading.Thread(target=store.close)
-        thread.start()
-        # What was sent as it closed is unknown.
-        with pytest.raises((hotcount.ClosedError, hotcount.OutcomeUnknownError)):
-            await add_for_ever(counter)
-        thread.join()
-
-    run(factory, main())
+    counter = aio.Counter(store)
+    await counter.add("k")
+    thread = threading.Thread(target=store.close)
+    thread.start()
+    # What was sent as it closed is unknown.
+    with pytest.raises((hotcount.ClosedError, hotcount.OutcomeUnknownError)):
+        await add_for_ever(counter)
+    thread.join()
 
 
 @on_all_loops
@@ -243,22 +233,21 @@ async def test_a_server_that_restarts_is_found_again(own_redis: RedisServer) -> 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @on_all_loops
-def test_a_forked_child_connects_anew(factory: LoopFactory, redis_server: RedisServer) -> None:
+async def test_a_forked_child_connects_anew(
+    factory: LoopFactory, redis_server: RedisServer
+) -> None:
     store = aio.Redis(redis_server.url, prefix=own_prefix(), timeout=20)
     counter = aio.Counter(store)
 
     async def who() -> tuple[Any, int]:
         return await store.execute("CLIENT", "ID"), await counter.add("k")
 
-    async def main() -> None:
-        mine, value = await who()
-        # Forked amid the loop, as a bad idea as that is.
-        child, after = in_child(lambda: in_a_thread(lambda: run(factory, who())))
-        assert child != mine
-        assert after == value + 1
-        assert (await who()) == (mine, value + 2)
-
-    run(factory, main())
+    mine, value = await who()
+    # Forked amid the loop, as a bad idea as that is.
+    child, after = in_child(lambda: in_a_thread(lambda: run(factory, who())))
+    assert child != mine
+    assert after == value + 1
+    assert (await who()) == (mine, value + 2)
 
 
 def in_a_thread(work: Any) -> Any:
@@ -268,10 +257,8 @@ def in_a_thread(work: Any) -> Any:
 
 
 @on_all_loops
-def test_calls_reach_a_server_on_a_tcp_port(factory: LoopFactory, tmp_path: Path) -> None:
-    server = RedisServer(tmp_path, port=free_port()).start()
-
-    async def main() -> None:
+async def test_calls_reach_a_server_on_a_tcp_port(tmp_path: Path) -> None:
+    with RedisServer(tmp_path, port=free_port()).started() as server:
         async with aio.Redis(f"redis://127.0.0.1:{server.port}/3", timeout=20) as store:
             counter = aio.Counter(store)
 
@@ -283,27 +270,15 @@ def test_calls_reach_a_server_on_a_tcp_port(factory: LoopFactory, tmp_path: Path
         with pytest.raises(hotcount.UnavailableError):
             await aio.Redis(f"redis://127.0.0.1:{free_port()}").ping()
 
-    try:
-        run(factory, main())
-    finally:
-        server.stop()
 
-
-def test_stores_of_one_url_are_one_store(redis_server: RedisServer) -> None:
-    async def main() -> None:
-        first = aio.Redis(redis_server.url, prefix="one:", timeout=20)
-        second = await_connect(redis_server.url)
-        assert await first.execute("CLIENT", "ID") == await second.execute("CLIENT", "ID")
-        await first.aclose()
-        assert await second.ping()
-        await second.aclose()
-
-    def await_connect(url: str) -> aio.Redis:
-        store = aio.connect(url, prefix="one:", timeout=20)
-        assert isinstance(store, aio.Redis)
-        return store
-
-    asyncio.run(main())
+async def test_stores_of_one_url_are_one_store(redis_server: RedisServer) -> None:
+    first = aio.Redis(redis_server.url, prefix="one:", timeout=20)
+    second = aio.connect(redis_server.url, prefix="one:", timeout=20)
+    assert isinstance(second, aio.Redis)
+    assert await first.execute("CLIENT", "ID") == await second.execute("CLIENT", "ID")
+    await first.aclose()
+    assert await second.ping()
+    await second.aclose()
 
 
 @pytest.mark.parametrize("factory", LOOPS_WITH_READERS)

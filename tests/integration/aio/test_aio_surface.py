@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import subprocess
 import sys
@@ -85,7 +84,7 @@ def test_messages_name_the_classes_as_people_do() -> None:
         aio.Counter(7)  # type: ignore[arg-type]
 
 
-def test_classes_may_be_derived_from() -> None:
+async def test_classes_may_be_derived_from() -> None:
     class Likes(aio.Counter):
         def __init__(self, name: str) -> None:
             super().__init__(f"memory://{name}", prefix="likes")
@@ -93,15 +92,12 @@ def test_classes_may_be_derived_from() -> None:
         async def like(self, photo: int) -> int:
             return await self.add(f"photo:{photo}")
 
-    async def main() -> None:
-        async with Likes("aio-derived") as likes:
-            assert (await likes.like(1), await likes.like(1)) == (1, 2)
-
-    asyncio.run(main())
+    async with Likes("aio-derived") as likes:
+        assert (await likes.like(1), await likes.like(1)) == (1, 2)
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_close_of_an_async_object_names_aclose_which_a_sync_one_has_too(name: str) -> None:
+async def test_close_of_an_async_object_names_aclose_which_a_sync_one_has_too(name: str) -> None:
     urls = {"Redis": "redis://localhost", "Database": "sqlite:///:memory:", "Memory": "memory://"}
     of_sql = name in ("Votes", "SlottedCounter")
     url = urls.get(name, "sqlite:///:memory:" if of_sql else "memory://")
@@ -110,11 +106,7 @@ def test_close_of_an_async_object_names_aclose_which_a_sync_one_has_too(name: st
     with pytest.raises(AttributeError, match=rf"{name} of hotcount.aio .*await x.aclose\(\)"):
         _ = awaitable.close
     assert not hasattr(awaitable, "close")
-
-    async def main() -> None:
-        await waiting.aclose()
-        await awaitable.aclose()
-
-    asyncio.run(main())
+    await waiting.aclose()
+    await awaitable.aclose()
     assert waiting.closed
     assert awaitable.closed

@@ -13,7 +13,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.loops import LOOPS, LoopFactory, run
+from tests.support.loops import LOOPS, LoopFactory
 from tests.support.servers import RedisServer
 
 pytestmark = [pytest.mark.server, pytest.mark.parametrize("factory", LOOPS)]
@@ -168,32 +168,31 @@ async def test_an_exception_may_be_raised_again_without_growing(counter: aio.Cou
     assert len(set(depths)) == 1
 
 
-def test_cycles_through_a_call_are_collected(factory: LoopFactory, counter: aio.Counter) -> None:
+async def test_cycles_through_a_call_are_collected(
+    factory: LoopFactory, counter: aio.Counter
+) -> None:
     class Holder:
         call: Any
 
         def told(self, _: object) -> None: ...
 
-    async def main() -> None:
-        dead = []
-        for number in range(3):
-            holder = Holder()
-            holder.call = counter.add("k")
-            if number != 1:
-                await holder.call
-            if number == 1:
-                holder.call.add_done_callback(holder.told)
-                holder.call.cancel()
-            if number == 2:
-                weak = weakref.ref(holder.call)
-                assert weak() is holder.call
-            dead.append(weakref.ref(holder))
-        del holder
-        await asyncio.sleep(0.01)
-        gc.collect()
-        assert [each() for each in dead] == [None] * 3
-
-    run(factory, main())
+    dead = []
+    for number in range(3):
+        holder = Holder()
+        holder.call = counter.add("k")
+        if number != 1:
+            await holder.call
+        if number == 1:
+            holder.call.add_done_callback(holder.told)
+            holder.call.cancel()
+        if number == 2:
+            weak = weakref.ref(holder.call)
+            assert weak() is holder.call
+        dead.append(weakref.ref(holder))
+    del holder
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert [each() for each in dead] == [None] * 3
 
 
 async def test_memory_does_not_grow(counter: aio.Counter) -> None:

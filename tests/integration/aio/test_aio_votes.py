@@ -90,26 +90,22 @@ async def test_each_call_does_what_it_does_for_threads(strategy: str, tmp_path: 
 
 
 @on_all_loops
-def test_a_thousand_in_flight_are_each_told_their_own_outcome(
+async def test_a_thousand_in_flight_are_each_told_their_own_outcome(
     factory: LoopFactory, tmp_path: Path
 ) -> None:
     path = tmp_path / "v.db"
+    votes = await make(path)
+    work = iter(range(10_000))
 
-    async def main() -> None:
-        votes = await make(path)
-        work = iter(range(10_000))
+    async def voter() -> None:
+        for user in work:
+            # A value of its own, so that a swapped answer would show.
+            assert (await votes.cast(1 + user % 10, user, user + 1)).value == user + 1
 
-        async def voter() -> None:
-            for user in work:
-                # A value of its own, so that a swapped answer would show.
-                assert (await votes.cast(1 + user % 10, user, user + 1)).value == user + 1
-
-        await asyncio.gather(*(voter() for _ in range(1000)))
-        transactions = hotcount.Database(f"sqlite:///{path}", timeout=20).stats()["transactions"]
-        assert transactions < 2000, "they share them"
-        await votes.aclose()
-
-    run(factory, main())
+    await asyncio.gather(*(voter() for _ in range(1000)))
+    transactions = hotcount.Database(f"sqlite:///{path}", timeout=20).stats()["transactions"]
+    assert transactions < 2000, "they share them"
+    await votes.aclose()
     assert audit(path) == (sum(range(1, 10_001)),) * 2
 
 
@@ -156,87 +152,75 @@ def test_the_later_of_two_votes_of_a_user_wins(factory: LoopFactory, tmp_path: P
 
 
 @on_all_loops
-def test_a_cancelled_call_is_applied_or_not_and_harms_no_other(
+async def test_a_cancelled_call_is_applied_or_not_and_harms_no_other(
     factory: LoopFactory, tmp_path: Path
 ) -> None:
     path = tmp_path / "v.db"
     kept: list[int] = []
-
-    async def main() -> None:
-        votes = await make(path)
-        chance = random.Random(7)
-        for turn in range(20):
-            users = range(turn * 100, turn * 100 + 100)
-            tasks = {user: asyncio.ensure_future(votes.cast(1, user, user + 1)) for user in users}
-            await asyncio.sleep(chance.random() / 200)
-            leaving = [user for user in users if chance.random() < 0.5]
-            for user in leaving:
-                tasks[user].cancel()
-            outcomes = await asyncio.gather(*tasks.values(), return_exceptions=True)
-            for user, outcome in zip(users, outcomes, strict=True):
-                if isinstance(outcome, asyncio.CancelledError):
-                    continue
-                assert isinstance(outcome, hotcount.Cast)
-                assert outcome.value == user + 1
-                kept.append(user)
-        await votes.cast(2, 1)  # Behind all that was cancelled.
-
-    run(factory, main())
+    votes = await make(path)
+    chance = random.Random(7)
+    for turn in range(20):
+        users = range(turn * 100, turn * 100 + 100)
+        tasks = {user: asyncio.ensure_future(votes.cast(1, user, user + 1)) for user in users}
+        await asyncio.sleep(chance.random() / 200)
+        leaving = [user for user in users if chance.random() < 0.5]
+        for user in leaving:
+            tasks[user].cancel()
+        outcomes = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        for user, outcome in zip(users, outcomes, strict=True):
+            if isinstance(outcome, asyncio.CancelledError):
+                continue
+            assert isinstance(outcome, hotcount.Cast)
+            assert outcome.value == user + 1
+            kept.append(user)
+    await votes.cast(2, 1)  # Behind all that was cancelled.
     found = {user: value for user, value in rows(path, "SELECT user_id, val FROM vote") if value}
     assert set(kept) <= set(found)
     assert all(value in (user + 1, 1) for user, value in found.items())
-    votes, counts = audit(path)
-    assert votes == counts
+    stored, counts = audit(path)
+    assert stored == counts
 
 
 @on_all_loops
-def test_a_deadline_that_passes_means_that_nothing_was_applied(
+async def test_a_deadline_that_passes_means_that_nothing_was_applied(
     factory: LoopFactory, tmp_path: Path
 ) -> None:
     path = tmp_path / "v.db"
-
-    async def main() -> None:
-        votes = await make(path)
-        with locked(path):
-            patient = asyncio.ensure_future(votes.cast(1, 1))
-            hurried = [
-                asyncio.ensure_future(votes.cast(1, user, timeout=0.05)) for user in range(2, 50)
-            ]
-            outcomes = await asyncio.gather(*hurried, return_exceptions=True)
-            assert {type(each) for each in outcomes} == {hotcount.DeadlineError}
-            with pytest.raises(hotcount.DeadlineError):
-                await votes.add_items([11], timeout=0.05)
-            with pytest.raises(asyncio.TimeoutError):
-                async with asyncio.timeout(0.02):
-                    await votes.cast(1, 60, timeout=0.2)
-        assert (await patient).changed
-
-    run(factory, main())
+    votes = await make(path)
+    with locked(path):
+        patient = asyncio.ensure_future(votes.cast(1, 1))
+        hurried = [
+            asyncio.ensure_future(votes.cast(1, user, timeout=0.05)) for user in range(2, 50)
+        ]
+        outcomes = await asyncio.gather(*hurried, return_exceptions=True)
+        assert {type(each) for each in outcomes} == {hotcount.DeadlineError}
+        with pytest.raises(hotcount.DeadlineError):
+            await votes.add_items([11], timeout=0.05)
+        with pytest.raises(asyncio.TimeoutError):
+            async with asyncio.timeout(0.02):
+                await votes.cast(1, 60, timeout=0.2)
+    assert (await patient).changed
     assert audit(path)[0] in (1, 2), "whether asyncio's own timeout came first is not known"
 
 
-def test_a_closed_object_refuses_and_ends_nothing_that_is_under_way(tmp_path: Path) -> None:
+async def test_a_closed_object_refuses_and_ends_nothing_that_is_under_way(tmp_path: Path) -> None:
     path = tmp_path / "v.db"
-
-    async def main() -> None:
-        votes = await make(path)
-        database = aio.Database(f"sqlite:///{path}", timeout=20)  # Keeps it open.
-        with locked(path):
-            under_way = [asyncio.ensure_future(votes.cast(1, user)) for user in range(10)]
-            await asyncio.sleep(0)
-            await votes.aclose()
-            assert votes.closed
-            for call in (votes.cast, votes.retract):
-                with pytest.raises(hotcount.ClosedError):
-                    await call(1, 1)
+    votes = await make(path)
+    database = aio.Database(f"sqlite:///{path}", timeout=20)  # Keeps it open.
+    with locked(path):
+        under_way = [asyncio.ensure_future(votes.cast(1, user)) for user in range(10)]
+        await asyncio.sleep(0)
+        await votes.aclose()
+        assert votes.closed
+        for call in (votes.cast, votes.retract):
             with pytest.raises(hotcount.ClosedError):
-                await votes.count(1)
-        assert len(await asyncio.gather(*under_way)) == 10
-        await database.aclose()
+                await call(1, 1)
         with pytest.raises(hotcount.ClosedError):
-            await database.ping()
-
-    asyncio.run(main())
+            await votes.count(1)
+    assert len(await asyncio.gather(*under_way)) == 10
+    await database.aclose()
+    with pytest.raises(hotcount.ClosedError):
+        await database.ping()
     assert audit(path) == (10, 10)
 
 

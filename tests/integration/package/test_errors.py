@@ -198,16 +198,12 @@ def test_an_error_about_a_vote_has_its_item_and_user() -> None:
     assert (error.item, error.user) == (7, 9)
 
 
-def test_no_server_is_told_with_its_name_and_the_time_that_the_call_had() -> None:
+async def test_no_server_is_told_with_its_name_and_the_time_that_the_call_had() -> None:
     store = hotcount.Redis("redis://user:canary@127.0.0.1:1", timeout=0.5)
     error = raised(lambda: hotcount.Counter(store).add("k"))
     assert (error.server, error.timeout) == ("redis 127.0.0.1:1", 0.5)
     assert raised(lambda: store.ping(timeout=0.25)).timeout == 0.25
-
-    async def main() -> Any:
-        with pytest.raises(hotcount.UnavailableError) as caught:
-            await hotcount.aio.Counter(store).add("k", timeout=0.75)
-        return caught.value
-
-    error = asyncio.run(main())
+    with pytest.raises(hotcount.UnavailableError) as caught:
+        await hotcount.aio.Counter(store).add("k", timeout=0.75)
+    error = caught.value
     assert (error.server, error.timeout) == ("redis 127.0.0.1:1", 0.75)

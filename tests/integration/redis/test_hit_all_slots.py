@@ -55,14 +55,10 @@ def test_all_or_none_over_slots(store: hotcount.Redis, algorithm: Any) -> None:
     assert hit_all([(wide, "a", 7), (tight, "b", 2), (wide, "c", 9)])
 
 
-def test_in_a_loop_and_beside_limiters_that_look_on(store: hotcount.Redis) -> None:
+async def test_in_a_loop_and_beside_limiters_that_look_on(store: hotcount.Redis) -> None:
     strict = aio.Limiter(store, TEN, name="strict")
     looks_on = aio.Limiter(store, "1/300 days", name="looks on", shadow=True)
-
-    async def main() -> list[Any]:
-        return [await aio.hit_all([(strict, "a", 4), (looks_on, "b")]) for _ in range(3)]
-
-    decisions = asyncio.run(main())
+    decisions = [await aio.hit_all([(strict, "a", 4), (looks_on, "b")]) for _ in range(3)]
     assert [one.allowed for one in decisions] == [True, True, False]
     assert [one.violated for one in decisions] == [(), ("looks on",), ("strict", "looks on")]
     assert hotcount.Limiter(store, TEN, name="strict").peek("a").remaining == 2
@@ -195,29 +191,24 @@ def test_a_rate_of_the_call_counts_over_slots(store: hotcount.Redis) -> None:
     assert limiters[0].peek("a").remaining == 1
 
 
-def test_a_cancelled_call_holds_nothing(node: RedisServer) -> None:
-    async def main() -> None:
-        async with aio.Redis(node.url, timeout=20) as store:
-            limiters = [aio.Limiter(store, "1000/300 days", name=f"c{n}") for n in range(3)]
-            calls = [
-                asyncio.ensure_future(aio.hit_all([(each, "k") for each in limiters]))
-                for _ in range(60)
-            ]
-            for turn, call in enumerate(calls):
-                if turn % 3 == 0:
-                    call.cancel()
-                await asyncio.sleep(0)
-            await asyncio.gather(*calls, return_exceptions=True)
-            # Those that go on unseen have ended when a later one has.
-            assert await aio.hit_all([(each, "k") for each in limiters])
-            stored = [
-                await store.execute("GET", key) for key in await store.execute("KEYS", "*:c*")
-            ]
-            assert not [text for text in stored if b"all-" in text], "held by a cancelled call"
-
+async def test_a_cancelled_call_holds_nothing(node: RedisServer) -> None:
+    async with aio.Redis(node.url, timeout=20) as store:
+        limiters = [aio.Limiter(store, "1000/300 days", name=f"c{n}") for n in range(3)]
+        calls = [
+            asyncio.ensure_future(aio.hit_all([(each, "k") for each in limiters]))
+            for _ in range(60)
+        ]
+        for turn, call in enumerate(calls):
+            if turn % 3 == 0:
+                call.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(*calls, return_exceptions=True)
+        # Those that go on unseen have ended when a later one has.
+        assert await aio.hit_all([(each, "k") for each in limiters])
+        stored = [await store.execute("GET", key) for key in await store.execute("KEYS", "*:c*")]
+        assert not [text for text in stored if b"all-" in text], "held by a cancelled call"
     with node.redis(timeout=20) as direct:
         direct.execute("FLUSHALL")
-    asyncio.run(main())
 
 
 def test_what_takes_no_reservations_says_so(store: hotcount.Redis) -> None:

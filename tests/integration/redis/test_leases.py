@@ -133,15 +133,14 @@ def test_a_lease_is_one_question(store: hotcount.Redis, direct: hotcount.Redis) 
     assert others.peek("k").remaining == 80
 
 
-def test_tasks_and_threads_spend_one_lease(store: hotcount.Redis, direct: hotcount.Redis) -> None:
+async def test_tasks_and_threads_spend_one_lease(
+    store: hotcount.Redis, direct: hotcount.Redis
+) -> None:
     limiter = aio.Limiter(store, HUNDRED, lease=10)
-
-    async def spend() -> list[bool]:
-        one_by_one = [bool(await limiter.hit("k")) for _ in range(10)]
-        return one_by_one + [bool(one) for one in await asyncio.gather(*map(limiter.hit, "kkk"))]
-
     asked = Asked(direct)
-    assert asyncio.run(spend()) == [True] * 13
+    for _ in range(10):
+        assert await limiter.hit("k")
+    assert all(await asyncio.gather(*map(limiter.hit, "kkk")))
     # Two of the three ask for themselves, while the first takes a lease; their hits share a script.
     assert asked.times <= 4
     assert hotcount.Limiter(direct, HUNDRED).peek("k").remaining == 100 - 10 - 10 - 2
@@ -156,42 +155,34 @@ def test_tasks_and_threads_spend_one_lease(store: hotcount.Redis, direct: hotcou
     assert sum(together(until_refused, 16)) == 100, "whoever takes a lease spends it"
 
 
-def test_a_call_that_is_cancelled_holds_up_no_lease(
+async def test_a_call_that_is_cancelled_holds_up_no_lease(
     store: hotcount.Redis, direct: hotcount.Redis
 ) -> None:
     limiter = aio.Limiter(store, HUNDRED, lease=10)
+    withdrawn = limiter.hit("k")
+    withdrawn.cancel()  # type: ignore[attr-defined]
+    with pytest.raises(asyncio.CancelledError):
+        await withdrawn
+    await limiter.peek("other")  # What the loop had to send is sent.
+    asked = Asked(direct)
+    for _ in range(10):
+        assert await limiter.hit("k")
+    assert asked.times == 1
+    # It has cost what one that was admitted costs.
+    assert await limiter.at_most("k", 100) == 89
 
-    async def main() -> None:
-        withdrawn = limiter.hit("k")
-        withdrawn.cancel()  # type: ignore[attr-defined]
-        with pytest.raises(asyncio.CancelledError):
-            await withdrawn
-        await limiter.peek("other")  # What the loop had to send is sent.
-        asked = Asked(direct)
-        for _ in range(10):
+
+async def test_the_lease_of_a_hit_that_is_cancelled_is_kept(
+    store: hotcount.Redis, direct: hotcount.Redis
+) -> None:
+    limiter = aio.Limiter(store, HUNDRED, lease=10)
+    for _ in range(5):
+        hit = limiter.hit("k")
+        await asyncio.sleep(0)  # It is sent.
+        hit.cancel()  # type: ignore[attr-defined]
+        await limiter.peek("other")  # It is answered.
+        for _ in range(9):
             assert await limiter.hit("k")
-        assert asked.times == 1
-        # It has cost what one that was admitted costs.
-        assert await limiter.at_most("k", 100) == 89
-
-    asyncio.run(main())
-
-
-def test_the_lease_of_a_hit_that_is_cancelled_is_kept(
-    store: hotcount.Redis, direct: hotcount.Redis
-) -> None:
-    limiter = aio.Limiter(store, HUNDRED, lease=10)
-
-    async def main() -> None:
-        for _ in range(5):
-            hit = limiter.hit("k")
-            await asyncio.sleep(0)  # It is sent.
-            hit.cancel()  # type: ignore[attr-defined]
-            await limiter.peek("other")  # It is answered.
-            for _ in range(9):
-                assert await limiter.hit("k")
-
-    asyncio.run(main())
     assert hotcount.Limiter(direct, HUNDRED).peek("k").remaining == 50
 
 
@@ -306,7 +297,7 @@ def test_what_is_held_needs_no_server(own_redis: RedisServer) -> None:
     assert [opened.hit("k").reason for _ in range(5)] == ["allowed"] * 3 + ["open"] * 2
 
 
-def test_over_a_database_a_lease_is_one_transaction(tmp_path: Path) -> None:
+async def test_over_a_database_a_lease_is_one_transaction(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/limits.db"
     limiter = hotcount.Limiter(url, HUNDRED, lease=10)
     limiter.create_table()
@@ -317,11 +308,7 @@ def test_over_a_database_a_lease_is_one_transaction(tmp_path: Path) -> None:
         left.append(others.peek("k").remaining)
     assert left == [90] * 10 + [80]
     looping = aio.Limiter(url, HUNDRED, lease=10)
-
-    async def main() -> list[int]:
-        return [(await looping.hit("k")).remaining for _ in range(3)]
-
-    assert asyncio.run(main()) == [79, 78, 77]
+    assert [(await looping.hit("k")).remaining for _ in range(3)] == [79, 78, 77]
     assert others.peek("k").remaining == 70
 
 

@@ -19,7 +19,7 @@ from tests.support.mysql_server import new_server
 from tests.support.postgres_votes import in_background
 from tests.support.servers import PostgresServer
 from tests.support.sql_votes import make_votes, open_votes
-from tests.support.together import in_child
+from tests.support.together import in_child, together
 
 pytestmark = pytest.mark.server
 
@@ -133,3 +133,24 @@ def test_a_child_does_not_keep_its_dead_parents_sessions_open(side: JournalSide)
         parent.kill()
         eventually(lambda: set(side.sessions()) <= mine, 5)
         os.kill(child, 0)  # It lives.
+
+
+def test_no_deadlock_reaches_a_caller(side: JournalSide, strategy: str) -> None:
+    votes = make_votes(side.url, strategy)
+
+    def vote(index: int) -> int:
+        # A timeout of its own makes it a database of its own, as in another process.
+        own = open_votes(side.url, strategy, timeout=30 + index % 4)
+        changed = 0
+        for round in range(10):
+            items = [1, 2, 3] if (index + round) % 2 else [3, 2, 1]
+            # Fresh votes of one's own, and ones that everybody fights over.
+            changed += sum(own.cast_many(items, [1000 * index + round, 7, 8]).changed)
+        return changed
+
+    changed = sum(together(vote, 16))
+    assert sum(map(int, votes.count_many([1, 2, 3], consistency="exact"))) == changed
+    votes.flush()
+    assert votes.reconcile(dry_run=True) == []
+    assert side.number("SELECT SUM(vote_count) FROM item") == changed
+    assert side.number("SELECT SUM(val) FROM vote") == changed

@@ -130,22 +130,18 @@ def test_a_held_item_keeps_nobody_waiting_and_its_votes_land_afterwards(side: Jo
     assert (int(votes.count(1)), votes.stats()["held_votes"], side.drifts()) == (21, 0, [])
 
 
-def test_votes_of_one_user_keep_their_order_behind_a_held_item(side: JournalSide) -> None:
+async def test_votes_of_one_user_keep_their_order_behind_a_held_item(side: JournalSide) -> None:
     side.made()
-
-    async def vote() -> list[Any]:
-        votes = aio.Votes(aio.Database(side.url, timeout=30), None, "batched")
-        with side.session() as other:
-            other.execute(ITEM_1)
-            calls = [asyncio.ensure_future(votes.cast(1, 7, value)) for value in range(1, 30)]
-            for user in range(5):
-                assert (await votes.cast(2, user)).changed
-            calls += [asyncio.ensure_future(votes.cast(1, 7, value)) for value in range(30, 60)]
-            assert (await votes.cast(2, 5)).changed
-            other.commit()
-        return list(await asyncio.gather(*calls))
-
-    casts = asyncio.run(vote())
+    votes = aio.Votes(aio.Database(side.url, timeout=30), None, "batched")
+    with side.session() as other:
+        other.execute(ITEM_1)
+        calls = [asyncio.ensure_future(votes.cast(1, 7, value)) for value in range(1, 30)]
+        for user in range(5):
+            assert (await votes.cast(2, user)).changed
+        calls += [asyncio.ensure_future(votes.cast(1, 7, value)) for value in range(30, 60)]
+        assert (await votes.cast(2, 5)).changed
+        other.commit()
+    casts = list(await asyncio.gather(*calls))
     assert [(cast.previous, cast.value) for cast in casts] == [(n - 1, n) for n in range(1, 60)]
 
 

@@ -13,7 +13,6 @@ from tests.support.eventually import eventually
 from tests.support.mariadb_votes import MariaDbSide
 from tests.support.sql_votes import STRATEGIES, open_votes
 from tests.support.sqlalchemy_side import BACKENDS, BothSides
-from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
@@ -58,28 +57,6 @@ def test_batches_of_new_old_and_repeated_votes_end_as_one_by_one(
         for item in items:
             assert int(votes.count(item)) == model.count(item)
     assert votes.reconcile(dry_run=True) == []
-
-
-def test_many_writers_on_few_items_never_see_a_deadlock(maria: MariaDbSide, strategy: str) -> None:
-    votes = maria.new(strategy)
-    votes.add_items([1, 2, 3, 4])
-
-    def vote(user: int) -> int:
-        items = [1, 2, 3, 4] if user % 2 else [4, 3, 2, 1]
-        answers = votes.cast_many(items * 3, [user] * 12)
-        return sum(answer.changed for answer in answers)
-
-    assert together(vote, 64) == [4] * 64
-    assert [int(votes.count(item)) for item in (1, 2, 3, 4)] == [64] * 4
-    assert votes.reconcile(dry_run=True) == []
-
-
-def test_two_databases_objects_on_one_hot_item_agree(maria: MariaDbSide) -> None:
-    # Other options make it another object, as in another process: two leaders at once.
-    both = maria.new(), maria.votes(timeout=19)
-    together(lambda user: both[user % 2].cast(1, user // 4), 64)
-    assert int(both[0].count(1)) == 16
-    assert both[0].reconcile(dry_run=True) == []
 
 
 COLLIDING = ["a", "A", "a ", "ä", "A\u0308", "\u00e9", "e", "ss", "ß", "'", '"', "\\", "%", "💡"]

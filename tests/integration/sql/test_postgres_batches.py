@@ -83,20 +83,16 @@ def test_items_that_cannot_be_created_are_refused_alone(
 
 
 @JOURNAL
-def test_votes_without_a_user_share_batches_with_others(
+async def test_votes_without_a_user_share_batches_with_others(
     postgres: PostgresDatabase, strategy: Any
 ) -> None:
     votes = make_votes(postgres, strategy)
-
-    async def vote() -> list[Any]:
-        shared = aio.Votes(aio.Database(postgres.url, timeout=30), None, strategy)
-        calls: list[Any] = []
-        for n in range(40):
-            calls.append(shared.cast(1 + n % 2, n))
-            calls.append(shared.cast(1 + n % 2, None, op_id=f"op{n % 30}"))
-        return list(await asyncio.gather(*calls))
-
-    casts = asyncio.run(vote())
+    shared = aio.Votes(aio.Database(postgres.url, timeout=30), None, strategy)
+    calls: list[Any] = []
+    for n in range(40):
+        calls.append(shared.cast(1 + n % 2, n))
+        calls.append(shared.cast(1 + n % 2, None, op_id=f"op{n % 30}"))
+    casts = list(await asyncio.gather(*calls))
     assert sum(cast.changed for cast in casts) == 40 + 30
     assert sum(int(votes.count(item)) for item in (1, 2)) == 70
     assert votes.reconcile(dry_run=True) == []

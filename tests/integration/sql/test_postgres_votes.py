@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 
 import hotcount
 import pytest
@@ -21,29 +20,6 @@ def test_tables_are_created_by_many_at_once(postgres: PostgresDatabase, strategy
         open_votes(postgres, strategy, timeout=20 + index / 10).create_tables()
 
     together(create, 8)
-
-
-def test_no_deadlock_reaches_a_caller(postgres: PostgresDatabase, strategy: str) -> None:
-    make_votes(postgres, strategy)
-    items = [1, 2, 3]
-
-    def vote(index: int) -> int:
-        votes = open_votes(postgres, strategy, timeout=30 + index % 4)
-        changed = 0
-        for round in range(10):
-            order = items if (index + round) % 2 else items[::-1]
-            # Fresh votes of one's own, and ones that everybody fights over.
-            users = [1000 * index + round, 7, 8]
-            changed += sum(votes.cast_many(order, users).changed)
-        return changed
-
-    changed = sum(together(vote, 16))
-    votes = make_votes(postgres, strategy)
-    assert sum(int(votes.count(item)) for item in items) == changed
-    votes.flush()
-    assert votes.reconcile(dry_run=True) == []
-    stored = postgres.psql("SELECT sum(vote_count) FROM item")
-    assert int(stored) == changed == int(postgres.psql("SELECT sum(val) FROM vote"))
 
 
 def test_reconcile_mends_a_drift_while_votes_go_on(
@@ -94,25 +70,6 @@ def test_more_statements_than_a_connection_keeps_are_all_answered(
         assert votes.cast(1, user).changed
         assert not votes.cast(1, user).changed
     assert int(votes.count(1)) == 150
-
-
-def test_tables_of_the_applications_own_are_taken_over(
-    postgres: PostgresDatabase, strategy: str
-) -> None:
-    postgres.psql(
-        'CREATE TABLE "Post" (key uuid PRIMARY KEY, title text, likes integer);'
-        """INSERT INTO "Post" VALUES ('00000000-0000-0000-0000-00000000000a', 'a', 5),"""
-        """('00000000-0000-0000-0000-00000000000b', 'b', NULL)"""
-    )
-    items = {"item_table": "Post", "item_id": "key", "item_count": "likes"}
-    likes = {"vote_table": "post like", "vote_item": "post", "vote_user": "user"}
-    votes = open_votes(postgres, strategy, **items, **likes, item_type=uuid.UUID, user_type=str)
-    votes.create_tables(existing_counts="recount")
-    a, b = (uuid.UUID(int=number) for number in (10, 11))
-    votes.cast_many([a, b, b], ["x", "x", "y"])
-    votes.flush()
-    assert [int(votes.count(item)) for item in (a, b)] == [1, 2]
-    assert postgres.psql('SELECT likes FROM "Post" ORDER BY key').split() == ["1", "2"]
 
 
 def make_items(database: PostgresDatabase, collation: str) -> None:

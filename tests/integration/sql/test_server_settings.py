@@ -122,22 +122,21 @@ def silence() -> Iterator[None]:
 
 @pytest.fixture
 def mysql() -> Iterator[MysqlSettings]:
-    server = new_server(config=("--performance-schema=ON",) if is_mysql() else ())
-    try:
-        with closing(MysqlSettings(server.start(), LEFT_OUT_OF_MYSQL)) as settings:
-            yield settings
-    finally:
-        server.remove()
+    config = ("--performance-schema=ON",) if is_mysql() else ()
+    with (
+        new_server(config=config).started() as server,
+        closing(MysqlSettings(server, LEFT_OUT_OF_MYSQL)) as settings,
+    ):
+        yield settings
 
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresSettings]:
-    server = PostgresServer()
-    try:
-        with closing(PostgresSettings(server.start(), LEFT_OUT_OF_POSTGRES)) as settings:
-            yield settings
-    finally:
-        server.remove()
+    with (
+        PostgresServer().started() as server,
+        closing(PostgresSettings(server, LEFT_OUT_OF_POSTGRES)) as settings,
+    ):
+        yield settings
 
 
 def walk(server: Server, refused: dict[str, str]) -> Report:

@@ -269,7 +269,7 @@ def test_votes_are_rolled_back_with_the_callers_transaction(
 def test_a_refused_vote_leaves_nothing_and_the_transaction_goes_on(
     sides: BothSides, strategy: str
 ) -> None:
-    votes = make_votes(sides, strategy, slots=1)
+    votes = make_votes(sides, strategy, items=[1, 2], slots=1)
     move = None
     if strategy == "slotted":
         move = sa.text("UPDATE vote_cell SET n = n + :by WHERE item = 1")

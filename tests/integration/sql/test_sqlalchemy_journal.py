@@ -6,7 +6,6 @@ its commit on.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any
 
@@ -215,22 +214,18 @@ def test_votes_that_were_closed_before_the_commit_leave_the_fold_to_others(
 
 
 @pytest.mark.parametrize("server", BACKENDS[1:2], indirect=True)  # psycopg is asynchronous, too.
-def test_an_async_session_votes_too(server: BothSides) -> None:
+async def test_an_async_session_votes_too(server: BothSides) -> None:
     votes = make_votes(server, "batched", fold_interval=0.05)
-
-    async def vote() -> None:
-        engine = create_async_engine(server.engine.url)
-        async with AsyncSession(engine) as session:
-            assert await session.run_sync(cast_vote, votes, 1, 1, 3) == Cast(True, True, 0, 3)
-            nested = await session.begin_nested()
-            await session.run_sync(cast_vote, votes, 1, 2)
-            await nested.rollback()
-            await session.commit()
-            await session.run_sync(cast_vote, votes, 1, 4)
-            await session.rollback()
-        await engine.dispose()
-
-    asyncio.run(vote())
+    engine = create_async_engine(server.engine.url)
+    async with AsyncSession(engine) as session:
+        assert await session.run_sync(cast_vote, votes, 1, 1, 3) == Cast(True, True, 0, 3)
+        nested = await session.begin_nested()
+        await session.run_sync(cast_vote, votes, 1, 2)
+        await nested.rollback()
+        await session.commit()
+        await session.run_sync(cast_vote, votes, 1, 4)
+        await session.rollback()
+    await engine.dispose()
     eventually(lambda: one(server, "SELECT vote_count FROM item WHERE id = 1") == 3)
     assert_agrees(server, votes, 1, 3)
 

@@ -267,21 +267,6 @@ def test_reconcile_reports_and_repairs_a_count_that_somebody_broke(
     assert votes.reconcile() == []
 
 
-def test_votes_that_were_there_before_are_adopted(tmp_path: Path, strategy: str) -> None:
-    file = tmp_path / "a.db"
-    with make_votes(file, "naive") as before:
-        pass
-    write(
-        file,
-        "DELETE FROM vote_meta WHERE name <> 'schema'",
-        "INSERT INTO vote (item_id, user_id, val) VALUES (1, 1, 1), (1, 2, 1), (2, 1, 1)",
-    )
-    votes = make_votes(file, strategy)
-    assert before.closed
-    assert [int(count) for count in votes.count_many([1, 2])] == [2, 1]
-    assert not votes.cast(1, 1).changed
-
-
 def test_the_counts_in_the_item_table_are_current_for_other_readers(
     tmp_path: Path, strategy: str
 ) -> None:

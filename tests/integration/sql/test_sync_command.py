@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hotcount
 import pytest
 
-from tests.support.commands import run
+from tests.support.commands import run, syncing, told_to_stop
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
 from tests.support.sqlite_files import rows
-
-COMMAND = (sys.executable, "-m", "hotcount", "sync", "--interval", "0.01")
 
 
 @pytest.fixture
@@ -38,24 +33,6 @@ def redis_votes(url: str, server: RedisServer, strategy: Any = "cached") -> hotc
 def stored(url: str) -> list[int]:
     found = rows(Path(url.removeprefix("sqlite:///")), "SELECT vote_count FROM item ORDER BY id")
     return [n for (n,) in found]
-
-
-@contextmanager
-def syncing(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], str]]]:
-    """The command until SIGTERM, and what reads a line of what it says."""
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        yield process, process.stderr.readline
-    finally:
-        process.kill()  # Where the test failed.
-
-
-def told_to_stop(process: subprocess.Popen[str]) -> tuple[str, str]:
-    process.send_signal(signal.SIGTERM)
-    return process.communicate(timeout=60)
 
 
 def sync(*arguments: str) -> subprocess.CompletedProcess[str]:

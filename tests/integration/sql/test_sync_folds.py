@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +11,10 @@ import hotcount
 import pytest
 import sqlalchemy as sa
 
-from tests.support.commands import run
+from tests.support.commands import run, syncing, told_to_stop
 from tests.support.eventually import eventually
 from tests.support.servers import PostgresServer, RedisServer
 from tests.support.sqlalchemy_side import BothSides
-
-COMMAND = (sys.executable, "-m", "hotcount", "sync")
 
 
 def make_votes(database: hotcount.Database, **options: Any) -> hotcount.Votes:
@@ -66,29 +60,13 @@ def test_sync_once_says_that_an_item_was_held_all_the_time(server: BothSides) ->
     assert stored(server) == 1
 
 
-@contextmanager
-def syncing(url: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [*COMMAND, "--json", "--interval", "0.01", "--db", url],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()  # Where a test failed.
-        process.communicate()
-
-
 def test_sync_folds_until_it_is_told_to_stop(server: BothSides) -> None:
     votes = make_votes(server.database)
-    with syncing(server.url) as process:
+    with syncing("--json", "--db", server.url) as (process, _):
         for user in range(1, 4):
             votes.cast(1, user)
             eventually(lambda user=user: stored(server) == user)  # type: ignore[misc]
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=30)
+        said, _ = told_to_stop(process)
     assert process.returncode == 0
     assert json.loads(said)["folded"] == 3
 
@@ -100,16 +78,14 @@ def test_a_server_that_is_away_for_a_while_is_folded_on_when_it_is_back(
     url = own_postgres.url()
     with hotcount.Database(url, timeout=20) as database:
         votes = make_votes(database)
-        with syncing(url) as process:
-            assert process.stderr is not None
-            assert "until interrupted" in process.stderr.readline()
+        with syncing("--json", "--db", url) as (process, line):
+            assert "until interrupted" in line()
             own_postgres.stop()
-            assert process.stderr.readline().startswith("hotcount sync: ")
+            assert line().startswith("hotcount sync: ")
             own_postgres.start()
             votes.cast(1, 1)
             eventually(lambda: own_postgres.psql("SELECT vote_count FROM item WHERE id = 1") == "1")
-            process.send_signal(signal.SIGTERM)
-            said, _ = process.communicate(timeout=30)
+            said, _ = told_to_stop(process)
         assert process.returncode == 0
         assert json.loads(said)["failed"] > 0
 

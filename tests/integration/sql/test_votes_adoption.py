@@ -5,7 +5,6 @@ Each script is run by the way that its own client would, statement after stateme
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -359,14 +358,10 @@ def test_many_processes_may_create_the_tables_of_one_application(sides: BothSide
         assert list(pool.map(create, range(8))) == [[3, 1, 0]] * 8
 
 
-def test_aio_and_the_command_print_the_same(sides: BothSides) -> None:
+async def test_aio_and_the_command_print_the_same(sides: BothSides) -> None:
     make_likes(sides)
     script = hotcount.Votes(sides.database, **LIKES).migration()
-
-    async def ask() -> str:
-        return await hotcount.aio.Votes(sides.url, **LIKES).migration()
-
-    assert asyncio.run(ask()) == script
+    assert await hotcount.aio.Votes(sides.url, **LIKES).migration() == script
     names = [f"--{name.replace('_', '-')}={value}" for name, value in LIKES.items()]
     command = [sys.executable, "-m", "hotcount", "schema", sides.url, *names]
     printed = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -71,26 +71,22 @@ def test_a_read_in_a_thread_has_every_vote_acknowledged_before_it(
     assert sum(int(n) for n in votes.count_many(ITEMS)) == 16 * 40
 
 
-def test_a_read_in_a_task_has_every_vote_acknowledged_before_it(side: JournalSide) -> None:
+async def test_a_read_in_a_task_has_every_vote_acknowledged_before_it(side: JournalSide) -> None:
     side.made()
+    database = aio.Database(side.url, timeout=30, max_readers=1)
+    votes = aio.Votes(database, fold_interval=0.02)
+    known = dict.fromkeys(ITEMS, 0)
 
-    async def main() -> None:
-        database = aio.Database(side.url, timeout=30, max_readers=1)
-        votes = aio.Votes(database, fold_interval=0.02)
-        known = dict.fromkeys(ITEMS, 0)
+    async def work(index: int) -> None:
+        for turn in range(10):
+            item = ITEMS[(index + turn) % 3]
+            await votes.cast(item, 1000 * index + turn)
+            known[item] += 1
+            least = known[item]
+            assert int(await votes.count(item)) >= least
 
-        async def work(index: int) -> None:
-            for turn in range(10):
-                item = ITEMS[(index + turn) % 3]
-                await votes.cast(item, 1000 * index + turn)
-                known[item] += 1
-                least = known[item]
-                assert int(await votes.count(item)) >= least
-
-        await asyncio.gather(*(work(index) for index in range(40)))
-        assert sum([int(await votes.count(item)) for item in ITEMS]) == 400
-
-    asyncio.run(main())
+    await asyncio.gather(*(work(index) for index in range(40)))
+    assert sum([int(await votes.count(item)) for item in ITEMS]) == 400
 
 
 PROCESS = """
@@ -146,22 +142,18 @@ def test_a_reader_with_little_time_fails_nobody_who_shares_a_statement_with_it(
     assert [int(read()) for read in reads["patient"]] == [2] * 4
 
 
-def test_a_task_that_is_cancelled_takes_no_other_with_it(side: JournalSide) -> None:
+async def test_a_task_that_is_cancelled_takes_no_other_with_it(side: JournalSide) -> None:
     side.made()
     side.vote(1, 1, 2)
-
-    async def main() -> None:
-        votes = aio.Votes(aio.Database(side.url, timeout=30, max_readers=1))
-        await votes.count(1)
-        with held_reads(side):
-            reads = [asyncio.ensure_future(votes.count(1)) for _ in range(6)]
-            await asyncio.sleep(0)
-            for read in reads[:3]:
-                read.cancel()
-            await asyncio.gather(*reads[:3], return_exceptions=True)
-        assert [int(await read) for read in reads[3:]] == [2] * 3
-
-    asyncio.run(main())
+    votes = aio.Votes(aio.Database(side.url, timeout=30, max_readers=1))
+    await votes.count(1)
+    with held_reads(side):
+        reads = [asyncio.ensure_future(votes.count(1)) for _ in range(6)]
+        await asyncio.sleep(0)
+        for read in reads[:3]:
+            read.cancel()
+        await asyncio.gather(*reads[:3], return_exceptions=True)
+    assert [int(await read) for read in reads[3:]] == [2] * 3
 
 
 def test_an_item_whose_count_is_refused_fails_only_its_readers(side: JournalSide) -> None:

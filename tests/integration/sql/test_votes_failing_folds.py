@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.broken_folds import BROKEN, MANY, Broken
+from tests.support.commands import run, syncing, told_to_stop
 from tests.support.eventually import eventually
 from tests.support.journal_side import JournalSide
 from tests.support.servers import RedisServer
@@ -107,20 +105,14 @@ def test_sync_says_once_why_counts_are_not_folded(side: JournalSide, broken: Bro
     side.vote(1, 1)
     url, voter = side.voter()
     broken.begin(side, voter)
-    command = [sys.executable, "-m", "hotcount", "sync", "--interval", "0.01", "--db", url]
-    once = subprocess.run([*command, "--once"], capture_output=True, text=True, timeout=60)
+    once = run("sync", "--interval", "0.01", "--db", url, "--once")
     assert once.returncode != 0
     assert broken.says in once.stderr.lower()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        lines = [process.stderr.readline() for _ in range(2)]
+    with syncing("--db", url) as (process, line):
+        lines = [line() for _ in range(2)]
         time.sleep(0.5)  # Rounds.
         broken.end(side, voter)
         eventually(lambda: side.shown(1) == 1)
-        process.send_signal(signal.SIGTERM)
-        rest = process.communicate(timeout=30)[1]
-    finally:
-        process.kill()  # Where the test failed.
+        _, rest = told_to_stop(process)
     assert process.returncode == 0
     assert ("".join(lines) + rest).lower().count(broken.says) == 1

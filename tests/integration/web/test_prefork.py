@@ -5,18 +5,14 @@ test_fork.py has what concerns one fork; here whole programs do it as they are u
 
 from __future__ import annotations
 
-import http.client
 import json
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +22,7 @@ import pytest
 
 from tests.support import prefork_app
 from tests.support.eventually import eventually
+from tests.support.gunicorn_server import WORKERS, Gunicorn, gunicorn
 from tests.support.servers import RedisServer, free_port
 from tests.support.together import beside, together
 
@@ -35,8 +32,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
 ]
 
-ROOT = Path(__file__).resolve().parents[3]
-WORKERS = 3
 CALLERS = 8
 REQUESTS = 240
 
@@ -61,71 +56,13 @@ def connected(server: RedisServer) -> dict[int, str]:
         return {int(f["id"]): f["addr"] for f in fields if int(f["id"]) != mine}
 
 
-@dataclass
-class Gunicorn:
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
-
-    def get(self) -> dict[str, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            connection.request("GET", "/")
-            response = connection.getresponse()
-            body = response.read()
-            assert response.status == 200, (response.status, body, self.log.read_text())
-            answer: dict[str, Any] = json.loads(body)
-            return answer
-        finally:
-            connection.close()
-
-    def answers(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        try:
-            self.get()
-        except OSError:
-            return False
-        return True
-
-
-@contextmanager
-def gunicorn(server: RedisServer, folder: Path, *options: str) -> Iterator[Gunicorn]:
-    port = free_port()
+def served_by(server: RedisServer, folder: Path, *options: str) -> AbstractContextManager[Gunicorn]:
     config = folder / "gunicorn.conf.py"
     config.write_text("from tests.support.prefork_app import on_exit\n")
-    log = folder / "gunicorn.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "gunicorn"),
-                *("--preload", "--no-control-socket"),
-                *("--bind", f"127.0.0.1:{port}"),
-                *("--workers", str(WORKERS)),
-                *("--config", str(config)),
-                *options,
-                "tests.support.prefork_app:application",
-            ],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "HOTCOUNT_TEST_URL": tcp_url(server),
-                "HOTCOUNT_TEST_FOLDER": str(folder),
-            },
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield Gunicorn(process, port, log)
-    finally:
-        if process.poll() is None:
-            # The master takes its workers along; only where it hangs they are left to its death.
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
+    options = ("--config", str(config), *options)
+    return gunicorn(
+        "prefork_app:application", folder, *options, URL=tcp_url(server), FOLDER=str(folder)
+    )
 
 
 def request_until_all_have_served(served: Gunicorn) -> list[dict[str, Any]]:
@@ -156,8 +93,7 @@ def request_until_all_have_served(served: Gunicorn) -> list[dict[str, Any]]:
 def test_gunicorn_workers_share_a_counter_and_no_connection(
     tcp_redis: RedisServer, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    with gunicorn(tcp_redis, tmp_path, *options) as served:
-        eventually(served.answers, seconds=60)
+    with served_by(tcp_redis, tmp_path, *options) as served:
         first = connected(tcp_redis)
         answers = request_until_all_have_served(served)
         during = connected(tcp_redis)
@@ -210,8 +146,7 @@ def test_gunicorn_workers_share_a_counter_and_no_connection(
 def test_a_gunicorn_worker_that_is_killed_is_replaced_and_counts_go_on(
     tcp_redis: RedisServer, tmp_path: Path
 ) -> None:
-    with gunicorn(tcp_redis, tmp_path) as served:
-        eventually(served.answers, seconds=60)
+    with served_by(tcp_redis, tmp_path) as served:
         before = request_until_all_have_served(served)
         victim = before[0]["pid"]
         os.kill(victim, signal.SIGKILL)

@@ -6,22 +6,13 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 
 from examples.vote_page import MOST_VIEWERS, Told, audit_of
 from tests.support.eventually import eventually
 from tests.support.vote_page import PROGRAM, VotePage
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[VotePage]:
-    page = VotePage(tmp_path)
-    yield page
-    page.kill()
 
 
 def test_a_visitor_votes_once_however_often_it_is_sent(page: VotePage) -> None:

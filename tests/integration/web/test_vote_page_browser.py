@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,6 @@ from tests.support.eventually import eventually
 from tests.support.vote_page import VotePage
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[VotePage]:
-    page = VotePage(tmp_path)
-    yield page
-    page.kill()
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])

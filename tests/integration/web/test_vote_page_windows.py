@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,6 @@ MARKS = (
     ".map(each => each.getAttribute('aria-pressed') === 'true')"
 )
 COUNTS = "return [...document.querySelectorAll('#items .number')].map(each => each.textContent)"
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[VotePage]:
-    page = VotePage(tmp_path)
-    yield page
-    page.kill()
 
 
 def marks(browser: Any) -> list[bool]:
