@@ -12,7 +12,7 @@ import pytest
 from hotcount import Votes, aio
 from hotcount.integrations.sqlalchemy import cast_vote
 
-from tests.support.likes import make_items, run
+from tests.support.likes import make_items
 from tests.support.sqlalchemy_side import BothSides
 from tests.support.together import together
 from tests.support.votes_strategies import is_consistent, make_votes, over_memory
@@ -98,7 +98,7 @@ def test_more_votes_than_a_page_are_removed(votes: Votes) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_opening_balance_goes_with_its_item(sides: BothSides, strategy: Any) -> None:
     make_items(sides, ", vote_count {int} NOT NULL")
-    run(sides, "INSERT INTO item VALUES (1, 500), (2, 30)")
+    sides.run("INSERT INTO item VALUES (1, 500), (2, 30)")
     votes = over_memory(sides.database, strategy)
     votes.create_tables(existing_counts="keep", timeout=20)
     votes.cast_many([1, 2], [7, 7])
@@ -140,7 +140,7 @@ def test_a_user_of_many_votes_is_erased_with_and_without_an_index(
             for user in (7, 8) if item % 10 == 0 else (7,):
                 cast_vote(connection, votes, item, user)
     if indexed:
-        run(sides, "CREATE INDEX vote_by_user ON vote (user_id, item_id)")
+        sides.run("CREATE INDEX vote_by_user ON vote (user_id, item_id)")
     votes.flush(timeout=20)
     with caplog.at_level(logging.WARNING, "hotcount"):
         assert [votes.erase_user(7), votes.erase_user(7)] == [1300, 0]

@@ -13,7 +13,6 @@ import pytest
 from hotcount import Votes
 
 from tests.support.eventually import eventually
-from tests.support.likes import rows, run
 from tests.support.servers import RedisServer, keys_of
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 from tests.support.stores import Store
@@ -141,7 +140,7 @@ def test_the_process_that_voted_folds_and_publishes_by_itself(
 def test_what_reconcile_sets_right_is_published(sides: BothSides, cache: Any, votes: Votes) -> None:
     votes.cast(1, 1)
     votes.flush()
-    run(sides, "UPDATE vote_cell SET n = n + 5 WHERE item = 1")
+    sides.run("UPDATE vote_cell SET n = n + 5 WHERE item = 1")
     votes.cast(1, 2)
     votes.flush()
     assert int(votes.count(1)) == 7
@@ -211,7 +210,7 @@ def test_votes_counts_and_folds_go_on_without_the_cache(
         for user in range(20):
             assert votes.cast(1, user).changed
         votes.flush()
-        assert rows(sides, "SELECT vote_count FROM item WHERE id = 1") == [(20,)]
+        assert sides.run("SELECT vote_count FROM item WHERE id = 1") == [(20,)]
         found = votes.count(1)
         assert (found.value, found.source) == (20, "sql")
         own_redis.start()
@@ -235,7 +234,7 @@ def test_a_cache_that_hangs_holds_nobody_up_for_its_own_timeout(
                 assert int(votes.count(1)) == user
             # 0.1 or 0.25 s for who finds out, again after each second; the rest is the machine's.
             assert time.monotonic() - began < 30
-        assert rows(sides, "SELECT vote_count FROM item WHERE id = 1") == [(10,)]
+        assert sides.run("SELECT vote_count FROM item WHERE id = 1") == [(10,)]
 
 
 @pytest.mark.parametrize("value", [b"mine", b"1 2 3", b"9" * 30 + b" 1", b"-1 5", b""])

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, vote_count
 
-from tests.support.likes import make_items, rows, run, words
+from tests.support.likes import make_items, words
 from tests.support.sqlalchemy_side import BothSides
 from tests.support.votes_strategies import over_memory
 
@@ -29,8 +29,7 @@ def make_tables(sides: BothSides, *, null: str = "NOT NULL") -> None:
     """An application's own: item 1 counts more than its votes, item 2 none, item 3 its votes."""
     number = words(sides)["int"]
     make_items(sides, f", vote_count {{int}} {null}")
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE vote (item_id {number} NOT NULL, user_id {number} NOT NULL, "
         f"val {number} NOT NULL, prev {number} NOT NULL DEFAULT 0, version {number}, "
         "PRIMARY KEY (item_id, user_id))",
@@ -56,13 +55,13 @@ def look(sides: BothSides) -> dict[str, Any]:
     tables = sorted(sa.inspect(sides.engine).get_table_names())
     views = sorted(sa.inspect(sides.engine).get_view_names())
     own = {
-        table: sorted(map(str, rows(sides, f"SELECT * FROM {table}"))) for table in ("item", "vote")
+        table: sorted(map(str, sides.run(f"SELECT * FROM {table}"))) for table in ("item", "vote")
     }
     return {"tables": tables, "views": views, **own}
 
 
 def stored(sides: BothSides) -> list[tuple[int, int]]:
-    return rows(sides, "SELECT id, vote_count FROM item ORDER BY id")
+    return sides.run("SELECT id, vote_count FROM item ORDER BY id")
 
 
 def counts(votes: hotcount.Votes) -> list[int]:
@@ -92,14 +91,14 @@ def test_counts_without_votes_are_refused_and_nothing_is_changed(
 
 def test_the_message_counts_all_items_that_differ(sides: BothSides) -> None:
     make_tables(sides)
-    run(sides, "UPDATE item SET vote_count = 9 WHERE id > 1")
+    sides.run("UPDATE item SET vote_count = 9 WHERE id > 1")
     with pytest.raises(hotcount.ConfigError, match=r"3 items differ.*item 1 counts 500"):
         make(sides, "batched").create_tables()
 
 
 def test_counts_without_any_vote_table_are_refused(sides: BothSides) -> None:
     make_tables(sides)
-    run(sides, "DROP TABLE vote", "DELETE FROM item WHERE id = 3")
+    sides.run("DROP TABLE vote", "DELETE FROM item WHERE id = 3")
     with pytest.raises(hotcount.ConfigError, match="sum of its votes is 0"):
         make(sides, "batched").create_tables()
     assert sa.inspect(sides.engine).get_table_names() == ["item"]
@@ -109,7 +108,7 @@ def test_tables_of_a_creation_that_was_cut_off_are_refused(sides: BothSides) -> 
     make_tables(sides)
     make(sides, "batched").create_tables(existing_counts="keep")
     # Where the marks were not written: as after a death between tables and marks on MariaDB.
-    run(sides, "DELETE FROM vote_meta WHERE name <> 'schema'", "DELETE FROM vote_cell")
+    sides.run("DELETE FROM vote_meta WHERE name <> 'schema'", "DELETE FROM vote_cell")
     with pytest.raises(hotcount.ConfigError, match="1 item differs"):
         make(sides, "batched").create_tables()
 
@@ -122,7 +121,7 @@ def test_tables_that_were_made_and_never_counted_say_what_is_missing(
     votes.create_tables()
     votes.add_items([1])
     # As migrations leave them that ran schema().
-    run(sides, "DELETE FROM vote_meta WHERE name <> 'schema'")
+    sides.run("DELETE FROM vote_meta WHERE name <> 'schema'")
     missing = pytest.raises(
         hotcount.ConfigError, match=r"vote is there.*create_tables\(\) finds out"
     )
@@ -144,7 +143,7 @@ def test_counts_that_hotcount_keeps_are_never_refused(sides: BothSides, strategy
     votes.cast_many([1, 1, 2], [1, 2, 1])
     # It lags with slotted and cached, and here with batched too; with naive it is the count.
     if strategy != "naive":
-        run(sides, "UPDATE item SET vote_count = 77")
+        sides.run("UPDATE item SET vote_count = 77")
     for other in STRATEGIES:
         again = make(sides, other)
         again.create_tables()
@@ -206,8 +205,7 @@ def test_a_count_that_drifted_is_set_back_to_votes_and_balance(
 ) -> None:
     votes = kept(sides, strategy)
     votes.flush()
-    run(
-        sides,
+    sides.run(
         "UPDATE item SET vote_count = 4 WHERE id = 1",
         "INSERT INTO vote_cell (item, slot, n, ver) VALUES (1, 9, 3, 1)",
     )
@@ -228,7 +226,7 @@ def test_a_balance_is_written_once(sides: BothSides, again: Any) -> None:
 
 
 def balances(sides: BothSides) -> list[tuple[int, int]]:
-    return rows(sides, "SELECT item, n FROM vote_cell WHERE slot = -2")
+    return sides.run("SELECT item, n FROM vote_cell WHERE slot = -2")
 
 
 def test_several_processes_at_once_write_one_balance(sides: BothSides) -> None:
@@ -311,7 +309,7 @@ def test_a_balance_near_the_bounds_refuses_the_vote_that_leaves_them(
     sides: BothSides, strategy: str
 ) -> None:
     make_tables(sides)
-    run(sides, f"UPDATE item SET vote_count = {2**63 - 2} WHERE id = 2")
+    sides.run(f"UPDATE item SET vote_count = {2**63 - 2} WHERE id = 2")
     votes = make(sides, strategy)
     votes.create_tables(existing_counts="keep")
     assert votes.cast(2, 1).changed
@@ -347,7 +345,7 @@ def test_existing_counts_recount_takes_the_number_of_votes(sides: BothSides, str
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_item_that_counts_nothing_yet_counts_its_votes(sides: BothSides, strategy: str) -> None:
     make_tables(sides, null="NULL")
-    run(sides, "UPDATE item SET vote_count = NULL WHERE id <> 1")
+    sides.run("UPDATE item SET vote_count = NULL WHERE id <> 1")
     votes = make(sides, strategy)
     # Item 2 has no votes and item 3 has two; neither NULL is a count that could be lost.
     with pytest.raises(hotcount.ConfigError, match="1 item differs"):

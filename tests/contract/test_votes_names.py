@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote, retract_vote, vote_count
 
-from tests.support.likes import make_items, rows, run, words
+from tests.support.likes import make_items, words
 from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 from tests.support.votes_strategies import is_consistent, make_votes, over_memory
 
@@ -140,7 +140,7 @@ def test_sqlite_refuses_a_schema_and_takes_a_quoted_name() -> None:
 @pytest.mark.parametrize("strategy", ["batched", "slotted"])
 def test_items_without_a_count_are_counted_in_cells(sides: BothSides, strategy: Any) -> None:
     make_items(sides, ", title VARCHAR(20)")
-    run(sides, "INSERT INTO item (id) VALUES (3)")
+    sides.run("INSERT INTO item (id) VALUES (3)")
     votes = hotcount.Votes(sides.database, strategy=strategy, item_count=None)
     votes.create_tables()
     play(votes)
@@ -149,10 +149,10 @@ def test_items_without_a_count_are_counted_in_cells(sides: BothSides, strategy: 
         assert vote_count(connection, votes, 3) == 1
     votes.flush()
     assert [int(count) for count in votes.count_many([1, 2, 3])] == [4, 1, 1]
-    seen = rows(sides, "SELECT item, n FROM vote_count ORDER BY item")
+    seen = sides.run("SELECT item, n FROM vote_count ORDER BY item")
     assert [(int(item), int(n)) for item, n in seen] == [(1, 4), (2, 1), (3, 1)]
     assert [c["name"] for c in sa.inspect(sides.engine).get_columns("item")] == ["id", "title"]
-    run(sides, "DELETE FROM vote_cell")
+    sides.run("DELETE FROM vote_cell")
     if sides.dialect == "sqlite" or strategy == "batched":
         drifts = votes.reconcile()
         assert [(d.item, d.counted, d.actual) for d in drifts] == [(1, 0, 4), (2, 0, 1), (3, 0, 1)]
@@ -184,8 +184,7 @@ def test_a_vote_for_no_item_is_refused_without_a_foreign_key(
 def test_a_missing_item_is_told_from_a_missing_user(sides: BothSides, strategy: Any) -> None:
     number = words(sides)["int"]
     make_items(sides, ", vote_count {int} DEFAULT 0 NOT NULL")
-    run(
-        sides,
+    sides.run(
         f"CREATE TABLE person (id {number} NOT NULL PRIMARY KEY)",
         "INSERT INTO item VALUES (1, 0)",
         "INSERT INTO person VALUES (7)",
@@ -223,13 +222,13 @@ def test_a_count_column_may_be_added_later(sides: BothSides) -> None:
     without.create_tables()
     play(without)
     number = words(sides)["int"]
-    run(sides, f"ALTER TABLE item ADD vote_count {number} NOT NULL DEFAULT 0")
+    sides.run(f"ALTER TABLE item ADD vote_count {number} NOT NULL DEFAULT 0")
     votes = hotcount.Votes(sides.database)
     votes.create_tables()
     votes.reconcile()
     votes.flush()
     assert [int(count) for count in votes.count_many([1, 2])] == [4, 1]
-    assert rows(sides, "SELECT vote_count FROM item ORDER BY id") == [(4,), (1,)]
+    assert sides.run("SELECT vote_count FROM item ORDER BY id") == [(4,), (1,)]
 
 
 @pytest.mark.parametrize("strategy", ["naive", "cached"])

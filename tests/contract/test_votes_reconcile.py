@@ -8,7 +8,6 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.likes import rows, run
 from tests.support.sqlalchemy_side import BothSides
 from tests.support.votes_strategies import over_memory
 
@@ -24,7 +23,7 @@ def made(sides: BothSides, strategy: Any, items: int) -> hotcount.Votes:
 
 def lose_the_counts_of_votes(sides: BothSides, *items: int) -> None:
     for item in items:
-        run(sides, f"INSERT INTO vote (item_id, user_id, val, prev) VALUES ({item}, 900, 1, 0)")
+        sides.run(f"INSERT INTO vote (item_id, user_id, val, prev) VALUES ({item}, 900, 1, 0)")
 
 
 # -- orphans ----------------------------------------------------------------
@@ -38,8 +37,7 @@ def test_what_is_left_of_items_without_a_row_is_named_until_it_is_removed(
     votes.cast_many([1, 2, 2, 3, 6], [7, 7, 8, 7, 7])
     votes.cast(4, None, op_id="a")
     votes.flush(timeout=20)
-    run(
-        sides,
+    sides.run(
         "INSERT INTO vote_cell (item, slot, n, ver) VALUES (5, -2, 40, 1)",
         "DELETE FROM item WHERE id IN (2, 4, 5, 6)",
         # Of item 6 only a retracted vote is left: nothing that counts.
@@ -51,7 +49,7 @@ def test_what_is_left_of_items_without_a_row_is_named_until_it_is_removed(
     assert all(drift.orphan for drift in found)
     assert [drift.item for drift in votes.reconcile(timeout=20)] == [2, 4, 5]
     assert [drift.item for drift in votes.reconcile([1, 2, 5], timeout=20)] == [2, 5]
-    assert rows(sides, "SELECT COUNT(*) FROM vote WHERE item_id = 2") == [(2,)]
+    assert sides.run("SELECT COUNT(*) FROM vote WHERE item_id = 2") == [(2,)]
     for item in (2, 4, 5):
         votes.remove_item(item, timeout=20)
     assert votes.reconcile(timeout=20) == []
@@ -66,7 +64,7 @@ def test_an_item_made_again_does_not_count_on_from_what_was_left(
     votes.cast_many([1, 2, 2], [7, 7, 8])
     votes.flush(timeout=20)
     votes.cast(2, 9)  # On servers it waits in the journal.
-    run(sides, "DELETE FROM item WHERE id = 2", "DELETE FROM vote WHERE item_id = 2")
+    sides.run("DELETE FROM item WHERE id = 2", "DELETE FROM vote WHERE item_id = 2")
     found = votes.reconcile(timeout=20)
     if sides.dialect != "sqlite" or strategy == "slotted":
         assert found == [hotcount.Drift(2, 3, 0, orphan=True)]

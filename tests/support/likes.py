@@ -41,7 +41,7 @@ def make_items(sides: BothSides, columns: str = "") -> None:
     """A table of items; {int} in the columns is the database's type of an id."""
     number = words(sides)["int"]
     columns = columns.format(int=number)
-    run(sides, f"CREATE TABLE item (id {number} NOT NULL PRIMARY KEY{columns})")
+    sides.run(f"CREATE TABLE item (id {number} NOT NULL PRIMARY KEY{columns})")
 
 
 def make_likes(sides: BothSides, *, unique: str = ", UNIQUE (user_id, post_id)") -> None:
