@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.support.programs import run_python
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hotcount", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return run_python("-m", "hotcount", *arguments)
 
 
-def run_python(program: str, *arguments: str, **options: Any) -> str:
-    """What it prints. It must end well."""
-    command = [sys.executable, "-X", "faulthandler", "-c", program, *arguments]
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, **options
-    )
+def output_of(program: str, *arguments: object, **options: Any) -> str:
+    """What a program of Python prints. It must end well."""
+    done = run_python("-X", "faulthandler", "-c", program, *arguments, timeout=120, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

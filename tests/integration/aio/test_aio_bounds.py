@@ -40,7 +40,7 @@ async def longest_gap(stop: asyncio.Event) -> float:
 @pytest.mark.parametrize("factory", LOOPS)
 @pytest.mark.parametrize("key", ["one", "each"])
 async def test_100_000_calls_that_expire_at_once_hold_no_other_task_up(
-    own_redis: RedisServer, factory: LoopFactory, key: str
+    own_redis: RedisServer, key: str
 ) -> None:
     redis = own_redis.redis(silence_limit=60)
     counter = aio.Counter(redis)
@@ -109,7 +109,7 @@ def test_the_rest_of_what_expired_waits_for_no_tick_of_the_other_connection(
 
 @pytest.mark.parametrize("factory", LOOPS)
 async def test_100_000_calls_that_fail_at_once_hold_no_other_task_up(
-    own_redis: RedisServer, factory: LoopFactory
+    own_redis: RedisServer,
 ) -> None:
     """The connection breaks under them."""
     redis = own_redis.redis(timeout=60, silence_limit=60)

@@ -11,7 +11,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
-from tests.support.loops import LOOPS, LoopFactory
+from tests.support.loops import LOOPS
 
 pytestmark = pytest.mark.parametrize("factory", LOOPS)
 
@@ -177,7 +177,7 @@ async def test_a_call_may_be_waited_for_in_any_way(
 
 
 async def test_context_variables_and_the_current_task_are_the_awaiting_tasks_own(
-    factory: LoopFactory, counter_store: Store
+    counter_store: Store,
 ) -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=-1)
     counter = aio.Counter(counter_store, "context")

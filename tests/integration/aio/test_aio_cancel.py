@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -24,16 +21,6 @@ pytestmark = pytest.mark.server
 on_all_loops = pytest.mark.parametrize("factory", LOOPS)
 
 
-@asynccontextmanager
-async def stopped(server: RedisServer) -> AsyncIterator[None]:
-    """The server is there and does not answer."""
-    server.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        server.send_signal(signal.SIGCONT)
-
-
 async def turns(count: int = 5) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
@@ -45,7 +32,7 @@ async def test_a_call_that_is_cancelled_before_it_is_sent_is_never_made(
 ) -> None:
     async with aio.Redis(own_redis.url, timeout=20) as store:
         counter = aio.Counter(store)
-        async with stopped(own_redis):
+        with own_redis.stopped():
             # The connection is made by a server that does not answer, so nothing is sent.
             tasks = [asyncio.create_task(counter.add("k")) for _ in range(10)]
             await turns()
@@ -77,7 +64,7 @@ async def test_a_task_that_is_cancelled_before_it_began_makes_no_call(
 async def test_replies_of_cancelled_calls_reach_nobody_else(own_redis: RedisServer) -> None:
     async with aio.Redis(own_redis.url, timeout=20) as store:
         await store.ping()
-        async with stopped(own_redis):
+        with own_redis.stopped():
             tasks = [
                 asyncio.create_task(store.execute("ECHO", f"word {number}"))
                 for number in range(100)
@@ -126,7 +113,7 @@ async def test_a_timeout_of_asyncio_gives_up_waiting_and_no_more(own_redis: Redi
     async with aio.Redis(own_redis.url, timeout=20) as store:
         counter = aio.Counter(store)
         await counter.add("k")
-        async with stopped(own_redis):
+        with own_redis.stopped():
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(counter.add("k"), 0.05)
             with pytest.raises(TimeoutError):
@@ -151,7 +138,7 @@ async def test_a_call_ends_by_its_deadline_and_says_what_is_known(
         if known == "connected":
             await store.ping()
         expected = hotcount.OutcomeUnknownError if known == "connected" else hotcount.DeadlineError
-        async with stopped(own_redis):
+        with own_redis.stopped():
             begun = time.monotonic()
 
             async def late(timeout: float) -> tuple[type, float]:
@@ -231,7 +218,7 @@ def test_what_many_cancelled_calls_held_in_waiting_threads_is_let_go_of(
         store = aio.Redis(own_redis.url, client_name="left", timeout=20, silence_limit=60)
         sets = aio.LiveSets(store, method="ttl_gate")
         await sets.create("k", 60, {"m": 0})
-        async with stopped(own_redis):
+        with own_redis.stopped():
             # As many as there are threads, and those that wait for one.
             begun = [asyncio.ensure_future(sets.upsert("k", "m", n)) for n in range(8)]
             behind = [asyncio.ensure_future(sets.upsert("k", "m", n)) for n in range(500)]
@@ -254,7 +241,7 @@ def test_a_call_whose_waiters_went_with_the_loop_is_not_complained_about(
 
     async def leave() -> None:
         await counter.add("k")
-        async with stopped(own_redis):
+        with own_redis.stopped():
             calls.append(counter.add("k"))
             calls[0].add_done_callback(lambda call: call.exception())
             await asyncio.sleep(0.01)
@@ -284,7 +271,7 @@ def test_hits_that_anyio_cancels_between_two_stores_are_given_back(
             first = aio.Limiter(here, "9/day", name="anyio")
             second = aio.Limiter(there, "9/day")
             await second.hit("k")
-            async with stopped(own_redis):
+            with own_redis.stopped():
                 with anyio.move_on_after(0.05):
                     await aio.hit_all([(first, "k"), (second, "k")])
                 async with asyncio.timeout(20):

@@ -8,8 +8,6 @@ import itertools
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.loops import LOOPS, LOOPS_WITH_READERS, LoopFactory, run
+from tests.support.programs import run_python
 from tests.support.servers import PostgresServer, RedisServer, free_port
 from tests.support.together import in_child, together
 
@@ -365,16 +364,8 @@ def test_answers_that_come_after_their_loop_was_closed_end_with_the_gil(
     own_redis: RedisServer, loops: int
 ) -> None:
     # The last to know of them is a thread of the library.
-    done = subprocess.run(
-        [
-            *[sys.executable, "-X", "faulthandler", "-c", ANSWERED_AFTER_THE_LOOP],
-            *[own_redis.url, str(loops)],
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    program = ("-X", "faulthandler", "-c", ANSWERED_AFTER_THE_LOOP)
+    done = run_python(*program, own_redis.url, loops, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -407,9 +398,7 @@ loop.run_until_complete(main())
 def test_an_interpreter_that_ends_while_an_answer_comes_ends_well(database_path: Path) -> None:
     """The library's thread was unwound without the GIL, and what it held was let go of."""
     url = f"sqlite:///{database_path}"
-    done = subprocess.run(
-        [sys.executable, "-c", ENDS_IN_AN_ANSWER, url], capture_output=True, text=True, timeout=60
-    )
+    done = run_python("-c", ENDS_IN_AN_ANSWER, url)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from typing import Any
 
 import hotcount
 import pytest
 from hotcount import _core, aio
+
+from tests.support.programs import run_python
 
 CLASSES = {
     "Counter": (hotcount.Counter, aio.Counter),
@@ -72,7 +72,7 @@ import sys, hotcount
 hotcount.Counter("memory://").add("k")
 print("asyncio" in sys.modules)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    run = run_python("-c", code)
     assert (run.stdout.strip(), run.stderr) == ("False", "")
 
 

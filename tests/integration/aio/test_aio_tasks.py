@@ -168,9 +168,7 @@ async def test_an_exception_may_be_raised_again_without_growing(counter: aio.Cou
     assert len(set(depths)) == 1
 
 
-async def test_cycles_through_a_call_are_collected(
-    factory: LoopFactory, counter: aio.Counter
-) -> None:
+async def test_cycles_through_a_call_are_collected(counter: aio.Counter) -> None:
     class Holder:
         call: Any
 

@@ -54,6 +54,11 @@ def audit(path: Path) -> tuple[int, int]:
     return votes, counts
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "v.db"
+
+
 @on_all_loops
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_each_call_does_what_it_does_for_threads(strategy: str, tmp_path: Path) -> None:
@@ -90,10 +95,7 @@ async def test_each_call_does_what_it_does_for_threads(strategy: str, tmp_path: 
 
 
 @on_all_loops
-async def test_a_thousand_in_flight_are_each_told_their_own_outcome(
-    factory: LoopFactory, tmp_path: Path
-) -> None:
-    path = tmp_path / "v.db"
+async def test_a_thousand_in_flight_are_each_told_their_own_outcome(path: Path) -> None:
     votes = await make(path)
     work = iter(range(10_000))
 
@@ -109,8 +111,7 @@ async def test_a_thousand_in_flight_are_each_told_their_own_outcome(
     assert audit(path) == (sum(range(1, 10_001)),) * 2
 
 
-def test_a_loop_is_woken_once_for_all_votes_of_a_transaction(tmp_path: Path) -> None:
-    path = tmp_path / "v.db"
+def test_a_loop_is_woken_once_for_all_votes_of_a_transaction(path: Path) -> None:
     wakes = 0
 
     class Counting(asyncio.SelectorEventLoop):
@@ -137,8 +138,7 @@ def test_a_loop_is_woken_once_for_all_votes_of_a_transaction(tmp_path: Path) -> 
 
 
 @on_all_loops
-def test_the_later_of_two_votes_of_a_user_wins(factory: LoopFactory, tmp_path: Path) -> None:
-    path = tmp_path / "v.db"
+def test_the_later_of_two_votes_of_a_user_wins(factory: LoopFactory, path: Path) -> None:
 
     async def main(strategy: str) -> None:
         votes = await make(path.with_suffix("." + strategy), strategy)
@@ -152,10 +152,7 @@ def test_the_later_of_two_votes_of_a_user_wins(factory: LoopFactory, tmp_path: P
 
 
 @on_all_loops
-async def test_a_cancelled_call_is_applied_or_not_and_harms_no_other(
-    factory: LoopFactory, tmp_path: Path
-) -> None:
-    path = tmp_path / "v.db"
+async def test_a_cancelled_call_is_applied_or_not_and_harms_no_other(path: Path) -> None:
     kept: list[int] = []
     votes = await make(path)
     chance = random.Random(7)
@@ -182,10 +179,7 @@ async def test_a_cancelled_call_is_applied_or_not_and_harms_no_other(
 
 
 @on_all_loops
-async def test_a_deadline_that_passes_means_that_nothing_was_applied(
-    factory: LoopFactory, tmp_path: Path
-) -> None:
-    path = tmp_path / "v.db"
+async def test_a_deadline_that_passes_means_that_nothing_was_applied(path: Path) -> None:
     votes = await make(path)
     with locked(path):
         patient = asyncio.ensure_future(votes.cast(1, 1))
@@ -203,8 +197,7 @@ async def test_a_deadline_that_passes_means_that_nothing_was_applied(
     assert audit(path)[0] in (1, 2), "whether asyncio's own timeout came first is not known"
 
 
-async def test_a_closed_object_refuses_and_ends_nothing_that_is_under_way(tmp_path: Path) -> None:
-    path = tmp_path / "v.db"
+async def test_a_closed_object_refuses_and_ends_nothing_that_is_under_way(path: Path) -> None:
     votes = await make(path)
     database = aio.Database(f"sqlite:///{path}", timeout=20)  # Keeps it open.
     with locked(path):
@@ -224,8 +217,7 @@ async def test_a_closed_object_refuses_and_ends_nothing_that_is_under_way(tmp_pa
     assert audit(path) == (10, 10)
 
 
-def test_a_loop_that_ends_with_votes_under_way_leaves_nothing_broken(tmp_path: Path) -> None:
-    path = tmp_path / "v.db"
+def test_a_loop_that_ends_with_votes_under_way_leaves_nothing_broken(path: Path) -> None:
 
     async def leave(votes: aio.Votes, turn: int) -> None:
         for user in range(100):
@@ -245,8 +237,7 @@ def test_a_loop_that_ends_with_votes_under_way_leaves_nothing_broken(tmp_path: P
     assert audit(path) == (2001, 2001)
 
 
-def test_loops_in_many_threads_share_one_object(tmp_path: Path) -> None:
-    path = tmp_path / "v.db"
+def test_loops_in_many_threads_share_one_object(path: Path) -> None:
     votes = asyncio.run(make(path))
 
     async def main(first: int) -> None:
@@ -261,8 +252,7 @@ def test_loops_in_many_threads_share_one_object(tmp_path: Path) -> None:
     assert audit(path) == (10 * sum(range(1, 301)),) * 2
 
 
-def test_a_forked_child_votes_on_with_threads_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "v.db"
+def test_a_forked_child_votes_on_with_threads_of_its_own(path: Path) -> None:
     votes = asyncio.run(make(path))
 
     async def vote(first: int) -> None:

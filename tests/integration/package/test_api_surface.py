@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sqlite3
-import subprocess
-import sys
 import weakref
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +15,8 @@ import hotcount
 import pytest
 from django.dispatch import Signal
 from hotcount import aio
+
+from tests.support.programs import run_python
 
 
 def find(name: str) -> Any:
@@ -73,7 +73,7 @@ assert memoryview(counter.get_many(["a"])).tolist() == [1]
 loaded = {name.split(".")[0] for name in set(sys.modules) - before}
 print(*sorted(loaded - set(sys.stdlib_module_names) - {"numpy"}))
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    run = run_python("-c", code)
     assert (run.stdout.split(), run.stderr) == (["hotcount"], "")
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
+from tests.support.programs import run_python
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
@@ -72,11 +70,5 @@ for command in (("INCR", "k"), ("NO.SUCH.COMMAND",)):
 def test_without_descriptors_a_call_is_refused_and_with_some_again_it_works(
     own_redis: RedisServer, program: str
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", LIMIT + program, own_redis.url],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = run_python("-c", LIMIT + program, own_redis.url)
     assert (ended.stdout.split(), ended.stderr) == (["refused", "works"] * 2, "")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,6 +17,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.loops import run
+from tests.support.programs import run_python
 from tests.support.servers import RedisServer
 
 
@@ -163,12 +162,7 @@ time.sleep(0.25)
 print("the end", flush=True)
 """
     for _ in range(5):
-        run = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        run = run_python("-X", "faulthandler", "-c", code)
         assert (run.returncode, run.stdout, run.stderr) == (0, "the end\n", "")
 
 

@@ -7,7 +7,6 @@ import copy
 import functools
 import inspect
 import pickle
-import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Union
 
@@ -48,23 +47,20 @@ def test_a_refused_call_is_not_made(limiter: AnyLimiter) -> None:
     assert str(inspect.signature(work)) == "(value: 'int') -> 'int'"
 
 
-def test_an_async_function_is_awaited(limiter: AnyLimiter) -> None:
+async def test_an_async_function_is_awaited(limiter: AnyLimiter) -> None:
     @limiter.limit(key="k")
     async def work(value: int) -> int:
         await asyncio.sleep(0)
         return value
 
-    async def program() -> list[Any]:
-        assert inspect.iscoroutinefunction(work)
-        return await asyncio.gather(*(work(i) for i in range(5)), return_exceptions=True)
-
-    results = asyncio.run(program())
+    assert inspect.iscoroutinefunction(work)
+    results = await asyncio.gather(*(work(i) for i in range(5)), return_exceptions=True)
     assert results[:2] == [0, 1]
     assert all(isinstance(error, LimitExceeded) for error in results[2:])
 
 
 @pytest.mark.server
-def test_an_async_function_does_not_block_its_loop(own_redis: RedisServer) -> None:
+async def test_an_async_function_does_not_block_its_loop(own_redis: RedisServer) -> None:
     # A plain Limiter, as it stands in many modules.
     limiter = hotcount.Limiter(own_redis.redis(timeout=20), "2/300 days")
 
@@ -72,16 +68,12 @@ def test_an_async_function_does_not_block_its_loop(own_redis: RedisServer) -> No
     async def work() -> str:
         return "done"
 
-    async def program() -> str:
-        own_redis.send_signal(signal.SIGSTOP)
+    with own_redis.stopped():
         working = asyncio.create_task(work())
         for _ in range(10):  # Blocked, nobody would let the server go on.
             await asyncio.sleep(0.001)
         assert not working.done()
-        own_redis.send_signal(signal.SIGCONT)
-        return await working
-
-    assert asyncio.run(program()) == "done"
+    assert await working == "done"
 
 
 def test_key_and_cost_ask_for_arguments_by_name(limiter: AnyLimiter) -> None:

@@ -21,7 +21,7 @@ import pytest
 from hotcount import _core
 from hotcount._native import attributes, native, require_all_declared, result
 
-from tests.support.commands import run_python
+from tests.support.commands import output_of
 
 FACES = [hotcount.Limiter, hotcount.aio.Limiter]
 MODULES = [
@@ -294,7 +294,7 @@ for module in (first, hotcount, hotcount.limiter):
 
 
 def test_an_import_after_the_modules_were_dropped_takes_the_same_results() -> None:
-    run_python(IMPORTED_TWICE)
+    output_of(IMPORTED_TWICE)
 
 
 def refused(declare: Callable[[], object]) -> str:
@@ -435,7 +435,7 @@ assert len(refused) == 4, "they wait for each other"
 
 
 def test_the_first_awaited_calls_may_be_made_by_several_threads_at_once() -> None:
-    run_python(FIRST_CALLS)
+    output_of(FIRST_CALLS)
 
 
 FIRST_SCORES = """
@@ -474,4 +474,4 @@ assert len(refused) == 2
 
 
 def test_the_first_scores_that_are_no_floats_may_be_given_by_two_threads_at_once() -> None:
-    run_python(FIRST_SCORES)
+    output_of(FIRST_SCORES)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jupytext
 import pytest
+
+from tests.support.programs import run_python
 
 ROOT = Path(__file__).resolve().parents[3]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -37,13 +37,9 @@ def test_there_is_a_notebook_for_each_group_of_claims() -> None:
 @pytest.mark.timeout(300)
 def test_notebook_runs(notebook: Path) -> None:
     # In a process of its own: pytest's settings here would apply to Jupyter's own warnings.
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--nbmake", "-p", "no:cacheprovider", "-c", os.devnull]
-        + ["--rootdir", str(ROOT), str(notebook)],
-        env={**os.environ, **SMALL, "PYDEVD_DISABLE_FILE_VALIDATION": "1"},
-        capture_output=True,
-        text=True,
-    )
+    options = ["-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ROOT]
+    environment = {**os.environ, **SMALL, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+    done = run_python("-m", "pytest", "--nbmake", *options, notebook, env=environment, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import run_python
+from tests.support.commands import output_of
 from tests.support.servers import RedisServer
 
 # No thread's stack fits any more. RLIMIT_NPROC does the same, but not to root.
@@ -66,9 +66,9 @@ asyncio.run(main())
 def test_a_loop_whose_connection_needs_a_thread_is_told(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    said = run_python(LIMIT + LOOP, f"{redis_server.url}?db=7", cwd=tmp_path)
+    said = output_of(LIMIT + LOOP, f"{redis_server.url}?db=7", cwd=tmp_path)
     assert said.split() == ["refused", "works"]
 
 
 def test_a_vote_that_needs_a_thread_is_told_and_not_applied(tmp_path: Path) -> None:
-    assert run_python(LIMIT + VOTES, cwd=tmp_path).split() == ["refused", "works"]
+    assert output_of(LIMIT + VOTES, cwd=tmp_path).split() == ["refused", "works"]

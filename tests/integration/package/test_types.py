@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import run_python
+
 PROGRAM = Path(__file__).parents[2] / "support/user_program.py"
 
 # Each line is an error, and both checkers say so.
@@ -39,14 +41,8 @@ def program(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        env={**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},  # Asks no registry.
-    )
+    environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # Asks no registry.
+    return run_python("-m", *command, cwd=folder, timeout=110, env=environment)
 
 
 # In the folder above the tests' own, so that what both import is read once.
@@ -81,11 +77,5 @@ def test_mistakes_of_a_users_program_are_type_errors(checker: list[str], tmp_pat
 def test_a_users_program_runs(program: Path) -> None:
     url = f"sqlite:///{program.parent}/a.db"
     code = f"import program; program.main({url!r})"
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=program.parent,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
+    ran = run_python("-W", "error", "-c", code, cwd=program.parent, timeout=110)
     assert (ran.stdout, ran.stderr) == ("done\n", "")

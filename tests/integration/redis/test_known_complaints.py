@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hotcount import aio, hit_all
 
+from tests.support.commands import output_of
 from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer, calls_of, cluster_node
 from tests.support.together import together
@@ -87,25 +85,23 @@ def test_flask_limiter_319_a_redis_that_is_down_stalls_one_call_and_no_other(
 ) -> None:
     limiter = hotcount.Limiter(own_redis.redis(timeout=0.5), "2/minute", on_error="open")
     limiter.hit("k")
-    own_redis.send_signal(signal.SIGSTOP)
-    assert limiter.hit("k").reason == "open"
-    began = time.monotonic()
-    assert {limiter.hit("k").reason for _ in range(1000)} == {"open"}
-    # Had each waited for its timeout, they would have taken 500 s.
-    assert time.monotonic() - began < 5
-    own_redis.send_signal(signal.SIGCONT)
+    with own_redis.stopped():
+        assert limiter.hit("k").reason == "open"
+        began = time.monotonic()
+        assert {limiter.hit("k").reason for _ in range(1000)} == {"open"}
+        # Had each waited for its timeout, they would have taken 500 s.
+        assert time.monotonic() - began < 5
 
 
 async def test_slowapi_3_a_hit_does_not_block_the_loop(own_redis: RedisServer) -> None:
     limiter = aio.Limiter(own_redis.redis(timeout=20), "2/minute")
-    own_redis.send_signal(signal.SIGSTOP)
-    hit = asyncio.ensure_future(limiter.hit("k"))
-    turns = 0
-    while turns < 20:
-        await asyncio.sleep(0)
-        turns += 1
-    assert not hit.done()
-    own_redis.send_signal(signal.SIGCONT)
+    with own_redis.stopped():
+        hit = asyncio.ensure_future(limiter.hit("k"))
+        turns = 0
+        while turns < 20:
+            await asyncio.sleep(0)
+            turns += 1
+        assert not hit.done()
     assert (await hit).remaining == 1
 
 
@@ -203,13 +199,8 @@ def test_clock_skew_reopens_no_window(own_redis: RedisServer, tmp_path: Path) ->
     clock = WrongClock(tmp_path)
 
     def admitted(seconds: int) -> list[str]:
-        said = subprocess.run(
-            [sys.executable, "-c", HITS, own_redis.url, *SAFE],
-            env=clock.environment(seconds),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.splitlines()
+        environment = clock.environment(seconds)
+        said = output_of(HITS, own_redis.url, *SAFE, env=environment).splitlines()
         assert abs(int(said[0]) - time.time() - seconds) < 600
         return said[1:]
 

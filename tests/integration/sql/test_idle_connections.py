@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +19,7 @@ from tests.support.journal_side import JournalSide
 from tests.support.mariadb_votes import MariaDbSide
 from tests.support.mysql_server import new_server
 from tests.support.postgres_votes import in_background
+from tests.support.programs import run_python
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import make_votes
 from tests.support.together import in_child, together
@@ -117,9 +116,7 @@ print(threads() - before)
 
 def test_all_pools_of_a_process_share_one_thread(side: JournalSide) -> None:
     with make_votes(side.own_url):
-        done = subprocess.run(
-            [sys.executable, "-c", THREADS, side.own_url], capture_output=True, text=True
-        )
+        done = run_python("-c", THREADS, side.own_url)
     assert (done.stdout.strip(), done.stderr) == ("1", "")
 
 

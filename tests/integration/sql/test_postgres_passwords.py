@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests.support.commands import output_of
 from tests.support.servers import PostgresServer, free_port
 
 pytestmark = pytest.mark.server
@@ -63,11 +62,7 @@ def library_path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def connect(url: str, library_path: str) -> str:
     environment = {**os.environ, "LD_LIBRARY_PATH": library_path}
-    done = subprocess.run(
-        [sys.executable, "-c", CONNECT, url], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    said = done.stdout.strip()
+    said = output_of(CONNECT, url, env=environment).strip()
     if library_path and said.startswith("True"):
         assert int(said.split()[1].split(".")[0]) >= 16, "it was not that libpq"
     return said

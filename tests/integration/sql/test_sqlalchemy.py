@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +27,7 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
+from tests.support.commands import output_of
 from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BothSides, until_it_commits
 from tests.support.together import together
@@ -431,7 +430,4 @@ def test_without_sqlalchemy_the_error_names_the_extra() -> None:
         "try: c.statement('k')\n"
         "except ImportError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert "hotcount[sqlalchemy]" in done.stdout
+    assert "hotcount[sqlalchemy]" in output_of(program)

@@ -24,8 +24,13 @@ from tests.support.sqlite_files import make_votes, rows, write
 from tests.support.together import THREADS, in_child, together
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
 @pytest.mark.parametrize(
-    ("file", "error", "said"),
+    ("name", "error", "said"),
     [
         ("", hotcount.ConfigError, "{} is a directory"),
         ("/absent/a.db", hotcount.ConfigError, "absent/a.db"),
@@ -35,18 +40,17 @@ from tests.support.together import THREADS, in_child, together
     ids=["directory", "no-folder", "no-database", "mode-rw"],
 )
 def test_what_is_no_database_is_refused_by_name_and_left_as_it_is(
-    tmp_path: Path, file: str, error: type[hotcount.HotcountError], said: str
+    tmp_path: Path, name: str, error: type[hotcount.HotcountError], said: str
 ) -> None:
     text = "these are my notes, and they are longer than a header\n" * 100
     (tmp_path / "notes.txt").write_text(text)
     with pytest.raises(error, match=said.format(tmp_path.name)) as caught:
-        hotcount.Database(f"sqlite:///{tmp_path}{file}")
-    assert ("notes" in file) == (caught.value.code == "SQLITE_NOTADB")
+        hotcount.Database(f"sqlite:///{tmp_path}{name}")
+    assert ("notes" in name) == (caught.value.code == "SQLITE_NOTADB")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("notes.txt", text)]
 
 
-def test_a_read_only_database_counts_and_refuses_votes(tmp_path: Path) -> None:
-    file = tmp_path / "a.db"
+def test_a_read_only_database_counts_and_refuses_votes(file: Path) -> None:
     with make_votes(file) as votes:
         votes.cast(1, 7)
     database = hotcount.Database(f"sqlite:///{file}?mode=ro")
@@ -129,9 +133,8 @@ def test_databases_in_memory_are_private() -> None:
     ],
 )
 def test_a_missing_table_or_column_is_a_database_error_that_names_it(
-    tmp_path: Path, strategy: Any, broken: str
+    file: Path, strategy: Any, broken: str
 ) -> None:
-    file = tmp_path / "a.db"
     with make_votes(file, strategy=strategy) as votes:
         votes.cast(1, 7)
     write(file, "DROP VIEW vote_live", "DROP VIEW vote_count", broken)
@@ -178,9 +181,8 @@ def lock_held_by_another_process(path: Path, how: str = "BEGIN IMMEDIATE") -> It
 
 
 def test_a_lock_of_another_process_is_waited_for_until_the_deadline_and_nothing_is_applied(
-    tmp_path: Path, strategy: str
+    file: Path, strategy: str
 ) -> None:
-    file = tmp_path / "a.db"
     votes = make_votes(file, strategy)
     with lock_held_by_another_process(file) as release:
         started = time.monotonic()
@@ -197,10 +199,10 @@ def test_a_lock_of_another_process_is_waited_for_until_the_deadline_and_nothing_
     assert rows(file, "SELECT user_id FROM vote") == [(8,)]
 
 
-def test_the_lock_of_another_process_is_named_with_sqlites_code(tmp_path: Path) -> None:
-    counter = hotcount.SlottedCounter(f"sqlite:///{tmp_path}/a.db")
+def test_the_lock_of_another_process_is_named_with_sqlites_code(file: Path) -> None:
+    counter = hotcount.SlottedCounter(f"sqlite:///{file}")
     counter.create_table()
-    with lock_held_by_another_process(tmp_path / "a.db"):
+    with lock_held_by_another_process(file):
         with pytest.raises(hotcount.DeadlineError) as caught:
             counter.add("k", timeout=0.05)
         assert caught.value.code == "SQLITE_BUSY"
@@ -209,8 +211,7 @@ def test_the_lock_of_another_process_is_named_with_sqlites_code(tmp_path: Path) 
     assert counter.get_many(["k", "a", "b"]) == [0, 0, 0]
 
 
-def test_a_call_that_waits_for_a_lock_goes_on_as_soon_as_it_is_free(tmp_path: Path) -> None:
-    file = tmp_path / "a.db"
+def test_a_call_that_waits_for_a_lock_goes_on_as_soon_as_it_is_free(file: Path) -> None:
     votes = make_votes(file)
     with lock_held_by_another_process(file) as release:
         cast = in_background(lambda: votes.cast(1, 7, timeout=10))
@@ -221,8 +222,7 @@ def test_a_call_that_waits_for_a_lock_goes_on_as_soon_as_it_is_free(tmp_path: Pa
         assert time.monotonic() - started < 2
 
 
-def test_callers_that_gave_up_waiting_leave_nothing_behind(tmp_path: Path, strategy: str) -> None:
-    file = tmp_path / "a.db"
+def test_callers_that_gave_up_waiting_leave_nothing_behind(file: Path, strategy: str) -> None:
     votes = make_votes(file, strategy)
 
     def vote(index: int) -> bool:
@@ -243,9 +243,8 @@ def test_callers_that_gave_up_waiting_leave_nothing_behind(tmp_path: Path, strat
 
 
 def test_reconcile_reports_and_repairs_a_count_that_somebody_broke(
-    tmp_path: Path, strategy: str
+    file: Path, strategy: str
 ) -> None:
-    file = tmp_path / "a.db"
     votes = make_votes(file, strategy)
     votes.cast_many([1, 1, 2], [1, 2, 3], [1, 4, 1])
     votes.flush()
@@ -268,9 +267,8 @@ def test_reconcile_reports_and_repairs_a_count_that_somebody_broke(
 
 
 def test_the_counts_in_the_item_table_are_current_for_other_readers(
-    tmp_path: Path, strategy: str
+    file: Path, strategy: str
 ) -> None:
-    file = tmp_path / "a.db"
     votes = make_votes(file, strategy)
     for user in range(3):
         votes.cast(1, user)
@@ -287,8 +285,7 @@ def test_schema_is_what_create_tables_makes(tmp_path: Path, strategy: str) -> No
     assert rows(tmp_path / "printed.db", query) == rows(tmp_path / "made.db", query)
 
 
-def test_ids_stand_in_the_tables_as_other_programs_expect_them(tmp_path: Path) -> None:
-    file = tmp_path / "a.db"
+def test_ids_stand_in_the_tables_as_other_programs_expect_them(file: Path) -> None:
     item = uuid.UUID("C56A4180-65AA-42EC-A945-5FD21DEC0538")
     votes = hotcount.Votes(f"sqlite:///{file}", item_type=uuid.UUID, user_type=str)
     votes.create_tables()
@@ -311,8 +308,7 @@ INSERT INTO pageviews_counts (url, slot, count) VALUES ('/home', 0, 1), ('/home'
 """
 
 
-def test_the_worked_example_of_the_slotted_counter_pattern(tmp_path: Path) -> None:
-    file = tmp_path / "a.db"
+def test_the_worked_example_of_the_slotted_counter_pattern(file: Path) -> None:
     write(file, PAGEVIEWS_TABLE)
     counter = hotcount.SlottedCounter(
         f"sqlite:///{file}",
@@ -333,8 +329,7 @@ def test_the_worked_example_of_the_slotted_counter_pattern(tmp_path: Path) -> No
     assert total == 3 + THREADS
 
 
-def test_sticky_slots_stay_within_the_number_of_slots(tmp_path: Path) -> None:
-    file = tmp_path / "a.db"
+def test_sticky_slots_stay_within_the_number_of_slots(file: Path) -> None:
     counter = hotcount.SlottedCounter(f"sqlite:///{file}", slots=4)
     counter.create_table()
     together(lambda _: counter.add("k"))
@@ -344,8 +339,7 @@ def test_sticky_slots_stay_within_the_number_of_slots(tmp_path: Path) -> None:
     assert rows(file, "SELECT slot, count FROM hotcount_slot") == [(0, THREADS)]
 
 
-def test_an_add_is_on_disk_when_it_returns(tmp_path: Path) -> None:
-    file = tmp_path / "a.db"
+def test_an_add_is_on_disk_when_it_returns(file: Path) -> None:
     counter = hotcount.SlottedCounter(f"sqlite:///{file}")
     counter.create_table()
     for number in range(3):
@@ -354,15 +348,15 @@ def test_an_add_is_on_disk_when_it_returns(tmp_path: Path) -> None:
     assert rows(file, "PRAGMA journal_mode") == [("wal",)]
 
 
-def test_concurrent_votes_share_transactions_when_batched(tmp_path: Path) -> None:
-    database = hotcount.Database(f"sqlite:///{tmp_path}/a.db", timeout=20)
+def test_concurrent_votes_share_transactions_when_batched(file: Path) -> None:
+    database = hotcount.Database(f"sqlite:///{file}", timeout=20)
     votes = hotcount.Votes(database)
     votes.create_tables()
     votes.add_items([1])
     before = database.stats()["transactions"]
     votes.cast_many([1] * 500, range(500))
     assert database.stats()["transactions"] == before + 1
-    with lock_held_by_another_process(tmp_path / "a.db") as release:
+    with lock_held_by_another_process(file) as release:
         timer = threading.Timer(0.2, release)
         timer.start()
         together(lambda index: votes.cast(1, 1000 + index))
@@ -372,8 +366,8 @@ def test_concurrent_votes_share_transactions_when_batched(tmp_path: Path) -> Non
     assert int(votes.count(1)) == 500 + THREADS
 
 
-def test_max_batch_bounds_a_transaction(tmp_path: Path) -> None:
-    database = hotcount.Database(f"sqlite:///{tmp_path}/a.db", timeout=20)
+def test_max_batch_bounds_a_transaction(file: Path) -> None:
+    database = hotcount.Database(f"sqlite:///{file}", timeout=20)
     votes = hotcount.Votes(database, max_batch=100)
     votes.create_tables()
     votes.add_items([1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import hotcount
 import pytest
 
-from tests.support.commands import run, syncing, told_to_stop
+from tests.support.commands import output_of, run, syncing, told_to_stop
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer
 from tests.support.sqlite_files import rows
@@ -117,17 +116,9 @@ def test_sync_ends_when_the_signal_comes_while_it_looks_at_its_event(
     cache = own_redis.url if strategy == "cached" else None
     with hotcount.Votes(url, cache, strategy) as votes:
         votes.create_tables()
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", TERMINATED_IN_ITS_EVENT, "sync", "--json"),
-            *("--db", url, "--strategy", strategy, *(("--cache", cache) if cache else ())),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rounds"] in (0, 1)
+    at = ["--db", url, "--strategy", strategy, *(["--cache", cache] if cache else [])]
+    said = output_of(TERMINATED_IN_ITS_EVENT, "sync", "--json", *at)
+    assert json.loads(said)["rounds"] in (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ Each script is run by the way that its own client would, statement after stateme
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +16,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from tests.support.commands import run
 from tests.support.likes import LIKES, like, make_likes, words
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_scripts import run_script, statements_of
@@ -363,17 +362,14 @@ async def test_aio_and_the_command_print_the_same(sides: BothSides) -> None:
     script = hotcount.Votes(sides.database, **LIKES).migration()
     assert await hotcount.aio.Votes(sides.url, **LIKES).migration() == script
     names = [f"--{name.replace('_', '-')}={value}" for name, value in LIKES.items()]
-    command = [sys.executable, "-m", "hotcount", "schema", sides.url, *names]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert printed.stdout == script
-    printed = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
-    assert json.loads(printed.stdout) == {"migration": script}
+    assert run("schema", sides.url, *names).stdout == script
+    printed = run("schema", sides.url, *names, "--json").stdout
+    assert json.loads(printed) == {"migration": script}
 
 
 def test_the_command_prints_tables_by_their_names() -> None:
-    command = [sys.executable, "-m", "hotcount", "schema", "--dialect", "postgresql"]
     names = ["--vote-table", "app.likes", "--vote-value", "weight", "--no-item-count"]
-    printed = subprocess.run([*command, *names], capture_output=True, text=True, check=True)
-    assert '"app"."likes_journal"' in printed.stdout
-    assert '"weight" BIGINT NOT NULL' in printed.stdout
-    assert '"vote_count" BIGINT' not in printed.stdout
+    printed = run("schema", "--dialect", "postgresql", *names).stdout
+    assert '"app"."likes_journal"' in printed
+    assert '"weight" BIGINT NOT NULL' in printed
+    assert '"vote_count" BIGINT' not in printed

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.support.commands import output_of
 
 WORKER = """
 from gevent import monkey
@@ -32,10 +31,5 @@ except TypeError as error:
 
 
 def test_a_worker_runs_beside_greenlets_and_is_stopped_by_one() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout) == (
-        0,
-        "stop must be a threading.Event, or None, not int\n",
-    ), done.stderr
+    said = output_of(WORKER)
+    assert said == "stop must be a threading.Event, or None, not int\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import signal
 import time
 from contextlib import suppress
 from typing import Any
@@ -272,9 +271,8 @@ def test_a_flask_app_falls_back_while_redis_is_paused(own_redis: RedisServer) ->
 
     client = app.test_client()
     assert client.get("/").status_code == 200
-    own_redis.send_signal(signal.SIGSTOP)
-    assert [client.get("/").status_code for _ in range(2)] == [200, 429]
-    own_redis.send_signal(signal.SIGCONT)
+    with own_redis.stopped():
+        assert [client.get("/").status_code for _ in range(2)] == [200, 429]
 
 
 @pytest.mark.parametrize("kind", ["", "async+"])
@@ -290,15 +288,12 @@ def test_a_store_that_is_away_stalls_one_call_a_second(kind: str, own_redis: Red
         return int(loop.run_until_complete(awaited(key)) if kind else storage.incr(key, 1000))
 
     assert incr("k") == 1
-    own_redis.send_signal(signal.SIGSTOP)
-    try:
+    with own_redis.stopped():
         with pytest.raises((hotcount.DeadlineError, hotcount.OutcomeUnknownError)):
             incr("k")
         for _ in range(5):
             with pytest.raises(hotcount.UnavailableError, match="less than a second ago"):
                 incr("other")
-    finally:
-        own_redis.send_signal(signal.SIGCONT)
 
     def answers() -> bool:
         with suppress(hotcount.UnavailableError):
