@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.commands import run
 from tests.support.journal_side import JournalSide
+from tests.support.programs import run_python
 from tests.support.sql_votes import open_votes
 from tests.support.sqlite_files import write
 
@@ -68,13 +69,13 @@ def test_the_printed_schema_makes_tables_that_votes_and_counters_use(
 @pytest.mark.parametrize("strategy", ["batched", "cached"])
 @pytest.mark.parametrize("kind", ["int", "str", "uuid"])
 def test_the_printed_schema_makes_tables_on_servers(
-    journal_side: JournalSide, strategy: Any, kind: str
+    side: JournalSide, strategy: Any, kind: str
 ) -> None:
     words = ["--strategy", strategy, "--item-type", kind, "--user-type", kind]
-    done = run("schema", "--dialect", journal_side.dialect, *words)
+    done = run("schema", "--dialect", side.dialect, *words)
     assert (done.returncode, done.stderr) == (0, "")
-    journal_side.run(*filter(str.strip, done.stdout.split(";\n")))
-    url = journal_side.url
+    side.run(*filter(str.strip, done.stdout.split(";\n")))
+    url = side.url
     id = uuid.UUID(int=7)
     ids: dict[str, Any] = {"int": (int, 7), "str": (str, "seven"), "uuid": (uuid.UUID, id)}
     of, each = ids[kind]
@@ -136,12 +137,7 @@ def test_load_hands_its_arguments_to_hotcount_load(tmp_path: Path) -> None:
     program.chmod(0o755)
     command = tmp_path / "hotcount"
     command.write_text("from hotcount.cli import main\nraise SystemExit(main())\n")
-    done = subprocess.run(
-        [sys.executable, str(command), "load", "run", "-r", "5000", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python(command, "load", "run", "-r", "5000", "--help")
     assert done.returncode == 7
     assert done.stdout.splitlines() == ["run", "-r", "5000", "--help"]
 

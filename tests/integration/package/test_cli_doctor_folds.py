@@ -46,14 +46,14 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
     ],
 )
 def test_a_fold_that_fails_is_unsafe_until_it_works(
-    journal_side: JournalSide, doctor: Doctor, broken: Broken, rows: int
+    side: JournalSide, doctor: Doctor, broken: Broken, rows: int
 ) -> None:
     """Also before the first vote."""
-    journal_side.made()
+    side.made()
     for item in range(1, rows + 1):
-        journal_side.vote(item, 1, val=MANY)
-    url, voter = journal_side.voter()
-    broken.begin(journal_side, voter)
+        side.vote(item, 1, val=MANY)
+    url, voter = side.voter()
+    broken.begin(side, voter)
     code, (finding,) = doctor(url)
     assert (code, finding["state"]) == (1, "unsafe")
     assert finding["unsafe_for"] == ["votes", "write_behind"]
@@ -61,40 +61,40 @@ def test_a_fold_that_fails_is_unsafe_until_it_works(
     waits = f"{rows} journal rows" if rows else "nothing waits"
     assert waits in finding["found"]
     assert "count() is exact" in finding["advice"]
-    broken.end(journal_side, voter)
+    broken.end(side, voter)
     code, (finding,) = doctor(url)
     assert (code, finding["state"]) == (0, "ok")
     assert waits in finding["found"]
     # What was tried was rolled back.
-    assert (journal_side.pending(), journal_side.shown(1)) == (rows, 0)
+    assert (side.pending(), side.shown(1)) == (rows, 0)
 
 
 def test_a_journal_that_nobody_folds_is_named_with_its_rows_and_age(
-    journal_side: JournalSide, doctor: Doctor
+    side: JournalSide, doctor: Doctor
 ) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1, 2)
-    journal_side.vote(2, 1)
-    assert doctor(journal_side.url)[1][0]["state"] == "ok"
-    journal_side.run(LONG_AGO)
-    code, (finding,) = doctor(journal_side.url)
+    side.made()
+    side.vote(1, 1, 2)
+    side.vote(2, 1)
+    assert doctor(side.url)[1][0]["state"] == "ok"
+    side.run(LONG_AGO)
+    code, (finding,) = doctor(side.url)
     assert (code, finding["state"]) == (0, "warning")
     assert finding["found"].startswith("nobody folds: 2 journal rows of 2 items wait")
     assert "hotcount sync" in finding["advice"]
-    assert journal_side.pending() == 2
-    assert main(["sync", "--db", journal_side.url, "--once"]) == 0
-    code, (finding,) = doctor(journal_side.url)
+    assert side.pending() == 2
+    assert main(["sync", "--db", side.url, "--once"]) == 0
+    code, (finding,) = doctor(side.url)
     assert (code, finding["found"]) == (0, "a trial fold works; nothing waits")
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.5])
 def test_a_journal_that_somebody_folds_is_fine(
-    journal_side: JournalSide, doctor: Doctor, pause: float
+    side: JournalSide, doctor: Doctor, pause: float
 ) -> None:
     """Also where the first vote after a long silence has come just now."""
-    votes = journal_side.made(fold_interval=0.05)
-    journal_side.vote(1, 1)
-    journal_side.run(LONG_AGO)
+    votes = side.made(fold_interval=0.05)
+    side.vote(1, 1)
+    side.run(LONG_AGO)
 
     def vote(ended: threading.Event) -> None:
         time.sleep(pause)
@@ -104,7 +104,7 @@ def test_a_journal_that_somebody_folds_is_fine(
                 return
 
     with beside(vote):
-        code, (finding,) = doctor(journal_side.url)
+        code, (finding,) = doctor(side.url)
     assert (code, finding["state"]) == (0, "ok")
     assert votes.flush(20).pending == 0
     assert votes.stats()["failed_folds"] == 0
@@ -119,23 +119,18 @@ def test_a_journal_that_somebody_folds_is_fine(
     ],
 )
 def test_a_login_that_may_not_vote_is_told_which_right_it_lacks(
-    journal_side: JournalSide,
-    doctor: Doctor,
-    rights: str,
-    tables: tuple[str, ...],
-    lacks: str,
-    knows: str,
+    side: JournalSide, doctor: Doctor, rights: str, tables: tuple[str, ...], lacks: str, knows: str
 ) -> None:
-    journal_side.made()
-    journal_side.vote(1, 1)
-    url, _ = journal_side.login(rights, *tables)
+    side.made()
+    side.vote(1, 1)
+    url, _ = side.login(rights, *tables)
     code, (finding,) = doctor(url)
     assert (code, finding["state"]) == (3, "unknown")
     assert lacks in finding["found"]
     assert knows in finding["found"]
     assert "SELECT, INSERT, UPDATE and DELETE" in finding["advice"]
     # Whoever may read sees that nobody folds.
-    journal_side.run(LONG_AGO)
+    side.run(LONG_AGO)
     code, (finding,) = doctor(url)
     late = (0, "warning") if "1 journal" in knows else (3, "unknown")
     assert (code, finding["state"]) == late
@@ -143,55 +138,53 @@ def test_a_login_that_may_not_vote_is_told_which_right_it_lacks(
 
 
 def test_a_lock_that_somebody_keeps_is_named(
-    journal_side: JournalSide, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+    side: JournalSide, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_doctor_votes, "TIMEOUT", 0.5)
-    journal_side.made()
-    with journal_side.session() as other:
+    side.made()
+    with side.session() as other:
         other.execute(
             "SELECT value FROM vote_meta WHERE name IN ('counted_in', 'folded_at') FOR UPDATE"
         )
-        code, (finding,) = doctor(journal_side.url)
+        code, (finding,) = doctor(side.url)
     assert (code, finding["state"]) == (0, "warning")
     assert "another session, has the lock of folds" in finding["found"]
 
 
 def test_where_there_is_no_journal_nothing_is_said_of_folds(
-    journal_side: JournalSide, doctor: Doctor
+    side: JournalSide, doctor: Doctor
 ) -> None:
-    assert doctor(journal_side.url) == (0, [])
-    journal_side.made("naive")
-    assert doctor(journal_side.url) == (0, [])
-    code, (finding,) = doctor(journal_side.url, "--vote-table", "nosuch")
+    assert doctor(side.url) == (0, [])
+    side.made("naive")
+    assert doctor(side.url) == (0, [])
+    code, (finding,) = doctor(side.url, "--vote-table", "nosuch")
     assert (code, finding["state"]) == (0, "ok")
     assert "nothing to fold: there is no table nosuch" in finding["found"]
 
 
-def test_a_journal_table_that_is_gone_is_named(journal_side: JournalSide, doctor: Doctor) -> None:
-    journal_side.made().cast(1, 1)
-    journal_side.run("ALTER TABLE vote_journal RENAME TO moved")
-    code, (finding,) = doctor(journal_side.url)
+def test_a_journal_table_that_is_gone_is_named(side: JournalSide, doctor: Doctor) -> None:
+    side.made().cast(1, 1)
+    side.run("ALTER TABLE vote_journal RENAME TO moved")
+    code, (finding,) = doctor(side.url)
     assert (code, finding["state"]) == (3, "unknown")
     assert "vote_journal" in finding["found"]
 
 
 def test_tables_with_names_of_their_own_are_looked_at_by_these(
-    journal_side: JournalSide, doctor: Doctor
+    side: JournalSide, doctor: Doctor
 ) -> None:
-    journal_side.made(item_table="post", item_count="likes", vote_table="likes")
-    assert doctor(journal_side.url) == (0, [])
+    side.made(item_table="post", item_count="likes", vote_table="likes")
+    assert doctor(side.url) == (0, [])
     names = ["--vote-table", "likes", "--item-table", "post", "--item-count", "likes"]
-    code, (finding,) = doctor(journal_side.url, *names)
+    code, (finding,) = doctor(side.url, *names)
     assert (code, finding["state"]) == (0, "ok")
     for wrong in (["--vote-table", "likes"], names[:4]):
-        code, (finding,) = doctor(journal_side.url, *wrong)
+        code, (finding,) = doctor(side.url, *wrong)
         assert (code, finding["state"]) == (3, "unknown")
         assert "--item-table" in finding["advice"]
-    with hotcount.Votes(
-        journal_side.url, item_table="post", item_count=None, vote_table="others"
-    ) as bare:
+    with hotcount.Votes(side.url, item_table="post", item_count=None, vote_table="others") as bare:
         bare.create_tables()
     code, (finding,) = doctor(
-        journal_side.url, "--vote-table", "others", "--item-table", "post", "--no-item-count"
+        side.url, "--vote-table", "others", "--item-table", "post", "--no-item-count"
     )
     assert (code, finding["state"]) == (0, "ok")

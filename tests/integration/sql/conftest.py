@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.journal_side import JournalSide
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mariadb_votes import MariaDbSide
 from tests.support.servers import PostgresDatabase
@@ -29,11 +28,6 @@ def postgres(postgres_database: PostgresDatabase) -> PostgresDatabase:
 @pytest.fixture
 def maria(mariadb_server: MariaDbServer, mariadb_database: str) -> MariaDbSide:
     return MariaDbSide(mariadb_server, mariadb_database)
-
-
-@pytest.fixture
-def side(journal_side: JournalSide) -> JournalSide:
-    return journal_side
 
 
 @pytest.fixture(params=BACKENDS[1:])
