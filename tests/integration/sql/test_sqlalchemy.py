@@ -416,12 +416,6 @@ def test_bad_arguments_are_refused_before_anything_is_sent(
         increment(nowhere, counter, "k")
 
 
-def test_autocommit_is_refused(sides: BothSides, counter: hotcount.SlottedCounter) -> None:
-    engine = sides.engine.execution_options(isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection, pytest.raises(hotcount.ConfigError, match="AUTOCOMMIT"):
-        increment(connection, counter, "k")
-
-
 def test_without_sqlalchemy_the_error_names_the_extra() -> None:
     program = (
         "import sys; sys.modules['sqlalchemy'] = None\n"

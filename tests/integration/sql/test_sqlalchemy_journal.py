@@ -133,15 +133,6 @@ def test_a_savepoint_rolled_back_leaves_no_journal_row(server: BothSides) -> Non
     assert_agrees(server, votes, 1, 101)
 
 
-def test_a_rolled_back_transaction_leaves_nothing(server: BothSides) -> None:
-    votes = make_votes(server, "batched")
-    with server.engine.connect() as connection:
-        cast_vote(connection, votes, 1, 1)
-        connection.rollback()
-    assert one(server, "SELECT COUNT(*) FROM vote_journal") == 0
-    assert_agrees(server, votes, 1, 0)
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_votes_of_both_sides_at_once_agree_with_every_count(server: BothSides, level: str) -> None:
     votes = make_votes(server, "batched", fold_interval=0.02)
