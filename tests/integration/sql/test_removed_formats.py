@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.servers import RedisServer
+from tests.support.sql_votes import open_votes
 from tests.support.sqlalchemy_side import BothSides
 
 LAST = "hotcount at commit e815ecc6 is the last that reads it"
@@ -22,12 +23,6 @@ _numbers = itertools.count()
 def redis(redis_server: RedisServer) -> Iterator[hotcount.Redis]:
     with hotcount.Redis(redis_server.url, prefix=f"rf{next(_numbers)}:", timeout=20) as redis:
         yield redis
-
-
-def run(sides: BothSides, *statements: str) -> None:
-    with sides.engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
 
 
 def rows(sides: BothSides) -> dict[str, list[Any]]:
@@ -56,9 +51,8 @@ def without_route(sides: BothSides, place: str) -> None:
     """Marks as commits before dce2794a left them; `cells` on a server: before d7ce1fcd."""
     hotcount.Votes(sides.database, strategy="slotted").create_tables()
     if sides.dialect != "sqlite" and place == "cells":
-        run(sides, "DROP VIEW vote_count", "DROP TABLE vote_journal")
-    run(
-        sides,
+        sides.run("DROP VIEW vote_count", "DROP TABLE vote_journal")
+    sides.run(
         "DELETE FROM vote_meta WHERE name IN ('folded_at', 'fold_took', 'vote_route')",
         f"UPDATE vote_meta SET value = '{place}' WHERE name = 'counted_in'",
         "INSERT INTO item VALUES (1, 43)",
@@ -74,8 +68,7 @@ def test_tables_without_a_route_are_refused_by_every_strategy(
 ) -> None:
     without_route(sides, place)
     before = rows(sides)
-    cache = hotcount.Memory() if strategy == "cached" else None
-    votes = hotcount.Votes(sides.database, cache, strategy)
+    votes = open_votes(sides, strategy)
     for moves in (votes.create_tables, votes.migration):
         refused(moves, "table vote ", f"'counted_in' = '{place}'", "'vote_route'")
     with pytest.raises(hotcount.ConfigError):
@@ -93,7 +86,7 @@ def test_votes_that_wait_stay_where_tables_are_without_a_route(
     votes.create_tables()
     votes.add_items([1])
     assert votes.cast(1, 7).pending
-    run(sides, "DELETE FROM vote_meta WHERE name IN ('vote_route', 'stream_fence')")
+    sides.run("DELETE FROM vote_meta WHERE name IN ('vote_route', 'stream_fence')")
     before, waiting = rows(sides), keys(redis)
     assert waiting
     again = hotcount.Votes(sides.database, redis, "write_behind")
@@ -115,7 +108,7 @@ def test_votes_that_wait_stay_where_streams_have_no_fence(
     votes.create_tables()
     votes.add_items([1])
     assert votes.cast(1, 7).pending
-    run(sides, "DELETE FROM vote_meta WHERE name = 'stream_fence'")
+    sides.run("DELETE FROM vote_meta WHERE name = 'stream_fence'")
     before, waiting = rows(sides), keys(redis)
     again = hotcount.Votes(sides.database, redis, "write_behind")
     calls: list[Callable[[], Any]] = [
