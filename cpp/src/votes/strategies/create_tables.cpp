@@ -108,14 +108,16 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
         return {};
     };
     bool made = false;
+    bool has_marks = false;
     // Without a lock: a process that only starts keeps nobody waiting and waits for nobody.
     const auto look = [&](sql::Connection& connection) -> Result<bool> {
         HOTCOUNT_TRY_ASSIGN(const std::vector<std::string> missing, missing_tables(connection));
         made = missing.empty();
         const std::string meta = VoteNames{options_, dialect.grammar()}.meta;
-        if (std::find(missing.begin(), missing.end(), meta) != missing.end()) return false;
+        has_marks = std::find(missing.begin(), missing.end(), meta) == missing.end();
+        if (!made) return false;
         HOTCOUNT_TRY_ASSIGN(const bool marked, is_marked(connection));
-        if (!made || !marked) return false;
+        if (!marked) return false;
         // A script that went on after an error, or the application, may have left them so.
         Adoption found{options_, layout_->vote_dialect()};
         HOTCOUNT_TRY(found.read(connection));
@@ -130,6 +132,7 @@ Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
     Adoption adoption{options_, dialect};
     const auto refuse = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(adoption.look(connection));
+        if (has_marks) HOTCOUNT_TRY(is_marked(connection));  // For those of a removed format.
         HOTCOUNT_TRY(read_triggers(connection));
         HOTCOUNT_TRY(check_triggers(found_triggers, triggers, options_, outside));
         return refuse_incomplete(adoption);
