@@ -22,9 +22,7 @@ STRATEGIES = ("naive", "slotted", "batched")
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser,
-    count: Callable[[str], int],
-    positive: Callable[[str], float],
+    parser: argparse.ArgumentParser, count: Callable[[str], int], positive: Callable[[str], float]
 ) -> None:
     add: Any = parser.add_argument
     add("--threads", type=count, default=8, help="callers at once (default: 8)")

@@ -1,15 +1,16 @@
-"""The decorator of limiters, a hit before each call of a function, and for how long they wait."""
+"""The decorator of limiters, for how long they wait, and what a store holds until a lease ends."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 import random
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, cast
 
 from hotcount._types import LimiterKey, Seconds
 from hotcount.errors import ConfigError, LimitExceeded, OutcomeUnknownError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hotcount.results import Decision
 
 F = TypeVar("F", bound=Callable[..., Any])
+Owner = TypeVar("Owner")
 # A value, or a function that makes it from a call's arguments.
 KeyOf = Union[LimiterKey, Callable[..., Any]]
 CostOf = Union[int, Callable[..., Any]]
@@ -259,3 +261,40 @@ def leave_alone(call: Any) -> None:
     """For a call of hotcount.aio that nobody waits for: without this its loop would say that nobody
     asked for its exception."""
     call.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class Held(Generic[Owner]):
+    """What the reservations and places of the sync and the aio classes have in common."""
+
+    __slots__ = {
+        "_id": None,
+        "_is_ended": None,
+        "_owner": None,
+        "_process": None,
+        "decision": "What the store answered: whether there was room, and what remains.",
+        "key": "The key that it is of.",
+    }
+
+    key: LimiterKey
+    decision: Decision
+
+    def __init__(self, owner: Owner, key: LimiterKey, id: str, decision: Decision) -> None:
+        """Use reserve() or acquire(), which make one."""
+        self.key = key
+        self.decision = decision
+        self._owner = owner
+        self._id = id
+        self._is_ended = False
+        self._process = os.getpid()
+
+    def __bool__(self) -> bool:
+        """Whether there was room for it."""
+        return self.decision.allowed
+
+    def _require_admitted(self) -> None:
+        if not self.decision.allowed:
+            raise LimitExceeded(self.decision)
+
+    def _is_open(self) -> bool:
+        """Whether it is this process's to end: a forked child ends nothing of its parent's."""
+        return not self._is_ended and os.getpid() == self._process

@@ -92,54 +92,64 @@ class VotesBase(Handle):
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
-        db: a Database (sync or aio), or its URL. cache: a Memory or a Redis, or its URL; 'cached'
-        needs one, 'write_behind' a Redis, and 'batched' then keeps copies of its counts there,
-        published by folds, for count(). A Memory is for one process, and SQLite does without.
-        slots: cells per item of 'slotted', 1 to 10,000. item_... and vote_...: the names of tables
-        and columns; a table may stand in a schema ('app.item', in MariaDB a database), and a name
-        that has a dot in quotation marks ('app."my.item"'). item_count=None: the item table has no
-        column for counts; 'batched' and 'slotted' keep them in cells, and plain SQL reads the view
-        {vote_table}_count. item_type, user_type: int, str or uuid.UUID, as the tables have them.
+        Args:
+            db: A Database (sync or aio), or its URL.
+            cache: A Memory or a Redis, or its URL. 'cached' needs one, 'write_behind' a Redis.
+                'batched' keeps copies of its counts there, published by folds, for count(). A
+                Memory is for one process; SQLite does without.
+            strategy: How votes are written and counted; see Votes.
+            slots: Cells for each item of 'slotted', 1 to 10,000.
+            item_table, item_id, vote_table, vote_item, vote_user, vote_value, vote_previous,
+                vote_version: Names of tables and columns. A table may stand in a schema
+                ('app.item', in MariaDB a database), and a name that has a dot in quotation marks
+                ('app."my.item"').
+            item_count: The item table's column for counts. None: it has none; 'batched' and
+                'slotted' keep counts in cells, and plain SQL reads the view {vote_table}_count.
+            item_type, user_type: int, str or uuid.UUID, as the tables have them.
+            max_age: 'cached', 'write_behind': seconds that this object trusts what it knows of the
+                tables. 'batched': seconds that a copy in the cache lives, and so how old it may be
+                if a fold could not reach the cache.
+            retention: 'cached': seconds that a count stays in the cache after its last vote.
+            page: 'cached': counts that a worker saves at once, 1 to 100,000. 'write_behind': votes
+                that it writes at once, at most 5,000.
+            interval: Seconds between two rounds of a worker.
+            workers: Threads of a worker, 1 to 64.
+            max_batch: Most votes in one transaction of 'batched', 'cached' and of a worker of
+                'write_behind'.
+            max_delay: Seconds that a transaction waits for company.
+            missing_items: A vote for an item that has no row is an IntegrityError ('refuse'; with
+                'write_behind' it is set aside later, and stats() counts it), or makes the row
+                ('create').
+            commit_workers: Threads of this object that write and answer votes of hotcount.aio, 1 to
+                64; callers that wait need none. More than 2 gain nothing with 'batched' and
+                'cached'.
+            fold_interval: 'batched' on servers: least seconds between two folds, 0.01 to 3600, and
+                so how far item.vote_count lags. Exact counts add up what waits.
+            foreign_key: False makes vote tables that do not reference the items, which spares
+                voters a lock on the item's row; the votes of a deleted item stay.
+            read_url: A replica of the database, for reads with consistency 'cached'; not for
+                'cached', 'write_behind' and SQLite. A Count from there has .source 'replica',
+                .exact False and the time in .as_of that it is surely not older than.
+            read_max_lag: Seconds, 0.1 to 3600. The primary answers instead of a replica whose
+                answer may be older, that is away, or that is none of this database, within the same
+                timeout: stats() counts that, and the logger 'hotcount' has a warning for each
+                outage. While somebody reads there, a row of {vote_table}_meta is written to the
+                primary every quarter of read_max_lag.
+            max_pending: 'write_behind': most votes that wait in one of 16 streams, 1 to 500,000, at
+                about 80 bytes each; one more is a CapacityError. So by default 1.6 million may wait
+                and be at risk in all, and 100,000 of one item.
+            max_queue: Most votes that wait to be written, 1 or more, at about 0.5 KB each. One more
+                is a CapacityError, and a cast_many waits for room within its timeout.
 
-        For 'cached': retention, the seconds that a count stays in the cache after its last vote;
-        page, the counts that a worker saves at once, 1 to 100,000; interval, its pause in seconds;
-        workers, its threads, 1 to 64; max_age, the seconds that count() trusts what it knows of the
-        tables. max_age with 'batched': the seconds that a copy lives, and so how old it may be
-        where a fold could not reach the cache.
-
-        For 'write_behind', whose cache is a Redis: a vote is acknowledged when it waits there, in
-        one of 16 streams, and a worker (sync_worker(), `hotcount sync`) writes it to the database.
-        max_pending: most votes that wait in one stream, 1 to 500,000, about 80 bytes each; one more
-        is a CapacityError. So by default 1.6 million may wait and be at risk in all, and 100,000 of
-        one item. page, the votes that a worker writes at once, at most 5,000; interval and workers
-        as above; max_age, the seconds that it trusts what it knows of the tables. toggle and
-        remove_item first write what waits in the item's stream, erase_user and prune what waits in
-        all. A vote that the database refuses with an error that might be about all votes, as a
+        'write_behind' acknowledges a vote when it waits in a stream of Redis; contract() says what
+        Redis may lose. A worker (sync_worker(), `hotcount sync`) writes it to the database. toggle
+        and remove_item first write what waits in the item's stream, erase_user and prune what waits
+        in all. A vote that the database refuses with an error that might concern all votes, as a
         trigger's, is set aside once others are written; until then these calls fail with its error.
-        contract() says what Redis may lose.
 
-        max_batch: most votes in one transaction of 'batched', 'cached' and of a worker of
-        'write_behind'; max_delay: seconds a transaction waits for company. max_queue: most votes
-        that wait to be written, 1 or more, about 0.5 KB each; one more is a CapacityError, and a
-        cast_many waits for room within its timeout. missing_items: a vote
-        for an item that has no row is an IntegrityError ('refuse'; with 'write_behind' it is set
-        aside later, and stats() counts it) or makes the row ('create'). commit_workers: threads of
-        this object that write and answer votes of hotcount.aio, 1 to 64; more than 2 gain nothing
-        with 'batched' and 'cached'; callers that wait need none. fold_interval: 'batched' on
-        servers, the least seconds between two folds, 0.01 to 3600: how far item.vote_count lags;
-        exact counts add up what waits. foreign_key: False makes vote tables that do not reference
-        the items, which spares voters a lock on the item's row; the votes of a deleted item stay.
-
-        read_url: a replica of the database, for what is read with consistency 'cached'; not for
-        'cached', 'write_behind' and SQLite. A Count from there says .source 'replica', .exact
-        False, and in .as_of the time that it is surely not older than. read_max_lag: an answer that
-        may be older than so many seconds, 0.1 to 3600, is not taken. Then the primary answers
-        within the same timeout, also where the replica is away, or is none of this database:
-        stats() counts that, and the logger 'hotcount' has a warning for each outage. While somebody
-        reads there, a row of {vote_table}_meta is written to the primary every quarter of
-        read_max_lag.
-
-        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        Raises:
+            ConfigError: An option has a bad value; the error names it.
+            TypeError: An option has a wrong type.
         """
 
     @native
@@ -175,12 +185,7 @@ class VotesBase(Handle):
 
     @native
     def _checked_ballot(
-        self,
-        item: Id,
-        user: Id | None,
-        value: int,
-        version: int | None,
-        op_id: str | None,
+        self, item: Id, user: Id | None, value: int, version: int | None, op_id: str | None
     ) -> dict[str, Any]:
         """The parameters of a vote's statements; refuses what cast refuses."""
 

@@ -99,13 +99,7 @@ def sync(options: argparse.Namespace) -> int:
     more: dict[str, Any] = {"page": options.page, "workers": options.workers}
     if strategy in IN_CACHE:
         more["interval"] = options.interval
-    votes = hotcount.Votes(
-        options.db,
-        options.cache,
-        strategy,
-        **_schema.names_of(options),
-        **more,
-    )
+    votes = hotcount.Votes(options.db, options.cache, strategy, **_schema.names_of(options), **more)
     with votes:
         work = save_counts if strategy in IN_CACHE else fold_counts
         return told(options, *work(votes, options))

@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from hotcount._core import Handle
-from hotcount._held import Held
 from hotcount._lifetime import Lifetime
-from hotcount._limit import FOLLOWS, PlacePatience, may_be_applied
+from hotcount._limit import FOLLOWS, Held, PlacePatience, may_be_applied
 from hotcount._line import acquire_now, name_of
 from hotcount._native import attributes, native
 from hotcount._types import LimiterKey, ReadOnly, Seconds
@@ -33,22 +32,22 @@ class ConcurrencyLimitBase(Handle):
 
     @native
     def __init__(
-        self,
-        store: AnyStore,
-        limit: int,
-        lease: Seconds = 30.0,
-        *,
-        name: str | None = None,
+        self, store: AnyStore, limit: int, lease: Seconds = 30.0, *, name: str | None = None
     ) -> None:
         """Makes a limit; nothing is sent.
 
-        store: a Memory or a Redis (sync or aio), or its URL; a database is a ConfigError. limit:
-        how many may hold a key at once, 1 to 10,000. lease: seconds that a place is held which is
-        neither renewed nor given back, 0.001 to 366 days. name: part of the keys, 1 to 100
-        printable ASCII characters without quotes and backslashes; None is 'default'. Limits of one
-        name share their places, whatever their limit and lease are.
+        Args:
+            store: A Memory or a Redis (sync or aio), or its URL.
+            limit: How many may hold a key at once, 1 to 10,000.
+            lease: Seconds that a place is held that is neither renewed nor given back, 0.001 to 366
+                days.
+            name: Part of the keys, 1 to 100 printable ASCII characters without quotes and
+                backslashes; None is 'default'. Limits of one name share their places, whatever
+                their limit and lease are.
 
-        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        Raises:
+            ConfigError: An option has a bad value; the error names it.
+            TypeError: An option has a wrong type.
         """
 
 

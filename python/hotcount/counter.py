@@ -92,20 +92,23 @@ class CounterBase(Handle, Generic[Added]):
     ) -> None:
         """Makes a counter; nothing is sent.
 
-        store: a Memory or a Redis (sync or aio), or its URL. prefix: put before every key,
-        with a ':'; "" means the key itself. ttl: a key's life in seconds from its first add, 0.001
-        or more, which later adds do not extend; None: for ever. op_keep: seconds an op_id is
-        remembered, 1 or more; until then each costs 40 to 200 bytes of the server, or 140 in
-        memory.
+        Args:
+            store: A Memory or a Redis (sync or aio), or its URL.
+            prefix: Stands before every key, with a ':'; "" means the key itself.
+            ttl: A key's life in seconds from its first add, 0.001 or more, which later adds do not
+                extend. None: for ever.
+            op_keep: Seconds that an op_id is remembered, 1 or more. Until then each costs 40 to 200
+                bytes of the server, or 140 in memory.
+            retry: Where adds wait while Redis does not answer. Such an add returns Queued, never a
+                number, and later adds to its key go behind it. With a ttl it is counted in the life
+                of the key that stood when it was accepted, or that it began; if that life is over,
+                the add expires. try_add and adds with an op_id are never queued, get gives what the
+                store has; reset does not touch adds that wait and does not begin the life anew.
 
-        retry: where adds wait while Redis does not answer. Such an add returns
-        Queued, never a number, and later adds to its key go behind it. With a ttl it is counted in
-        the life of the key that stood when it was accepted, or that it began; where that is over it
-        expires. try_add and adds with an op_id are never queued, get gives what the store has,
-        reset does not touch what waits and does not begin the key's life anew.
-
-        ConfigError names an option with a bad value, a file that is damaged, of another version, no
-        journal or another process's; TypeError an option of a wrong type.
+        Raises:
+            ConfigError: An option has a bad value, which the error names; or the file of retry is
+                damaged, of another version, no journal, or another process's.
+            TypeError: An option has a wrong type.
         """
 
     @native
@@ -136,12 +139,7 @@ class Counter(Lifetime, CounterBase[Added]):
 
     @native
     def add(
-        self,
-        key: Key,
-        n: int = 1,
-        *,
-        op_id: Key | None = None,
-        timeout: Seconds | None = None,
+        self, key: Key, n: int = 1, *, op_id: Key | None = None, timeout: Seconds | None = None
     ) -> Added:
         """Adds n (any int64, negative too) and returns the value after this add.
 

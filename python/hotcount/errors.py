@@ -182,10 +182,7 @@ class BatchError(HotcountError):
     errors: dict[int, HotcountError]
 
     def __init__(
-        self,
-        message: str = "",
-        result: Any = None,
-        errors: dict[int, HotcountError] | None = None,
+        self, message: str = "", result: Any = None, errors: dict[int, HotcountError] | None = None
     ) -> None:
         super().__init__(message)
         self.result = result

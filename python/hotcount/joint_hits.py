@@ -16,11 +16,7 @@ from hotcount.results import Decision
 AnyLimiter = TypeVar("AnyLimiter", bound=LimiterBase)
 Hit = tuple[AnyLimiter, LimiterKey, int, Union[Rates, None]]
 Hits = Iterable[
-    Union[
-        Hit[AnyLimiter],
-        tuple[AnyLimiter, LimiterKey, int],
-        tuple[AnyLimiter, LimiterKey],
-    ]
+    Union[Hit[AnyLimiter], tuple[AnyLimiter, LimiterKey, int], tuple[AnyLimiter, LimiterKey]]
 ]
 # A step's decision, and what answered each of its hits: 'allowed' for the store.
 Answer = tuple[Decision, tuple[str, ...]]

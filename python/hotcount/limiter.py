@@ -18,12 +18,7 @@ from hotcount.results import Decision
 from hotcount.stores import AnyStore
 
 Algorithm = Literal[
-    "gcra",
-    "token_bucket",
-    "leaky_bucket",
-    "fixed_window",
-    "sliding_window",
-    "sliding_log",
+    "gcra", "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"
 ]
 
 OnError = Literal["raise", "open", "closed", "local"]
@@ -71,37 +66,50 @@ class LimiterBase(Handle):
     ) -> None:
         """Makes a limiter; nothing is sent.
 
-        store: a Memory, a Redis or a Database (sync or aio), or its URL. rate: '100/minute', a
-        Rate, or several: '10/second; 1000/hour' or a tuple, 2 to 8. A hit takes from all of several
-        rates or from none, in one step. The attribute rates has all of them, rate the first. name:
-        part of the keys and of the headers, 1 to 100 printable ASCII characters without quotes and
-        backslashes; None is 'default'. align, for fixed_window: windows begin at multiples of the
-        period since the epoch ('clock'), or with a key's first hit ('first'). charge_denied, for
-        gcra, the buckets, fixed_window and sliding_window: denied hits cost too, up to twice the
-        limit, so that who keeps knocking waits longer. shadow: decides and counts as without it,
-        and admits what it would refuse, with reason 'shadow': to try a limit on traffic that must
-        not notice. table, for a Database alone: its name, or 'schema.name', up to 55 bytes;
-        limiters share it. A Database takes 'sliding_log' with limits up to 1,000. on_error: who
-        decides while a Redis is away: 'raise', nobody; 'open', every hit is admitted but for a cost
-        above the limit; 'closed', none is; 'local', this process limits by itself at the same
-        rates, and knows nothing of earlier hits (100,000 keys at once at most). A decision's reason
-        says so. deny_cache: how many denied keys this object remembers, 0 to 10 million: over Redis
-        the same hit with the same cost is then denied without asking, until retry_after has passed
-        since the denied one was sent. remaining is as it was then. reset(), refund() and block() in
-        this process are seen at once; what other processes do is not. Not with charge_denied. A
-        Database takes no on_error, deny_cache or increx. lease: how many hits of a key this object
-        takes from a Redis or a Database at once, 0 to 1 million, to spend them without asking; 0
-        and 1 are none. (It is a number of hits; the lease of reserve is seconds.) The store counts
-        them when they are taken: for each object up to lease - 1 more than the algorithm admits may
-        pass in an interval, with a fixed_window of one rate none. What is held ends with that
-        window, or with the shortest period, and is not given back. remaining is what the store had
-        left when it was last asked, and what is held. Not with charge_denied nor shadow; a Memory
-        takes none. op_keep: seconds that hit remembers an op_id, 1 or more. increx, for
-        'fixed_window' with align='first' over Redis: where a server has INCREX (Redis 8.8, Valkey
-        9.2) it counts hits of cost 1. It takes one rate of whole milliseconds and no charge_denied.
-        Releases without it answer WrongTypeError for such keys.
+        Args:
+            store: A Memory, a Redis or a Database (sync or aio), or its URL.
+            rate: '100/minute', a Rate, or 2 to 8 of them: '10/second; 1000/hour', or a tuple. A hit
+                takes from all of several rates or from none, in one step. The attribute rates has
+                all of them, rate the first.
+            algorithm: How hits are counted; see Limiter. A Database takes 'sliding_log' with limits
+                up to 1,000.
+            name: Part of the keys and of the headers: 1 to 100 printable ASCII characters without
+                quotes and backslashes. None is 'default'.
+            align: For fixed_window: windows begin at multiples of the period since the epoch
+                ('clock'), or with a key's first hit ('first').
+            charge_denied: Denied hits cost too, up to twice the limit, so a client that keeps
+                knocking waits longer. For gcra, the buckets, fixed_window and sliding_window.
+            shadow: Decides and counts as without it, and admits what it would refuse, with reason
+                'shadow': to try a limit on traffic that must not notice.
+            table: For a Database: the table's name, or 'schema.name', up to 55 bytes. Limiters
+                share it.
+            on_error: What a hit does while Redis is unreachable; the decision's reason says so.
+                'raise' raises the error. 'open' admits every hit but one whose cost is above the
+                limit. 'closed' admits none. 'local' limits in this process alone, at the same
+                rates, without knowing earlier hits, for 100,000 keys at once at most.
+            deny_cache: How many denied keys this object remembers, 0 to 10 million. Over Redis the
+                same hit with the same cost is then denied without asking, with the remaining of
+                that time, until retry_after has passed since the denied hit was sent. reset(),
+                refund() and block() of this process are seen at once, those of other processes are
+                not. Not with charge_denied.
+            lease: How many hits of a key this object takes from a Redis or a Database at once, 0 to
+                1 million, to spend them without asking; 0 and 1 are none. It is a number of hits,
+                while the lease of reserve is seconds. The store counts them when they are taken:
+                each object may admit up to lease - 1 more in an interval than the algorithm does
+                (none with a fixed_window of one rate). Hits that are held end with that window or
+                the shortest period and are not given back. remaining counts what the store had left
+                when it was last asked, and the hits that are held. Not with charge_denied, shadow
+                or a Memory.
+            op_keep: Seconds that hit remembers an op_id, 1 or more.
+            increx: For fixed_window with align='first' over Redis: a server that has INCREX (Redis
+                8.8, Valkey 9.2) counts hits of cost 1 with it. Takes one rate of whole milliseconds
+                and no charge_denied. Releases without it answer WrongTypeError for such keys.
 
-        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        A Database takes no on_error, deny_cache or increx.
+
+        Raises:
+            ConfigError: An option has a bad value; the error names it.
+            TypeError: An option has a wrong type.
         """
 
     @native
@@ -109,12 +117,7 @@ class LimiterBase(Handle):
         """Gives back what on_error='local' has taken in this process."""
 
     def limit(
-        self,
-        *,
-        key: KeyOf,
-        cost: CostOf = 1,
-        rate: RateOf = None,
-        timeout: Seconds | None = None,
+        self, *, key: KeyOf, cost: CostOf = 1, rate: RateOf = None, timeout: Seconds | None = None
     ) -> Callable[[F], F]:
         """Decorates a function: each call is a hit, and a refused one raises LimitExceeded.
 
@@ -283,12 +286,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
     @native
     def at_most(
-        self,
-        key: LimiterKey,
-        n: int,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
+        self, key: LimiterKey, n: int, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> int:
         """Takes as much of n, 1 or more, as the limit allows, and returns how much that is: 0 to n.
 
@@ -302,12 +300,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
     @native
     def refund(
-        self,
-        key: LimiterKey,
-        n: int,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
+        self, key: LimiterKey, n: int, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> int:
         """Gives back n, 1 or more, that were taken and not used; returns what remains then.
 

@@ -60,14 +60,19 @@ class LiveSetsBase(Handle):
     ) -> None:
         """Makes the sets' handle; nothing is sent.
 
-        store: a Memory or a Redis (sync or aio), or its URL. gate: seconds; an upsert needs a TTL
-        above it. None: 10 for 'ttl_gate', 0 for 'script'. method: 'script' looks and adds in one
-        step. 'ttl_gate' needs no scripts; it makes a set without a TTL if a stall between its two
-        commands outlives the gate. prefix: stands before every key, with a ':'. keep: seconds that
-        versions outlive their set, 1 or more. member_type: what members come back as; with str,
-        those that are no UTF-8 come back as bytes.
+        Args:
+            store: A Memory or a Redis (sync or aio), or its URL.
+            gate: Seconds; an upsert needs a TTL above it. None: 10 for 'ttl_gate', 0 for 'script'.
+            method: 'script' looks and adds in one step. 'ttl_gate' needs no scripts; it makes a set
+                without a TTL if a stall between its two commands outlives the gate.
+            prefix: Stands before every key, with a ':'.
+            keep: Seconds that versions outlive their set, 1 or more.
+            member_type: The type that members come back as; with str, those that are no UTF-8 come
+                back as bytes.
 
-        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        Raises:
+            ConfigError: An option has a bad value; the error names it.
+            TypeError: An option has a wrong type.
         """
 
 
@@ -270,11 +275,7 @@ class LiveSets(Lifetime, LiveSetsBase):
         return Rebuild(self, key, ttl, lease)
 
     def rebuild_many(
-        self,
-        sets: RebuildRows,
-        ttl: Seconds,
-        *,
-        lease: Seconds = 10.0,
+        self, sets: RebuildRows, ttl: Seconds, *, lease: Seconds = 10.0
     ) -> RebuildReport:
         """Builds many sets, each as rebuild() does: rows of (key, members), one after the other.
 

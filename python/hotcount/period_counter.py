@@ -44,20 +44,23 @@ class PeriodCounterBase(Handle, Generic[Added]):
     ) -> None:
         """Makes a counter; nothing is sent.
 
-        store: a Memory or a Redis (sync or aio), or its URL. tz: an IANA name, as zoneinfo knows
-        it. keep: how many periods are kept, the present one included; 1 or more and at most 100
-        years of them. More costs a key per period in which there was an add. Where counters of
-        different keep add to one number, the longest wins. prefix: put before every key,
-        with a ':'; "": nothing.
+        Args:
+            store: A Memory or a Redis (sync or aio), or its URL.
+            period: What a number is of.
+            tz: An IANA name, as zoneinfo knows it.
+            keep: How many periods are kept, the present one included: 1 or more, and at most 100
+                years of them. More costs a key for each period in which there was an add. If
+                counters of different keep add to one number, the longest wins.
+            prefix: Stands before every key, with a ':'; "": nothing.
+            retry: Where adds wait while Redis does not answer. Such an add returns Queued, never a
+                number, and is counted in the period that it was made in, however late; if that
+                period is not kept any more by then, the add expires. Meanwhile the present is what
+                the store's clock said last, and the time since; this machine's clock if the process
+                has not heard of it yet. get and series give what the store has. Over Memory nothing
+                ever waits.
 
-        retry: where adds wait while Redis does not answer. Such an add returns Queued, never a
-        number, and is counted in the period that it was made in, however late; where that period is
-        not kept any more by then it expires. Meanwhile the present is what the store's clock said
-        last, and the time since; this machine's clock where the process has not heard of it yet.
-        get and series give what the store has. Over Memory nothing ever waits.
-
-        ConfigError names an option with a bad value, a file that is damaged, of another version, no
-        journal or another process's; TypeError one of a wrong type.
+        Raises:
+            ConfigError, TypeError: As Counter does.
         """
 
     @native
@@ -88,12 +91,7 @@ class PeriodCounter(Lifetime, PeriodCounterBase[Added]):
 
     @native
     def add(
-        self,
-        key: Key,
-        n: int = 1,
-        at: datetime | None = None,
-        *,
-        timeout: Seconds | None = None,
+        self, key: Key, n: int = 1, at: datetime | None = None, *, timeout: Seconds | None = None
     ) -> Added:
         """Adds n (any int64, negative too) and returns the period's number after this add.
 

@@ -7,8 +7,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from hotcount._core import Handle
-from hotcount._held import Held
-from hotcount._limit import FOLLOWS, may_be_applied
+from hotcount._limit import FOLLOWS, Held, may_be_applied
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, Seconds
 from hotcount.errors import ConfigError, HotcountError
@@ -22,10 +21,7 @@ AnyReserving = TypeVar("AnyReserving")
 class ReservationBase(Held[AnyReserving]):
     """What the reservations of the sync and the aio class have in common."""
 
-    __slots__ = {
-        "_rate": None,
-        "n": "How much was asked for, in the units of the limit.",
-    }
+    __slots__ = {"_rate": None, "n": "How much was asked for, in the units of the limit."}
 
     n: int
 
@@ -81,12 +77,7 @@ class Reserving(Handle):
 
     @native
     def _cancel_later(
-        self,
-        key: LimiterKey,
-        id: str,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
+        self, key: LimiterKey, id: str, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> None:
         """Ends what is held, and returns at once."""
 
@@ -105,12 +96,7 @@ class Reserving(Handle):
 
     @native
     def _cancel(
-        self,
-        key: LimiterKey,
-        id: str,
-        *,
-        rate: Rates | None = None,
-        timeout: Seconds | None = None,
+        self, key: LimiterKey, id: str, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> Decision:
         """Ends what is held."""
 
@@ -139,11 +125,7 @@ class Reservation(ReservationBase[Reserving]):
     __slots__ = ()
 
     def commit(
-        self,
-        actual: int | None = None,
-        *,
-        op_id: Key | None = None,
-        timeout: Seconds | None = None,
+        self, actual: int | None = None, *, op_id: Key | None = None, timeout: Seconds | None = None
     ) -> Decision:
         """Takes what was used, 0 or more, in place of what was reserved; None is all of that.
 

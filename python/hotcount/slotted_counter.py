@@ -48,16 +48,24 @@ class SlottedCounterBase(Handle):
     ) -> None:
         """Makes a counter; nothing is sent.
 
-        db: a Database (sync or aio), or its URL. slots: rows a key may spread over, 1 to 10,000;
-        'adaptive' starts with 1 and doubles them, up to 100, whenever a writer finds its row
-        locked. slot_choice: 'sticky' keeps each connection on its slot, 'random' takes one per add.
-        op_keep: seconds that an op_id is remembered, 1 or more. max_batch: most adds in one
-        transaction. max_delay: seconds that a transaction waits for company. max_queue: most adds
-        that wait to be written, 1 or more; one more is a CapacityError, and an add_many waits for
-        room within its timeout.
+        Args:
+            db: A Database (sync or aio), or its URL.
+            table, key_column, slot_column, count_column: Names in the database.
+            slots: Rows that a key may spread over, 1 to 10,000. 'adaptive' starts with 1 and
+                doubles them, up to 100, whenever a writer finds its row locked. The attribute slots
+                is their number now.
+            slot_choice: 'sticky' keeps each connection on its slot, 'random' takes one per add.
+            op_keep: Seconds that an op_id is remembered, 1 or more.
+            max_batch: Most adds in one transaction.
+            max_delay: Seconds that a transaction waits for company.
+            max_queue: Most adds that wait to be written, 1 or more. One more is a CapacityError,
+                and an add_many waits for room within its timeout.
 
-        The attribute slots is their number now, and dialect 'mysql' is MariaDB too. ConfigError
-        names an option with a bad value; TypeError one of a wrong type.
+        The attribute dialect is 'mysql' for MariaDB too.
+
+        Raises:
+            ConfigError: An option has a bad value; the error names it.
+            TypeError: An option has a wrong type.
         """
 
     @native

@@ -36,14 +36,20 @@ class MemoryBase(Handle):
     ) -> None:
         """Opens the store of that name, or a private one.
 
-        max_keys: most keys at once, 1 or more: about 120 bytes each plus its full length; a sorted
-        set with one member about 630, and 140 for each further one. prefix: put
-        before every key. when_full: a Limiter's new key at max_keys is admitted and not remembered
-        ('admit': its decision says 'untracked', stats() counts it, the first one warns), or refused
-        with CapacityError ('refuse'). Either is an attack on somebody. max_keys and when_full count
-        for the opener that makes the store.
+        Args:
+            url: memory://NAME, or memory:// for a private one.
+            max_keys: Most keys at once, 1 or more: about 120 bytes each plus its full length; a
+                sorted set with one member about 630, and 140 for each further one.
+            prefix: Stands before every key.
+            when_full: A Limiter's new key at max_keys is admitted and not remembered ('admit': its
+                decision says 'untracked', stats() counts it, the first one warns), or refused with
+                CapacityError ('refuse'). Either is an attack on somebody.
 
-        ConfigError names a bad value; TypeError one of a wrong type.
+        max_keys and when_full count for the opener that makes the store.
+
+        Raises:
+            ConfigError: An option has a bad value; the error names it.
+            TypeError: An option has a wrong type.
         """
 
     @native
@@ -121,30 +127,35 @@ class RedisBase(Handle):
     ) -> None:
         """Names a server; it connects when it is first used.
 
-        timeout: the default time limit of a call in seconds, waiting for a connection included.
-        prefix: put before every key; execute() sends keys as they are. client_name: what CLIENT
-        LIST shows. max_in_flight: most commands sent and not yet answered on a connection; others
-        wait. More for a server far away, fewer to spare it.
+        Args:
+            url: As the class says.
+            timeout: Default time limit of a call in seconds, the wait for a connection included.
+            prefix: Stands before every key; execute() sends keys as they are.
+            client_name: What CLIENT LIST shows.
+            max_in_flight: Most commands sent and not yet answered on a connection; others wait.
+                More for a server far away, fewer to spare it.
+            spin: Seconds that a caller or loop with one command on its way looks for the reply
+                before it sleeps: more than twice the calls a second on loopback, for that much CPU
+                a call. It stops by itself if replies take longer. 0: never.
+            silence_limit: Seconds that a server that owes replies may say nothing before its
+                connection is given up for another. None: 1.5, or timeout if that is longer. The
+                outcome of what was sent is unknown then, also for calls with more time. Longer: for
+                commands that take the server longer. Shorter: a dead connection is replaced sooner.
+            max_queue: Most calls that wait to be sent on a connection, at about 900 bytes each. At
+                the bound a thread waits until its deadline; a call of hotcount.aio fails with
+                CapacityError.
+            connect_timeout: Seconds for one attempt to connect, from the resolved name to the
+                greeting. The name's addresses share it, and no call's own timeout ends it. More: a
+                server far away is reached; less: a silent one is given up sooner.
+            protocol: 3 speaks RESP3, and RESP2 if the server knows no HELLO. 2 does not ask, for
+                proxies that close the connection then. Values are the same.
+            max_reply_bytes: Most memory that one reply, or all of a batch, takes: what a server
+                gone wrong can make this process hold, twice while a string is copied. A larger
+                reply ends the connection.
 
-        spin: how long, in seconds, a caller or loop with one command on its way looks for the reply
-        before it sleeps: more than twice the calls a second on loopback, for that much CPU a call;
-        it stops by itself where replies take longer. 0: never. silence_limit: how long, in seconds,
-        a server that owes replies may say nothing before its connection is given up for another;
-        None: 1.5, or timeout where that is longer. What was sent is unknown then, also to calls
-        with more time. Longer: for commands that take the server longer. Shorter: a dead connection
-        is replaced sooner.
-
-        max_queue: most calls that wait to be sent on a connection, at about 900 bytes each. At the
-        bound a thread waits until its deadline; a call of hotcount.aio fails with CapacityError.
-        connect_timeout: one attempt to connect, in seconds, from the resolved name to the greeting;
-        the name's addresses share it, and no call's own timeout ends it. More: a server far away is
-        reached; less: a silent one is given up sooner. protocol: 3 speaks RESP3, and RESP2 where
-        the server knows no HELLO; 2 does not ask, for proxies that close the connection then.
-        Values are the same. max_reply_bytes: most memory that one reply, or all of a batch, takes:
-        what a server gone wrong can make this process hold, twice while a string is copied. A
-        larger one ends the connection.
-
-        ConfigError names a bad URL or value; TypeError one of a wrong type.
+        Raises:
+            ConfigError: An option has a bad value; the error names it.
+            TypeError: An option has a wrong type.
         """
 
     @native
@@ -237,26 +248,33 @@ class DatabaseBase(Handle):
     ) -> None:
         """Opens a database and looks whether it can be used.
 
-        timeout: the default time limit of a call in seconds, waiting for locks included.
-        max_readers, max_writers: most connections open at once in this process; SQLite has one that
-        writes. A server has to allow both together for each process: more writers help the
-        strategies with a transaction per vote, group commit uses one or two. Where the server has
-        no room for one more, calls wait for one until their deadline. prepare=False (in the URL
-        too: ?prepare=false) keeps no statement prepared in the server's sessions. Behind PgBouncer
-        and other poolers that happens by itself; it costs each statement the server's parsing and
-        planning, on MariaDB and MySQL a round trip as well.
-
-        idle_timeout: a connection to a server that nobody used for so many seconds is closed; the
-        next call that lacks one pays for another, some milliseconds. Longer: more of the server's
-        sessions are held for nothing. None: never. tcp_user_timeout: a TCP connection whose other
-        end acknowledges nothing for so many seconds is given up. Shorter: a machine that stands
-        still for a moment costs its connections, and a commit on its way an unknown outcome;
-        longer: a dead path is noticed later. PostgreSQL's URLs may say otherwise (keepalives_idle,
-        tcp_user_timeout ...).
+        Args:
+            url: As the class says.
+            timeout: Default time limit of a call in seconds, the wait for locks included.
+            max_readers, max_writers: Most connections open at once in this process; SQLite has one
+                that writes. A server has to allow both together for each process; if it has no room
+                for one more, calls wait for one until their deadline. More writers help strategies
+                with a transaction per vote; group commit uses one or two.
+            prepare: False (in the URL too: ?prepare=false) keeps no statement prepared in the
+                server's sessions. Behind PgBouncer and other poolers that happens by itself. It
+                costs each statement the server's parsing and planning, on MariaDB and MySQL a round
+                trip as well.
+            idle_timeout: Seconds after which an unused connection to a server is closed; the next
+                call that lacks one pays for another, some milliseconds. Longer: more of the
+                server's sessions are held for nothing. None: never.
+            tcp_user_timeout: Seconds after which a TCP connection whose other end acknowledges
+                nothing is given up. Shorter: a machine that stands still for a moment costs its
+                connections, and a commit on its way an unknown outcome. Longer: a dead path is
+                noticed later. PostgreSQL's URLs may say otherwise (keepalives_idle ...).
 
         Settings of the server that make a commit mean less (fsync=off and the like) are one warning
-        of the logger 'hotcount'. Bad values: ConfigError; a file that may not be opened, a user who
-        may not: PermissionDeniedError, AuthError; no server: UnavailableError; else DatabaseError.
+        of the logger 'hotcount'.
+
+        Raises:
+            ConfigError: An option has a bad value.
+            PermissionDeniedError, AuthError: A file or a user may not.
+            UnavailableError: There is no server.
+            DatabaseError: Another error of the database.
         """
 
     @native

@@ -52,21 +52,27 @@ class WriteBehindCounterBase(Handle):
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
-        db: a Database (sync or aio), or its URL. cache: a Redis, or its URL; a ConfigError if it
-        answers and evicts keys of all kinds when it is full (maxmemory-policy allkeys-...). table:
-        also names {table}_cell and {table}_meta. prefix: of the keys in Redis; each
-        table needs one of its own, because its workers save all that they find there.
+        Args:
+            db: A Database (sync or aio), or its URL.
+            cache: A Redis, or its URL. One that answers and evicts keys of all kinds when it is
+                full (maxmemory-policy allkeys-...) is a ConfigError.
+            table: Also names {table}_cell and {table}_meta.
+            prefix: Of the keys in Redis. Each table needs one of its own, because its workers save
+                all that they find there.
+            flush_interval: Seconds that an add with ack='local' stays in this process alone, 0.001
+                to 60, and how soon a loss in Redis is noticed.
+            max_cells: Keys that this process may hold, 1 to 10,000,000, at about 300 bytes each;
+                those that are in SQL make room for others.
+            page: Cells that a worker saves in one transaction, 1 to 10,000.
+            interval: Seconds between two rounds of a worker.
+            horizon: How long the row of a cell stays in SQL, 3600 seconds to 365 days, and longer
+                if another process has a longer one. A cell that reaches SQL later is refused,
+                because nobody knows any more how much of it was counted.
+            max_batch, max_delay, max_queue: Of transactions with ack='sql', as with SlottedCounter.
 
-        flush_interval: seconds that an add with ack='local' stays in this process alone, 0.001 to
-        60, and how soon a loss in Redis is noticed. max_cells: keys that this process may hold, 1
-        to 10,000,000, about 300 bytes each; those that are in SQL make room for others. page: cells
-        that a worker saves in one transaction, 1 to 10,000. interval: its pause in seconds.
-        horizon: how long the row of a cell stays in SQL, 3600 seconds to 365 days, and longer if
-        another process has a longer one; a cell that reaches SQL later is refused, because nobody
-        knows any more what of it was counted.
-        max_batch, max_delay and max_queue: of transactions with ack='sql', as with SlottedCounter.
-
-        ConfigError names an option with a bad value; TypeError one of a wrong type.
+        Raises:
+            ConfigError: An option has a bad value; the error names it.
+            TypeError: An option has a wrong type.
         """
 
     @native

@@ -32,14 +32,7 @@ from hotcount.aio.live_sets import LiveSets, Rebuild
 from hotcount.aio.period_counter import PeriodCounter
 from hotcount.aio.reservation import Reservation
 from hotcount.aio.slotted_counter import SlottedCounter
-from hotcount.aio.stores import (
-    Database,
-    Memory,
-    Redis,
-    connect,
-    connect_database,
-    connect_store,
-)
+from hotcount.aio.stores import Database, Memory, Redis, connect, connect_database, connect_store
 from hotcount.aio.votes import Votes
 from hotcount.aio.write_behind_counter import WriteBehindCounter
 

@@ -10,7 +10,7 @@ from hotcount._limit import FOLLOWS, PlacePatience, leave_alone, may_be_applied
 from hotcount._line import acquire_soon, name_of
 from hotcount._native import native
 from hotcount._types import LimiterKey, Seconds
-from hotcount.aio._opening import Opening
+from hotcount.aio.reservation import Opening
 from hotcount.concurrency_limit import ConcurrencyLimitBase, PlaceBase
 from hotcount.errors import HotcountError, OutcomeUnknownError
 from hotcount.functions import new_op_id

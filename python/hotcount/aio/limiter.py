@@ -9,8 +9,7 @@ from hotcount._limit import Patience
 from hotcount._line import acquire_soon, name_of
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
-from hotcount.aio._opening import Opening
-from hotcount.aio.reservation import Reservation, Reserving, reserve_soon
+from hotcount.aio.reservation import Opening, Reservation, Reserving, reserve_soon
 from hotcount.batches import Decisions
 from hotcount.limiter import LimiterBase
 from hotcount.rate import Rates

@@ -65,11 +65,7 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
         return Rebuild(self, key, ttl, lease)
 
     async def rebuild_many(
-        self,
-        sets: RebuildRows,
-        ttl: Seconds,
-        *,
-        lease: Seconds = 10.0,
+        self, sets: RebuildRows, ttl: Seconds, *, lease: Seconds = 10.0
     ) -> RebuildReport:
         """As hotcount.LiveSets.rebuild_many; rows and members may come from async iterables.
 

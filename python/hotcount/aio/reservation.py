@@ -1,9 +1,11 @@
-"""aio.Reservation: hotcount.Reservation for event loops."""
+"""aio.Reservation: hotcount.Reservation for event loops, and what is awaited or entered for it."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
+from typing import Any, Generic, TypeVar
 
 from hotcount._core import Handle
 from hotcount._limit import FOLLOWS, leave_alone, may_be_applied
@@ -14,6 +16,39 @@ from hotcount.functions import new_op_id
 from hotcount.rate import Rates
 from hotcount.reservation import ReservationBase
 from hotcount.results import Decision
+
+T = TypeVar("T", bound=AbstractAsyncContextManager[Any])
+
+
+class Opening(Generic[T]):
+    """`await opening`, or `async with opening as what_it_opens`. It starts then."""
+
+    __slots__ = ("_open", "_opened")
+
+    def __init__(self, open: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """open: a coroutine function, called once."""
+        self._open = open
+        self._opened: T | None = None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """What it opens."""
+        return self._open().__await__()
+
+    async def __aenter__(self) -> T:
+        """What it opens, entered."""
+        self._opened = await self
+        await self._opened.__aenter__()
+        return self._opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """As that of what it opened."""
+        assert self._opened is not None
+        await self._opened.__aexit__(kind, error, traceback)
 
 
 class Reserving(Handle):
@@ -44,11 +79,7 @@ class Reservation(ReservationBase[Reserving]):
     __slots__ = ()
 
     async def commit(
-        self,
-        actual: int | None = None,
-        *,
-        op_id: Key | None = None,
-        timeout: Seconds | None = None,
+        self, actual: int | None = None, *, op_id: Key | None = None, timeout: Seconds | None = None
     ) -> Decision:
         """As hotcount.Reservation.commit, to be awaited. Cancelled, it may have been taken."""
         self._require_open()

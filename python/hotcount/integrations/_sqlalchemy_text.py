@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -66,45 +66,32 @@ _vote_texts: dict[tuple[Any, ...], VoteText] = {}
 _PARAMETER = re.compile(r"(?<!\\):(\w+)")
 
 
+# What the statements of votes depend on.
+_OPTIONS = (
+    *("strategy", "item_table", "item_id", "item_count", "vote_table", "vote_item", "vote_user"),
+    *("vote_value", "vote_previous", "vote_version", "item_type", "user_type", "foreign_key"),
+    "missing_items",
+)
+
+
+def _members(cls: type[CounterText | VoteText], made: dict[str, sa.TextClause]) -> dict[str, Any]:
+    return {field.name: made.get(field.name) for field in fields(cls)}
+
+
 def counter_text(dialect: str, counter: SlottedCounter) -> CounterText:
-    key = (
-        dialect,
-        counter.table,
-        counter.key_column,
-        counter.slot_column,
-        counter.count_column,
-    )
+    key = (dialect, counter.table, counter.key_column, counter.slot_column, counter.count_column)
     found = _counter_texts.get(key)
     if found is None:
         number = sa.BigInteger()
         made = _typed(counter._session_statements(dialect), {"slot": number, "n": number})
-        found = CounterText(
-            update=made.get("update"), find=made.get("find"), add=made["add"], sum=made["sum"]
-        )
+        found = CounterText(**_members(CounterText, made))
         _keep(_counter_texts, key, found)
     return found
 
 
 def vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
     """The statements over one item and, `anonymous`, the table of votes without a user."""
-    key = (
-        dialect,
-        votes.strategy,
-        votes.item_table,
-        votes.item_id,
-        votes.item_count,
-        votes.vote_table,
-        votes.vote_item,
-        votes.vote_user,
-        votes.vote_value,
-        votes.vote_previous,
-        votes.vote_version,
-        votes.item_type,
-        votes.user_type,
-        votes.foreign_key,
-        votes.missing_items,
-        anonymous,
-    )
+    key = (dialect, anonymous, *(getattr(votes, name) for name in _OPTIONS))
     found = _vote_texts.get(key)
     if found is None:
         texts = votes._session_statements(dialect, anonymous)
@@ -118,25 +105,8 @@ def vote_text(dialect: str, votes: Votes, anonymous: bool = False) -> VoteText:
         types["after"] = types["user"]
         for name in ("value", "version", "difference", "slot", "limit"):
             types[name] = sa.BigInteger()
-        made = _typed(texts, types)
-        found = VoteText(
-            route=route,
-            folds=folds,
-            hold_route=made["hold_route"],
-            write_vote=made["write_vote"],
-            count=made["count"],
-            vote=made["vote"],
-            votes=made["votes"],
-            voters=made["voters"],
-            voters_after=made["voters_after"],
-            **{
-                name: made.get(name)
-                for name in (
-                    *("look", "add_item", "lock_item", "read_vote", "note"),
-                    *("find_cell", "bump_cell", "insert_cell", "bump_item", "ask_recount"),
-                )
-            },
-        )
+        made = _members(VoteText, _typed(texts, types))
+        found = VoteText(**{**made, "route": route, "folds": folds})
         _keep(_vote_texts, key, found)
     return found
 

@@ -54,20 +54,8 @@ except ImportError as error:
         "hotcount.integrations.sqlalchemy needs SQLAlchemy 2: pip install 'hotcount[sqlalchemy]'"
     ) from error
 
-from hotcount import (
-    Cast,
-    ConfigError,
-    HotcountError,
-    IntegrityError,
-    SlottedCounter,
-    Votes,
-)
-from hotcount.integrations._sqlalchemy_text import (
-    CounterText,
-    VoteText,
-    counter_text,
-    vote_text,
-)
+from hotcount import Cast, ConfigError, HotcountError, IntegrityError, SlottedCounter, Votes
+from hotcount.integrations._sqlalchemy_text import CounterText, VoteText, counter_text, vote_text
 from hotcount.integrations._sqlalchemy_transaction import (
     SqlMode,
     Where,
@@ -268,10 +256,7 @@ def get_vote(
 
 
 def get_votes(
-    where: Where,
-    votes: Votes,
-    items: Iterable[int | str | uuid.UUID],
-    user: int | str | uuid.UUID,
+    where: Where, votes: Votes, items: Iterable[int | str | uuid.UUID], user: int | str | uuid.UUID
 ) -> list[int]:
     """The user's votes for many items as this transaction sees them, in the order of the items."""
     wanted = [votes._checked_item(item) for item in items]
