@@ -331,9 +331,9 @@ class Votes {
     /// wrote before is reconcile()'s. A config error, before anything changes, if the role may not
     /// create triggers, if one of the name is somebody else's, or if a cascade would reach the votes
     /// where the database runs no triggers for it.
-    virtual Result<void> create_tables(Timeout timeout = {},
-                                       ExistingCounts existing = ExistingCounts::refuse,
-                                       OutsideWrites outside = OutsideWrites::leave) = 0;
+    virtual Result<void> create_tables(ExistingCounts existing = ExistingCounts::refuse,
+                                       OutsideWrites outside = OutsideWrites::leave,
+                                       Timeout timeout = {}) = 0;
     /// As votes_schema().
     virtual std::string schema() const = 0;
     /// What these tables still lack, as statements for the dialect's own client (psql, mariadb,
@@ -342,9 +342,9 @@ class Votes {
     /// after a failure, this returns the rest. Changes nothing itself. A config error names a table
     /// and a column that no statement of ours can mend, and says what to do.
     /// `existing`, `outside`: as for create_tables(). Comments name cascades that no trigger counts.
-    virtual Result<std::string> migration(Timeout timeout = {},
-                                          ExistingCounts existing = ExistingCounts::refuse,
-                                          OutsideWrites outside = OutsideWrites::leave) = 0;
+    virtual Result<std::string> migration(ExistingCounts existing = ExistingCounts::refuse,
+                                          OutsideWrites outside = OutsideWrites::leave,
+                                          Timeout timeout = {}) = 0;
     /// Adds rows to the item table, in one transaction; those that exist stay as they are.
     virtual Result<void> add_items(std::span<const sql::Id> items, Timeout timeout = {}) = 0;
 
@@ -355,12 +355,12 @@ class Votes {
     /// latest: what was not sent by then was not applied.
     virtual std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots,
                                                 Timeout timeout = {}) = 0;
-    virtual Result<Count> count(const sql::Id& item, Timeout timeout = {},
-                                Consistency consistency = Consistency::cached) = 0;
+    virtual Result<Count> count(const sql::Id& item, Consistency consistency = Consistency::cached,
+                                Timeout timeout = {}) = 0;
     /// From one snapshot; from a cache: each as it is found.
-    virtual Result<std::vector<Count>> count_many(
-        std::span<const sql::Id> items, Timeout timeout = {},
-        Consistency consistency = Consistency::cached) = 0;
+    virtual Result<std::vector<Count>> count_many(std::span<const sql::Id> items,
+                                                  Consistency consistency = Consistency::cached,
+                                                  Timeout timeout = {}) = 0;
 
     // -- asking: reads the votes in SQL, exactly, with every strategy. With Consistency::cached and
     // read_url the answer may be the replica's, and read_max_lag old. ------------------------------
@@ -378,16 +378,18 @@ class Votes {
     /// primary key (item, user); votes without a user are not among them.
     virtual Result<std::vector<Voter>> voters(const sql::Id& item,
                                               const std::optional<sql::Id>& after = {},
-                                              std::size_t limit = 100, Timeout timeout = {},
-                                              Consistency consistency = Consistency::exact) = 0;
+                                              std::size_t limit = 100,
+                                              Consistency consistency = Consistency::exact,
+                                              Timeout timeout = {}) = 0;
     /// Reads all votes for the item in one statement.
-    virtual Result<Tally> tally(const sql::Id& item, Timeout timeout = {},
-                                Consistency consistency = Consistency::exact) = 0;
+    virtual Result<Tally> tally(const sql::Id& item, Consistency consistency = Consistency::exact,
+                                Timeout timeout = {}) = 0;
     /// The n (1 to 10,000) items of the highest item.vote_count, whose exact counts are then read
     /// and put into descending order. An item whose new votes are not in vote_count yet may be
     /// missing. Scans the item table unless an index begins with vote_count: (vote_count, id).
-    virtual Result<std::vector<ItemCount>> top(std::size_t n, Timeout timeout = {},
-                                               Consistency consistency = Consistency::exact) = 0;
+    virtual Result<std::vector<ItemCount>> top(std::size_t n,
+                                               Consistency consistency = Consistency::exact,
+                                               Timeout timeout = {}) = 0;
     /// Retracts the vote if it is `value`, which is not 0, and else sets it to `value`; atomic
     /// beside all other votes. NOT idempotent: after outcome_unknown ask get() before it is called
     /// again. A transaction of its own with every strategy, and it does not queue behind votes that

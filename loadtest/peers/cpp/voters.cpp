@@ -145,7 +145,8 @@ class ByVotes final : public Voters {
         votes_->cast_async(Ballot{item, user}, std::move(done), kTimeout);
     }
     Result<std::int64_t> count(std::int64_t item) override {
-        HOTCOUNT_TRY_ASSIGN(const Count count, votes_->count(sql::Id{item}, kTimeout));
+        HOTCOUNT_TRY_ASSIGN(const Count count,
+                            votes_->count(sql::Id{item}, Consistency::cached, kTimeout));
         return count.value;
     }
 

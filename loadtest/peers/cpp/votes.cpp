@@ -50,7 +50,7 @@ constexpr std::size_t kItemsAtOnce = 1000;
 Result<void> set_up(const Settings& settings) {
     HOTCOUNT_TRY_ASSIGN(auto database, open_database(settings));
     HOTCOUNT_TRY_ASSIGN(auto votes, make_votes(database, settings.strategy));
-    HOTCOUNT_TRY(votes->create_tables(kSetUpTimeout));
+    HOTCOUNT_TRY(votes->create_tables(ExistingCounts::refuse, OutsideWrites::leave, kSetUpTimeout));
     std::vector<sql::Id> items;
     for (std::int64_t item = 1; item <= settings.items; ++item) items.emplace_back(item);
     return votes->add_items(items, kSetUpTimeout);
@@ -137,7 +137,8 @@ Result<void> audit(const Settings& settings, const Board& board) {
              ++item) {
             items.emplace_back(item);
         }
-        HOTCOUNT_TRY_ASSIGN(const auto counts, votes->count_many(items, kSetUpTimeout));
+        HOTCOUNT_TRY_ASSIGN(const auto counts,
+                            votes->count_many(items, Consistency::cached, kSetUpTimeout));
         for (std::size_t i = 0; i < counts.size(); ++i) {
             const std::int64_t item = first + static_cast<std::int64_t>(i);
             const std::int64_t there = rows[static_cast<std::size_t>(item)];

@@ -142,7 +142,7 @@ Result<void> ask_counts(Votes& votes, std::vector<ItemCount>& counts) {
             items.emplace_back(counts[index].item);
         }
         HOTCOUNT_TRY_ASSIGN(const std::vector<Count> answers,
-                            votes.count_many(items, Duration{kAuditTimeout}));
+                            votes.count_many(items, Consistency::cached, Duration{kAuditTimeout}));
         for (std::size_t index = from; index < until; ++index) {
             counts[index].counted = answers[index - from].value;
         }

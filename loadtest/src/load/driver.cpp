@@ -113,7 +113,7 @@ std::vector<Answer> Driver::apply_many(std::span<const Operation> operations) {
 Answer VotesDriver::apply(const Operation& operation) {
     switch (operation.kind) {
         case OperationKind::read:
-            return answer_of(votes_->count(sql::Id{operation.item}, timeout_));
+            return answer_of(votes_->count(sql::Id{operation.item}, Consistency::cached, timeout_));
         case OperationKind::vote:
         case OperationKind::unvote:
             break;

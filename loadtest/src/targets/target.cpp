@@ -74,7 +74,8 @@ class VotesTarget final : public SqlTarget {
 
     Result<void> set_up() {
         const std::uint64_t items = settings_.traffic.items;
-        HOTCOUNT_TRY(votes_->create_tables(kSetUpTimeout));
+        HOTCOUNT_TRY(
+            votes_->create_tables(ExistingCounts::refuse, OutsideWrites::leave, kSetUpTimeout));
         HOTCOUNT_TRY(refuse_used_tables(*sql_.database, votes_->options()));
         for (std::uint64_t first = 1; first <= items; first += kItemsAtOnce) {
             std::vector<sql::Id> ids;

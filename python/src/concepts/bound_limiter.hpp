@@ -19,10 +19,6 @@
 
 namespace hotcount::python {
 
-inline ResultClass decision_class{
-    "Decision", std::array{"allowed", "limit", "remaining", "retry_after", "reset_after", "reason",
-                           "policy", "period", "violated", "quota"}};
-
 /// A decision as a batch holds it: with the columns, and with what its headers need.
 struct DecisionRow {
     bool allowed{false};
@@ -34,7 +30,7 @@ struct DecisionRow {
     std::string policy{};
     double period{0};
     std::vector<std::string> violated{};
-    std::int64_t quota{0};
+    std::optional<std::int64_t> quota{};
     double retry_column{retry_after.value_or(std::numeric_limits<double>::quiet_NaN())};
 };
 using Decisions = RowBatch<DecisionRow>;
@@ -45,70 +41,27 @@ inline std::optional<double> seconds_of(const std::optional<Duration>& duration)
 }
 
 template <>
-struct To<DecisionRow> {
-    static py::object make(const DecisionRow& row) {
-        return decision_class.make(row.allowed, row.limit, row.remaining, row.retry_after,
-                                   row.reset_after, row.reason, row.policy, row.period,
-                                   row.violated, row.quota);
-    }
-};
-template <>
-struct From<DecisionRow> {
-    static DecisionRow read(const Argument& argument) {
-        if (!decision_class.is(argument.value)) {
-            raise_wrong_type(argument.name, "Decision", argument.value);
-        }
-        const py::handle object = argument.value;
-        const auto number = [&](std::size_t index) {
-            const py::handle value = decision_class.get<py::handle>(object, index);
-            const double read = PyFloat_AsDouble(value.ptr());
-            if (read == -1 && PyErr_Occurred() != nullptr) {
-                if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
-                PyErr_Clear();
-                raise_wrong_type(decision_class.field_name(index), "float seconds", value);
-            }
-            return read;
-        };
-        DecisionRow row{.allowed = decision_class.get<bool>(object, 0),
-                        .limit = decision_class.get<std::int64_t>(object, 1),
-                        .remaining = decision_class.get<std::int64_t>(object, 2),
-                        .retry_after = std::nullopt,
-                        .reset_after = number(4),
-                        .reason = decision_class.get<std::string>(object, 5),
-                        .policy = decision_class.get<std::string>(object, 6),
-                        .period = number(7)};
-        const auto violated = decision_class.get<py::handle>(object, 8);
-        if (PyTuple_Check(violated.ptr()) == 0) {
-            raise_wrong_type(decision_class.field_name(8), "tuple of str", violated);
-        }
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(violated.ptr()); ++i) {
-            const std::string name =
-                Where{decision_class.field_name(8), static_cast<std::size_t>(i)}.str();
-            row.violated.push_back(to_text(PyTuple_GET_ITEM(violated.ptr(), i), name.c_str()));
-        }
-        const auto quota = decision_class.get<py::handle>(object, 9);
-        row.quota = quota.is_none() ? row.limit : decision_class.get<std::int64_t>(object, 9);
-        if (!decision_class.get<py::handle>(object, 3).is_none()) {
-            row.retry_after = row.retry_column = number(3);
-        }
-        return row;
-    }
-};
+inline ResultRow<&DecisionRow::allowed, &DecisionRow::limit, &DecisionRow::remaining,
+                 &DecisionRow::retry_after, &DecisionRow::reset_after, &DecisionRow::reason,
+                 &DecisionRow::policy, &DecisionRow::period, &DecisionRow::violated,
+                 &DecisionRow::quota>
+    kResultRow<DecisionRow>{"Decision"};
+inline const auto& decision_class = kResultRow<DecisionRow>;
 
+using LO = LimiterOptions;
 inline constexpr std::array kLimiterOptions{
-    OptionRow<LimiterOptions>{"rate", RateOption::read, RateOption::get, Shown::as_text},
-    option<&LimiterOptions::algorithm>("algorithm", Shown::always),
-    option_or_none<&LimiterOptions::name>("name"),
-    option<&LimiterOptions::align>("align"),
-    option<&LimiterOptions::charge_denied>("charge_denied"),
-    option<&LimiterOptions::shadow>("shadow"),
-    option<&LimiterOptions::table>("table"),
-    option<&LimiterOptions::on_error>("on_error"),
-    option<&LimiterOptions::deny_cache>("deny_cache"),
-    option<&LimiterOptions::lease>("lease"),
-    option<&LimiterOptions::op_keep>("op_keep"),
-    option<&LimiterOptions::increx>("increx"),
-};
+    OptionRow<LO>{"rate", RateOption::read, RateOption::get, Shown::as_text},
+    always_shown(option<&LO::algorithm>()),
+    option_or_none<&LO::name>(),
+    option<&LO::align>(),
+    option<&LO::charge_denied>(),
+    option<&LO::shadow>(),
+    option<&LO::table>(),
+    option<&LO::on_error>(),
+    option<&LO::deny_cache>(),
+    option<&LO::lease>(),
+    option<&LO::op_keep>(),
+    option<&LO::increx>()};
 
 class BoundLimiter final : public Bound<Limiter> {
   public:
@@ -189,18 +142,14 @@ class BoundLimiter final : public Bound<Limiter> {
             answered_by);
     }
 
-    py::object to_batch(const std::vector<Result<Decision>>& decisions, const Refusals& refusals,
+    py::object to_batch(std::vector<Result<Decision>> decisions, const Refusals& refusals,
                         OnErrors on_errors) {
         tell_outage();
-        std::vector<Result<DecisionRow>> results;
-        results.reserve(decisions.size());
-        for (const auto& decision : decisions) {
-            if (decision) warn_if_untracked(*decision);
-            results.push_back(decision ? Result<DecisionRow>{to_row(*decision)} : decision.error());
-        }
-        py::dict errors;
-        auto rows = gather(std::move(results), refusals, errors);
-        return finish(std::make_shared<Decisions>(std::move(rows), std::move(errors)), on_errors);
+        auto rows = to_rows(std::move(decisions), [this](const Decision& decision) {
+            warn_if_untracked(decision);
+            return to_row(decision);
+        });
+        return python::to_batch(std::move(rows), refusals, on_errors);
     }
 
   private:

@@ -15,11 +15,8 @@ namespace {
 
 using O = ConcurrencyOptions;
 
-constexpr std::array kOptions{
-    option<&O::limit>("limit", Shown::always),
-    option<&O::lease>("lease"),
-    option_or_none<&O::name>("name"),
-};
+constexpr std::array kOptions{always_shown(option<&O::limit>()), option<&O::lease>(),
+                              option_or_none<&O::name>()};
 
 class BoundConcurrencyLimit final : public Bound<ConcurrencyLimit> {
   public:

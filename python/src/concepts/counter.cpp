@@ -17,8 +17,6 @@
 namespace hotcount::python {
 namespace {
 
-ResultClass try_add_class{"TryAdd", std::array{"applied", "value"}};
-
 /// One element of an AddedBatch: an int, or a Queued.
 struct AddedRow {
     std::int64_t value;    // 0 where it waits.
@@ -41,11 +39,7 @@ void tell_each(ManyAdded& many, const Tell& tell) {
 // -- the table, for what counters alone have ------------------------------------------------------
 
 template <>
-struct To<TryAdd> {
-    static py::object make(const TryAdd& value) {
-        return try_add_class.make(value.applied, value.value);
-    }
-};
+inline ResultRow<&TryAdd::applied, &TryAdd::value> kResultRow<TryAdd>{"TryAdd"};
 
 template <>
 struct From<AddedRow> {
@@ -71,11 +65,8 @@ struct To<AddedRow> {
 
 namespace {
 
-constexpr std::array kOptions{
-    option<&CounterOptions::prefix, KeyText>("prefix"),
-    option<&CounterOptions::ttl>("ttl"),
-    option<&CounterOptions::op_keep>("op_keep"),
-};
+constexpr std::array kOptions{option<&CounterOptions::prefix, KeyText>(),
+                              option<&CounterOptions::ttl>(), option<&CounterOptions::op_keep>()};
 
 class BoundCounter : public Bound<Counter> {
   public:
@@ -88,16 +79,9 @@ class BoundCounter : public Bound<Counter> {
         return python::shown_options<CounterOptions, kOptions>(core->options()) + queue.shown();
     }
 
-    py::object to_batch(BatchResult<std::int64_t> result, const Refusals& refusals,
-                        OnErrors on_errors) {
-        py::dict errors;
-        auto values = gather(std::move(result), refusals, errors);
-        return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
-    }
-
     py::object to_batch(ManyAdded many, const Refusals& refusals, OnErrors on_errors) {
         if (auto* const plain = std::get_if<0>(&many.answers)) {
-            return to_batch(std::move(*plain), refusals, on_errors);
+            return python::to_batch(std::move(*plain), refusals, on_errors);
         }
         py::dict errors;
         auto rows = gather(std::get<1>(std::move(many.answers)), refusals, errors);
@@ -120,70 +104,26 @@ class BoundCounter : public Bound<Counter> {
     BoundQueue<RetryingCounter> queue;
 };
 
-/// The queue of the counter of a call, or nothing: no parameter of Python.
-struct QueueOfCounter {
-    RetryingCounter* retrying;
-    bool given;  ///< retry= was given; over Memory there is no queue.
-};
-
-}  // namespace
-
-template <>
-struct From<QueueOfCounter> {
-    static constexpr std::size_t kTakes = 0;
-    template <class Self>
-    static QueueOfCounter read(const Argument*, Self& self) {
-        return {self.queue.core.get(), self.queue.row.has_value()};
-    }
-};
-
-namespace {
-
-std::shared_ptr<BoundBase> make_counter(const std::string& title, py::handle where,
-                                        const CounterOptions& options,
-                                        const std::optional<QueueRow>& queue) {
-    const std::optional<RetryQueue> given = to_core(queue);
-    StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
-    if (store.kind() == StoreKind::memory) {
-        auto counter = unwrap(Counter::make(store.backend<memory::Store>(), options));
-        return std::make_shared<BoundCounter>(
-            std::move(counter), BoundQueue<RetryingCounter>{nullptr, queue}, std::move(store));
-    }
-    const auto client = store.backend<redis::Client>();
-    auto counter = unwrap(Counter::make(client, options));
-    std::shared_ptr<RetryingCounter> retrying;
-    if (given) {
-        retrying =
-            unwrap(without_gil([&] { return RetryingCounter::make(client, options, *given); }));
-    }
-    return std::make_shared<BoundCounter>(std::move(counter),
-                                          BoundQueue<RetryingCounter>{std::move(retrying), queue},
-                                          std::move(store));
-}
+using Queue = QueueOf<RetryingCounter>;
 
 // With an op_id it is another call of the core, which is not queued: its caller can make it again.
-Result<Added> add(Counter& counter, const QueueOfCounter& queue, std::string_view key,
-                  std::int64_t n, const std::optional<std::string_view>& op_id, Timeout timeout) {
+Result<Added> add(Counter& counter, const Queue& queue, std::string_view key, std::int64_t n,
+                  const std::optional<std::string_view>& op_id, Timeout timeout) {
     if (queue.retrying != nullptr && !op_id) return queue.retrying->add(key, n, timeout);
-    auto value = op_id ? counter.add_once(key, n, *op_id, timeout) : counter.add(key, n, timeout);
-    if (!value) return std::move(value).error();
-    return Added{*value};
+    return to_added(op_id ? counter.add_once(key, n, *op_id, timeout)
+                          : counter.add(key, n, timeout));
 }
-void add_async(Counter& counter, const QueueOfCounter& queue, std::string_view key, std::int64_t n,
+void add_async(Counter& counter, const Queue& queue, std::string_view key, std::int64_t n,
                const std::optional<std::string_view>& op_id, Completion<Added> done,
                AsyncCall call) {
     if (queue.retrying != nullptr && !op_id) {
         return queue.retrying->add_async(key, n, std::move(done), call);
     }
-    auto go_on = [done = std::move(done)](Result<std::int64_t> value) {
-        if (!value) return done(std::move(value).error());
-        done(Added{*value});
-    };
-    if (op_id) return counter.add_once_async(key, n, *op_id, std::move(go_on), call);
-    counter.add_async(key, n, std::move(go_on), call);
+    if (op_id) return counter.add_once_async(key, n, *op_id, to_added(std::move(done)), call);
+    counter.add_async(key, n, to_added(std::move(done)), call);
 }
 
-BatchResult<AddedRow> to_rows(BatchResult<Added> added) {
+BatchResult<AddedRow> to_added_rows(BatchResult<Added> added) {
     BatchResult<AddedRow> rows{{}, std::move(added.errors)};
     rows.values.reserve(added.values.size());
     for (const Added& one : added.values) {
@@ -201,16 +141,15 @@ ManyAdded to_many(BatchResult<std::int64_t> plain, bool as_rows) {
     for (const std::int64_t value : plain.values) rows.values.push_back({value, 0, false});
     return {std::move(rows)};
 }
-Result<ManyAdded> add_many(Counter& counter, const QueueOfCounter& queue,
+Result<ManyAdded> add_many(Counter& counter, const Queue& queue,
                            const std::vector<std::string_view>& keys,
                            const std::vector<std::int64_t>& amounts, Timeout timeout) {
     if (queue.retrying != nullptr) {
-        return ManyAdded{to_rows(queue.retrying->add_many(keys, amounts, timeout))};
+        return ManyAdded{to_added_rows(queue.retrying->add_many(keys, amounts, timeout))};
     }
     return to_many(counter.add_many(keys, amounts, timeout), queue.given);
 }
-void add_many_async(Counter& counter, const QueueOfCounter& queue,
-                    const std::vector<std::string_view>& keys,
+void add_many_async(Counter& counter, const Queue& queue, const std::vector<std::string_view>& keys,
                     const std::vector<std::int64_t>& amounts, Completion<ManyAdded> done,
                     AsyncCall call) {
     if (queue.retrying != nullptr) {
@@ -218,7 +157,7 @@ void add_many_async(Counter& counter, const QueueOfCounter& queue,
             keys, amounts,
             [done = std::move(done)](Result<BatchResult<Added>> added) {
                 if (!added) return done(std::move(added).error());
-                done(ManyAdded{to_rows(std::move(*added))});
+                done(ManyAdded{to_added_rows(std::move(*added))});
             },
             call);
     }
@@ -255,9 +194,9 @@ struct BoundOf<Counter> {
 };
 
 void bind_counter() {
-    constructor<&make_counter, StoreArgument, Options<CounterOptions, kOptions>,
-                std::optional<QueueRow>>("CounterBase.__init__",
-                                         "store " + names_of<kOptions>() + "retry");
+    constructor<&make_with_queue<BoundCounter, Counter, RetryingCounter, CounterOptions>,
+                StoreArgument, Options<CounterOptions, kOptions>, std::optional<QueueRow>>(
+        "CounterBase.__init__", "store " + names_of<kOptions>() + "retry");
     refuse_keywords(
         "CounterBase.__init__", "method compensation",
         "an add is one step; hotcount-load compares with the ways in several steps, and "
@@ -265,16 +204,15 @@ void bind_counter() {
     attributes<BoundCounter, kOptions>("CounterBase", "ttl");
     declare_queue<BoundCounter>("CounterBase", "CounterBase.retry_stats");
 
-    declare_rows<AddedRow>("AddedBatch", column<&AddedRow::value>("value"),
-                           column<&AddedRow::waiting>("waiting"),
-                           column<&AddedRow::durable>("durable"));
+    declare_rows<AddedRow>("AddedBatch", column<&AddedRow::value>(), column<&AddedRow::waiting>(),
+                           column<&AddedRow::durable>());
 
     using Key = std::string_view;
-    method<&add, &add_async, QueueOfCounter, Key, Amount, std::optional<Key>, Timeout>(
+    method<&add, &add_async, Queue, Key, Amount, std::optional<Key>, Timeout>(
         "Counter.add", "key n op_id timeout");
     method<&try_add, &try_add_async, Key, Amount, MaybeAmount, MaybeAmount, Timeout>(
         "Counter.try_add", "key n min max timeout");
-    method<&add_many, &add_many_async, QueueOfCounter, KeysAndAmounts, OnErrors, Timeout>(
+    method<&add_many, &add_many_async, Queue, KeysAndAmounts, OnErrors, Timeout>(
         "Counter.add_many", "keys n errors timeout");
     method<&Counter::get, &Counter::get_async, Key, Timeout>("Counter.get", "key timeout");
     method<&Counter::get_many, &Counter::get_many_async, Keys, OnErrors, Timeout>(

@@ -159,8 +159,9 @@ Result<void> check_headers(const DecisionRow& row) {
                                                  "'; it takes printable ASCII characters without "
                                                  "quotes and backslashes");
     }
-    for (const auto& [name, number] :
-         {std::pair{"limit", row.limit}, {"remaining", row.remaining}, {"quota", row.quota}}) {
+    for (const auto& [name, number] : {std::pair{"limit", row.limit},
+                                       {"remaining", row.remaining},
+                                       {"quota", row.quota.value_or(0)}}) {
         if (number >= 0) continue;
         return make_error(ErrorCode::config, std::string{name} + " is " + std::to_string(number) +
                                                  "; it takes 0 or more");
@@ -185,7 +186,7 @@ Result<HeaderFields> decision_headers(const DecisionRow& row, HeaderStyle style)
     if (row.retry_after) decision.retry_after = duration(*row.retry_after);
     decision.reset_after = duration(row.reset_after);
     Rate rate;
-    rate.limit = row.quota;
+    rate.limit = row.quota.value_or(row.limit);
     rate.period = std::chrono::duration_cast<std::chrono::microseconds>(duration(row.period));
     return headers(decision, style, row.policy, rate);
 }
@@ -224,8 +225,8 @@ struct From<LimitedHits> {
 };
 
 void bind_limiter() {
-    declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>("allowed"),
-                              column<&DecisionRow::remaining>("remaining"),
+    declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>(),
+                              column<&DecisionRow::remaining>(),
                               column<&DecisionRow::retry_column>("retry_after"));
 
     function<&Rate::parse, std::string>("Rate.parse", "text");
@@ -236,26 +237,20 @@ void bind_limiter() {
     constructor<&make_limiter, StoreArgument, Options<LimiterOptions, kLimiterOptions>>(
         "LimiterBase.__init__", "store " + names_of<kLimiterOptions>());
     attributes<BoundLimiter, kLimiterOptions>("LimiterBase", "rate");
-    const auto rates_of = [](BoundBase& bound) -> const std::vector<Rate>& {
-        return static_cast<BoundLimiter&>(bound).core->options().rates;
-    };
-    add_getter({"LimiterBase", "rate",
-                [=](BoundBase& bound) { return To<Rate>::make(rates_of(bound).front()); },
-                &kTag<BoundLimiter>});
-    add_getter({"LimiterBase", "rates",
-                [=](BoundBase& bound) { return To<std::vector<Rate>>::make(rates_of(bound)); },
-                &kTag<BoundLimiter>});
+    attribute<BoundLimiter>("LimiterBase", "rate", [](const BoundLimiter& self) {
+        return To<Rate>::make(self.options().rates.front());
+    });
+    attribute<BoundLimiter>("LimiterBase", "rates", [](const BoundLimiter& self) {
+        return To<std::vector<Rate>>::make(self.options().rates);
+    });
 
     method<&Limiter::create_table, &Limiter::create_table_async, Timeout>("Limiter.create_table",
                                                                           "timeout");
-    add_getter({"LimiterBase", "_joins",
-                [](BoundBase& bound) {
-                    const auto& core = static_cast<BoundLimiter&>(bound).core;
-                    const void* const store = core->joins();
-                    if (store == core.get()) return py::object(py::none());
-                    return To<std::int64_t>::make(reinterpret_cast<std::intptr_t>(store));
-                },
-                &kTag<BoundLimiter>});
+    attribute<BoundLimiter>("LimiterBase", "_joins", [](const BoundLimiter& self) {
+        const void* const store = self.core->joins();
+        if (store == self.core.get()) return py::object(py::none());
+        return To<std::int64_t>::make(reinterpret_cast<std::intptr_t>(store));
+    });
     method<&hit_all_now, &hit_all_later, LimitedHits, Timeout>("Limiter._hit_all", "hits timeout");
     method<&hit_now, &hit_later, LimiterKey, Cost, AtRates, OpId, Timeout>(
         "Limiter.hit", "key cost rate op_id timeout");

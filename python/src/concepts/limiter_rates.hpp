@@ -29,13 +29,7 @@ struct From<Rate> {
         const auto number = [&](std::size_t index) {
             return rate_class.get<std::int64_t>(argument.value, index);
         };
-        const auto period = rate_class.get<py::handle>(argument.value, 1);
-        const double seconds = PyFloat_AsDouble(period.ptr());
-        if (seconds == -1 && PyErr_Occurred() != nullptr) {
-            if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
-            PyErr_Clear();
-            raise_wrong_type("period", "float seconds", period);
-        }
+        const double seconds = rate_class.get<double>(argument.value, 1);
         const double most = to_seconds(Rate::kMaxPeriod);
         // Checked as a double: what does not fit has no integer to be checked.
         if (!(seconds > 0 && seconds <= most)) {
@@ -62,41 +56,12 @@ struct To<Algorithm> {
 };
 
 template <>
-struct From<Align> {
-    static Align read(const Argument& argument) {
-        return to_choice(argument.value, argument.name, {"clock", "first"}) == 0 ? Align::clock
-                                                                                 : Align::first;
-    }
-};
+inline constexpr std::array<std::string_view, 2> kWords<Align>{"clock", "first"};
 template <>
-struct To<Align> {
-    static py::object make(Align align) {
-        return py::str(align == Align::clock ? "clock" : "first");
-    }
-};
-
+inline constexpr std::array<std::string_view, 2> kWords<HeaderStyle>{"ietf", "legacy"};
 template <>
-struct From<HeaderStyle> {
-    static HeaderStyle read(const Argument& argument) {
-        return to_choice(argument.value, argument.name, {"ietf", "legacy"}) == 0
-                   ? HeaderStyle::ietf
-                   : HeaderStyle::legacy;
-    }
-};
-
-template <>
-struct From<OutagePolicy> {
-    static OutagePolicy read(const Argument& argument) {
-        return static_cast<OutagePolicy>(
-            to_choice(argument.value, argument.name, {"raise", "open", "closed", "local"}));
-    }
-};
-template <>
-struct To<OutagePolicy> {
-    static py::object make(OutagePolicy policy) {
-        return To<std::string_view>::make(to_string(policy));
-    }
-};
+inline constexpr std::array<std::string_view, 4> kWords<OutagePolicy>{"raise", "open", "closed",
+                                                                      "local"};
 
 /// rate=: a text, a Rate, or a tuple of them.
 struct RateOption {

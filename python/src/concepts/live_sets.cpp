@@ -20,7 +20,6 @@ struct UpsertRow {
     std::int8_t status{0};
     bool applied{false};
 };
-using Upserts = RowBatch<UpsertRow>;
 
 /// The elements of a batch and the size of its parts; of six Python parameters.
 struct Items {
@@ -123,18 +122,14 @@ struct From<Items> {
 };
 
 template <>
+inline constexpr std::array<std::string_view, 2> kWords<UpsertMethod>{"script", "ttl_gate"};
+template <>
 struct From<UpsertMethod> {
     static UpsertMethod read(const Argument& argument) {
         refuse_ways(argument.value, argument.name,
                     {"watch", "exists_then_add", "unguarded_pipeline"});
         return static_cast<UpsertMethod>(
-            to_choice(argument.value, argument.name, {"script", "ttl_gate"}));
-    }
-};
-template <>
-struct To<UpsertMethod> {
-    static py::object make(UpsertMethod method) {
-        return To<std::string_view>::make(to_string(method));
+            to_choice(argument.value, argument.name, kWords<UpsertMethod>));
     }
 };
 
@@ -249,12 +244,10 @@ void Items::add_columns(const Argument* columns) {
     }
 }
 
-constexpr std::array kOptions{
-    option<&LiveSetsOptions::gate, std::optional<Delay>>("gate"),
-    option<&LiveSetsOptions::method>("method", Shown::always),
-    option<&LiveSetsOptions::prefix, KeyText>("prefix"),
-    option<&LiveSetsOptions::keep>("keep"),
-};
+using O = LiveSetsOptions;
+constexpr std::array kOptions{option<&O::gate, std::optional<Delay>>(),
+                              always_shown(option<&O::method>()), option<&O::prefix, KeyText>(),
+                              option<&O::keep>()};
 
 class BoundLiveSets : public Bound<LiveSets> {
   public:
@@ -265,7 +258,7 @@ class BoundLiveSets : public Bound<LiveSets> {
         : Bound(std::move(sets), std::move(reference), &kTag<BoundLiveSets>), member_type(type) {}
 
     std::string shown_options() const override {
-        return python::shown_options<LiveSetsOptions, kOptions>(core->options()) +
+        return python::shown_options<O, kOptions>(core->options()) +
                (member_type.is_text ? "" : ", member_type=bytes");
     }
 
@@ -282,18 +275,12 @@ class BoundLiveSets : public Bound<LiveSets> {
         return sweep_class.make(report.scanned, report.found, report.deleted, py::object(keys));
     }
 
-    py::object to_batch(const std::vector<Result<Upsert>>& upserts, const Refusals& refusals,
+    py::object to_batch(std::vector<Result<Upsert>> upserts, const Refusals& refusals,
                         OnErrors on_errors) const {
-        std::vector<Result<UpsertRow>> rows;
-        rows.reserve(upserts.size());
-        for (const auto& upsert : upserts) {
-            rows.push_back(upsert ? Result{UpsertRow{static_cast<std::int8_t>(*upsert),
-                                                     *upsert == Upsert::applied}}
-                                  : Result<UpsertRow>{upsert.error()});
-        }
-        py::dict errors;
-        auto gathered = gather(std::move(rows), refusals, errors);
-        return finish(std::make_shared<Upserts>(std::move(gathered), std::move(errors)), on_errors);
+        auto rows = to_rows(std::move(upserts), [](Upsert upsert) {
+            return UpsertRow{static_cast<std::int8_t>(upsert), upsert == Upsert::applied};
+        });
+        return python::to_batch(std::move(rows), refusals, on_errors);
     }
 
     const MemberType member_type;
@@ -330,17 +317,14 @@ std::shared_ptr<Bound<LiveSets>> live_sets_of(py::handle object, const char* nam
 }
 
 void bind_live_sets() {
-    declare_rows<UpsertRow>("Upserts", column<&UpsertRow::status>("status"),
-                            column<&UpsertRow::applied>("applied"));
+    declare_rows<UpsertRow>("Upserts", column<&UpsertRow::status>(), column<&UpsertRow::applied>());
 
-    constructor<&make_live_sets, StoreArgument, Options<LiveSetsOptions, kOptions>, MemberType>(
+    constructor<&make_live_sets, StoreArgument, Options<O, kOptions>, MemberType>(
         "LiveSetsBase.__init__", "store " + names_of<kOptions>() + "member_type");
     attributes<BoundLiveSets, kOptions>("LiveSetsBase");
-    add_getter({"LiveSetsBase", "member_type",
-                [](BoundBase& bound) {
-                    return To<MemberType>::make(static_cast<BoundLiveSets&>(bound).member_type);
-                },
-                &kTag<BoundLiveSets>});
+    attribute<BoundLiveSets>("LiveSetsBase", "member_type", [](const BoundLiveSets& self) {
+        return To<MemberType>::make(self.member_type);
+    });
 
     using Key = std::string_view;
     using Version = std::optional<std::int64_t>;

@@ -51,18 +51,8 @@ struct From<SeriesEnd> {
 };
 
 template <>
-struct From<Period> {
-    static Period read(const Argument& argument) {
-        using enum Period;
-        constexpr std::array kPeriods{second, minute, hour, day, week, month};
-        return kPeriods[to_choice(argument.value, argument.name,
-                                  {"second", "minute", "hour", "day", "week", "month"})];
-    }
-};
-template <>
-struct To<Period> {
-    static py::object make(Period period) { return To<std::string_view>::make(to_string(period)); }
-};
+inline constexpr std::array<std::string_view, 6> kWords<Period>{"second", "minute", "hour",
+                                                                "day",    "week",   "month"};
 
 template <>
 struct From<Zone> {
@@ -80,12 +70,9 @@ struct To<Zone> {
 
 namespace {
 
-constexpr std::array kOptions{
-    option<&PeriodCounterOptions::period>("period", Shown::always),
-    option<&PeriodCounterOptions::zone>("tz"),
-    option<&PeriodCounterOptions::keep>("keep"),
-    option<&PeriodCounterOptions::prefix, KeyText>("prefix"),
-};
+using O = PeriodCounterOptions;
+constexpr std::array kOptions{always_shown(option<&O::period>()), option<&O::zone>("tz"),
+                              option<&O::keep>(), option<&O::prefix, KeyText>()};
 
 class BoundPeriodCounter : public Bound<PeriodCounter> {
   public:
@@ -96,8 +83,7 @@ class BoundPeriodCounter : public Bound<PeriodCounter> {
           zone_(std::string{core->options().zone->name()}) {}
 
     std::string shown_options() const override {
-        return python::shown_options<PeriodCounterOptions, kOptions>(core->options()) +
-               queue.shown();
+        return python::shown_options<O, kOptions>(core->options()) + queue.shown();
     }
 
     py::object to_python(const Added& added) { return queue.to_python(added, store); }
@@ -121,66 +107,20 @@ class BoundPeriodCounter : public Bound<PeriodCounter> {
     PythonZone zone_;
 };
 
-std::shared_ptr<BoundBase> make_period_counter(const std::string& title, py::handle where,
-                                               const PeriodCounterOptions& options,
-                                               const std::optional<QueueRow>& queue) {
-    using Queue = BoundQueue<RetryingPeriodCounter>;
-    const std::optional<RetryQueue> given = to_core(queue);
-    StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
-    if (store.kind() == StoreKind::memory) {
-        auto counter = unwrap(PeriodCounter::make(store.backend<memory::Store>(), options));
-        return std::make_shared<BoundPeriodCounter>(std::move(counter), Queue{nullptr, queue},
-                                                    std::move(store));
-    }
-    const auto client = store.backend<redis::Client>();
-    auto counter = unwrap(PeriodCounter::make(client, options));
-    std::shared_ptr<RetryingPeriodCounter> retrying;
-    if (given) {
-        retrying = unwrap(
-            without_gil([&] { return RetryingPeriodCounter::make(client, options, *given); }));
-    }
-    return std::make_shared<BoundPeriodCounter>(
-        std::move(counter), Queue{std::move(retrying), queue}, std::move(store));
-}
-
-/// The queue of the counter of a call, or nothing: no parameter of Python.
-struct QueueOfPeriods {
-    RetryingPeriodCounter* retrying;
-};
-
-}  // namespace
-
-template <>
-struct From<QueueOfPeriods> {
-    static constexpr std::size_t kTakes = 0;
-    template <class Self>
-    static QueueOfPeriods read(const Argument*, Self& self) {
-        return {self.queue.core.get()};
-    }
-};
-
-namespace {
-
+using Queue = QueueOf<RetryingPeriodCounter>;
 using At = std::optional<Instant>;
 
-Result<Added> add(PeriodCounter& counter, const QueueOfPeriods& queue, std::string_view key,
-                  std::int64_t n, const At& at, Timeout timeout) {
+Result<Added> add(PeriodCounter& counter, const Queue& queue, std::string_view key, std::int64_t n,
+                  const At& at, Timeout timeout) {
     if (queue.retrying != nullptr) return queue.retrying->add(key, n, at, timeout);
-    HOTCOUNT_TRY_ASSIGN(const std::int64_t value, counter.add(key, n, at, timeout));
-    return Added{value};
+    return to_added(counter.add(key, n, at, timeout));
 }
-void add_async(PeriodCounter& counter, const QueueOfPeriods& queue, std::string_view key,
-               std::int64_t n, const At& at, Completion<Added> done, AsyncCall call) {
+void add_async(PeriodCounter& counter, const Queue& queue, std::string_view key, std::int64_t n,
+               const At& at, Completion<Added> done, AsyncCall call) {
     if (queue.retrying != nullptr) {
         return queue.retrying->add_async(key, n, at, std::move(done), call);
     }
-    counter.add_async(
-        key, n, at,
-        [done = std::move(done)](Result<std::int64_t> value) {
-            if (!value) return done(std::move(value).error());
-            done(Added{*value});
-        },
-        call);
+    counter.add_async(key, n, at, to_added(std::move(done)), call);
 }
 
 }  // namespace
@@ -191,15 +131,15 @@ struct BoundOf<PeriodCounter> {
 };
 
 void bind_period_counter() {
-    constructor<&make_period_counter, StoreArgument, Options<PeriodCounterOptions, kOptions>,
-                std::optional<QueueRow>>("PeriodCounterBase.__init__",
-                                         "store " + names_of<kOptions>() + "retry");
+    constructor<&make_with_queue<BoundPeriodCounter, PeriodCounter, RetryingPeriodCounter, O>,
+                StoreArgument, Options<O, kOptions>, std::optional<QueueRow>>(
+        "PeriodCounterBase.__init__", "store " + names_of<kOptions>() + "retry");
     attributes<BoundPeriodCounter, kOptions>("PeriodCounterBase");
     declare_queue<BoundPeriodCounter>("PeriodCounterBase", "PeriodCounterBase.retry_stats");
 
     using Key = std::string_view;
-    method<&add, &add_async, QueueOfPeriods, Key, Amount, At, Timeout>("PeriodCounter.add",
-                                                                       "key n at timeout");
+    method<&add, &add_async, Queue, Key, Amount, At, Timeout>("PeriodCounter.add",
+                                                              "key n at timeout");
     method<&PeriodCounter::get, &PeriodCounter::get_async, Key, At, Timeout>("PeriodCounter.get",
                                                                              "key at timeout");
     method<&PeriodCounter::series, &PeriodCounter::series_async, Key, SeriesStart, SeriesEnd,

@@ -43,53 +43,28 @@ struct From<FilePath> {
     }
 };
 template <>
-struct From<WhenFull> {
-    static WhenFull read(const Argument& argument) {
-        return static_cast<WhenFull>(
-            to_choice(argument.value, argument.name, {"raise", "drop_oldest"}));
-    }
-};
+inline constexpr std::array<std::string_view, 2> kWords<WhenFull>{"raise", "drop_oldest"};
 template <>
-struct From<Fsync> {
-    static Fsync read(const Argument& argument) {
-        return static_cast<Fsync>(
-            to_choice(argument.value, argument.name, {"always", "interval", "off"}));
-    }
-};
+inline constexpr std::array<std::string_view, 3> kWords<Fsync>{"always", "interval", "off"};
 template <>
 struct To<FilePath> {
     static py::object make(const FilePath& path) {
         return path.text.empty() ? py::object(py::none()) : To<std::string_view>::make(path.text);
     }
 };
-template <>
-struct To<WhenFull> {
-    static py::object make(WhenFull when_full) {
-        return To<std::string_view>::make(to_string(when_full));
-    }
-};
-template <>
-struct To<Fsync> {
-    static py::object make(Fsync fsync) { return To<std::string_view>::make(to_string(fsync)); }
-};
 
 template <>
 inline ResultRow<&QueueRow::path, &QueueRow::max_items, &QueueRow::max_age, &QueueRow::when_full,
                  &QueueRow::fsync>
-    kResultRow<QueueRow>{"RetryQueue", {"path", "max_items", "max_age", "when_full", "fsync"}};
-
+    kResultRow<QueueRow>{"RetryQueue"};
 template <>
-inline ResultRow<&Queued::waiting, &Queued::durable> kResultRow<Queued>{"Queued",
-                                                                        {"waiting", "durable"}};
-
+inline ResultRow<&Queued::waiting, &Queued::durable> kResultRow<Queued>{"Queued"};
 template <>
 inline ResultRow<&RetryStats::waiting, &RetryStats::queued, &RetryStats::replayed,
                  &RetryStats::expired, &RetryStats::refused, &RetryStats::dropped,
                  &RetryStats::outages, &RetryStats::oldest_age, &RetryStats::journal_bytes,
                  &RetryStats::is_away>
-    kResultRow<RetryStats>{"RetryStats",
-                           {"waiting", "queued", "replayed", "expired", "refused", "dropped",
-                            "outages", "oldest_age", "journal_bytes", "is_away"}};
+    kResultRow<RetryStats>{"RetryStats"};
 
 /// The queue as the core takes it; raises for a bad option.
 inline std::optional<RetryQueue> to_core(const std::optional<QueueRow>& row) {
@@ -175,6 +150,52 @@ class BoundQueue {
     bool closed_{false};
 };
 
+/// The queue of the counter of a call: no parameter of Python.
+template <class Retrying>
+struct QueueOf {
+    Retrying* retrying;  ///< Null without retry=, and over Memory.
+    bool given;
+};
+template <class Retrying>
+struct From<QueueOf<Retrying>> {
+    static constexpr std::size_t kTakes = 0;
+    template <class Self>
+    static QueueOf<Retrying> read(const Argument*, Self& self) {
+        return {self.queue.core.get(), self.queue.row.has_value()};
+    }
+};
+
+/// A counter over a Memory, or over a Redis with a queue if one is asked for.
+template <class Self, class Concept, class Retrying, class O>
+std::shared_ptr<BoundBase> make_with_queue(const std::string& title, py::handle where,
+                                           const O& options, const std::optional<QueueRow>& queue) {
+    const std::optional<RetryQueue> given = to_core(queue);
+    StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
+    std::shared_ptr<Retrying> retrying;
+    std::shared_ptr<Concept> counter;
+    if (store.kind() == StoreKind::memory) {
+        counter = unwrap(Concept::make(store.backend<memory::Store>(), options));
+    } else {
+        const auto client = store.backend<redis::Client>();
+        counter = unwrap(Concept::make(client, options));
+        if (given) {
+            retrying = unwrap(without_gil([&] { return Retrying::make(client, options, *given); }));
+        }
+    }
+    return std::make_shared<Self>(
+        std::move(counter), BoundQueue<Retrying>{std::move(retrying), queue}, std::move(store));
+}
+
+/// The add of a counter that has no queue, as the answer of one that has.
+inline Result<Added> to_added(Result<std::int64_t> value) {
+    if (!value) return std::move(value).error();
+    return Added{*value};
+}
+inline Completion<std::int64_t> to_added(Completion<Added> done) {
+    return
+        [done = std::move(done)](Result<std::int64_t> value) { done(to_added(std::move(value))); };
+}
+
 template <class Self>
 py::object retry_stats(py::handle, Self& self) {
     return To<RetryStats>::make(self.queue.stats());
@@ -182,12 +203,9 @@ py::object retry_stats(py::handle, Self& self) {
 /// The attribute `retry` and the method `retry_stats` of a class whose bound object has a `queue`.
 template <class Self>
 void declare_queue(const char* base, const char* retry_stats_name) {
-    add_getter({base, "retry",
-                [](BoundBase& bound) -> py::object {
-                    const auto& row = static_cast<Self&>(bound).queue.row;
-                    return row ? To<QueueRow>::make(*row) : py::object(py::none());
-                },
-                &kTag<Self>});
+    attribute<Self>(base, "retry", [](const Self& self) {
+        return To<std::optional<QueueRow>>::make(self.queue.row);
+    });
     object_method<&retry_stats<Self>, Self>(retry_stats_name, "");
 }
 

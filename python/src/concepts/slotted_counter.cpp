@@ -10,53 +10,8 @@
 #include "native/options.hpp"
 
 namespace hotcount::python {
-namespace {
-
-/// {key: n, ...}
-struct MappedAmounts {
-    std::unique_ptr<KeyHolder> held;
-    Refusals refusals;
-    std::vector<std::pair<std::string_view, std::int64_t>> pairs;  // Without those refused.
-};
-
-}  // namespace
-
-// -- the table, for what slotted counters alone have ----------------------------------------------
-
 template <>
-struct From<MappedAmounts> {
-    static constexpr bool kIsBatch = true;
-
-    static MappedAmounts read(const Argument& argument) {
-        if (!is_mapping(argument.value)) {
-            raise_wrong_type(argument.name, "a mapping of keys to int", argument.value);
-        }
-        MappedAmounts batch{std::make_unique<KeyHolder>(), {}, {}};
-        const auto columns = to_keys_and_numbers(argument.value, argument.name, {}, "");
-        const auto keys = to_keys(columns.keys, "mapping.keys()", *batch.held, batch.refusals);
-        const auto amounts =
-            to_amounts(columns.numbers, "mapping.values()", keys.size(), 1, batch.refusals);
-        for (std::size_t i = 0; i < keys.size(); ++i) batch.pairs.emplace_back(keys[i], amounts[i]);
-        batch.pairs = batch.refusals.strip(std::move(batch.pairs));
-        return batch;
-    }
-    static auto pass(const MappedAmounts& batch) { return std::tie(batch.pairs); }
-};
-
-template <>
-struct From<SlotChoice> {
-    static SlotChoice read(const Argument& argument) {
-        return to_choice(argument.value, argument.name, {"sticky", "random"}) == 0
-                   ? SlotChoice::sticky
-                   : SlotChoice::random;
-    }
-};
-template <>
-struct To<SlotChoice> {
-    static py::object make(SlotChoice choice) {
-        return py::str(choice == SlotChoice::sticky ? "sticky" : "random");
-    }
-};
+inline constexpr std::array<std::string_view, 2> kWords<SlotChoice>{"sticky", "random"};
 
 namespace {
 
@@ -80,18 +35,17 @@ constexpr OptionRow<O> kSlots{
     },
     Shown::changed};
 
-constexpr std::array kOptions{
-    option<&O::table>("table"),
-    kSlots,
-    option<&O::slot_choice>("slot_choice"),
-    option<&O::key_column>("key_column"),
-    option<&O::slot_column>("slot_column"),
-    option<&O::count_column>("count_column"),
-    option<&O::op_keep>("op_keep"),
-    option_in<&O::commit, &sql::GroupCommitOptions::max_batch>("max_batch"),
-    option_in<&O::commit, &sql::GroupCommitOptions::max_delay, Delay>("max_delay"),
-    option_in<&O::commit, &sql::GroupCommitOptions::max_queue>("max_queue"),
-};
+using Commit = sql::GroupCommitOptions;
+constexpr std::array kOptions{option<&O::table>(),
+                              kSlots,
+                              option<&O::slot_choice>(),
+                              option<&O::key_column>(),
+                              option<&O::slot_column>(),
+                              option<&O::count_column>(),
+                              option<&O::op_keep>(),
+                              option_in<&O::commit, &Commit::max_batch>(),
+                              option_in<&O::commit, &Commit::max_delay, Delay>(),
+                              option_in<&O::commit, &Commit::max_queue>()};
 
 class BoundSlottedCounter : public Bound<SlottedCounter> {
   public:
@@ -101,12 +55,6 @@ class BoundSlottedCounter : public Bound<SlottedCounter> {
 
     std::string shown_options() const override {
         return python::shown_options<O, kOptions>(core->options());
-    }
-    py::object to_batch(std::vector<Result<std::int64_t>> results, const Refusals& refusals,
-                        OnErrors on_errors) {
-        py::dict errors;
-        auto values = gather(std::move(results), refusals, errors);
-        return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
     }
 
     const std::string_view dialect;
@@ -128,39 +76,6 @@ void add_async(SlottedCounter& counter, std::string_view key, std::int64_t n,
                std::optional<std::int64_t> slot, std::optional<std::string_view> op_id,
                Completion<void> done, AsyncCall call) {
     counter.add_async(key, n, op_id, std::move(done), std::move(call), slot);
-}
-
-// What a batch of adds answers: the amounts of those that were added.
-using Pairs = std::vector<std::pair<std::string_view, std::int64_t>>;
-using Amounts = std::vector<Result<std::int64_t>>;
-
-Amounts added(const std::vector<std::int64_t>& amounts, std::vector<Result<void>> settled) {
-    Amounts results;
-    results.reserve(settled.size());
-    for (std::size_t i = 0; i < settled.size(); ++i) {
-        results.push_back(settled[i] ? Result{amounts[i]}
-                                     : Result<std::int64_t>{std::move(settled[i]).error()});
-    }
-    return results;
-}
-std::vector<std::int64_t> amounts_of(const Pairs& pairs) {
-    std::vector<std::int64_t> amounts;
-    for (const auto& [key, n] : pairs) amounts.push_back(n);
-    return amounts;
-}
-Amounts add_many(SlottedCounter& counter, const Pairs& pairs, Timeout timeout) {
-    return added(amounts_of(pairs), counter.add_many(pairs, timeout));
-}
-void add_many_async(SlottedCounter& counter, const Pairs& pairs, Completion<Amounts> done,
-                    AsyncCall call) {
-    counter.add_many_async(
-        pairs,
-        [amounts = amounts_of(pairs),
-         done = std::move(done)](Result<std::vector<Result<void>>>&& settled) {
-            if (!settled) return done(std::move(settled).error());
-            done(added(amounts, std::move(*settled)));
-        },
-        call);
 }
 
 py::object session_statements(py::handle, BoundSlottedCounter& self, std::string_view dialect) {
@@ -188,17 +103,12 @@ void bind_slotted_counter() {
     constructor<&make_slotted_counter, StoreArgument, Options<O, kOptions>>(
         "SlottedCounterBase.__init__", "db " + names_of<kOptions>());
     attributes<BoundSlottedCounter, kOptions>("SlottedCounterBase", "slots");
-    add_getter({"SlottedCounterBase", "slots",
-                [](BoundBase& bound) -> py::object {
-                    return py::int_(static_cast<BoundSlottedCounter&>(bound).core->slots());
-                },
-                &kTag<BoundSlottedCounter>});
-    add_getter({"SlottedCounterBase", "dialect",
-                [](BoundBase& bound) {
-                    return To<std::string_view>::make(
-                        static_cast<BoundSlottedCounter&>(bound).dialect);
-                },
-                &kTag<BoundSlottedCounter>});
+    attribute<BoundSlottedCounter>(
+        "SlottedCounterBase", "slots",
+        [](const BoundSlottedCounter& self) { return py::int_(self.core->slots()); });
+    attribute<BoundSlottedCounter>(
+        "SlottedCounterBase", "dialect",
+        [](const BoundSlottedCounter& self) { return To<std::string_view>::make(self.dialect); });
 
     using S = SlottedCounter;
     using Key = std::string_view;
@@ -211,8 +121,8 @@ void bind_slotted_counter() {
                                                               "timeout");
     method<&add, &add_async, Key, Amount, std::optional<std::int64_t>, std::optional<Key>, Timeout>(
         "SlottedCounter.add", "key n slot op_id timeout");
-    method<&add_many, &add_many_async, MappedAmounts, OnErrors, Timeout>("SlottedCounter.add_many",
-                                                                         "mapping errors timeout");
+    method<&S::add_many, &S::add_many_async, MappedPairs, OnErrors, Timeout>(
+        "SlottedCounter.add_many", "mapping errors timeout");
     method<&S::get, &S::get_async, Key, Timeout>("SlottedCounter.get", "key timeout");
     method<&S::get_many, &S::get_many_async, Keys, OnErrors, Timeout>("SlottedCounter.get_many",
                                                                       "keys errors timeout");

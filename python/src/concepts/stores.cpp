@@ -13,6 +13,7 @@
 #include "native/bind.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
+#include "votes.hpp"
 
 namespace hotcount::python {
 namespace {
@@ -132,39 +133,27 @@ struct To<redis::Reply> {
     };
 };
 
-template <class... Value>
-py::object named(const std::pair<const char*, Value>&... numbers) {
-    py::dict all;
-    ((all[numbers.first] = numbers.second), ...);
-    return all;
-}
 template <>
 struct To<memory::Store::Stats> {
-    static py::object make(const memory::Store::Stats& stats) {
-        return named(std::pair{"keys", stats.keys}, std::pair{"max_keys", stats.max_keys},
-                     std::pair{"swept", stats.swept}, std::pair{"refused", stats.refused},
-                     std::pair{"untracked", stats.untracked});
+    using S = memory::Store::Stats;
+    static py::object make(const S& stats) {
+        return to_dict<&S::keys, &S::max_keys, &S::swept, &S::refused, &S::untracked>(stats);
     }
 };
 template <>
 struct To<redis::Client::Stats> {
-    static py::object make(const redis::Client::Stats& stats) {
-        return named(std::pair{"commands", stats.commands}, std::pair{"combined", stats.combined},
-                     std::pair{"sends", stats.sends}, std::pair{"bytes_sent", stats.bytes_sent},
-                     std::pair{"bytes_received", stats.bytes_received},
-                     std::pair{"connects", stats.connects},
-                     std::pair{"reconnects", stats.reconnects},
-                     std::pair{"latency_us_p50", stats.latency_us_p50},
-                     std::pair{"latency_us_p99", stats.latency_us_p99},
-                     std::pair{"latency_us_max", stats.latency_us_max});
+    using S = redis::Client::Stats;
+    static py::object make(const S& stats) {
+        return to_dict<&S::commands, &S::combined, &S::sends, &S::bytes_sent, &S::bytes_received,
+                       &S::connects, &S::reconnects, &S::latency_us_p50, &S::latency_us_p99,
+                       &S::latency_us_max>(stats);
     }
 };
 template <>
 struct To<sql::Database::Stats> {
-    static py::object make(const sql::Database::Stats& stats) {
-        return named(std::pair{"transactions", stats.transactions},
-                     std::pair{"statements", stats.statements},
-                     std::pair{"busy_waits", stats.busy_waits});
+    using S = sql::Database::Stats;
+    static py::object make(const S& stats) {
+        return to_dict<&S::transactions, &S::statements, &S::busy_waits>(stats);
     }
 };
 
@@ -218,34 +207,43 @@ namespace {
 // -- options --------------------------------------------------------------------------------------
 
 using MemoryOptions = memory::StoreOptions;
-constexpr std::array kMemory{
-    option<&MemoryOptions::max_keys>("max_keys", Shown::always),
-    option<&MemoryOptions::prefix, KeyText>("prefix", Shown::always),
-    option<&MemoryOptions::when_full>("when_full", Shown::always),
-};
+constexpr std::array kMemory{always_shown(option<&MemoryOptions::max_keys>()),
+                             always_shown(option<&MemoryOptions::prefix, KeyText>()),
+                             always_shown(option<&MemoryOptions::when_full>())};
 
-constexpr std::array kRedis{
-    or_none(option<&redis::Options::timeout>("timeout", Shown::always)),
-    option<&redis::Options::prefix, KeyText>("prefix", Shown::always),
-    option<&redis::Options::client_name>("client_name"),
-    option<&redis::Options::max_in_flight>("max_in_flight"),
-    option<&redis::Options::spin, Delay>("spin"),
-    option<&redis::Options::silence_limit, AutoDuration>("silence_limit"),
-    option<&redis::Options::max_queue>("max_queue"),
-    option<&redis::Options::connect_timeout>("connect_timeout"),
-    option<&redis::Options::protocol, Protocol>("protocol"),
-    option<&redis::Options::max_reply_bytes>("max_reply_bytes"),
-};
+using RedisOptions = redis::Options;
+constexpr std::array kRedis{or_none(always_shown(option<&RedisOptions::timeout>())),
+                            always_shown(option<&RedisOptions::prefix, KeyText>()),
+                            option<&RedisOptions::client_name>(),
+                            option<&RedisOptions::max_in_flight>(),
+                            option<&RedisOptions::spin, Delay>(),
+                            option<&RedisOptions::silence_limit, AutoDuration>(),
+                            option<&RedisOptions::max_queue>(),
+                            option<&RedisOptions::connect_timeout>(),
+                            option<&RedisOptions::protocol, Protocol>(),
+                            option<&RedisOptions::max_reply_bytes>()};
 
 using DatabaseOptions = sql::DatabaseOptions;
-constexpr std::array kDatabase{
-    or_none(option<&DatabaseOptions::timeout>("timeout", Shown::always)),
-    option<&DatabaseOptions::max_readers>("max_readers"),
-    option<&DatabaseOptions::max_writers>("max_writers"),
-    option<&DatabaseOptions::prepare>("prepare"),
-    option<&DatabaseOptions::idle_timeout>("idle_timeout"),
-    option<&DatabaseOptions::tcp_user_timeout>("tcp_user_timeout"),
-};
+constexpr std::array kDatabase{or_none(always_shown(option<&DatabaseOptions::timeout>())),
+                               option<&DatabaseOptions::max_readers>(),
+                               option<&DatabaseOptions::max_writers>(),
+                               option<&DatabaseOptions::prepare>(),
+                               option<&DatabaseOptions::idle_timeout>(),
+                               option<&DatabaseOptions::tcp_user_timeout>()};
+
+using V = VotesOptions;
+constexpr std::array kVoteTables{option<&V::item_type>(),
+                                 option<&V::user_type>(),
+                                 option<&V::item_table>(),
+                                 option<&V::item_id>(),
+                                 option<&V::item_count, TextOrNone>(),
+                                 option<&V::vote_table>(),
+                                 option<&V::vote_item>(),
+                                 option<&V::vote_user>(),
+                                 option<&V::vote_value>(),
+                                 option<&V::vote_previous>(),
+                                 option<&V::vote_version>(),
+                                 option<&V::foreign_key>()};
 
 // -- what they do ---------------------------------------------------------------------------------
 
@@ -317,33 +315,10 @@ void ping_database_async(DatabaseStore& store, Completion<bool> done, AsyncCall 
 
 // -- functions ------------------------------------------------------------------------------------
 
-Result<std::string> schema_of_votes(sql::Dialect dialect, const std::string& strategy,
-                                    py::handle item_type, py::handle user_type,
-                                    const std::string& item_table, const std::string& item_id,
-                                    const std::optional<std::string>& item_count,
-                                    const std::string& vote_table, const std::string& vote_item,
-                                    const std::string& vote_user, const std::string& vote_value,
-                                    const std::string& vote_previous,
-                                    const std::string& vote_version, bool foreign_key) {
-    VotesOptions options;
-    for (const VoteStrategy each :
-         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched, VoteStrategy::cached,
-          VoteStrategy::write_behind}) {
-        if (to_string(each) == strategy) options.strategy = each;
-    }
-    options.item_type = to_id_type(item_type, "item_type");
-    options.user_type = to_id_type(user_type, "user_type");
-    options.item_table = item_table;
-    options.item_id = item_id;
-    options.item_count = item_count.value_or("");
-    options.vote_table = vote_table;
-    options.vote_item = vote_item;
-    options.vote_user = vote_user;
-    options.vote_value = vote_value;
-    options.vote_previous = vote_previous;
-    options.vote_version = vote_version;
-    options.foreign_key = foreign_key;
-    return votes_schema(dialect, options);
+Result<std::string> schema_of_votes(sql::Dialect dialect, VoteStrategy strategy,
+                                    VotesOptions tables) {
+    tables.strategy = strategy;
+    return votes_schema(dialect, tables);
 }
 Result<std::string> schema_of_slotted_counter(sql::Dialect dialect) {
     return slotted_counter_schema(dialect);
@@ -408,12 +383,8 @@ void bind_stores() {
     function<&sql::dialect_names>("dialect_names", "");
     function<&settings_of_database, py::handle>("database_settings", "database");
     function<&driver_calls_our_sqlite, py::handle>("driver_calls_our_sqlite", "method");
-    using Name = std::string;
-    function<&schema_of_votes, sql::Dialect, std::string, py::handle, py::handle, Name, Name,
-             std::optional<Name>, Name, Name, Name, Name, Name, Name, bool>(
-        "votes_schema",
-        "dialect strategy item_type user_type item_table item_id item_count vote_table vote_item "
-        "vote_user vote_value vote_previous vote_version foreign_key");
+    function<&schema_of_votes, sql::Dialect, VoteStrategy, Options<V, kVoteTables>>(
+        "votes_schema", "dialect strategy " + names_of<kVoteTables>());
     function<&schema_of_slotted_counter, sql::Dialect>("slotted_counter_schema", "dialect");
     function<&schema_of_limiter, sql::Dialect>("limiter_schema", "dialect");
     function<&schema_of_write_behind_counter, sql::Dialect>("write_behind_schema", "dialect");

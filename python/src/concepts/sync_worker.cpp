@@ -45,9 +45,7 @@ template <>
 inline ResultRow<&SyncRound::scanned, &SyncRound::filled, &SyncRound::saved, &SyncRound::deleted,
                  &SyncRound::recounted, &SyncRound::unsettled, &SyncRound::at_risk,
                  &SyncRound::refused>
-    kResultRow<SyncRound>{
-        "SyncRound",
-        {"scanned", "filled", "saved", "deleted", "recounted", "unsettled", "at_risk", "refused"}};
+    kResultRow<SyncRound>{"SyncRound"};
 
 template <>
 struct BoundOf<SyncWorker> {
@@ -117,17 +115,11 @@ py::object run_worker(py::handle, BoundWorker& self, py::handle stop) {
 
 py::object worker_stats(py::handle, BoundWorker& self) {
     const SyncWorker::Stats stats = self.core->stats();
-    py::dict dict;
+    using R = SyncRound;
+    py::dict dict = to_dict<&R::scanned, &R::filled, &R::saved, &R::deleted, &R::recounted,
+                            &R::unsettled, &R::at_risk, &R::refused>(stats.total);
     dict["rounds"] = stats.rounds;
     dict["failed"] = stats.failed;
-    dict["scanned"] = stats.total.scanned;
-    dict["filled"] = stats.total.filled;
-    dict["saved"] = stats.total.saved;
-    dict["deleted"] = stats.total.deleted;
-    dict["recounted"] = stats.total.recounted;
-    dict["unsettled"] = stats.total.unsettled;
-    dict["at_risk"] = stats.total.at_risk;
-    dict["refused"] = stats.total.refused;
     dict["last_error"] = stats.last_error;
     return dict;
 }

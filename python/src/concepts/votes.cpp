@@ -12,42 +12,41 @@ namespace {
 ResultClass drift_class{"Drift", std::array{"item", "counted", "actual", "orphan"}};
 
 using Commit = sql::GroupCommitOptions;
-constexpr std::array kOptions{
-    option<&VotesOptions::strategy>("strategy", Shown::always),
-    option<&VotesOptions::slots>("slots"),
-    option<&VotesOptions::item_table>("item_table"),
-    option<&VotesOptions::item_id>("item_id"),
-    option<&VotesOptions::item_count, ColumnOrNone>("item_count"),
-    option<&VotesOptions::vote_table>("vote_table"),
-    option<&VotesOptions::vote_item>("vote_item"),
-    option<&VotesOptions::vote_user>("vote_user"),
-    option<&VotesOptions::item_type>("item_type"),
-    option<&VotesOptions::user_type>("user_type"),
-    option<&VotesOptions::max_age>("max_age"),
-    option<&VotesOptions::retention>("retention"),
-    option<&VotesOptions::page>("page"),
-    option<&VotesOptions::interval>("interval"),
-    option<&VotesOptions::workers>("workers"),
-    option_in<&VotesOptions::commit, &Commit::max_batch>("max_batch"),
-    option_in<&VotesOptions::commit, &Commit::max_delay, Delay>("max_delay"),
-    option<&VotesOptions::missing_item>("missing_items"),
-    option_in<&VotesOptions::commit, &Commit::workers>("commit_workers"),
-    option<&VotesOptions::fold_interval>("fold_interval"),
-    option<&VotesOptions::foreign_key>("foreign_key"),
-    option<&VotesOptions::vote_value>("vote_value"),
-    option<&VotesOptions::vote_previous>("vote_previous"),
-    option<&VotesOptions::vote_version>("vote_version"),
-    option<&VotesOptions::read_url, UrlOrNone>("read_url"),
-    option<&VotesOptions::read_max_lag>("read_max_lag"),
-    option<&VotesOptions::max_pending>("max_pending"),
-    option_in<&VotesOptions::commit, &Commit::max_queue>("max_queue"),
-};
+using O = VotesOptions;
+constexpr std::array kOptions{always_shown(option<&O::strategy>()),
+                              option<&O::slots>(),
+                              option<&O::item_table>(),
+                              option<&O::item_id>(),
+                              option<&O::item_count, TextOrNone>(),
+                              option<&O::vote_table>(),
+                              option<&O::vote_item>(),
+                              option<&O::vote_user>(),
+                              option<&O::item_type>(),
+                              option<&O::user_type>(),
+                              option<&O::max_age>(),
+                              option<&O::retention>(),
+                              option<&O::page>(),
+                              option<&O::interval>(),
+                              option<&O::workers>(),
+                              option_in<&O::commit, &Commit::max_batch>(),
+                              option_in<&O::commit, &Commit::max_delay, Delay>(),
+                              option<&O::missing_item>("missing_items"),
+                              option_in<&O::commit, &Commit::workers>("commit_workers"),
+                              option<&O::fold_interval>(),
+                              option<&O::foreign_key>(),
+                              option<&O::vote_value>(),
+                              option<&O::vote_previous>(),
+                              option<&O::vote_version>(),
+                              option<&O::read_url, UrlOrNone>(),
+                              option<&O::read_max_lag>(),
+                              option<&O::max_pending>(),
+                              option_in<&O::commit, &Commit::max_queue>()};
 
 }  // namespace
 
 std::string BoundVotes::shown_options() const {
     return (cache_ ? ", cache=" + cache_->shown_store() : "") +
-           python::shown_options<VotesOptions, kOptions>(options());
+           python::shown_options<O, kOptions>(options());
 }
 
 void BoundVotes::log_event_of_core() const {
@@ -68,7 +67,7 @@ py::object BoundVotes::to_python(const FlushReport& report) const {
 
 py::object BoundVotes::to_python(Count count) const {
     log_event_of_core();
-    return To<CountRow>::make(to_row(std::move(count)));
+    return To<Count>::make(std::move(count));
 }
 
 py::object BoundVotes::to_python(std::vector<Count> counts) const {
@@ -171,9 +170,7 @@ py::object BoundVotes::to_python(const Erased& erased) const {
 py::object BoundVotes::to_batch(std::vector<Result<Cast>> casts, const Refusals& refusals,
                                 OnErrors on_errors) const {
     log_event_of_core();
-    py::dict errors;
-    auto rows = gather(std::move(casts), refusals, errors);
-    return finish(std::make_shared<RowBatch<Cast>>(std::move(rows), std::move(errors)), on_errors);
+    return python::to_batch(std::move(casts), refusals, on_errors);
 }
 
 namespace {
@@ -209,71 +206,13 @@ bool tell_progress(PyObject* call, const ReconcileProgress& so_far, IdType type,
     return true;
 }
 
-// -- calls whose parameters stand in another order, or that take no AsyncCall ---------------------
-
-void cast_async(Votes& votes, const Ballot& ballot, Completion<Cast> done, AsyncCall call) {
-    votes.cast_async(ballot, std::move(done), call.timeout);
-}
-using Casts = std::vector<Result<Cast>>;
-Result<Casts> cast_many(Votes& votes, const std::vector<Ballot>& ballots, Timeout timeout) {
-    return votes.cast_many(ballots, timeout);
-}
-void cast_many_async(Votes& votes, const std::vector<Ballot>& ballots, Completion<Casts> done,
-                     AsyncCall call) {
-    votes.cast_many_async(
-        ballots, [done = std::move(done)](Casts casts) { done(std::move(casts)); }, call.timeout);
-}
-Result<std::string> migration(Votes& votes, ExistingCounts existing, OutsideWrites outside,
-                              Timeout timeout) {
-    return votes.migration(timeout, existing, outside);
-}
-Result<void> create_tables(Votes& votes, ExistingCounts existing, OutsideWrites outside,
-                           Timeout timeout) {
-    return votes.create_tables(timeout, existing, outside);
-}
-Result<Count> count(Votes& votes, const Item& item, Consistency consistency, Timeout timeout) {
-    return votes.count(item.id, timeout, consistency);
-}
-Result<std::vector<Count>> count_many(Votes& votes, const Items& items, Consistency consistency,
-                                      Timeout timeout) {
-    return votes.count_many(items, timeout, consistency);
-}
-Result<std::int64_t> get(Votes& votes, const Item& item, const User& user, Timeout timeout) {
-    return votes.get(item.id, user.id, timeout);
-}
-Result<std::vector<std::int64_t>> get_many(Votes& votes, const Items& items, const User& user,
-                                           Timeout timeout) {
-    return votes.get_many(items, user.id, timeout);
-}
-Result<std::vector<Voter>> voters(Votes& votes, const Item& item, const std::optional<User>& after,
-                                  std::size_t limit, Consistency consistency, Timeout timeout) {
-    return votes.voters(item.id, after ? std::optional{after->id} : std::nullopt, limit, timeout,
-                        consistency);
-}
-Result<Tally> tally(Votes& votes, const Item& item, Consistency consistency, Timeout timeout) {
-    return votes.tally(item.id, timeout, consistency);
-}
-Result<std::vector<ItemCount>> top(Votes& votes, std::size_t n, Consistency consistency,
-                                   Timeout timeout) {
-    return votes.top(n, timeout, consistency);
-}
-Result<Cast> toggle(Votes& votes, const Item& item, const User& user, std::int64_t value,
-                    Timeout timeout) {
-    return votes.toggle(item.id, user.id, value, timeout);
-}
-Result<std::int64_t> remove_item(Votes& votes, const Item& item, bool delete_row, Timeout timeout) {
-    return votes.remove_item(item.id, delete_row, timeout);
-}
-Result<Erased> erase_user(Votes& votes, const User& user, Timeout timeout) {
-    return votes.erase_user(user.id, timeout);
-}
 Result<Reconciled> reconcile(Votes& votes, const std::optional<Items>& items, bool dry_run,
-                             const std::optional<Item>& after, const Progress& progress,
+                             const std::optional<sql::Id>& after, const Progress& progress,
                              Timeout timeout) {
     Reconciled reconciled;
     ReconcileOptions how;
     how.dry_run = dry_run;
-    if (after) how.after = after->id;
+    how.after = after;
     if (progress.call) {
         how.progress = [&](const ReconcileProgress& so_far) {
             const WithGil held;
@@ -306,13 +245,13 @@ py::object checked_ballot(py::handle, BoundVotes& self, const Ballot& ballot) {
     made["version"] = ballot.version ? py::object{py::int_(*ballot.version)} : py::none();
     return made;
 }
-py::object checked_user(py::handle, BoundVotes& self, const User& user) {
-    unwrap(check_user(user.id, self.core->options()));
-    return id_parameter(user.id);
+py::object checked_user(py::handle, BoundVotes& self, const sql::Id& user) {
+    unwrap(check_user(user, self.core->options()));
+    return id_parameter(user);
 }
-py::object checked_item(py::handle, BoundVotes& self, const Item& item) {
-    unwrap(check_item(item.id, self.core->options()));
-    return id_parameter(item.id);
+py::object checked_item(py::handle, BoundVotes& self, const sql::Id& item) {
+    unwrap(check_item(item, self.core->options()));
+    return id_parameter(item);
 }
 py::object session_statements(py::handle, BoundVotes& self, std::string_view dialect,
                               bool anonymous) {
@@ -338,14 +277,12 @@ py::object contract(py::handle, BoundVotes& self) {
 }  // namespace
 
 void bind_votes() {
-    declare_rows<Cast>("Casts", column<&Cast::counted>("counted"),
-                       column<&Cast::changed>("changed"), column<&Cast::previous>("previous"),
-                       column<&Cast::value>("value"), column<&Cast::pending>("pending"));
-    declare_rows<CountRow>("Counts", column<&CountRow::value>("value"),
-                           column<&CountRow::exact>("exact"), column<&CountRow::as_of>("as_of"),
-                           column<&CountRow::pending>("pending"));
+    declare_rows<Cast>("Casts", column<&Cast::counted>(), column<&Cast::changed>(),
+                       column<&Cast::previous>(), column<&Cast::value>(), column<&Cast::pending>());
+    declare_rows<CountRow>("Counts", column<&CountRow::value>(), column<&CountRow::exact>(),
+                           column<&CountRow::as_of>(), column<&CountRow::pending>());
 
-    constructor<&make_votes, StoreArgument, StoreArgument, Options<VotesOptions, kOptions>>(
+    constructor<&make_votes, StoreArgument, StoreArgument, Options<O, kOptions>>(
         "VotesBase.__init__", "db cache " + names_of<kOptions>());
     attributes<BoundVotes, kOptions>("VotesBase");
     object_method<&schema, BoundVotes>("VotesBase.schema", "");
@@ -359,34 +296,35 @@ void bind_votes() {
     object_method<&tried_fold, BoundVotes, Timeout>("VotesBase._try_fold", "timeout");
     method<&note_appended, nullptr, std::size_t>("VotesBase._note_appended", "rows");
 
-    method<&Votes::cast, &cast_async, Ballot, Timeout>("Votes.cast",
-                                                       "item user value version op_id timeout");
-    method<&Votes::cast, &cast_async, Retraction, Timeout>("Votes.retract",
-                                                           "item user version timeout");
-    method<&cast_many, &cast_many_async, Ballots, OnErrors, Timeout>(
+    method<&Votes::cast, &Votes::cast_async, Ballot, Timeout>(
+        "Votes.cast", "item user value version op_id timeout");
+    method<&Votes::cast, &Votes::cast_async, Retraction, Timeout>("Votes.retract",
+                                                                  "item user version timeout");
+    method<&Votes::cast_many, &Votes::cast_many_async, Ballots, OnErrors, Timeout>(
         "Votes.cast_many", "items users values op_ids errors timeout");
-    method<&migration, InThread{}, ExistingCounts, OutsideWrites, Timeout>(
+    method<&Votes::migration, InThread{}, ExistingCounts, OutsideWrites, Timeout>(
         "Votes.migration", "existing_counts outside_writes timeout");
-    method<&create_tables, InThread{}, ExistingCounts, OutsideWrites, Timeout>(
+    method<&Votes::create_tables, InThread{}, ExistingCounts, OutsideWrites, Timeout>(
         "Votes.create_tables", "existing_counts outside_writes timeout");
     method<&Votes::add_items, InThread{}, Items, Timeout>("Votes.add_items", "items timeout");
-    method<&count, InThread{}, Item, Consistency, Timeout>("Votes.count",
-                                                           "item consistency timeout");
-    method<&count_many, InThread{}, Items, Consistency, Timeout>("Votes.count_many",
-                                                                 "items consistency timeout");
-    method<&get, InThread{}, Item, User, Timeout>("Votes.get", "item user timeout");
-    method<&get_many, InThread{}, Items, User, Timeout>("Votes.get_many", "items user timeout");
-    method<&voters, InThread{}, Item, std::optional<User>, std::size_t, Consistency, Timeout>(
-        "Votes.voters", "item after limit consistency timeout");
-    method<&tally, InThread{}, Item, Consistency, Timeout>("Votes.tally",
-                                                           "item consistency timeout");
-    method<&top, InThread{}, std::size_t, Consistency, Timeout>("Votes.top",
-                                                                "n consistency timeout");
-    method<&toggle, InThread{}, Item, User, Amount, Timeout>("Votes.toggle",
-                                                             "item user value timeout");
-    method<&remove_item, InThread{}, Item, bool, Timeout>("Votes.remove_item",
-                                                          "item delete_row timeout");
-    method<&erase_user, InThread{}, User, Timeout>("Votes.erase_user", "user timeout");
+    method<&Votes::count, InThread{}, Item, Consistency, Timeout>("Votes.count",
+                                                                  "item consistency timeout");
+    method<&Votes::count_many, InThread{}, Items, Consistency, Timeout>(
+        "Votes.count_many", "items consistency timeout");
+    method<&Votes::get, InThread{}, Item, User, Timeout>("Votes.get", "item user timeout");
+    method<&Votes::get_many, InThread{}, Items, User, Timeout>("Votes.get_many",
+                                                               "items user timeout");
+    method<&Votes::voters, InThread{}, Item, std::optional<User>, std::size_t, Consistency,
+           Timeout>("Votes.voters", "item after limit consistency timeout");
+    method<&Votes::tally, InThread{}, Item, Consistency, Timeout>("Votes.tally",
+                                                                  "item consistency timeout");
+    method<&Votes::top, InThread{}, std::size_t, Consistency, Timeout>("Votes.top",
+                                                                       "n consistency timeout");
+    method<&Votes::toggle, InThread{}, Item, User, Amount, Timeout>("Votes.toggle",
+                                                                    "item user value timeout");
+    method<&Votes::remove_item, InThread{}, Item, bool, Timeout>("Votes.remove_item",
+                                                                 "item delete_row timeout");
+    method<&Votes::erase_user, InThread{}, User, Timeout>("Votes.erase_user", "user timeout");
     method<&Votes::prune, InThread{}, std::int64_t, Timeout>("Votes.prune", "before timeout");
     method<&reconcile, InThread{}, std::optional<Items>, bool, std::optional<Item>, Progress,
            Timeout>("Votes.reconcile", "items dry_run after progress timeout");

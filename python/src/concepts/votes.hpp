@@ -133,17 +133,20 @@ struct From<Cast> {
 template <>
 inline ResultRow<&CountRow::value, &CountRow::exact, &CountRow::as_of, &CountRow::source,
                  &CountRow::pending>
-    kResultRow<CountRow>{"Count", {"value", "exact", "as_of", "source", "pending"}};
+    kResultRow<CountRow>{"Count"};
 template <>
-inline ResultRow<&Tally::up, &Tally::down, &Tally::score> kResultRow<Tally>{
-    "Tally", {"up", "down", "score"}};
+struct To<Count> {
+    static py::object make(Count count) { return To<CountRow>::make(to_row(std::move(count))); }
+};
+template <>
+inline ResultRow<&Tally::up, &Tally::down, &Tally::score> kResultRow<Tally>{"Tally"};
 template <>
 inline ResultRow<&FlushReport::acked, &FlushReport::pending, &FlushReport::at_risk>
-    kResultRow<FlushReport>{"FlushReport", {"acked", "pending", "at_risk"}};
+    kResultRow<FlushReport>{"FlushReport"};
 template <>
 inline ResultRow<&Contract::strategy, &Contract::acknowledged, &Contract::may_lose,
                  &Contract::durable, &Contract::exact>
-    kResultRow<Contract>{"Contract", {"strategy", "acknowledged", "may_lose", "durable", "exact"}};
+    kResultRow<Contract>{"Contract"};
 template <>
 struct BoundOf<Votes> {
     using type = BoundVotes;
@@ -152,33 +155,12 @@ struct BoundOf<Votes> {
 // -- the table, for what votes alone have ---------------------------------------------------------
 
 template <>
-struct From<VoteStrategy> {
-    static VoteStrategy read(const Argument& argument) {
-        return static_cast<VoteStrategy>(
-            to_choice(argument.value, argument.name,
-                      {"naive", "slotted", "batched", "cached", "write_behind"}));
-    }
-};
+inline constexpr std::array<std::string_view, 5> kWords<VoteStrategy>{"naive", "slotted", "batched",
+                                                                      "cached", "write_behind"};
 template <>
-struct To<VoteStrategy> {
-    static py::object make(VoteStrategy strategy) {
-        return To<std::string_view>::make(to_string(strategy));
-    }
-};
-
+inline constexpr std::array<std::string_view, 2> kWords<MissingItem>{"refuse", "create"};
 template <>
-struct From<MissingItem> {
-    static MissingItem read(const Argument& argument) {
-        return static_cast<MissingItem>(
-            to_choice(argument.value, argument.name, {"refuse", "create"}));
-    }
-};
-template <>
-struct To<MissingItem> {
-    static py::object make(MissingItem missing) {
-        return py::str(missing == MissingItem::create ? "create" : "refuse");
-    }
-};
+inline constexpr std::array<std::string_view, 2> kWords<Consistency>{"cached", "exact"};
 
 template <>
 struct From<IdType> {
@@ -217,57 +199,18 @@ struct From<OutsideWrites> {
     }
 };
 
-/// None: there is no such column.
-struct ColumnOrNone {
-    ColumnOrNone(std::string column = {}) : name(std::move(column)) {}
-    std::string name;
-    operator std::string() const { return name; }
-};
-template <>
-struct From<ColumnOrNone> {
-    static ColumnOrNone read(const Argument& argument) {
-        if (argument.value == Py_None) return {};
-        auto name = From<std::string>::read(argument);
-        if (name.empty()) raise_config(std::string{argument.name} + " is empty");
-        return {std::move(name)};
-    }
-};
-template <>
-struct To<ColumnOrNone> {
-    static py::object make(const ColumnOrNone& column) {
-        return column.name.empty() ? py::object{py::none()} : py::object{py::str(column.name)};
-    }
-};
-
 /// A URL that shows no password; None: there is none.
-struct UrlOrNone {
-    UrlOrNone(std::string text = {}) : url(std::move(text)) {}
-    std::string url;
-    operator std::string() const { return url; }
-};
+struct UrlOrNone : TextOrNone {};
 template <>
 struct From<UrlOrNone> {
-    static UrlOrNone read(const Argument& argument) {
-        if (argument.value == Py_None) return {};
-        auto url = From<std::string>::read(argument);
-        if (url.empty()) raise_config(std::string{argument.name} + " is empty");
-        return {std::move(url)};
-    }
+    static UrlOrNone read(const Argument& argument) { return {From<TextOrNone>::read(argument)}; }
 };
 template <>
 struct To<UrlOrNone> {
-    static py::object make(const UrlOrNone& text) {
-        if (text.url.empty()) return py::none();
-        const auto url = parse_url(text.url);
+    static py::object make(const std::string& text) {
+        if (text.empty()) return py::none();
+        const auto url = parse_url(text);
         return py::str(url ? url->str() : "***");
-    }
-};
-
-template <>
-struct From<Consistency> {
-    static Consistency read(const Argument& argument) {
-        return static_cast<Consistency>(
-            to_choice(argument.value, argument.name, {"cached", "exact"}));
     }
 };
 
@@ -276,6 +219,7 @@ struct From<Item> {
     static Item read(const Argument& argument, const BoundVotes& self) {
         return {to_id(argument.value, self.options().item_type, argument.name)};
     }
+    static auto pass(const Item& item) { return std::tie(item.id); }
 };
 
 template <>
@@ -283,14 +227,7 @@ struct From<User> {
     static User read(const Argument& argument, const BoundVotes& self) {
         return {to_id(argument.value, self.options().user_type, argument.name)};
     }
-};
-
-template <>
-struct From<std::optional<User>> {
-    static std::optional<User> read(const Argument& argument, const BoundVotes& self) {
-        if (argument.value == Py_None) return std::nullopt;
-        return From<User>::read(argument, self);
-    }
+    static auto pass(const User& user) { return std::tie(user.id); }
 };
 
 template <>

@@ -19,8 +19,6 @@ class BoundViews final : public Bound<WriteBehindCounter> {
     ~BoundViews() override;
 
     std::string shown_options() const override;
-    py::object to_batch(std::vector<Result<std::int64_t>> amounts, const Refusals& refusals,
-                        OnErrors on_errors) const;
     py::object to_batch(std::vector<Result<Count>> counts, const Refusals& refusals,
                         OnErrors on_errors) const;
     bool closed() const override { return store.closed() || cache_.closed(); }

@@ -10,29 +10,22 @@
 namespace hotcount::python {
 
 template <>
-struct From<Ack> {
-    static Ack read(const Argument& argument) {
-        return static_cast<Ack>(
-            to_choice(argument.value, argument.name, {"cache", "local", "sql"}));
-    }
-};
+inline constexpr std::array<std::string_view, 3> kWords<Ack>{"cache", "local", "sql"};
 
 namespace {
 
 using O = WriteBehindOptions;
 using Commit = sql::GroupCommitOptions;
-constexpr std::array kViewOptions{
-    option<&O::table>("table", Shown::always),
-    option<&O::prefix, KeyText>("prefix"),
-    option<&O::flush_interval>("flush_interval"),
-    option<&O::max_cells>("max_cells"),
-    option<&O::page>("page"),
-    option<&O::interval>("interval"),
-    option<&O::horizon>("horizon"),
-    option_in<&O::commit, &Commit::max_batch>("max_batch"),
-    option_in<&O::commit, &Commit::max_delay, Delay>("max_delay"),
-    option_in<&O::commit, &Commit::max_queue>("max_queue"),
-};
+constexpr std::array kViewOptions{always_shown(option<&O::table>()),
+                                  option<&O::prefix, KeyText>(),
+                                  option<&O::flush_interval>(),
+                                  option<&O::max_cells>(),
+                                  option<&O::page>(),
+                                  option<&O::interval>(),
+                                  option<&O::horizon>(),
+                                  option_in<&O::commit, &Commit::max_batch>(),
+                                  option_in<&O::commit, &Commit::max_delay, Delay>(),
+                                  option_in<&O::commit, &Commit::max_queue>()};
 
 }  // namespace
 
@@ -68,25 +61,9 @@ void BoundViews::close() {
     if (lost > 0 && !warn_of(lost)) throw py::error_already_set();
 }
 
-py::object BoundViews::to_batch(std::vector<Result<std::int64_t>> amounts, const Refusals& refusals,
-                                OnErrors on_errors) const {
-    py::dict errors;
-    auto values = gather(std::move(amounts), refusals, errors);
-    return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
-}
-
 py::object BoundViews::to_batch(std::vector<Result<Count>> counts, const Refusals& refusals,
                                 OnErrors on_errors) const {
-    std::vector<Result<CountRow>> rows;
-    rows.reserve(counts.size());
-    for (auto& count : counts) {
-        rows.push_back(count ? Result{to_row(std::move(*count))}
-                             : Result<CountRow>{std::move(count).error()});
-    }
-    py::dict errors;
-    auto columns = gather(std::move(rows), refusals, errors);
-    return finish(std::make_shared<RowBatch<CountRow>>(std::move(columns), std::move(errors)),
-                  on_errors);
+    return python::to_batch(to_rows(std::move(counts), to_row), refusals, on_errors);
 }
 
 namespace {
@@ -102,85 +79,15 @@ std::shared_ptr<BoundBase> make_views(const std::string& title, py::handle db, p
     return std::make_shared<BoundViews>(std::move(counter), std::move(store), std::move(cells));
 }
 
-Result<CountRow> get_view(WriteBehindCounter& counter, std::string_view key, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(Count count, counter.get(key, timeout));
-    return to_row(std::move(count));
-}
-
-// In a thread of the library: the key is copied.
-Result<CountRow> get_named(WriteBehindCounter& counter, const std::string& key, Timeout timeout) {
-    return get_view(counter, key, timeout);
-}
-
-void get_view_async(BoundViews& self, std::string_view key, Completion<CountRow> done,
-                    AsyncCall call) {
-    const Deadline deadline = self.deadline(call.timeout);
-    self.core->run_async(
-        deadline,
-        [key = std::string{key}, deadline, done](WriteBehindCounter& counter) {
-            done(get_named(counter, key, deadline.remaining()));
-        },
-        [done](Error error) { done(std::move(error)); });
-}
-
-// As get_named().
-Result<std::int64_t> reset_named(WriteBehindCounter& counter, const std::string& key,
-                                 Timeout timeout) {
-    return counter.reset(key, timeout);
-}
-
-// What a batch of adds answers: the amounts of those that were added.
-using Amounts = std::vector<Result<std::int64_t>>;
-
-using Pairs = std::vector<std::pair<std::string_view, std::int64_t>>;
-
-Pairs pairs_of(const std::vector<std::string_view>& keys,
-               const std::vector<std::int64_t>& amounts) {
-    Pairs pairs;
-    pairs.reserve(keys.size());
-    for (std::size_t i = 0; i < keys.size(); ++i) pairs.emplace_back(keys[i], amounts[i]);
-    return pairs;
-}
-
-Amounts amounts_of(const std::vector<std::int64_t>& amounts, std::vector<Result<void>> settled) {
-    Amounts added;
-    added.reserve(settled.size());
-    for (std::size_t i = 0; i < settled.size(); ++i) {
-        added.push_back(settled[i] ? Result{amounts[i]}
-                                   : Result<std::int64_t>{std::move(settled[i]).error()});
-    }
-    return added;
-}
-
-Amounts add_views(WriteBehindCounter& counter, const std::vector<std::string_view>& keys,
-                  const std::vector<std::int64_t>& amounts, Ack ack, Timeout timeout) {
-    return amounts_of(amounts, counter.add_many(pairs_of(keys, amounts), ack, timeout));
-}
-void add_views_async(WriteBehindCounter& counter, const std::vector<std::string_view>& keys,
-                     const std::vector<std::int64_t>& amounts, Ack ack, Completion<Amounts> done,
-                     AsyncCall call) {
-    counter.add_many_async(
-        pairs_of(keys, amounts), ack,
-        [amounts, done = std::move(done)](Result<std::vector<Result<void>>>&& settled) {
-            if (!settled) return done(std::move(settled).error());
-            done(amounts_of(amounts, std::move(*settled)));
-        },
-        call);
-}
-
 py::object view_stats(py::handle, BoundViews& self) {
-    const WriteBehindStats stats = self.core->stats();
-    py::dict dict;
-    dict["adds"] = stats.adds;
+    using S = WriteBehindStats;
+    const S stats = self.core->stats();
+    py::dict dict =
+        to_dict<&S::adds, &S::losses, &S::writers, &S::cells, &S::at_risk, &S::flush_error>(stats);
     dict["failed_adds"] = stats.failed;
     dict["flushed_cells"] = stats.flushed;
-    dict["losses"] = stats.losses;
-    dict["writers"] = stats.writers;
-    dict["cells"] = stats.cells;
     dict["unapplied_cells"] = stats.unapplied;
     dict["pending_cells"] = stats.pending;
-    dict["at_risk"] = stats.at_risk;
-    dict["flush_error"] = stats.flush_error;
     return dict;
 }
 
@@ -208,12 +115,13 @@ void bind_write_behind_counter() {
     method<&W::create_tables, InThread{}, Timeout>("WriteBehindCounter.create_tables", "timeout");
     method<&W::add, &W::add_async, Key, Amount, Ack, Timeout>("WriteBehindCounter.add",
                                                               "key n ack timeout");
-    method<&add_views, &add_views_async, KeysAndAmounts, Ack, OnErrors, Timeout>(
+    method<&W::add_many, &W::add_many_async, Pairs, Ack, OnErrors, Timeout>(
         "WriteBehindCounter.add_many", "keys n ack errors timeout");
-    method<&get_view, &get_view_async, Key, Timeout>("WriteBehindCounter.get", "key timeout");
+    // Made by threads of the library: the key is copied.
+    method<&W::get, InThread{}, KeyText, Timeout>("WriteBehindCounter.get", "key timeout");
     method<&W::get_many, &W::get_many_async, Keys, OnErrors, Timeout>("WriteBehindCounter.get_many",
                                                                       "keys errors timeout");
-    method<&reset_named, InThread{}, KeyText, Timeout>("WriteBehindCounter.reset", "key timeout");
+    method<&W::reset, InThread{}, KeyText, Timeout>("WriteBehindCounter.reset", "key timeout");
     method<&W::flush, InThread{}, Timeout>("WriteBehindCounter.flush", "timeout");
 }
 

@@ -263,17 +263,23 @@ std::shared_ptr<BoundBatch> make_int64_batch(std::vector<std::int64_t> values, p
         int64_batch_class, std::move(errors));
 }
 
-OnErrors to_on_errors(py::handle value) {
-    if (!value) return OnErrors::raise;
-    return to_choice(value, "errors", {"raise", "return"}) == 0 ? OnErrors::raise : OnErrors::keep;
-}
-
 py::object finish(const std::shared_ptr<BoundBatch>& batch, OnErrors on_errors) {
     py::object result = batch->declared.make(batch);
     if (!batch->errors.empty() && on_errors == OnErrors::raise) {
         raise_batch(result, batch->errors, batch->size());
     }
     return result;
+}
+
+std::vector<Result<std::int64_t>> settled_amounts(const std::vector<std::int64_t>& amounts,
+                                                  std::vector<Result<void>> settled) {
+    std::vector<Result<std::int64_t>> added;
+    added.reserve(settled.size());
+    for (std::size_t i = 0; i < settled.size(); ++i) {
+        added.push_back(settled[i] ? Result{amounts[i]}
+                                   : Result<std::int64_t>{std::move(settled[i]).error()});
+    }
+    return added;
 }
 
 void bind_batch(const py::object& module) {

@@ -31,12 +31,6 @@ namespace py = pybind11;
 template <class T>
 struct To;
 
-/// A row that Python declares as a result (result.hpp).
-template <class Row>
-concept DeclaredRow = requires(const Row& row) {
-    { To<Row>::make(row) } -> std::same_as<py::object>;
-};
-
 enum class ColumnType : std::uint8_t { int64, boolean, float64, int8 };
 
 template <class T>
@@ -168,13 +162,7 @@ class RowBatch final : public BoundBatch {
           size_(count) {}
 
     std::size_t size() const override { return size_; }
-    py::object item(std::size_t index) const override {
-        if constexpr (DeclaredRow<Row>) {
-            return To<Row>::make(at(index));
-        } else {
-            return py::cast(at(index));
-        }
-    }
+    py::object item(std::size_t index) const override { return To<Row>::make(at(index)); }
     std::shared_ptr<BoundBatch> slice(std::size_t start, std::ptrdiff_t step,
                                       std::size_t count) const override {
         return std::make_shared<RowBatch>(*this, start, step, count);
@@ -277,9 +265,41 @@ std::vector<T> gather(BatchResult<T> result, const Refusals& refusals, py::dict&
 
 /// What a batch call does with failed elements: errors="raise" or "return".
 enum class OnErrors : std::uint8_t { raise, keep };
-OnErrors to_on_errors(py::handle value);
 
 /// The batch as a Python object, or BatchError if elements failed and the caller wants that.
 py::object finish(const std::shared_ptr<BoundBatch>& batch, OnErrors on_errors);
+
+/// Of a batch of adds that the core only settles: the amounts of those that were added.
+std::vector<Result<std::int64_t>> settled_amounts(const std::vector<std::int64_t>& amounts,
+                                                  std::vector<Result<void>> settled);
+
+/// What a batch call answers: an Int64Batch, or the batch of the rows.
+template <class Results>
+py::object to_batch(Results results, const Refusals& refusals, OnErrors on_errors) {
+    py::dict errors;
+    auto values = gather(std::move(results), refusals, errors);
+    using Value = typename decltype(values)::value_type;
+    if constexpr (std::is_same_v<Value, std::int64_t>) {
+        return finish(make_int64_batch(std::move(values), std::move(errors)), on_errors);
+    } else {
+        return finish(std::make_shared<RowBatch<Value>>(std::move(values), std::move(errors)),
+                      on_errors);
+    }
+}
+
+/// The results of a batch as the rows that stand for them.
+template <class T, class ToRow>
+auto to_rows(std::vector<Result<T>> results, const ToRow& to_row) {
+    std::vector<Result<decltype(to_row(std::move(*results.front())))>> rows;
+    rows.reserve(results.size());
+    for (auto& result : results) {
+        if (result) {
+            rows.push_back(to_row(std::move(*result)));
+        } else {
+            rows.push_back(std::move(result).error());
+        }
+    }
+    return rows;
+}
 
 }  // namespace hotcount::python

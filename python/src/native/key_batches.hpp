@@ -23,6 +23,21 @@ struct KeysAndAmounts : Keys {
     std::vector<std::int64_t> amounts;
 };
 
+/// The same as pairs, for calls that settle each add and answer its amount; of two parameters, or of
+/// a mapping alone.
+struct Pairs {
+    std::unique_ptr<KeyHolder> held;
+    Refusals refusals;
+    std::vector<std::pair<std::string_view, std::int64_t>> pairs;
+
+    std::vector<std::int64_t> amounts() const {
+        std::vector<std::int64_t> all;
+        for (const auto& pair : pairs) all.push_back(pair.second);
+        return all;
+    }
+};
+struct MappedPairs : Pairs {};
+
 template <>
 struct From<Keys> {
     static constexpr bool kIsBatch = true;
@@ -61,6 +76,43 @@ struct From<KeysAndAmounts> {
         return std::tuple<const std::vector<std::string_view>&, const std::vector<std::int64_t>&>(
             batch.keys, batch.amounts);
     }
+};
+
+template <>
+struct From<Pairs> {
+    static constexpr std::size_t kTakes = 2;
+    static constexpr bool kIsBatch = true;
+
+    static Pairs read(const Argument* first) {
+        auto batch = From<KeysAndAmounts>::read(first);
+        Pairs made{std::move(batch.held), std::move(batch.refusals), {}};
+        made.pairs.reserve(batch.keys.size());
+        for (std::size_t i = 0; i < batch.keys.size(); ++i) {
+            made.pairs.emplace_back(batch.keys[i], batch.amounts[i]);
+        }
+        return made;
+    }
+    static auto pass(const Pairs& batch) { return std::tie(batch.pairs); }
+};
+
+template <>
+struct From<MappedPairs> {
+    static constexpr bool kIsBatch = true;
+
+    static MappedPairs read(const Argument& argument) {
+        if (!is_mapping(argument.value)) {
+            raise_wrong_type(argument.name, "a mapping of keys to int", argument.value);
+        }
+        MappedPairs batch{{std::make_unique<KeyHolder>(), {}, {}}};
+        const auto columns = to_keys_and_numbers(argument.value, argument.name, {}, "");
+        const auto keys = to_keys(columns.keys, "mapping.keys()", *batch.held, batch.refusals);
+        const auto amounts =
+            to_amounts(columns.numbers, "mapping.values()", keys.size(), 1, batch.refusals);
+        for (std::size_t i = 0; i < keys.size(); ++i) batch.pairs.emplace_back(keys[i], amounts[i]);
+        batch.pairs = batch.refusals.strip(std::move(batch.pairs));
+        return batch;
+    }
+    static auto pass(const MappedPairs& batch) { return std::tie(batch.pairs); }
 };
 
 }  // namespace hotcount::python

@@ -252,6 +252,12 @@ void tell_each(hotcount::BatchResult<T>& column, const Tell& tell) {
     for (auto& [index, error] : column.errors) tell(error);
 }
 
+/// A Bound that makes the batch of a call's results itself.
+template <class Self, class Results>
+concept HasToBatch = requires(Self& self, Results results, const Refusals& refusals) {
+    self.to_batch(std::move(results), refusals, OnErrors::raise);
+};
+
 /// What makes a call's answer, and what its errors say beside what the core knows.
 template <class Self, class Convert>
 struct Answer : Convert {
@@ -309,11 +315,26 @@ struct Method {
             constexpr std::size_t kErrors = Each::template find<IsOnErrors>();
             static_assert(kErrors < sizeof...(P), "a batch takes OnErrors");
             auto& batch = std::get<Each::template find<IsBatch>()>(held);
-            return [me, refusals = std::move(batch.refusals), on_errors = std::get<kErrors>(held),
-                    left = timeout(held)](Value value) -> py::object {
-                tell_each(value, [&](Error& error) { me->tell(error, left); });
-                return me->to_batch(std::move(value), refusals, on_errors);
+            constexpr bool kIsSettled = std::is_same_v<Value, std::vector<Result<void>>>;
+            using Results =
+                std::conditional_t<kIsSettled, std::vector<Result<std::int64_t>>, Value>;
+            auto finished = [me, refusals = std::move(batch.refusals),
+                             on_errors = std::get<kErrors>(held),
+                             left = timeout(held)](Results results) -> py::object {
+                tell_each(results, [&](Error& error) { me->tell(error, left); });
+                if constexpr (HasToBatch<Self, Results>) {
+                    return me->to_batch(std::move(results), refusals, on_errors);
+                } else {
+                    return to_batch(std::move(results), refusals, on_errors);
+                }
             };
+            if constexpr (kIsSettled) {
+                return [finished = std::move(finished), amounts = batch.amounts()](Value settled) {
+                    return finished(settled_amounts(amounts, std::move(settled)));
+                };
+            } else {
+                return finished;
+            }
         } else if constexpr (std::is_void_v<Value>) {
             return [] { return py::object(py::none()); };
         } else if constexpr (requires { self.to_python(std::declval<Value>()); }) {
@@ -444,8 +465,12 @@ struct Method {
                 [&](const auto&... all) {
                     if constexpr (starts_with_self()) {
                         std::invoke(Start, self, all..., std::move(done), call);
-                    } else {
+                    } else if constexpr (std::is_invocable_v<decltype(Start), Concept&,
+                                                             decltype(all)..., Completion<Value>,
+                                                             AsyncCall>) {
                         std::invoke(Start, *core, all..., std::move(done), call);
+                    } else {  // No call of a loop's connection.
+                        std::invoke(Start, *core, all..., std::move(done), call.timeout);
                     }
                 },
                 Each::template pass<sizeof...(P) - (is_timed() ? 1 : 0)>(held));

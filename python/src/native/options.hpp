@@ -2,8 +2,8 @@
 // its default, the attribute of that name and its place in repr.
 //
 //   constexpr std::array kOptions{
-//       option<&LimiterOptions::align>("align"),
-//       option<&LimiterOptions::algorithm>("algorithm", Shown::always), ...};
+//       always_shown(option<&LimiterOptions::algorithm>()),
+//       option<&LimiterOptions::align>(), ...};
 //
 //   constructor<&make_limiter, py::handle, Options<LimiterOptions, kOptions>>(
 //       "LimiterBase.__init__", "store " + names_of(kOptions));
@@ -38,21 +38,23 @@ struct OptionRow {
     bool none_is_kept{false};
 };
 
-/// `As`: another type of the table than the field's own, such as KeyText.
+/// `As`: another type of the table than the field's own, such as KeyText. `name`: if it is not the
+/// field's.
 template <auto Member, class As = typename FieldOf<Member>::Type>
-constexpr auto option(const char* name, Shown shown = Shown::changed) {
+constexpr auto option(const char* name = kMemberName<Member>) {
     using Struct = typename FieldOf<Member>::Owner;
     return OptionRow<Struct>{
         name,
         [](Struct& options, const Argument& argument) {
             options.*Member = From<As>::read(argument);
         },
-        [](const Struct& options) -> py::object { return To<As>::make(options.*Member); }, shown};
+        [](const Struct& options) -> py::object { return To<As>::make(options.*Member); },
+        Shown::changed};
 }
 
 /// The same of a field of a field: option_in<&VotesOptions::commit, &GroupCommitOptions::workers>.
 template <auto Outer, auto Member, class As = typename FieldOf<Member>::Type>
-constexpr auto option_in(const char* name, Shown shown = Shown::changed) {
+constexpr auto option_in(const char* name = kMemberName<Member>) {
     using Struct = typename FieldOf<Outer>::Owner;
     return OptionRow<Struct>{
         name,
@@ -60,15 +62,22 @@ constexpr auto option_in(const char* name, Shown shown = Shown::changed) {
             options.*Outer.*Member = From<As>::read(argument);
         },
         [](const Struct& options) -> py::object { return To<As>::make(options.*Outer.*Member); },
-        shown, false};
+        Shown::changed};
+}
+
+/// The same row, in repr also if it is the default.
+template <class O>
+constexpr OptionRow<O> always_shown(OptionRow<O> row) {
+    row.shown = Shown::always;
+    return row;
 }
 
 /// The same, declared with the default None, which leaves the core's.
 template <auto Member>
-constexpr auto option_or_none(const char* name, Shown shown = Shown::changed) {
+constexpr auto option_or_none() {
     using Struct = typename FieldOf<Member>::Owner;
     using Type = typename FieldOf<Member>::Type;
-    auto row = option<Member>(name, shown);
+    auto row = option<Member>();
     row.read = [](Struct& options, const Argument& argument) {
         if (argument.value != Py_None) options.*Member = From<Type>::read(argument);
     };
@@ -176,16 +185,22 @@ struct OptionGetter {
 };
 void add_getter(OptionGetter getter);
 
+/// The same by a function of the bound object.
+template <class Self, class Get>
+void attribute(const char* class_name, const char* name, const Get& get) {
+    add_getter({class_name, name,
+                [get](BoundBase& bound) -> py::object { return get(static_cast<Self&>(bound)); },
+                &kTag<Self>});
+}
+
 /// An attribute for each row, for the class that is called so; not for `but`, whose name a method
 /// has (Counter.ttl).
 template <class Self, const auto& kRows>
 void attributes(const char* class_name, std::string_view but = "") {
     for (const auto& row : kRows) {
         if (row.name == but) continue;
-        add_getter(
-            {class_name, row.name,
-             [get = row.get](BoundBase& bound) { return get(static_cast<Self&>(bound).options()); },
-             &kTag<Self>});
+        attribute<Self>(class_name, row.name,
+                        [get = row.get](const Self& self) { return get(self.options()); });
     }
 }
 

@@ -1,13 +1,13 @@
 // Results: frozen dataclasses with slots, declared in hotcount/results.py and filled from here by
 // the offset of each slot (calling the class costs eight times as much).
 //
-//   inline ResultClass<2> decision_class{"Decision", {"allowed", "limit"}};
-//   ... return decision_class.make(true, std::int64_t{5});
-//
-// or, where it is a struct of C++,
-//
 //   template <>
-//   inline ResultRow<&TryAdd::applied, &TryAdd::value> kResultRow<TryAdd>{"TryAdd", {...}};
+//   inline ResultRow<&TryAdd::applied, &TryAdd::value> kResultRow<TryAdd>{"TryAdd"};
+//
+// or, where it is no struct of C++,
+//
+//   inline ResultClass drift_class{"Drift", std::array{"item", "counted"}};
+//   ... return drift_class.make(item, std::int64_t{5});
 //
 // `@result` joins the two by the class's name: a field that is missing, has another name or another
 // place is an ImportError that names it.
@@ -133,12 +133,13 @@ class ResultClass : public ResultClassBase {
 template <std::size_t N>
 ResultClass(const char*, const std::array<const char*, N>&) -> ResultClass<N>;
 
-/// A result that is a struct of C++, member for member.
+/// A result that is a struct of C++, member for member, under the members' names.
 template <auto First, auto... Rest>
 class ResultRow : public ResultClass<1 + sizeof...(Rest)> {
   public:
     using Row = typename FieldOf<First>::Owner;
-    using ResultClass<1 + sizeof...(Rest)>::ResultClass;
+    explicit ResultRow(const char* name)
+        : ResultClass<1 + sizeof...(Rest)>(name, {kMemberName<First>, kMemberName<Rest>...}) {}
 
     py::object make_row(const Row& row) const { return this->make(row.*First, row.*Rest...); }
     Row read(const Argument& argument) const {

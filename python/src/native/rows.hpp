@@ -1,8 +1,8 @@
 // Batches whose answers have several members: the rows of a RowBatch, joined to the class that
 // Python declares.
 //
-//   declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>("allowed"), ...);
-//   ... return finish(std::make_shared<RowBatch<DecisionRow>>(rows, errors), on_errors);
+//   declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>(), ...);
+//   ... return to_batch(rows, refusals, on_errors);
 #pragma once
 
 #include <string>
@@ -46,14 +46,7 @@ struct From<Rows<Row>> {
         Rows<Row> all;
         for (const auto& row : to_elements(argument.value, argument.name, "a sequence of values")) {
             const std::string name = Where{argument.name, all.rows.size()}.str();
-            if constexpr (DeclaredRow<Row>) {
-                all.rows.push_back(From<Row>::read({row.ptr(), name.c_str(), true}));
-            } else {
-                if (!py::isinstance<Row>(row)) {
-                    raise_wrong_type(name.c_str(), "what this batch holds", row);
-                }
-                all.rows.push_back(row.template cast<Row>());
-            }
+            all.rows.push_back(From<Row>::read({row.ptr(), name.c_str(), true}));
         }
         return all;
     }
@@ -70,7 +63,7 @@ struct RowColumn {
     const char* name;
 };
 template <auto Member>
-constexpr RowColumn<Member> column(const char* name) {
+constexpr RowColumn<Member> column(const char* name = kMemberName<Member>) {
     return {name};
 }
 
@@ -80,9 +73,8 @@ void declare_rows(const char* name, RowColumn<Member>... columns) {
     RowBatch<Row>::batch_class.emplace(name);
     const std::string init = std::string{name} + ".__init__";
     constructor<&make_rows<Row>, Rows<Row>, ErrorsByIndex>(init.c_str(), "values errors");
-    (add_getter({name, columns.name,
-                 [](BoundBase& bound) { return static_cast<RowBatch<Row>&>(bound).column(Member); },
-                 &kTag<RowBatch<Row>>}),
+    (attribute<RowBatch<Row>>(name, columns.name,
+                              [](const RowBatch<Row>& batch) { return batch.column(Member); }),
      ...);
 }
 

@@ -18,12 +18,15 @@
 //   check(first, name)   what must hold of the declared defaults: default that they can be read
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <hotcount/clock.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -59,6 +62,36 @@ struct MemberTypes<T Struct::*> {
 /// Of &Struct::field: its Owner and its Type.
 template <auto Member>
 using FieldOf = detail::MemberTypes<decltype(Member)>;
+
+namespace detail {
+/// GCC and Clang end the name of this function with "Member = &hotcount::Tally::up]".
+template <auto Member>
+constexpr std::string_view signature_with() {
+    return __PRETTY_FUNCTION__;
+}
+template <auto Member>
+constexpr auto member_chars() {
+    constexpr std::string_view kSignature = signature_with<Member>();
+    constexpr std::string_view kUpToName =
+        kSignature.substr(0, kSignature.find_first_of(";]", kSignature.find("Member = ")));
+    constexpr std::string_view kName = kUpToName.substr(kUpToName.rfind(':') + 1);
+    std::array<char, kName.size() + 1> chars{};
+    std::copy(kName.begin(), kName.end(), chars.begin());
+    return chars;
+}
+template <auto Member>
+inline constexpr auto kMemberChars = member_chars<Member>();
+}  // namespace detail
+
+/// Of &Struct::field: "field".
+template <auto Member>
+inline constexpr const char* kMemberName = detail::kMemberChars<Member>.data();
+
+/// The words of an enumeration whose members are numbered from 0. From and To are made of them.
+template <class Enum>
+inline constexpr std::nullptr_t kWords{};
+template <class Enum>
+concept HasWords = !std::is_same_v<decltype(kWords<Enum>), const std::nullptr_t>;
 
 template <class T, class Source, class... Self>
 concept Readable = requires(const Source& source, Self&... self) {
@@ -100,6 +133,21 @@ struct From<std::string> {
     }
 };
 
+/// A str that is not empty; None stands for an empty one.
+struct TextOrNone {
+    std::string text;
+    operator std::string() const { return text; }
+};
+template <>
+struct From<TextOrNone> {
+    static TextOrNone read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        auto text = From<std::string>::read(argument);
+        if (text.empty()) raise_config(std::string{argument.name} + " is empty");
+        return {std::move(text)};
+    }
+};
+
 /// str or bytes that is kept, as a prefix of keys; str again if it is UTF-8.
 struct KeyText {
     std::string text;
@@ -110,6 +158,7 @@ struct From<KeyText> {
     static KeyText read(const Argument& argument) {
         return {std::string{to_bytes(argument.value, argument.name)}};
     }
+    static std::tuple<std::string_view> pass(const KeyText& key) { return {key.text}; }
 };
 
 template <>
@@ -125,6 +174,7 @@ struct From<std::int64_t> {
     }
 };
 
+/// Seconds, of a result that somebody has made.
 template <>
 struct From<double> {
     static double read(const Argument& argument) {
@@ -132,7 +182,7 @@ struct From<double> {
         if (number == -1 && PyErr_Occurred() != nullptr) {
             if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
             PyErr_Clear();
-            raise_wrong_type(argument.name, "float", argument.value);
+            raise_wrong_type(argument.name, "float seconds", argument.value);
         }
         return number;
     }
@@ -186,12 +236,43 @@ struct From<std::optional<T>> {
         if (argument.value == Py_None) return std::nullopt;
         return From<T>::read(argument, self...);
     }
+    static auto pass(const std::optional<T>& held) requires requires { From<T>::pass(*held); }
+    {
+        using Passed = std::decay_t<std::tuple_element_t<0, decltype(From<T>::pass(*held))>>;
+        if (!held) return std::tuple<std::optional<Passed>>{};
+        return std::tuple<std::optional<Passed>>{std::get<0>(From<T>::pass(*held))};
+    }
+};
+
+template <HasWords Enum>
+struct From<Enum> {
+    static Enum read(const Argument& argument) {
+        return static_cast<Enum>(to_choice(argument.value, argument.name, kWords<Enum>));
+    }
+};
+
+/// A tuple.
+template <>
+struct From<std::vector<std::string>> {
+    static std::vector<std::string> read(const Argument& argument) {
+        if (PyTuple_Check(argument.value) == 0) {
+            raise_wrong_type(argument.name, "tuple of str", argument.value);
+        }
+        std::vector<std::string> texts;
+        for (const auto& text : py::reinterpret_borrow<py::tuple>(argument.value)) {
+            const std::string name = Where{argument.name, texts.size()}.str();
+            texts.push_back(to_text(text, name.c_str()));
+        }
+        return texts;
+    }
 };
 
 /// errors= of a batch. The core is not told: it says what becomes of the core's answers.
 template <>
 struct From<OnErrors> {
-    static OnErrors read(const Argument& argument) { return to_on_errors(argument.value); }
+    static OnErrors read(const Argument& argument) {
+        return static_cast<OnErrors>(to_choice(argument.value, argument.name, {"raise", "return"}));
+    }
     static std::tuple<> pass(const OnErrors&) { return {}; }
 };
 
@@ -246,6 +327,20 @@ struct To<KeyText> {
     }
 };
 
+template <>
+struct To<TextOrNone> {
+    static py::object make(const std::string& text) {
+        return text.empty() ? py::object(py::none()) : To<std::string_view>::make(text);
+    }
+};
+
+template <HasWords Enum>
+struct To<Enum> {
+    static py::object make(Enum word) {
+        return To<std::string_view>::make(kWords<Enum>.at(static_cast<std::size_t>(word)));
+    }
+};
+
 /// What is an object of Python already.
 template <>
 struct To<py::handle> {
@@ -270,5 +365,13 @@ struct To<std::vector<T>> {
         return all;
     }
 };
+
+/// A dict of the members of a struct, by their names.
+template <auto... Members, class Row>
+py::dict to_dict(const Row& row) {
+    py::dict all;
+    ((all[kMemberName<Members>] = row.*Members), ...);
+    return all;
+}
 
 }  // namespace hotcount::python

@@ -165,7 +165,7 @@ class CachedSchedules : public ::testing::Test {
         const auto report = votes_->flush();
         ASSERT_TRUE(succeeded(report));
         EXPECT_EQ(report->pending, 0);
-        const auto exact = votes_->count(sql::Id{item_}, {}, Consistency::exact);
+        const auto exact = votes_->count(sql::Id{item_}, Consistency::exact);
         const auto cached = votes_->count(sql::Id{item_});
         ASSERT_TRUE(succeeded(exact));
         ASSERT_TRUE(succeeded(cached));

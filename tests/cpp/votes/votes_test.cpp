@@ -274,7 +274,7 @@ TEST_P(VotesTest, AnOpeningBalanceIsPartOfTheCount) {
     options.strategy = GetParam();
     const auto votes = *Votes::make(database_, options);
     EXPECT_TRUE(failed_with(votes->create_tables(), ErrorCode::config, "1 item differs"));
-    ASSERT_TRUE(succeeded(votes->create_tables({}, ExistingCounts::keep)));
+    ASSERT_TRUE(succeeded(votes->create_tables(ExistingCounts::keep)));
     ASSERT_TRUE(succeeded(votes->cast(ballot(1, 7))));
     EXPECT_EQ(count(*votes, 1), 501);
     EXPECT_TRUE(votes->reconcile(std::nullopt, false)->empty());

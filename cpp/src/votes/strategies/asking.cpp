@@ -50,7 +50,7 @@ auto SqlVotes::ask_votes(Consistency consistency, Deadline deadline, const Ask& 
 
 Result<std::vector<Voter>> SqlVotes::voters(const sql::Id& item,
                                             const std::optional<sql::Id>& after, std::size_t limit,
-                                            Timeout timeout, Consistency consistency) {
+                                            Consistency consistency, Timeout timeout) {
     HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
     if (after) HOTCOUNT_TRY(check_id(*after, options_.user_type, "after"));
     HOTCOUNT_TRY(check_rows("limit", limit));
@@ -59,14 +59,14 @@ Result<std::vector<Voter>> SqlVotes::voters(const sql::Id& item,
     });
 }
 
-Result<Tally> SqlVotes::tally(const sql::Id& item, Timeout timeout, Consistency consistency) {
+Result<Tally> SqlVotes::tally(const sql::Id& item, Consistency consistency, Timeout timeout) {
     HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
     return ask_votes(consistency, database_->deadline(timeout),
                      [&](const VoteReader::Run& run) { return vote_reader_.tally(run, item); });
 }
 
-Result<std::vector<ItemCount>> SqlVotes::top(std::size_t n, Timeout timeout,
-                                             Consistency consistency) {
+Result<std::vector<ItemCount>> SqlVotes::top(std::size_t n, Consistency consistency,
+                                             Timeout timeout) {
     HOTCOUNT_TRY(check_rows("n", n));
     if (!layout_->counts_in_items) {
         return bad_option("item_count", "is None: top() finds items by that column");
@@ -94,7 +94,7 @@ Result<std::vector<ItemCount>> SqlVotes::top(std::size_t n, Timeout timeout,
     HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> items,
                         vote_reader_.top(VoteReader::alone(*database_, deadline), n));
     HOTCOUNT_TRY_ASSIGN(const std::vector<Count> counts,
-                        count_many(items, deadline.remaining(), Consistency::exact));
+                        count_many(items, Consistency::exact, deadline.remaining()));
     top.reserve(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) top.push_back({items[i], counts[i].value});
     return sorted();

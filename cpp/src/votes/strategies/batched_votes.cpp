@@ -77,10 +77,10 @@ class BatchedVotes final : public SqlVotes {
                                  });
     }
 
-    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
-                                          Consistency consistency) override {
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Consistency consistency,
+                                          Timeout timeout) override {
         if (copies_ == nullptr || consistency == Consistency::exact) {
-            return SqlVotes::count_many(items, timeout, consistency);
+            return SqlVotes::count_many(items, consistency, timeout);
         }
         HOTCOUNT_TRY(check_items(items));
         return copies_->counts(items, database().deadline(timeout));

@@ -80,13 +80,13 @@ class CachedVotes final : public SqlVotes {
                                            auto casts) { done(std::move(casts)); });
     }
 
-    Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override {
-        HOTCOUNT_TRY_ASSIGN(auto counts, count_many({&item, 1}, timeout, consistency));
+    Result<Count> count(const sql::Id& item, Consistency consistency, Timeout timeout) override {
+        HOTCOUNT_TRY_ASSIGN(auto counts, count_many({&item, 1}, consistency, timeout));
         return std::move(counts.front());
     }
 
-    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
-                                          Consistency consistency) override {
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Consistency consistency,
+                                          Timeout timeout) override {
         HOTCOUNT_TRY(check_items(items));
         const Deadline deadline = database().deadline(timeout);
         if (consistency == Consistency::exact) return sums(items, deadline);

@@ -93,8 +93,8 @@ bool SqlVotes::have_lost_rights(const FoundTriggers& found, Deadline deadline) c
     return !have;
 }
 
-Result<void> SqlVotes::create_tables(Timeout timeout, ExistingCounts existing,
-                                     OutsideWrites outside) {
+Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outside,
+                                     Timeout timeout) {
     const Deadline deadline = database_->deadline(timeout);
     const VoteDialect& dialect = layout_->vote_dialect();
     const OutsideTriggers& triggers = dialect.outside_triggers();

@@ -49,8 +49,8 @@ std::string SqlVotes::count_text(bool counted, bool empty_cells, ExistingCounts 
     return text + layout_->settle + marks["write_marks"] + ";\nCOMMIT;\n";
 }
 
-Result<std::string> SqlVotes::migration(Timeout timeout, ExistingCounts existing,
-                                        OutsideWrites outside) {
+Result<std::string> SqlVotes::migration(ExistingCounts existing, OutsideWrites outside,
+                                        Timeout timeout) {
     const VoteDialect& dialect = layout_->vote_dialect();
     const Adopter& adopter = dialect.adopter();
     const Deadline deadline = database_->deadline(timeout);

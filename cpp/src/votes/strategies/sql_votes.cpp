@@ -208,8 +208,8 @@ Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout
     return sql::transact(*database_, database_->deadline(timeout), add);
 }
 
-Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items, Timeout timeout,
-                                                Consistency consistency) {
+Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items,
+                                                Consistency consistency, Timeout timeout) {
     HOTCOUNT_TRY(check_items(items));
     std::vector<Count> counts;
     if (items.empty()) return counts;
@@ -249,8 +249,8 @@ JoinedReads::Counts SqlVotes::read_counts(std::span<const sql::Id> items, Deadli
     return counts;
 }
 
-Result<Count> SqlVotes::count(const sql::Id& item, Timeout timeout, Consistency consistency) {
-    HOTCOUNT_TRY_ASSIGN(auto counts, count_many(std::span{&item, 1}, timeout, consistency));
+Result<Count> SqlVotes::count(const sql::Id& item, Consistency consistency, Timeout timeout) {
+    HOTCOUNT_TRY_ASSIGN(auto counts, count_many(std::span{&item, 1}, consistency, timeout));
     return std::move(counts.front());
 }
 
@@ -267,7 +267,7 @@ void SqlVotes::count_async(const sql::Id& item, Completion<Count> done, Timeout 
     run_async(
         deadline,
         [item, done, deadline, consistency](Votes& votes) {
-            done(votes.count(item, deadline.remaining(), consistency));
+            done(votes.count(item, consistency, deadline.remaining()));
         },
         [done](Error error) { done(std::move(error)); });
 }
@@ -278,7 +278,7 @@ void SqlVotes::count_many_async(std::span<const sql::Id> items, Completion<std::
     run_async(
         deadline,
         [kept = std::vector<sql::Id>(items.begin(), items.end()), done, deadline, consistency](
-            Votes& votes) { done(votes.count_many(kept, deadline.remaining(), consistency)); },
+            Votes& votes) { done(votes.count_many(kept, consistency, deadline.remaining())); },
         [done](Error error) { done(std::move(error)); });
 }
 

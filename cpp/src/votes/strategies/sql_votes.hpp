@@ -35,24 +35,24 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
              Folder::Publish publish = {}, std::shared_ptr<Replica> replica = {});
 
-    Result<void> create_tables(Timeout timeout, ExistingCounts existing,
-                               OutsideWrites outside) override;
+    Result<void> create_tables(ExistingCounts existing, OutsideWrites outside,
+                               Timeout timeout) override;
     std::string schema() const override;
-    Result<std::string> migration(Timeout timeout, ExistingCounts existing,
-                                  OutsideWrites outside) override;
+    Result<std::string> migration(ExistingCounts existing, OutsideWrites outside,
+                                  Timeout timeout) override;
     Result<void> add_items(std::span<const sql::Id> items, Timeout timeout) override;
-    Result<Count> count(const sql::Id& item, Timeout timeout, Consistency consistency) override;
-    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
-                                          Consistency consistency) override;
+    Result<Count> count(const sql::Id& item, Consistency consistency, Timeout timeout) override;
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Consistency consistency,
+                                          Timeout timeout) override;
     Result<std::int64_t> get(const sql::Id& item, const sql::Id& user, Timeout timeout) override;
     Result<std::vector<std::int64_t>> get_many(std::span<const sql::Id> items, const sql::Id& user,
                                                Timeout timeout) override;
     Result<std::vector<Voter>> voters(const sql::Id& item, const std::optional<sql::Id>& after,
-                                      std::size_t limit, Timeout timeout,
-                                      Consistency consistency) override;
-    Result<Tally> tally(const sql::Id& item, Timeout timeout, Consistency consistency) override;
-    Result<std::vector<ItemCount>> top(std::size_t n, Timeout timeout,
-                                       Consistency consistency) override;
+                                      std::size_t limit, Consistency consistency,
+                                      Timeout timeout) override;
+    Result<Tally> tally(const sql::Id& item, Consistency consistency, Timeout timeout) override;
+    Result<std::vector<ItemCount>> top(std::size_t n, Consistency consistency,
+                                       Timeout timeout) override;
     Result<Cast> toggle(const sql::Id& item, const sql::Id& user, std::int64_t value,
                         Timeout timeout) final;
     Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row,

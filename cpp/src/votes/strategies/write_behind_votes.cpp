@@ -64,8 +64,8 @@ class WriteBehindVotes final : public SqlVotes {
                          });
     }
 
-    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Timeout timeout,
-                                          Consistency) override {
+    Result<std::vector<Count>> count_many(std::span<const sql::Id> items, Consistency,
+                                          Timeout timeout) override {
         HOTCOUNT_TRY(check_items(items));
         const Deadline deadline = database().deadline(timeout);
         HOTCOUNT_TRY_ASSIGN(std::string space, waiting_->space(deadline));
@@ -87,7 +87,7 @@ class WriteBehindVotes final : public SqlVotes {
             }
         }
         HOTCOUNT_TRY_ASSIGN(auto counts,
-                            SqlVotes::count_many(items, deadline.remaining(), Consistency::exact));
+                            SqlVotes::count_many(items, Consistency::exact, deadline.remaining()));
         for (std::size_t i = 0; i < items.size(); ++i) {
             const auto shard = std::lower_bound(shards.begin(), shards.end(),
                                                 VoteStream::shard_of(space, items[i]));
