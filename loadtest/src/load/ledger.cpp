@@ -105,10 +105,9 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::filesystem::path& path) 
     }
     if (header.version < LedgerHeader::kVersion) {
         return refuse(
-            fmt::format("it has version {}, which does not say what callers were told, this "
-                        "program knows {}; the "
-                        "release that made the run can audit it",
-                        header.version, LedgerHeader::kVersion));
+            fmt::format("it has version {}, which does not say what callers were told; hotcount at "
+                        "commit 866ef8f1 is the last that reads it",
+                        header.version));
     }
     if (header.version != LedgerHeader::kVersion || header.record_bytes != sizeof(LedgerRecord)) {
         return refuse(fmt::format(
