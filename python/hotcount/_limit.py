@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, cast
 
 from hotcount._types import LimiterKey, Seconds
 from hotcount.errors import ConfigError, LimitExceeded, OutcomeUnknownError
+from hotcount.results import Decision
 
 if TYPE_CHECKING:
     from hotcount.limiter import LimiterBase
-    from hotcount.results import Decision
 
 F = TypeVar("F", bound=Callable[..., Any])
 Owner = TypeVar("Owner")

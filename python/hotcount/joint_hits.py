@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TypeVar, Union, cast
+from typing import Any, TypeVar, Union, cast
 
 from hotcount._types import LimiterKey, Seconds
 from hotcount.errors import ConfigError
@@ -71,9 +72,7 @@ def take_now(
     answers: list[Answer] = []
     try:
         for group in groups:
-            # Each class has both faces, and this caller waits.
-            speaker = cast(Limiter, group[0][0])
-            answers.append(Limiter._hit_all(speaker, group, timeout=timeout))
+            answers.append(face(Limiter, group[0][0])._hit_all(group, timeout=timeout))
             if not answers[-1][0]:
                 break
     except BaseException:
@@ -90,11 +89,32 @@ def give_back(taken: list[Taken[AnyLimiter]], timeout: Seconds | None) -> None:
     """Refunds each, also when the refund of another fails."""
     with ExitStack() as stack:
         for (limiter, key, cost, rate), by in taken:
-            own = cast(Limiter, limiter)
             if by == "local":
-                stack.callback(own._refund_local, key, cost, rate=rate)
+                stack.callback(limiter._refund_local, key, cost, rate=rate)
             else:
-                stack.callback(Limiter.refund, own, key, cost, rate=rate, timeout=timeout)
+                stack.callback(face(Limiter, limiter).refund, key, cost, rate=rate, timeout=timeout)
+
+
+def face(kind: type[AnyLimiter], limiter: LimiterBase) -> AnyLimiter:
+    """The limiter with the methods of this class.
+
+    Each object has both faces, and a caller needs the one that fits it, whichever made the limiter.
+    """
+    if isinstance(limiter, kind):
+        return limiter
+    return cast(AnyLimiter, _Face(kind, limiter))
+
+
+class _Face:
+    """The native methods of a class on an object of the other one."""
+
+    __slots__ = ("_kind", "_limiter")
+
+    def __init__(self, kind: type[LimiterBase], limiter: LimiterBase) -> None:
+        self._kind, self._limiter = kind, limiter
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(getattr(self._kind, name), self._limiter)
 
 
 def group_hits(

