@@ -27,14 +27,14 @@ def wrapped(user: str) -> str:
 
 def fastapi_app() -> Any:
     from fastapi import Depends, FastAPI, HTTPException
-    from hotcount.integrations.fastapi import RateLimit, install
+    from hotcount.integrations.fastapi import RateLimiter, install
 
     app = FastAPI()
     install(app)
     limiter = hotcount.Limiter(STORE, "1000/minute", name="web", on_error="open")
 
     def limit(scope: str, rate: str | None = None) -> Any:
-        return [Depends(RateLimit(limiter, key="header:x-user", rate=rate, scope=scope))]
+        return [Depends(RateLimiter(limiter, rate, key_func="header:x-user", scope=scope))]
 
     @app.get("/two", dependencies=limit("two", "2/minute"))
     async def two() -> str:

@@ -7,6 +7,8 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
 from hotcount.integrations.django import UNSAFE, ratelimit
 from hotcount.integrations.rest_framework import (
     AnonRateThrottle,
@@ -91,10 +93,56 @@ def nested(request: HttpRequest) -> HttpResponse:
 
 
 class Throttled(APIView):
-    throttle_classes = (AnonRateThrottle, UserRateThrottle)
+    throttle_classes: tuple[Any, ...] = (AnonRateThrottle, UserRateThrottle)
 
     def get(self, request: Any) -> Response:
         return Response({"throttled": False})
+
+
+@ratelimit(**by_user, rate="3/h", group="hard")
+@ratelimit(**by_user, rate="1/h", group="soft", block=False)
+def soft(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("soft")
+
+
+@method_decorator(ratelimit(key="ip", rate="1/h", block=False), name="dispatch")
+class SoftThrottled(Throttled):
+    throttle_classes = (AnonRateThrottle,)
+
+
+class Plain(View):
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse("plain")
+
+
+@method_decorator(ratelimit(key="ip", rate="1/h"), name="dispatch")
+class First(Plain):
+    pass
+
+
+@method_decorator(ratelimit(key="ip", rate="1/h"), name="dispatch")
+class Second(Plain):
+    pass
+
+
+@method_decorator(ratelimit(key="ip", rate="1/h"), name="dispatch")
+class AsyncClass(View):
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse("async")
+
+
+class Other(Plain):
+    pass
+
+
+class Closed(APIView):
+    class Never(AnonRateThrottle):
+        rate = "0/min"
+
+    throttle_classes = (Never,)
+
+    def get(self, request: Any) -> Response:
+        return Response({})
 
 
 class Reports(APIView):
@@ -126,6 +174,14 @@ urlpatterns = [
     path("without-key", without_key),
     path("nested", nested),
     path("throttled", Throttled.as_view()),
+    path("soft", soft),
+    path("soft-throttled", SoftThrottled.as_view()),
+    path("first", First.as_view()),
+    path("second", Second.as_view()),
+    path("wrapped-first", ratelimit(key="ip", rate="1/h")(Plain.as_view())),
+    path("wrapped-second", ratelimit(key="ip", rate="1/h")(Other.as_view())),
+    path("async-class", AsyncClass.as_view()),
+    path("closed", Closed.as_view()),
     path("reports", Reports.as_view()),
     path("forbidden", Forbidden.as_view()),
 ]

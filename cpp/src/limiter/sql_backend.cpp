@@ -192,7 +192,7 @@ class SqlLimiterBackend final : public LimiterBackend {
     static void write(LimitCalls& calls, std::shared_ptr<sql::QueuedWrite> hit, Deadline by,
                       bool waits, Completion<void> done) {
         sql::GroupCommit& commit = calls.commit.get();
-        if (waits) return done(commit.submit(std::move(hit), by));
+        if (waits) return done(commit.submit(hit, by));
         commit.submit_async(std::move(hit), by, std::move(done));
     }
     template <class T, class Work>

@@ -108,8 +108,8 @@ std::string_view Grammar::parameter_type(ColumnType type) {
     return type == ColumnType::uuid ? "uuid" : "text";
 }
 
-std::string Grammar::word(std::string_view name, std::vector<std::string> arguments) const {
-    return Statements{words(), {}}.call(name, std::move(arguments));
+std::string Grammar::word(std::string_view name, const std::vector<std::string>& arguments) const {
+    return Statements{words(), {}}.call(name, arguments);
 }
 
 std::string Grammar::clause(std::string_view name, std::vector<std::string> arguments) const {

@@ -156,7 +156,7 @@ class Grammar {
     virtual std::vector<std::string> settings() const = 0;
 
   private:
-    std::string word(std::string_view name, std::vector<std::string> arguments = {}) const;
+    std::string word(std::string_view name, const std::vector<std::string>& arguments = {}) const;
     std::string clause(std::string_view name, std::vector<std::string> arguments = {}) const;
 };
 

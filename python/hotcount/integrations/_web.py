@@ -8,14 +8,15 @@ import inspect
 import ipaddress
 import math
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, Literal, Union
 
 from hotcount import aio
 from hotcount._types import LimiterKey, Seconds
 from hotcount.aio import joint_hits as joint_soon
-from hotcount.errors import ConfigError
+from hotcount.errors import ConfigError, HotcountError
 from hotcount.joint_hits import Hit, Taken, face, give_back, group_hits, take_now
-from hotcount.limiter import Limiter, LimiterBase
+from hotcount.limiter import Algorithm, Limiter, LimiterBase, OnError
 from hotcount.rate import Rate
 from hotcount.results import Decision
 
@@ -24,11 +25,6 @@ Headers = Literal["both", "ietf", "legacy", "none"]
 
 # Characters of a part of a key; a store takes 1,000 bytes for all of them.
 LONGEST_PART = 100
-# The names of all headers that a response may get from here, in lower case.
-HEADER_NAMES = frozenset(
-    {"ratelimit", "ratelimit-policy", "retry-after"}
-    | {f"x-ratelimit-{part}" for part in ("limit", "remaining", "reset")}
-)
 
 
 class Addresses:
@@ -55,7 +51,7 @@ class Addresses:
             if name == "unix":
                 continue
             try:
-                self._trusted.append(ipaddress.ip_network(name, strict=False))
+                self._trusted.append(_network(name))
             except ValueError as error:
                 raise ConfigError(
                     f"trusted_proxies has {name!r}: it takes addresses, networks and 'unix'"
@@ -93,6 +89,18 @@ class Addresses:
         return str(ipaddress.ip_network((address, self._ipv6_prefix), strict=False))
 
 
+MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+
+
+def _network(name: str) -> Network:
+    """A network; one of IPv4 addresses mapped to IPv6 is that of the IPv4 addresses."""
+    network = ipaddress.ip_network(name, strict=False)
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
+        mapped = network.network_address.ipv4_mapped
+        return ipaddress.IPv4Network((int(mapped or 0), network.prefixlen - 96))
+    return network
+
+
 def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """An address with or without a port; None for other texts."""
     text = text.strip().strip('"')
@@ -106,6 +114,35 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
     mapped = getattr(address, "ipv4_mapped", None)
     return mapped or address
+
+
+def limiter_of(
+    store: Any, limits: Any, name: str, algorithm: Algorithm, on_error: OnError
+) -> tuple[LimiterBase, Any]:
+    """The limiter over a store, and the rate of its hits; a limiter stands for its store.
+
+    limits: a rate, several, or a function of the request that returns them.
+    """
+    if isinstance(store, LimiterBase):
+        return store, limits if callable(limits) or limits is None else to_rates(limits)
+    options: dict[str, Any] = {"name": name, "algorithm": algorithm, "on_error": on_error}
+    if callable(limits):
+        return Limiter(store, "1/second", **options), limits  # Each hit brings its own.
+    if not limits:
+        raise ConfigError("there are no limits: give rates such as '100/minute'")
+    return Limiter(store, to_rates(limits), **options), None
+
+
+def to_rates(limits: Any) -> Any:
+    """One or several rates as a limiter takes them; of several a hit takes all or none."""
+    if isinstance(limits, (str, Rate)):
+        return limits
+    rates = [
+        rate
+        for one in limits
+        for rate in ((one,) if isinstance(one, Rate) else Limiter("memory://", one).rates)
+    ]
+    return rates[0] if len(rates) == 1 else tuple(rates)
 
 
 class Rule:
@@ -130,7 +167,7 @@ class Rule:
         if not isinstance(limiter, LimiterBase):
             raise TypeError(f"limiter must be a Limiter, not {type(limiter).__name__}")
         if not callable(key):
-            raise TypeError(f"key must be a function or one of the names, not {key!r}")
+            raise TypeError(f"key_func must be a function or one of the names, not {key!r}")
         if isinstance(methods, str):
             raise TypeError(f"methods must be several names, not one str: [{methods!r}]")
         self.limiter, self.key, self.rate, self.cost = limiter, key, rate, cost
@@ -141,8 +178,10 @@ class Rule:
         """Whether the rule leaves this method alone."""
         return self.methods is not None and (method or "").upper() not in self.methods
 
-    def to_hit(self, key: Any, cost: Any, rate: Any) -> Hit[LimiterBase]:
-        """The hit of a request, from what the functions have returned for it."""
+    def to_hit(self, key: Any, cost: Any, rate: Any) -> Hit[LimiterBase] | None:
+        """The hit of a request, from what the functions have returned for it; None: it costs 0."""
+        if cost == 0:
+            return None
         if not isinstance(key, (str, bytes, tuple)):
             name = getattr(self.key, "__qualname__", repr(self.key))
             raise ConfigError(
@@ -189,7 +228,8 @@ async def _settled(value: Any) -> Any:
 class RequestLimits:
     """The limits that one request has met so far.
 
-    A refusal spends nothing: what the request took of other limits before is given back.
+    A refused request spends nothing: give_back_now() returns what it took of other limits. One that
+    is answered in spite of a refusal has spent it.
     """
 
     __slots__ = ("_taken", "decision")
@@ -207,8 +247,7 @@ class RequestLimits:
             taken = [(hits[0], decision.reason)]
         else:
             decision, taken = take_now(group_hits(hits, LimiterBase, None), timeout)
-        if self._hear(decision, taken):
-            give_back(self._give_up(), timeout)
+        self._hear(decision, taken)
         return decision
 
     async def take_soon(
@@ -222,8 +261,7 @@ class RequestLimits:
         else:
             groups = group_hits(hits, LimiterBase, None)
             decision, taken = await joint_soon.take_soon(groups, timeout)
-        if self._hear(decision, taken):
-            await joint_soon.give_back(self._give_up(), timeout)
+        self._hear(decision, taken)
         return decision
 
     def hear(self, decision: Decision) -> None:
@@ -232,13 +270,28 @@ class RequestLimits:
         if told is None or not decision or (told.allowed and decision.remaining < told.remaining):
             self.decision = decision
 
-    def _hear(self, decision: Decision, taken: list[Taken[LimiterBase]]) -> bool:
+    def is_refused(self, status: int) -> bool:
+        """Whether a response is the refusal, and not an answer in spite of it."""
+        return status == 429 and self.decision is not None and not self.decision
+
+    def give_back_now(self, timeout: Seconds | None = None) -> None:
+        """For a request that is refused: what it took of other limits is there again.
+
+        What cannot be given back, because the store fails, stays taken: the answer is the refusal.
+        """
+        with suppress(HotcountError):
+            give_back(self._give_up(), timeout)
+
+    async def give_back_soon(self, timeout: Seconds | None = None) -> None:
+        """The same without blocking the loop."""
+        with suppress(HotcountError):
+            await joint_soon.give_back(self._give_up(), timeout)
+
+    def _hear(self, decision: Decision, taken: list[Taken[LimiterBase]]) -> None:
         self.hear(decision)
-        if not decision:
-            return True
-        # A limiter that only looks on may have taken nothing, and 'open' takes nothing.
-        self._taken += [one for one in taken if one[1] not in ("open", "shadow")]
-        return False
+        if decision:
+            # A limiter that only looks on may have taken nothing, and 'open' takes nothing.
+            self._taken += [one for one in taken if one[1] not in ("open", "shadow")]
 
     def _give_up(self) -> list[Taken[LimiterBase]]:
         taken, self._taken = self._taken, []
@@ -278,7 +331,9 @@ def to_message(decision: Decision) -> str:
     return f"{limit}. Retry after {math.ceil(decision.retry_after)} seconds"
 
 
-def named_key(key: Any, names: dict[str, Callable[..., Any]]) -> Callable[..., LimiterKey]:
+def named_key(
+    option: str, key: Any, names: dict[str, Callable[..., Any]]
+) -> Callable[..., LimiterKey]:
     """A key function, or the one that a name stands for: 'ip', 'header:x-api-key'."""
     if not isinstance(key, str):
         return key  # type: ignore[no-any-return]
@@ -286,5 +341,5 @@ def named_key(key: Any, names: dict[str, Callable[..., Any]]) -> Callable[..., L
     make = names.get(kind + colon)
     if make is None or bool(colon) != bool(rest):
         known = ", ".join(repr(name + ("NAME" if name.endswith(":") else "")) for name in names)
-        raise ConfigError(f"key is {key!r}; it takes {known}, or a function")
+        raise ConfigError(f"{option} is {key!r}; it takes {known}, or a function")
     return make(rest) if colon else make

@@ -1,6 +1,6 @@
 """Limits for every ASGI application: Starlette, FastAPI, Quart, Litestar, Django.
 
-    app = RateLimitMiddleware(app, hotcount.Limiter("redis://localhost", "100/minute"), key="ip")
+    app = RateLimitMiddleware(app, "redis://localhost", ["100/minute", "1000/hour"])
 
 Needs nothing beside hotcount.
 """
@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from hotcount._limit import heard_by
 from hotcount._types import Seconds
 from hotcount.errors import ConfigError, LimitExceeded
 from hotcount.integrations._web import (
-    HEADER_NAMES,
     Addresses,
     Headers,
     RequestLimits,
     Rule,
     check_style,
+    limiter_of,
     named_key,
     to_headers,
     to_message,
 )
-from hotcount.limiter import LimiterBase
+from hotcount.limiter import Algorithm, OnError
 from hotcount.results import Decision
 
 __all__ = ["RateLimitMiddleware"]
@@ -47,11 +48,15 @@ def limits_of(scope: Scope) -> RequestLimits:
 
 
 def header_of(scope: Scope, name: str) -> str:
-    """All values of a request's header, joined by commas; empty for none."""
+    """The first value of a request's header, which applications read; empty for none."""
+    return next(iter(headers_of(scope, name)), "")
+
+
+def headers_of(scope: Scope, name: str) -> list[str]:
+    """All values of a request's header."""
     wanted = name.lower().encode("latin-1")
-    return ",".join(
-        value.decode("latin-1") for key, value in scope.get("headers", ()) if key.lower() == wanted
-    )
+    headers = scope.get("headers", ())
+    return [value.decode("latin-1") for key, value in headers if key.lower() == wanted]
 
 
 def key_of(key: Any, addresses: Addresses) -> Callable[..., Any]:
@@ -59,14 +64,18 @@ def key_of(key: Any, addresses: Addresses) -> Callable[..., Any]:
 
     def by_address(scope: Scope) -> str:
         client = scope.get("client")
-        return addresses.find(client[0] if client else None, header_of(scope, "x-forwarded-for"))
+        forwarded = ",".join(headers_of(scope, "x-forwarded-for"))
+        return addresses.find(client[0] if client else None, forwarded)
 
     def by_user(scope: Scope) -> str:
         user = scope.get("user")
-        name = getattr(user, "identity", None) if getattr(user, "is_authenticated", False) else None
+        name = None
+        with suppress(AttributeError, NotImplementedError):
+            name = user.identity if user is not None and user.is_authenticated else None
         return f"user:{name}" if name is not None else f"ip:{by_address(scope)}"
 
     return named_key(
+        "key_func",
         key,
         {
             "ip": by_address,
@@ -86,14 +95,17 @@ class RateLimitMiddleware:
 
     Args:
         app: The application.
-        limiter: A Limiter of either face. None: no limit of its own; headers and answers alone.
-        key: Whom a request counts for: "ip", "user_or_ip" (scope["user"] of an authentication
-            middleware), "path", "header:NAME", or a function of the ASGI scope, plain or async,
-            that returns str, bytes or a tuple of them.
-        rate: In place of the limiter's own; also a function of the scope: None is the limiter's.
+        store: A Redis, Memory or Database of either face, its URL, or a Limiter. None: no limit of
+            its own; headers and answers alone.
+        default_limits: Rates such as "100/minute", of which a request takes all or none; or a
+            function of the ASGI scope that returns them, as for plans. None is a Limiter's own.
+        key_func: Whom a request counts for: "ip", "user_or_ip" (scope["user"] of an authentication
+            middleware), "path", "header:NAME", or a function of the scope, plain or async, that
+            returns str, bytes or a tuple of them.
+        exempt: Paths that are not limited, or a function of the scope, plain or async: true lets
+            the request pass.
         cost: What a request takes, 1 or more; also a function of the scope.
         methods: The HTTP methods that count; None is all. A handshake has none and always counts.
-        exempt: A function of the scope, plain or async: true lets the request pass.
         trusted_proxies: Addresses and networks of the proxies whose X-Forwarded-For is believed,
             and "unix". Without them "ip" is the peer of the connection.
         ipv6_prefix: How many bits of an IPv6 address count, 1 to 128.
@@ -101,6 +113,8 @@ class RateLimitMiddleware:
         refuse: A function of the scope and the decision that returns the ASGI application of a
             refusal, plain or async. None: status 429 with a JSON object that has "detail".
         enabled: False passes all requests on, as tests want it.
+        name: Part of the keys and of the headers.
+        algorithm, on_error: As in hotcount.Limiter.
         timeout: Seconds for the hit; None is the store's.
 
     Raises:
@@ -111,32 +125,38 @@ class RateLimitMiddleware:
     def __init__(
         self,
         app: App,
-        limiter: LimiterBase | None = None,
+        store: Any = None,
+        default_limits: Any = None,
         *,
-        key: Any = "ip",
-        rate: Any = None,
+        key_func: Any = "ip",
+        exempt: Callable[[Scope], Any] | Collection[str] | None = None,
         cost: Any = 1,
         methods: Collection[str] | None = None,
-        exempt: Callable[[Scope], Any] | None = None,
         trusted_proxies: Iterable[str] = (),
         ipv6_prefix: int = 64,
         headers: Headers = "both",
         refuse: Callable[[Scope, Decision], Any] | None = None,
         enabled: bool = True,
+        name: str = "web",
+        algorithm: Algorithm = "gcra",
+        on_error: OnError = "raise",
         timeout: Seconds | None = None,
     ) -> None:
         addresses = Addresses(trusted_proxies, ipv6_prefix)
         self.app = app
         self._rule: Rule | None = None
-        if limiter is not None:
+        if store is not None:
+            limiter, rate = limiter_of(store, default_limits, name, algorithm, on_error)
             self._rule = Rule(
                 limiter,
-                key_of(key, addresses),
+                key_of(key_func, addresses),
                 rate=rate,
                 cost=cost,
                 methods=methods,
-                exempt=exempt,
+                exempt=exempt if exempt is None or callable(exempt) else _paths(exempt),
             )
+        elif default_limits is not None:
+            raise ConfigError("default_limits needs a store")
         self._style = check_style(headers)
         self._refuse = refuse or refusal
         self._enabled = enabled
@@ -154,6 +174,8 @@ class RateLimitMiddleware:
             kind = message["type"]
             if kind in ("http.response.start", "websocket.http.response.start"):
                 started = True
+                if limits.is_refused(message["status"]):
+                    await limits.give_back_soon(self._timeout)
                 add_headers(message, to_headers(limits.decision, self._style, message["status"]))
             elif kind in ("websocket.accept", "websocket.close"):
                 started = True
@@ -178,6 +200,7 @@ class RateLimitMiddleware:
             heard_by.reset(token)
 
     async def _answer(self, decision: Decision, scope: Scope, receive: Receive, send: Send) -> None:
+        await limits_of(scope).give_back_soon(self._timeout)
         if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
             "extensions", {}
         ):
@@ -194,15 +217,24 @@ class RateLimitMiddleware:
         await app(scope, receive, send)
 
 
+def _paths(paths: Collection[str]) -> Callable[[Scope], bool]:
+    if isinstance(paths, str):
+        raise TypeError(f"exempt must be several paths, not one str: [{paths!r}]")
+    exempt = frozenset(paths)
+
+    def is_exempt(scope: Scope) -> bool:
+        return scope["path"] in exempt
+
+    return is_exempt
+
+
 def add_headers(message: Message, headers: dict[str, str]) -> None:
     """Puts them in a response's start, in place of others of these names."""
     if not headers:
         return
-    kept = [
-        one for one in message.get("headers", ()) if one[0].lower().decode() not in HEADER_NAMES
-    ]
-    new = [(key.lower().encode(), value.encode("latin-1")) for key, value in headers.items()]
-    message["headers"] = [*kept, *new]
+    new = {key.lower().encode(): value.encode("latin-1") for key, value in headers.items()}
+    kept = [one for one in message.get("headers", ()) if one[0].lower() not in new]
+    message["headers"] = [*kept, *new.items()]
 
 
 def refusal(scope: Scope, decision: Decision) -> App:

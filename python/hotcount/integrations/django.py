@@ -36,6 +36,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.module_loading import import_string
 
 import hotcount
+from hotcount import aio
 from hotcount._limit import heard_by
 from hotcount.errors import ConfigError, LimitExceeded
 from hotcount.integrations._web import (
@@ -47,6 +48,7 @@ from hotcount.integrations._web import (
     to_headers,
     to_message,
 )
+from hotcount.joint_hits import face
 from hotcount.results import Decision
 
 __all__ = [
@@ -54,6 +56,8 @@ __all__ = [
     "UNSAFE",
     "RateLimitMiddleware",
     "Ratelimited",
+    "aget_usage",
+    "ais_ratelimited",
     "get_usage",
     "is_ratelimited",
     "ratelimit",
@@ -63,6 +67,17 @@ ALL = None
 UNSAFE = ("DELETE", "PATCH", "POST", "PUT")
 Methods = Union[str, Collection[str], None]
 View = TypeVar("View", bound=Callable[..., Any])
+
+
+# Those that would be missed in silence, and what stands for them here.
+SETTINGS_OF_DJANGO_RATELIMIT = {
+    "RATELIMIT_CACHE_PREFIX": "HOTCOUNT_RATELIMIT has NAME",
+    "RATELIMIT_FAIL_OPEN": "HOTCOUNT_RATELIMIT has ON_ERROR",
+    "RATELIMIT_IPV4_MASK": "an IPv4 address counts by itself",
+    "RATELIMIT_IPV6_MASK": "HOTCOUNT_RATELIMIT has IPV6_PREFIX",
+    "RATELIMIT_IP_META_KEY": "HOTCOUNT_RATELIMIT has TRUSTED_PROXIES",
+    "RATELIMIT_USE_CACHE": "HOTCOUNT_RATELIMIT has STORE",
+}
 
 
 class Ratelimited(PermissionDenied):
@@ -94,6 +109,9 @@ class _Settings:
             "IPV6_PREFIX": 64,
             "ENABLE": getattr(settings, "RATELIMIT_ENABLE", True),
         }
+        for name, ours in SETTINGS_OF_DJANGO_RATELIMIT.items():
+            if hasattr(settings, name):
+                raise ImproperlyConfigured(f"{name} is not read: {ours}")
         unknown = set(given) - set(defaults)
         if unknown:
             raise ImproperlyConfigured(
@@ -163,10 +181,11 @@ def ratelimit(
     _check_rate(rate)
 
     def decorator(view: View) -> View:
-        name = group or f"{view.__module__}.{view.__qualname__}"
-        limit = _Limit(name, key, rate, method, cost)
+        limit = _Limit(group or _name(view), key, rate, method, cost)
         wrapper: Callable[..., Any]
-        if iscoroutinefunction(view):
+        # A method that method_decorator() has bound: dispatch() of an async view is a plain one.
+        owner = getattr(getattr(view, "func", view), "__self__", None)
+        if iscoroutinefunction(view) or getattr(owner, "view_is_async", False):
 
             @functools.wraps(view)
             async def limited_soon(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -187,6 +206,16 @@ def ratelimit(
         return wrapper  # type: ignore[return-value]
 
     return decorator
+
+
+def _name(view: Any) -> str:
+    """The group of a view's own limits."""
+    owner = getattr(getattr(view, "func", view), "__self__", None)
+    if owner is not None:
+        return f"{type(owner).__module__}.{type(owner).__qualname__}.{view.__name__}"
+    of_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    named = of_class or view
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def get_usage(
@@ -211,11 +240,33 @@ def get_usage(
         "count", "limit", "should_limit" (without increment: whether the next hit is refused) and
         "time_left", in seconds.
     """
+    limit = _limit_of(group, fn, key, rate, method)
+    return _usage(limit.hit_now(request) if increment else limit.look(request), increment)
+
+
+async def aget_usage(
+    request: HttpRequest,
+    group: str | None = None,
+    fn: Callable[..., Any] | None = None,
+    key: Any = None,
+    rate: Any = None,
+    method: Methods = ALL,
+    increment: bool = False,
+) -> dict[str, Any] | None:
+    """get_usage() for async views: the loop is not blocked."""
+    limit = _limit_of(group, fn, key, rate, method)
+    if increment:
+        return _usage(await limit.hit_soon(request), increment)
+    return _usage(await limit.look_soon(request), increment)
+
+
+def _limit_of(group: str | None, fn: Any, key: Any, rate: Any, method: Methods) -> _Limit:
     if group is None and fn is None:
         raise ConfigError("a limit needs a group, or the view as fn")
-    name = group or f"{fn.__module__}.{fn.__qualname__}"  # type: ignore[union-attr]
-    limit = _Limit(name, key, rate, method, 1)
-    decision = limit.hit_now(request) if increment else limit.look(request)
+    return _Limit(group or _name(fn), key, rate, method, 1)
+
+
+def _usage(decision: Decision | None, increment: bool) -> dict[str, Any] | None:
     if decision is None:
         return None
     return {
@@ -236,13 +287,29 @@ def is_ratelimited(
     increment: bool = False,
 ) -> bool:
     """Whether a limit refuses a request: get_usage()'s "should_limit", noted in request.limited."""
-    usage = get_usage(request, group, fn, key, rate, method, increment)
+    return _limited(request, get_usage(request, group, fn, key, rate, method, increment))
+
+
+async def ais_ratelimited(
+    request: HttpRequest,
+    group: str | None = None,
+    fn: Callable[..., Any] | None = None,
+    key: Any = None,
+    rate: Any = None,
+    method: Methods = ALL,
+    increment: bool = False,
+) -> bool:
+    """is_ratelimited() for async views: the loop is not blocked."""
+    return _limited(request, await aget_usage(request, group, fn, key, rate, method, increment))
+
+
+def _limited(request: HttpRequest, usage: dict[str, Any] | None) -> bool:
     limited = usage is not None and usage["should_limit"]
     request.limited = limited or getattr(request, "limited", False)
     return limited
 
 
-_functions: list[Any] = [ratelimit, get_usage, is_ratelimited]
+_functions: list[Any] = [ratelimit, get_usage, is_ratelimited, aget_usage, ais_ratelimited]
 for _each in _functions:  # method=ratelimit.UNSAFE
     _each.ALL, _each.UNSAFE = ALL, UNSAFE
 
@@ -256,12 +323,17 @@ def _note(request: HttpRequest, decision: Decision | None, block: bool) -> None:
 
 
 def _check_rate(rate: Any) -> None:
-    if isinstance(rate, str) and "/" in rate and not _is_none_at_all(rate):
+    if isinstance(rate, str) and "/" in rate and not is_none_at_all(rate):
         hotcount.Limiter("memory://", rate)
 
 
-def _is_none_at_all(rate: str) -> bool:
+def is_none_at_all(rate: str) -> bool:
     return rate.partition("/")[0].strip() == "0"
+
+
+def no_rate() -> Decision:
+    """The refusal of a limit that admits nothing: "0/s"."""
+    return Decision(False, 0, 0, None, 0.0, "blocked", _settings().values["NAME"], 1.0)
 
 
 class _Limit:
@@ -271,7 +343,7 @@ class _Limit:
         self._group, self._cost = group, cost
         is_path = isinstance(key, str) and "." in key and ":" not in key
         # The function of a path may stand further down in a module that is being imported.
-        self._find = functools.partial(_call, key) if is_path else named_key(key, KEYS)
+        self._find = functools.partial(_call, key) if is_path else named_key("key", key, KEYS)
         self._rate = rate
         self._methods = [method] if isinstance(method, str) else method
         # Limits of a group for different methods count apart.
@@ -284,6 +356,7 @@ class _Limit:
         return limits_of(request).take_now([hit], _settings().values["TIMEOUT"])
 
     async def hit_soon(self, request: HttpRequest) -> Decision | None:
+        await self._know_user(request)
         hit = self._hit(request)
         if hit is None or isinstance(hit, Decision):
             return hit
@@ -295,6 +368,19 @@ class _Limit:
             return hit
         _, key, cost, rate = hit
         return _settings().limiter.test(key, cost, rate=rate)
+
+    async def look_soon(self, request: HttpRequest) -> Decision | None:
+        await self._know_user(request)
+        hit = self._hit(request)
+        if hit is None or isinstance(hit, Decision):
+            return hit
+        _, key, cost, rate = hit
+        return await face(aio.Limiter, _settings().limiter).test(key, cost, rate=rate)
+
+    async def _know_user(self, request: HttpRequest) -> None:
+        # request.user asks the database where it is first read, which a loop must not wait for.
+        if self._find in (_by_user, _by_user_or_ip) and hasattr(request, "auser"):
+            request.user = await request.auser()
 
     def _hit(self, request: HttpRequest) -> Any:
         """The hit of a request; None: it has no limit; a refusal where the rate is 0."""
@@ -319,10 +405,9 @@ class _Limit:
         )
         if rule.skips(request.method):
             return None
-        if isinstance(rate, str) and _is_none_at_all(rate):
-            refusal = Decision(False, 0, 0, None, 0.0, "blocked", _settings().values["NAME"], 1.0)
-            limits_of(request).hear(refusal)
-            return refusal
+        if isinstance(rate, str) and is_none_at_all(rate):
+            limits_of(request).hear(no_rate())
+            return no_rate()
         cost = self._cost(self._group, request) if callable(self._cost) else self._cost
         return rule.to_hit(self._find(self._group, request), cost, rate)
 
@@ -344,7 +429,7 @@ def limits_of(request: HttpRequest) -> RequestLimits:
     return found
 
 
-def _by_ip(group: str, request: HttpRequest) -> str:
+def by_ip(group: str, request: HttpRequest) -> str:
     peer = request.META.get("REMOTE_ADDR") or None
     return _settings().addresses.find(peer, request.META.get("HTTP_X_FORWARDED_FOR", ""))
 
@@ -357,11 +442,11 @@ def _by_user_or_ip(group: str, request: HttpRequest) -> str:
     user = getattr(request, "user", None)
     if user is not None and user.is_authenticated:
         return f"user:{user.pk}"
-    return f"ip:{_by_ip(group, request)}"
+    return f"ip:{by_ip(group, request)}"
 
 
 KEYS: dict[str, Callable[..., Any]] = {
-    "ip": _by_ip,
+    "ip": by_ip,
     "user": _by_user,
     "user_or_ip": _by_user_or_ip,
     "header:": lambda name: lambda group, request: request.headers.get(name, ""),
@@ -384,7 +469,15 @@ class RateLimitMiddleware:
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
-        _settings()  # ImproperlyConfigured when the server starts.
+        values = _settings().values  # ImproperlyConfigured when the server starts.
+        stack = list(settings.MIDDLEWARE)
+        authentication = "django.contrib.auth.middleware.AuthenticationMiddleware"
+        ours = f"{__name__}.{type(self).__name__}"
+        by_user = values["RATE"] is not None and str(values["KEY"]).startswith("user")
+        if by_user and (ours not in stack or authentication not in stack[: stack.index(ours)]):
+            raise ImproperlyConfigured(
+                f"KEY {values['KEY']!r} needs {ours} behind {authentication} in MIDDLEWARE"
+            )
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         """Answers one request."""
@@ -397,6 +490,8 @@ class RateLimitMiddleware:
             response: HttpResponseBase = refusal(decision)
         else:
             response = self._get_response(request)
+        if limits_of(request).is_refused(response.status_code):
+            limits_of(request).give_back_now(_settings().values["TIMEOUT"])
         return self._tell(request, response)
 
     async def _answer_soon(self, request: HttpRequest) -> HttpResponseBase:
@@ -407,6 +502,8 @@ class RateLimitMiddleware:
             response: HttpResponseBase = refusal(decision)
         else:
             response = await self._get_response(request)
+        if limits_of(request).is_refused(response.status_code):
+            await limits_of(request).give_back_soon(_settings().values["TIMEOUT"])
         return self._tell(request, response)
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:

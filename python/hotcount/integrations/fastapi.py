@@ -2,9 +2,8 @@
 
     app = FastAPI()
     install(app)
-    per_address = RateLimit(hotcount.Limiter("redis://localhost", "5/minute", name="login"))
 
-    @app.post("/login", dependencies=[Depends(per_address)])
+    @app.post("/login", dependencies=[Depends(RateLimiter("redis://localhost", "5/minute"))])
     async def login(): ...
 
 Needs Starlette, which FastAPI brings.
@@ -16,10 +15,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketState
 
 from hotcount._types import Seconds
 from hotcount.errors import ConfigError, LimitExceeded
@@ -28,20 +28,36 @@ from hotcount.integrations._web import (
     Headers,
     Rule,
     check_style,
+    limiter_of,
     to_headers,
     to_message,
 )
 from hotcount.integrations.asgi import RateLimitMiddleware, key_of, limits_of
-from hotcount.limiter import LimiterBase
+from hotcount.limiter import Algorithm, OnError
 from hotcount.results import Decision
 
-__all__ = ["RateLimit", "RateLimitMiddleware", "install", "limit_exceeded_handler"]
+__all__ = [
+    "RateLimitExceeded",
+    "RateLimitMiddleware",
+    "RateLimiter",
+    "install",
+    "limit_exceeded_handler",
+]
+
+
+class RateLimitExceeded(HTTPException, LimitExceeded):
+    """A refused request: status 429, which FastAPI answers by itself. `decision` says why."""
+
+    def __init__(self, decision: Decision) -> None:
+        LimitExceeded.__init__(self, decision)
+        headers = to_headers(decision, "both", 429)
+        HTTPException.__init__(self, 429, to_message(decision), headers)
 
 
 def install(app: Starlette, *, headers: Headers = "both") -> None:
     """Answers LimitExceeded with status 429, and puts the headers of limits on every response.
 
-    Call it once, before the application starts. It serves the dependency RateLimit, and functions
+    Call it once, before the application starts. It serves the dependency RateLimiter, and functions
     that Limiter.limit decorates.
 
     Args:
@@ -51,7 +67,8 @@ def install(app: Starlette, *, headers: Headers = "both") -> None:
     if app.middleware_stack is not None:
         raise ConfigError("install() comes before the application has started")
     style = check_style(headers)
-    app.add_exception_handler(LimitExceeded, limit_exceeded_handler)
+    for refusal in (RateLimitExceeded, LimitExceeded):
+        app.add_exception_handler(refusal, limit_exceeded_handler)
     # Around all of the stack: Starlette's own middleware, which is outside of those that
     # add_middleware() adds, writes the response of an error that nobody handles.
     build = app.build_middleware_stack
@@ -62,7 +79,7 @@ def install(app: Starlette, *, headers: Headers = "both") -> None:
     app.build_middleware_stack = build_with_limits  # type: ignore[method-assign]
 
 
-async def limit_exceeded_handler(connection: Any, error: Exception) -> Response:
+async def limit_exceeded_handler(connection: Any, error: Exception) -> Any:
     """The answer to a LimitExceeded: 429 with the decision's headers and a JSON "detail".
 
     For applications that register it by themselves: app.add_exception_handler(LimitExceeded,
@@ -71,38 +88,43 @@ async def limit_exceeded_handler(connection: Any, error: Exception) -> Response:
     assert isinstance(error, LimitExceeded)
     decision: Decision = error.decision
     limits_of(connection.scope).hear(decision)
-    headers = to_headers(decision, "both", 429)
-    response = JSONResponse({"detail": to_message(decision)}, status_code=429, headers=headers)
+    message = to_message(decision)
     if isinstance(connection, WebSocket):
-        if "websocket.http.response" in connection.scope.get("extensions", {}):
-            await connection.send_denial_response(response)
-        else:
-            await connection.close(1008, to_message(decision))
-    return response
+        extensions = connection.scope.get("extensions", {})
+        accepted = connection.application_state == WebSocketState.CONNECTED
+        if accepted or "websocket.http.response" not in extensions:
+            await connection.close(1008, message)
+            return None
+    headers = to_headers(decision, "both", 429)
+    return JSONResponse({"detail": message}, status_code=429, headers=headers)
 
 
-class RateLimit:
+class RateLimiter:
     """A dependency that is a hit: a refused request is answered with 429, its function not called.
 
-    Depends(RateLimit(...)) on a route, a router or the application; its value is the Decision. It
-    works on WebSocket routes, where it decides on the handshake. install() brings the answer.
+    Depends(RateLimiter(...)) on a route, a router or the application; its value is the Decision. It
+    works on WebSocket routes, where it decides on the handshake. A refusal raises
+    RateLimitExceeded. With install() the headers stand on every response, without it on refusals.
 
     Args:
-        limiter: A Limiter of either face; it is never waited for in the loop. Routes that share it
-            share their limit, unless they have scopes of their own.
-        key: Whom a request counts for: "ip", "user_or_ip" (request.user of an authentication
+        store: A Redis, Memory or Database of either face, its URL, or a Limiter. It is never waited
+            for in the loop. Objects over one store with one name and equal limits share their
+            counts, unless they have scopes of their own.
+        limits: A rate such as "100/minute", several, of which a request takes all or none, or a
+            function of the request that returns them, as for plans. None is a Limiter's own.
+        key_func: Whom a request counts for: "ip", "user_or_ip" (request.user of an authentication
             middleware), "path", "header:NAME", or a function of the request, plain or async, that
             returns str, bytes or a tuple of them.
-        rate: In place of the limiter's own, as for a plan; also a function of the request.
         cost: What a request takes, 1 or more; also a function of the request.
+        exempt_when: A function of the request, plain or async: true lets the request pass.
         methods: The HTTP methods that count; None is all.
-        exempt: A function of the request, plain or async: true lets the request pass.
-        scope: A first part of the key. Two RateLimits of one limiter with different scopes count
-            apart.
+        scope: A first part of the key: different scopes count apart.
         trusted_proxies: Addresses and networks of the proxies whose X-Forwarded-For is believed,
             and "unix". Without them "ip" is the peer of the connection.
         ipv6_prefix: How many bits of an IPv6 address count, 1 to 128.
         enabled: False passes all requests, as tests want it. It may be changed at any time.
+        name: Part of the keys and of the headers.
+        algorithm, on_error: As in hotcount.Limiter.
         timeout: Seconds for the hit; None is the store's.
 
     Raises:
@@ -112,33 +134,37 @@ class RateLimit:
 
     def __init__(
         self,
-        limiter: LimiterBase,
+        store: Any,
+        limits: Any = None,
         *,
-        key: Any = "ip",
-        rate: Any = None,
+        key_func: Any = "ip",
         cost: Any = 1,
+        exempt_when: Callable[[Any], Any] | None = None,
         methods: Collection[str] | None = None,
-        exempt: Callable[[Any], Any] | None = None,
         scope: str | None = None,
         trusted_proxies: Iterable[str] = (),
         ipv6_prefix: int = 64,
         enabled: bool = True,
+        name: str = "web",
+        algorithm: Algorithm = "gcra",
+        on_error: OnError = "raise",
         timeout: Seconds | None = None,
     ) -> None:
-        chosen = key_of(key, Addresses(trusted_proxies, ipv6_prefix))
-        if isinstance(key, str):
+        chosen = key_of(key_func, Addresses(trusted_proxies, ipv6_prefix))
+        if isinstance(key_func, str):
             by_scope = chosen
 
             def chosen(connection: HTTPConnection) -> Any:
                 return by_scope(connection.scope)
 
+        limiter, rate = limiter_of(store, limits, name, algorithm, on_error)
         self._rule = Rule(
             limiter,
             chosen,
             rate=rate,
             cost=cost,
             methods=methods,
-            exempt=exempt,
+            exempt=exempt_when,
             scope=() if scope is None else (scope,),
         )
         self.enabled = enabled
@@ -156,5 +182,5 @@ class RateLimit:
             return None
         decision = await limits_of(scope).take_soon([hit], self._timeout)
         if not decision:
-            raise LimitExceeded(decision)
+            raise RateLimitExceeded(decision)
         return decision

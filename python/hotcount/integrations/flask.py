@@ -18,17 +18,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, Union
 
-from flask import Blueprint, Flask, Response, current_app, g, has_request_context, request
+from flask import Blueprint, Flask, Response, current_app, has_request_context, request
 from werkzeug.exceptions import TooManyRequests
 
 import hotcount
 from hotcount._limit import heard_by
 from hotcount._types import Seconds
-from hotcount.errors import ConfigError, LimitExceeded
+from hotcount.errors import ConfigError, HotcountError, LimitExceeded
 from hotcount.integrations._web import (
-    HEADER_NAMES,
     Addresses,
     Headers,
     RequestLimits,
@@ -54,8 +54,11 @@ STRATEGIES: dict[str, Any] = {
 
 
 def get_remote_address() -> str:
-    """The address of the peer, for key_func. Behind a proxy: forwarded_address, or ProxyFix."""
-    return request.remote_addr or "127.0.0.1"
+    """The address of the peer, for key_func; of IPv6 its /64.
+
+    Behind a proxy: forwarded_address, or werkzeug's ProxyFix.
+    """
+    return Addresses().find(request.remote_addr or "127.0.0.1", "")
 
 
 def forwarded_address(trusted_proxies: Iterable[str], ipv6_prefix: int = 64) -> KeyFunction:
@@ -116,8 +119,8 @@ class Limiter:
     def __init__(
         self,
         key_func: KeyFunction,
-        *,
         app: Flask | None = None,
+        *,
         default_limits: Sequence[LimitValue] | None = None,
         application_limits: Sequence[LimitValue] | None = None,
         headers_enabled: bool | Headers | None = None,
@@ -150,8 +153,7 @@ class Limiter:
         self._style: Headers = "both"
         self._application: list[_Limit] = []
         self._default: list[_Limit] = []
-        self._blueprints: dict[str, list[_Limit]] = {}
-        # By function and by the name of a blueprint.
+        self._blueprints: dict[Any, list[_Limit]] = {}
         self._views: dict[Any, list[_Limit]] = {}
         self._exempt: set[Any] = set()
         if app is not None:
@@ -164,6 +166,14 @@ class Limiter:
             given = self._given[name]
             return app.config.get(f"RATELIMIT_{name}", otherwise) if given is None else given
 
+        unknown = [
+            name
+            for name in app.config
+            if name.startswith("RATELIMIT_") and name.removeprefix("RATELIMIT_") not in self._given
+        ]
+        if unknown:
+            known = ", ".join(f"RATELIMIT_{name}" for name in self._given)
+            raise ConfigError(f"the config has {unknown[0]}; hotcount takes {known}")
         store = chosen("STORAGE_URI")
         if store is None:
             raise ConfigError(
@@ -209,7 +219,7 @@ class Limiter:
 
         Args:
             limit_value: Such as "5/minute", "10 per hour; 100 per day" or a Rate, or a function
-                without arguments that returns one: a plan's.
+                without arguments that returns one, as for plans; None or "" is no limit.
             key_func: In place of the limiter's own.
             per_method: Whether each HTTP method counts apart.
             methods: The HTTP methods that count; None is all.
@@ -244,7 +254,7 @@ class Limiter:
 
     def exempt(self, view: View) -> View:
         """Frees a view, or the views of a blueprint, from all limits."""
-        self._exempt.add(view.name if isinstance(view, Blueprint) else view)
+        self._exempt.add(view)
         return view
 
     def check(self) -> None:
@@ -254,11 +264,11 @@ class Limiter:
     @property
     def current_limit(self) -> Decision | None:
         """The decision that the response of this request tells; None: it has met no limit."""
-        return _limits().decision if has_request_context() else None
+        return _state().limits.decision if has_request_context() else None
 
     def _limit(self, one: _Limit, view: View) -> View:
         if isinstance(view, Blueprint):
-            self._blueprints.setdefault(view.name, []).insert(0, one)
+            self._blueprints.setdefault(view, []).insert(0, one)
             return view
         if not callable(view):
             raise TypeError(f"limit() decorates views and blueprints, not {view!r}")
@@ -270,80 +280,97 @@ class Limiter:
             if not has_request_context():
                 return view(*args, **kwargs)
             # As the view of a route it was checked with the other limits of the request.
-            if one not in _checked():
-                self._take([(one, f"{view.__module__}.{view.__qualname__}")])
+            checked = _state().checked
+            if one in checked:
+                checked.remove(one)
+            else:
+                self._take([(one, ("function", f"{view.__module__}.{view.__qualname__}"))])
             return current_app.ensure_sync(view)(*args, **kwargs)
 
         return limited  # type: ignore[return-value]
 
     def _check_request(self) -> None:
-        heard_by.set(_limits().hear)
+        state = _state()
+        if state.token is None:
+            state.token = heard_by.set(state.limits.hear)
         endpoint = request.endpoint or ""
         view = current_app.view_functions.get(endpoint)
         if view is None or endpoint == "static" or endpoint.endswith(".static"):
             return
+        if request.method == "OPTIONS" and getattr(
+            request.url_rule, "provide_automatic_options", False
+        ):
+            return  # Flask answers it, and no view.
         # With what other decorators have wrapped, and what a decorator above the route has not.
         functions = [view]
         while (inner := getattr(functions[-1], "__wrapped__", None)) is not None:
             functions.append(inner)
-        # Of a nested blueprint the name has those of its parents before it.
-        blueprints = [name.rpartition(".")[2] for name in request.blueprints]
-        if any(each in self._exempt for each in (*functions, *blueprints)):
-            _checked().update(one for each in functions for one in self._views.get(each, ()))
+        blueprints = [current_app.blueprints[name] for name in request.blueprints]
+        own = [one for each in functions for one in self._views.get(each, ())]
+        state.checked += own
+        if any(each in self._exempt for each in (*functions, *blueprints[:1])):
             return
 
         def counting(limits: Iterable[_Limit]) -> list[_Limit]:
             return [one for one in limits if one.counts(request.method)]
 
-        limits = counting(one for each in functions for one in self._views.get(each, ()))
+        limits = counting(own)
         for inherited in (
-            [one for name in blueprints for one in self._blueprints.get(name, ())],
+            [one for blueprint in blueprints for one in self._blueprints.get(blueprint, ())],
             self._default,
         ):
             if not any(one.override_defaults for one in limits):
                 limits += counting(inherited)
-        self._take([(one, endpoint) for one in (*limits, *counting(self._application))])
+        limits += counting(self._application)
+        self._take([(one, ("endpoint", endpoint)) for one in limits])
 
-    def _take(self, limits: list[tuple[_Limit, str]]) -> None:
+    def _take(self, limits: list[tuple[_Limit, tuple[str, str]]]) -> None:
         if not self.enabled or not limits:
             return
         if self._limiter is None:
             raise ConfigError("this Limiter has no application: call init_app(app) first")
-        _checked().update(one for one, _ in limits)
         hits, owners = [], []
-        for one, endpoint in limits:
+        for one, place in limits:
             if not one.counts(request.method):
                 continue
-            hit = one.rule(self._limiter, self._key_func, endpoint).hit_now()
+            hit = one.hit(self._limiter, self._key_func, place)
             if hit is not None:
                 hits.append(hit)
                 owners.append(one)
         if not hits:
             return
-        decision = _limits().take_now(hits, self._timeout)
-        if decision:
-            return
-        raise self._refusal(decision, owners)
+        decision = _state().limits.take_now(hits, self._timeout)
+        if not decision:
+            raise self._refusal(decision, self._refusing(hits, owners))
 
-    def _refusal(self, decision: Decision, owners: list[_Limit]) -> RateLimitExceeded:
-        texts = [one for one in owners if one.error_message is not None]
+    def _refusing(self, hits: list[Any], owners: list[_Limit]) -> _Limit:
+        """The limit that has refused. One more look at each, where it makes a difference."""
+        if len(hits) > 1 and any(one.error_message or one.on_breach for one in owners):
+            with suppress(HotcountError):
+                for (limiter, key, cost, rate), one in zip(hits, owners):
+                    if not limiter.test(key, cost, rate=rate, timeout=self._timeout):
+                        return one
+        return owners[0]
+
+    def _refusal(self, decision: Decision, one: _Limit | None) -> RateLimitExceeded:
         response = None
-        for breach in (*(one.on_breach for one in owners), self._on_breach):
+        for breach in (one.on_breach if one is not None else None, self._on_breach):
             if breach is not None and response is None:
                 response = breach(decision)
-        message = texts[0].error_message if texts else None
+        if response is not None:
+            _state().limits.give_back_now(self._timeout)
+        message = one.error_message if one is not None else None
         return RateLimitExceeded(decision, message() if callable(message) else message, response)
 
     def _answer(self, error: LimitExceeded) -> Any:
         # Of a function that hotcount.Limiter.limit decorates.
-        return current_app.handle_user_exception(self._refusal(error.decision, []))
+        return current_app.handle_user_exception(self._refusal(error.decision, None))
 
     def _tell(self, response: Response) -> Response:
-        headers = to_headers(_limits().decision, self._style, response.status_code)
-        if headers:
-            for name in HEADER_NAMES:
-                response.headers.pop(name, None)
-            response.headers.update(headers)
+        limits = _state().limits
+        if limits.is_refused(response.status_code):
+            limits.give_back_now(self._timeout)
+        response.headers.update(to_headers(limits.decision, self._style, response.status_code))
         return response
 
 
@@ -379,33 +406,45 @@ class _Limit:
         """Whether it is a limit of this method."""
         return self._methods is None or method in self._methods
 
-    def rule(self, limiter: hotcount.Limiter, key_func: KeyFunction, endpoint: str) -> Rule:
-        """The limit of this request."""
-        scope = self._scope(endpoint) if callable(self._scope) else self._scope or endpoint
-        return Rule(
+    def hit(self, limiter: hotcount.Limiter, key_func: KeyFunction, place: tuple[str, str]) -> Any:
+        """The hit of this request; None: it is exempt. place: where it counts without a scope."""
+        if self._exempt_when is not None and self._exempt_when():
+            return None
+        value = self._value() if callable(self._value) else self._value
+        if not value:
+            return None  # A plan without a limit.
+        if self._scope is not None:
+            place = ("scope", self._scope(place[1]) if callable(self._scope) else self._scope)
+        rule = Rule(
             limiter,
             self._key_func or key_func,
-            rate=self._value,
+            rate=value,
             cost=self._cost,
-            exempt=self._exempt_when,
-            scope=(scope, request.method) if self._per_method else (scope,),
+            scope=(*place, request.method) if self._per_method else place,
         )
+        return rule.hit_now()
+
+
+class _State:
+    """What a request has met, and which of its view's limits were checked before the view."""
+
+    def __init__(self) -> None:
+        self.limits = RequestLimits()
+        self.checked: list[_Limit] = []
+        self.token: Any = None
+
+
+def _state() -> _State:
+    # In the environment: flask.g is of the application's context, which requests may share.
+    state: _State = request.environ.setdefault("hotcount.limits", _State())
+    return state
 
 
 def _hear_nothing(_: BaseException | None) -> None:
-    heard_by.set(None)
-
-
-def _limits() -> RequestLimits:
-    if not hasattr(g, "_hotcount_limits"):
-        g._hotcount_limits = RequestLimits()
-    return g._hotcount_limits  # type: ignore[no-any-return]
-
-
-def _checked() -> set[_Limit]:
-    if not hasattr(g, "_hotcount_checked"):
-        g._hotcount_checked = set()
-    return g._hotcount_checked  # type: ignore[no-any-return]
+    token, _state().token = _state().token, None
+    if token is not None:
+        with suppress(ValueError):  # Of another context, as where a response is streamed.
+            heard_by.reset(token)
 
 
 def _texts(limits: Any) -> list[LimitValue]:

@@ -29,7 +29,8 @@ from rest_framework.throttling import (
     UserRateThrottle as _UserRateThrottle,
 )
 
-from hotcount.integrations.django import _settings, limits_of
+from hotcount.integrations._web import Rule
+from hotcount.integrations.django import _settings, by_ip, is_none_at_all, limits_of, no_rate
 from hotcount.results import Decision
 
 __all__ = ["AnonRateThrottle", "RateThrottle", "ScopedRateThrottle", "UserRateThrottle"]
@@ -48,18 +49,27 @@ class RateThrottle(SimpleRateThrottle):
         """The rate as it is: hotcount reads it."""
         return (None, None) if rate is None else (rate, rate)
 
+    def get_ident(self, request: Any) -> str:
+        """The client's address, by TRUSTED_PROXIES and not by NUM_PROXIES."""
+        return by_ip("", request)
+
     def allow_request(self, request: Any, view: Any) -> bool:
         """Takes a hit, unless another throttle has refused this request."""
         if self.rate is None or not _settings().values["ENABLE"]:
             return True
         key = self.get_cache_key(request, view)
-        if key is None:
+        inner = getattr(request, "_request", request)
+        if key is None or getattr(inner, "_hotcount_throttled", False):
             return True
-        limits = limits_of(getattr(request, "_request", request))
-        if limits.decision is not None and not limits.decision:
-            return True
-        hit = (_settings().limiter, key, 1, self.rate)
-        self.decision = limits.take_now([hit], _settings().values["TIMEOUT"])
+        limits = limits_of(inner)
+        if is_none_at_all(self.rate):
+            self.decision = no_rate()
+            limits.hear(self.decision)
+        else:
+            hit = Rule(_settings().limiter, self.get_cache_key).to_hit(key, 1, self.rate)
+            assert hit is not None
+            self.decision = limits.take_now([hit], _settings().values["TIMEOUT"])
+        inner._hotcount_throttled = not self.decision
         return self.decision.allowed
 
     def wait(self) -> float | None:

@@ -72,6 +72,47 @@ def test_a_refusal_spends_nothing_of_other_limits() -> None:
     assert not limits.is_ratelimited(request, "outer", key="header:x-user", rate="3/m")
 
 
+def test_a_request_that_is_answered_in_spite_of_a_refusal_has_spent_the_others() -> None:
+    assert statuses(*["/soft"] * 5) == [200, 200, 200, 429, 429]
+    # A throttle decides by itself, whatever a limit of the view has refused.
+    assert statuses(*["/soft-throttled"] * 4) == [200, 200, 429, 429]
+
+
+def test_views_of_classes_count_apart() -> None:
+    assert statuses("/first", "/second", "/first", "/second") == [200, 200, 429, 429]
+    assert statuses("/wrapped-first", "/wrapped-second", "/wrapped-first") == [200, 200, 429]
+
+
+def test_an_async_view_waits_for_no_user_and_no_store() -> None:
+    @limits.ratelimit(key="user_or_ip", rate="1/m")
+    async def view(request: HttpRequest) -> bool:
+        return await limits.ais_ratelimited(request, "g", key="ip", rate="1/m", increment=True)
+
+    class User:
+        pk, is_authenticated = 7, True
+
+    class Asking(HttpRequest):  # type: ignore[misc]
+        async def auser(self) -> User:
+            return User()
+
+    async def answers() -> list[Any]:
+        request = Asking()
+        request.META["REMOTE_ADDR"] = "10.0.0.1"
+        first = await view(request)
+        usage = await limits.aget_usage(request, "g", key="ip", rate="1/m")
+        with pytest.raises(limits.Ratelimited):
+            await view(request)
+        return [first, usage and usage["should_limit"]]
+
+    assert asyncio.run(answers()) == [False, True]
+
+    async def twice() -> list[int]:
+        client = AsyncClient()
+        return [(await client.get("/async-class")).status_code for _ in range(2)]
+
+    assert asyncio.run(twice()) == [200, 429]
+
+
 @pytest.mark.parametrize(
     ("key", "request_of"),
     [
@@ -148,7 +189,11 @@ def test_throttles_of_rest_framework() -> None:
     refused = Client().get("/throttled")
     assert refused.headers["Retry-After"] == "30"
     assert refused.headers["RateLimit-Policy"] == '"web";q=2;w=60'
+    # The address is that of the middleware's settings, and not a header of the client's.
+    for forged in ("9.9.9.9", "9" * 2000):
+        assert Client().get("/throttled", headers={"x-forwarded-for": forged}).status_code == 429
     assert statuses("/reports", "/reports") == [200, 429]
+    assert statuses("/closed") == [429]
     assert statuses(*["/forbidden"] * 3) == [403] * 3
     assert Client().get("/forbidden").headers["X-RateLimit-Limit"] == "5"
     assert statuses("/forbidden", "/forbidden") == [429, 429]
@@ -166,6 +211,20 @@ def test_throttles_of_rest_framework() -> None:
 )
 def test_bad_settings_are_named(changes: Any, error: type[Exception], names: str) -> None:
     with with_settings(**changes), pytest.raises(error, match=names):
+        Client().get("/ip")
+
+
+def test_settings_that_are_not_read_and_an_order_that_cannot_work_are_named() -> None:
+    with (
+        override_settings(RATELIMIT_IP_META_KEY="HTTP_X_REAL_IP"),
+        with_settings(),
+        pytest.raises(ImproperlyConfigured, match="TRUSTED_PROXIES"),
+    ):
+        Client().get("/ip")
+    with (
+        with_settings(RATE="1/m", KEY="user_or_ip"),
+        pytest.raises(ImproperlyConfigured, match=r"needs .* behind .*AuthenticationMiddleware"),
+    ):
         Client().get("/ip")
 
 

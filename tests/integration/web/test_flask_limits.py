@@ -293,6 +293,83 @@ def test_bad_limits_are_named_where_they_stand(
         Served().limiter.limit(**{"limit_value": "1/minute", **options})(view)
 
 
+def test_a_request_that_is_answered_in_spite_of_a_refusal_has_spent_the_others() -> None:
+    served = Served(application_limits=["3/hour"])
+    helper: Any = served.limiter.limit("1/hour")(lambda: "helper")
+
+    @served.app.get("/view")
+    def view() -> Any:
+        try:
+            return helper()
+        except RateLimitExceeded:
+            return "without"
+
+    assert served.statuses(*["/view"] * 5) == [200, 200, 200, 429, 429]
+
+
+def test_each_call_of_a_limited_function_counts() -> None:
+    served = Served()
+    helper: Any = served.limiter.limit("2/hour")(lambda: "helper")
+    served.app.get("/once", endpoint="once")(lambda: helper())
+    served.app.get("/thrice", endpoint="thrice")(lambda: "".join(helper() for _ in range(3)))
+    assert served.statuses("/thrice", "/once", "/once", "/once") == [429, 200, 200, 429]
+
+
+def test_requests_that_share_an_application_context_count_by_themselves() -> None:
+    served = Served(default_limits=["3/hour"])
+    served.route("/other")
+    served.route("/own", served.limiter.limit("1/hour"))
+    with served.app.app_context():
+        paths = ["/other", "/other", "/own", "/own", "/other", "/other", "/none"]
+        assert served.statuses(*paths) == [200, 200, 200, 429, 200, 429, 404]
+        assert "RateLimit" not in served.app.test_client().get("/none").headers
+
+
+def test_a_blueprint_under_another_name_and_one_inside_an_exempt_one() -> None:
+    served = Served(default_limits=["1/hour"])
+    parent, child = Blueprint("parent", __name__), Blueprint("child", __name__)
+    child.get("/child")(lambda: "child")
+    parent.get("/parent")(lambda: "parent")
+    parent.register_blueprint(child)
+    served.limiter.exempt(parent)
+    renamed = Blueprint("renamed", __name__)
+    renamed.get("/renamed")(lambda: "renamed")
+    served.limiter.limit("2/hour")(renamed)
+    served.app.register_blueprint(parent)
+    served.app.register_blueprint(renamed, name="other")
+    assert served.statuses(*["/parent"] * 3, *["/child"] * 2) == [200, 200, 200, 200, 429]
+    assert served.statuses(*["/renamed"] * 3) == [200, 200, 429]
+
+
+def test_the_message_is_that_of_the_limit_that_refuses() -> None:
+    served = Served(application_limits=["1/hour"])
+    served.route("/view", served.limiter.limit("100/day", error_message="daily"))
+    client = served.app.test_client()
+    assert [client.get("/view").status_code for _ in range(2)] == [200, 429]
+    assert "daily" not in client.get("/view").text
+
+
+def test_plans_without_a_limit_names_that_meet_and_automatic_options() -> None:
+    served = Served(application_limits=["3/hour"])
+    served.route("/free", served.limiter.limit(lambda: None), methods=["GET"])
+    served.route("/application", served.limiter.limit("3/hour"), methods=["GET"])
+    served.route("/one", served.limiter.limit("1/hour"), methods=["GET"])
+    client = served.app.test_client()
+    assert [client.options("/one").status_code for _ in range(5)] == [200] * 5
+    assert served.statuses("/one", "/free", "/application", "/free") == [200, 200, 200, 429]
+
+
+def test_retry_after_of_ones_own_stays() -> None:
+    served = Served(default_limits=["9/hour"])
+    served.app.get("/busy")(lambda: ("busy", 503, {"Retry-After": "120"}))
+    assert served.app.test_client().get("/busy").headers["Retry-After"] == "120"
+
+
+def test_config_of_flask_limiter_that_is_not_read_is_named() -> None:
+    with pytest.raises(hotcount.ConfigError, match="the config has RATELIMIT_STORAGE_OPTIONS"):
+        Served({"RATELIMIT_STORAGE_OPTIONS": {}})
+
+
 def test_a_limiter_without_an_application_says_so() -> None:
     limiter, app = Limiter(get_remote_address, storage_uri="memory://"), Flask(__name__)
     app.get("/")(limiter.limit("1/minute")(lambda: "view"))
