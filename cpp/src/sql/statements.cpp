@@ -129,7 +129,7 @@ class Writer {
         }
         if (line.starts_with("--") || line.empty() || !is_kept()) return;
         std::string filled = fill_(line);
-        if (in_body_) std::replace(filled.begin(), filled.end(), '\n', ' ');
+        if (in_body_) filled = one_line(std::move(filled));
         const std::string_view part = trimmed(filled);
         if (part.empty()) return;
         const bool begins_closed =
@@ -200,6 +200,15 @@ class Writer {
 };
 
 }  // namespace
+
+std::string one_line(std::string text) {
+    const auto is_break = [&](char c) { return c == '\n'; };
+    for (std::size_t at = unquoted(text, 0, is_break); at + 1 < text.size();
+         at = unquoted(text, at, is_break)) {
+        text[at] = ' ';
+    }
+    return text;
+}
 
 std::string repeat_rows(std::string_view text, std::size_t rows) {
     std::vector<std::string_view> pieces;  // A text; then a separator, a row and a text in turns.

@@ -42,6 +42,10 @@ using Names = std::map<std::string, std::string, std::less<>>;
 /// The value of a flag.
 inline std::string flag(bool is_set) { return is_set ? "1" : ""; }
 
+/// A statement on one line but for names that have more: in a script a statement ends where ; ends a
+/// line. A line break at the end stays.
+std::string one_line(std::string text);
+
 class Statements {
   public:
     /// `file` must outlive it: an embedded constant does.

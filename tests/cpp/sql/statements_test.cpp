@@ -136,5 +136,9 @@ TEST(StatementsTest, MistakesNameTheStatementAndWhatItLacks) {
     EXPECT_THAT(of("strange"), ThrowsMessage<std::logic_error>(HasSubstr("{unheard}")));
 }
 
+TEST(StatementsTest, OneLineKeepsWhatStandsInQuotes) {
+    EXPECT_EQ(one_line("BEGIN\n\"a\nb\" = 'c\nd';\nEND;\n"), "BEGIN \"a\nb\" = 'c\nd'; END;\n");
+}
+
 }  // namespace
 }  // namespace hotcount::sql

@@ -181,3 +181,26 @@ def test_triggers_follow_every_change_of_strategy(sides: BothSides, form: Any) -
             assert int(votes.count(1)) == sums(sides)[1]
     with pytest.raises(hotcount.ConfigError, match=r"was last counted in its (cells|journal)"):
         first.cast(1, 2)
+
+
+@pytest.mark.parametrize("form", ["deletes", "count"])
+def test_names_with_line_breaks_and_dollars_are_those_of_the_triggers(
+    sides: BothSides, form: Any
+) -> None:
+    votes = hotcount.Votes(
+        sides.database,
+        strategy="batched",
+        item_table="it\nem $changes$",
+        item_id="i\nd",
+        vote_table="v\no",
+        vote_item="it\nem",
+        vote_value="v\nal",
+    )
+    votes.create_tables(outside_writes=form)
+    votes.add_items([1])
+    votes.cast_many([1, 1, 1], [1, 2, 3])
+    quote = sides.engine.dialect.identifier_preparer.quote_identifier
+    sides.run(f"DELETE FROM {quote('v' + chr(10) + 'o')} WHERE user_id = 1")
+    assert votes.count(1, consistency="exact") == 2
+    votes.erase_user(2)
+    assert votes.count(1, consistency="exact") == 1

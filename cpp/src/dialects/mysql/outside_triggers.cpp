@@ -176,11 +176,11 @@ class MysqlOutsideTriggers final : public OutsideTriggers {
             if (there && !stays) drop(name);
             if (!wanted || stays) continue;
             const VoteNames of = names_of(n, i);
-            text += one_line(triggers(of, place, found.run_for_ignored)
-                                 .with("create", {{"trigger", sql_name(name)},
-                                                  {"when", std::string{when(event_of(i))}},
-                                                  {"text", text_of(of, place, event_of(i),
-                                                                   found.run_for_ignored)}}));
+            text += sql::one_line(triggers(of, place, found.run_for_ignored)
+                                      .with("create", {{"trigger", sql_name(name)},
+                                                       {"when", std::string{when(event_of(i))}},
+                                                       {"text", text_of(of, place, event_of(i),
+                                                                        found.run_for_ignored)}}));
         }
         return form == OutsideWrites::none ? text + mark : text;
     }

@@ -121,7 +121,7 @@ class SqliteOutsideTriggers final : public OutsideTriggers {
             const auto add = [&](const VoteNames& of, const std::string& event) {
                 const std::string suffix = &of == &n ? "" : "_anonymous";
                 const std::string name = table_of(options, suffix + "_hotcount_" + event);
-                text += one_line(
+                text += sql::one_line(
                     triggers(of, place_of(options))
                         .with(event, {{"trigger", sql::quote_identifier(name)}, {"event", event}}));
             };

@@ -1,7 +1,5 @@
 #include "outside_triggers.hpp"
 
-#include <algorithm>
-
 #include "adoption.hpp"
 #include "hotcount_embedded/votes/sql.hpp"
 
@@ -19,11 +17,6 @@ std::string_view to_string(OutsideWrites outside) {
             break;
     }
     return "count";
-}
-
-std::string one_line(std::string text) {
-    std::replace(text.begin(), text.end() - 1, '\n', ' ');
-    return text;
 }
 
 OutsideWrites form_to_install(const FoundTriggers& found, OutsideWrites wish) {

@@ -103,9 +103,6 @@ class OutsideTriggers {
     virtual std::string_view blind_to(OutsideWrites form) const = 0;
 };
 
-/// The text of a trigger on one line: in a script a statement ends where ; ends a line.
-std::string one_line(std::string text);
-
 /// Foreign keys by which others change counts and which nothing counts, with triggers of that form.
 std::vector<std::string> uncounted_keys(const FoundTriggers& found, const OutsideTriggers& triggers,
                                         OutsideWrites form);

@@ -40,7 +40,7 @@ BEGIN
             RAISE EXCEPTION 'TRUNCATE of votes that hotcount counts needs READ COMMITTED'
                 USING ERRCODE = '0A000';
         END IF;
-        EXECUTE format($changes${changes({removed_from(%s)})}$changes$, CAST(TG_RELID AS regclass))
+        EXECUTE format($hotcount_changes${changes({removed_from(%s)})}$hotcount_changes$, CAST(TG_RELID AS regclass))
             INTO hc_items, hc_diffs;
     END IF;
     IF hc_items IS NULL THEN
