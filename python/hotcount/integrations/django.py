@@ -25,30 +25,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, TypeVar, Union
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.core.signals import setting_changed
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.utils.module_loading import import_string
 
-import hotcount
-from hotcount import aio
 from hotcount._limit import heard_by
 from hotcount.errors import ConfigError, LimitExceeded
-from hotcount.integrations._web import (
-    Addresses,
-    RequestLimits,
-    Rule,
-    check_style,
-    named_key,
-    to_headers,
-    to_message,
-)
-from hotcount.joint_hits import face
+from hotcount.integrations._django import Limit, Methods, check_rate, django_settings, limits_of
+from hotcount.integrations._web import to_headers, to_message
 from hotcount.results import Decision
 
 __all__ = [
@@ -65,19 +53,7 @@ __all__ = [
 
 ALL = None
 UNSAFE = ("DELETE", "PATCH", "POST", "PUT")
-Methods = Union[str, Collection[str], None]
 View = TypeVar("View", bound=Callable[..., Any])
-
-
-# Those that would be missed in silence, and what stands for them here.
-SETTINGS_OF_DJANGO_RATELIMIT = {
-    "RATELIMIT_CACHE_PREFIX": "HOTCOUNT_RATELIMIT has NAME",
-    "RATELIMIT_FAIL_OPEN": "HOTCOUNT_RATELIMIT has ON_ERROR",
-    "RATELIMIT_IPV4_MASK": "an IPv4 address counts by itself",
-    "RATELIMIT_IPV6_MASK": "HOTCOUNT_RATELIMIT has IPV6_PREFIX",
-    "RATELIMIT_IP_META_KEY": "HOTCOUNT_RATELIMIT has TRUSTED_PROXIES",
-    "RATELIMIT_USE_CACHE": "HOTCOUNT_RATELIMIT has STORE",
-}
 
 
 class Ratelimited(PermissionDenied):
@@ -89,66 +65,6 @@ class Ratelimited(PermissionDenied):
     def __init__(self, decision: Decision) -> None:
         super().__init__(to_message(decision))
         self.decision = decision
-
-
-class _Settings:
-    """HOTCOUNT_RATELIMIT, and what it makes."""
-
-    def __init__(self) -> None:
-        given = getattr(settings, "HOTCOUNT_RATELIMIT", {})
-        defaults = {
-            "STORE": None,
-            "ALGORITHM": "gcra",
-            "NAME": "django",
-            "ON_ERROR": "raise",
-            "TIMEOUT": None,
-            "RATE": None,
-            "KEY": "ip",
-            "HEADERS": "both",
-            "TRUSTED_PROXIES": (),
-            "IPV6_PREFIX": 64,
-            "ENABLE": getattr(settings, "RATELIMIT_ENABLE", True),
-        }
-        for name, ours in SETTINGS_OF_DJANGO_RATELIMIT.items():
-            if hasattr(settings, name):
-                raise ImproperlyConfigured(f"{name} is not read: {ours}")
-        unknown = set(given) - set(defaults)
-        if unknown:
-            raise ImproperlyConfigured(
-                f"HOTCOUNT_RATELIMIT has {sorted(unknown)[0]!r}; it takes {', '.join(defaults)}"
-            )
-        self.values: dict[str, Any] = {**defaults, **given}
-        self.headers = check_style(self.values["HEADERS"])
-        self.addresses = Addresses(self.values["TRUSTED_PROXIES"], self.values["IPV6_PREFIX"])
-
-    @functools.cached_property
-    def limiter(self) -> hotcount.Limiter:
-        """Of all limits; each hit brings its rate."""
-        if self.values["STORE"] is None:
-            raise ImproperlyConfigured(
-                "HOTCOUNT_RATELIMIT has no STORE: give the URL of one, such as "
-                "'redis://localhost:6379'. 'memory://' counts in each process alone"
-            )
-        return hotcount.Limiter(
-            self.values["STORE"],
-            "1/second",
-            algorithm=self.values["ALGORITHM"],
-            name=self.values["NAME"],
-            on_error=self.values["ON_ERROR"],
-        )
-
-
-@functools.cache
-def _settings() -> _Settings:
-    return _Settings()
-
-
-def _forget_settings(*, setting: str, **_: Any) -> None:
-    if setting in ("HOTCOUNT_RATELIMIT", "RATELIMIT_ENABLE"):
-        _settings.cache_clear()
-
-
-setting_changed.connect(_forget_settings)  # override_settings() of tests.
 
 
 def ratelimit(
@@ -178,10 +94,10 @@ def ratelimit(
     """
     if key is None:
         raise ConfigError("ratelimit() needs a key: 'ip', 'user_or_ip', 'header:NAME', a function")
-    _check_rate(rate)
+    check_rate(rate)
 
     def decorator(view: View) -> View:
-        limit = _Limit(group or _name(view), key, rate, method, cost)
+        limit = Limit(group or _name(view), key, rate, method, cost)
         wrapper: Callable[..., Any]
         # A method that method_decorator() has bound: dispatch() of an async view is a plain one.
         owner = getattr(getattr(view, "func", view), "__self__", None)
@@ -260,10 +176,10 @@ async def aget_usage(
     return _usage(await limit.look_soon(request), increment)
 
 
-def _limit_of(group: str | None, fn: Any, key: Any, rate: Any, method: Methods) -> _Limit:
+def _limit_of(group: str | None, fn: Any, key: Any, rate: Any, method: Methods) -> Limit:
     if group is None and fn is None:
         raise ConfigError("a limit needs a group, or the view as fn")
-    return _Limit(group or _name(fn), key, rate, method, 1)
+    return Limit(group or _name(fn), key, rate, method, 1)
 
 
 def _usage(decision: Decision | None, increment: bool) -> dict[str, Any] | None:
@@ -322,139 +238,6 @@ def _note(request: HttpRequest, decision: Decision | None, block: bool) -> None:
         raise Ratelimited(decision)
 
 
-def _check_rate(rate: Any) -> None:
-    if isinstance(rate, str) and "/" in rate and not is_none_at_all(rate):
-        hotcount.Limiter("memory://", rate)
-
-
-def is_none_at_all(rate: str) -> bool:
-    return rate.partition("/")[0].strip() == "0"
-
-
-def no_rate() -> Decision:
-    """The refusal of a limit that admits nothing: "0/s"."""
-    return Decision(False, 0, 0, None, 0.0, "blocked", _settings().values["NAME"], 1.0)
-
-
-class _Limit:
-    """One limit of a view."""
-
-    def __init__(self, group: str, key: Any, rate: Any, method: Methods, cost: Any) -> None:
-        self._group, self._cost = group, cost
-        is_path = isinstance(key, str) and "." in key and ":" not in key
-        # The function of a path may stand further down in a module that is being imported.
-        self._find = functools.partial(_call, key) if is_path else named_key("key", key, KEYS)
-        self._rate = rate
-        self._methods = [method] if isinstance(method, str) else method
-        # Limits of a group for different methods count apart.
-        self._scope = (group,) if method is None else (group, *sorted(self._methods or ()))
-
-    def hit_now(self, request: HttpRequest) -> Decision | None:
-        hit = self._hit(request)
-        if hit is None or isinstance(hit, Decision):
-            return hit
-        return limits_of(request).take_now([hit], _settings().values["TIMEOUT"])
-
-    async def hit_soon(self, request: HttpRequest) -> Decision | None:
-        await self._know_user(request)
-        hit = self._hit(request)
-        if hit is None or isinstance(hit, Decision):
-            return hit
-        return await limits_of(request).take_soon([hit], _settings().values["TIMEOUT"])
-
-    def look(self, request: HttpRequest) -> Decision | None:
-        hit = self._hit(request)
-        if hit is None or isinstance(hit, Decision):
-            return hit
-        _, key, cost, rate = hit
-        return _settings().limiter.test(key, cost, rate=rate)
-
-    async def look_soon(self, request: HttpRequest) -> Decision | None:
-        await self._know_user(request)
-        hit = self._hit(request)
-        if hit is None or isinstance(hit, Decision):
-            return hit
-        _, key, cost, rate = hit
-        return await face(aio.Limiter, _settings().limiter).test(key, cost, rate=rate)
-
-    async def _know_user(self, request: HttpRequest) -> None:
-        # request.user asks the database where it is first read, which a loop must not wait for.
-        if self._find in (_by_user, _by_user_or_ip) and hasattr(request, "auser"):
-            request.user = await request.auser()
-
-    def _hit(self, request: HttpRequest) -> Any:
-        """The hit of a request; None: it has no limit; a refusal where the rate is 0."""
-        if not _settings().values["ENABLE"]:
-            return None
-        rate = self._rate
-        if isinstance(rate, str) and "/" not in rate:
-            rate = _call(rate, self._group, request)
-        elif callable(rate):
-            rate = rate(self._group, request)
-        if rate is None:
-            return None
-        if isinstance(rate, tuple) and len(rate) == 2 and all(isinstance(n, int) for n in rate):
-            rate = f"{rate[0]}/{rate[1]}s"  # (count, seconds), as django-ratelimit has it.
-        rule = Rule(
-            _settings().limiter,
-            self._find,
-            rate=rate,
-            cost=self._cost,
-            methods=self._methods,
-            scope=self._scope,
-        )
-        if rule.skips(request.method):
-            return None
-        if isinstance(rate, str) and is_none_at_all(rate):
-            limits_of(request).hear(no_rate())
-            return no_rate()
-        cost = self._cost(self._group, request) if callable(self._cost) else self._cost
-        return rule.to_hit(self._find(self._group, request), cost, rate)
-
-
-def _call(path: str, group: str, request: HttpRequest) -> Any:
-    """Calls the function of a dotted path."""
-    try:
-        function = import_string(path)
-    except ImportError as error:
-        raise ConfigError(f"there is no function {path!r}: {error}") from error
-    return function(group, request)
-
-
-def limits_of(request: HttpRequest) -> RequestLimits:
-    """The limits that the request has met so far."""
-    found: RequestLimits | None = getattr(request, "_hotcount_limits", None)
-    if found is None:
-        found = request._hotcount_limits = RequestLimits()
-    return found
-
-
-def by_ip(group: str, request: HttpRequest) -> str:
-    peer = request.META.get("REMOTE_ADDR") or None
-    return _settings().addresses.find(peer, request.META.get("HTTP_X_FORWARDED_FOR", ""))
-
-
-def _by_user(group: str, request: HttpRequest) -> str:
-    return str(request.user.pk)
-
-
-def _by_user_or_ip(group: str, request: HttpRequest) -> str:
-    user = getattr(request, "user", None)
-    if user is not None and user.is_authenticated:
-        return f"user:{user.pk}"
-    return f"ip:{by_ip(group, request)}"
-
-
-KEYS: dict[str, Callable[..., Any]] = {
-    "ip": by_ip,
-    "user": _by_user,
-    "user_or_ip": _by_user_or_ip,
-    "header:": lambda name: lambda group, request: request.headers.get(name, ""),
-    "get:": lambda name: lambda group, request: request.GET.get(name, ""),
-    "post:": lambda name: lambda group, request: request.POST.get(name, ""),
-}
-
-
 class RateLimitMiddleware:
     """Answers refusals with 429 and puts the headers of limits on every response.
 
@@ -469,7 +252,7 @@ class RateLimitMiddleware:
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
-        values = _settings().values  # ImproperlyConfigured when the server starts.
+        values = django_settings().values  # ImproperlyConfigured when the server starts.
         stack = list(settings.MIDDLEWARE)
         authentication = "django.contrib.auth.middleware.AuthenticationMiddleware"
         ours = f"{__name__}.{type(self).__name__}"
@@ -491,7 +274,7 @@ class RateLimitMiddleware:
         else:
             response = self._get_response(request)
         if limits_of(request).is_refused(response.status_code):
-            limits_of(request).give_back_now(_settings().values["TIMEOUT"])
+            limits_of(request).give_back_now(django_settings().values["TIMEOUT"])
         return self._tell(request, response)
 
     async def _answer_soon(self, request: HttpRequest) -> HttpResponseBase:
@@ -503,7 +286,7 @@ class RateLimitMiddleware:
         else:
             response = await self._get_response(request)
         if limits_of(request).is_refused(response.status_code):
-            await limits_of(request).give_back_soon(_settings().values["TIMEOUT"])
+            await limits_of(request).give_back_soon(django_settings().values["TIMEOUT"])
         return self._tell(request, response)
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
@@ -514,15 +297,15 @@ class RateLimitMiddleware:
         return refusal(error.decision)
 
     @staticmethod
-    def _limit() -> _Limit | None:
-        values = _settings().values
+    def _limit() -> Limit | None:
+        values = django_settings().values
         if values["RATE"] is None:
             return None
-        return _Limit("all requests", values["KEY"], values["RATE"], ALL, 1)
+        return Limit("all requests", values["KEY"], values["RATE"], ALL, 1)
 
     @staticmethod
     def _tell(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        style, status = _settings().headers, response.status_code
+        style, status = django_settings().headers, response.status_code
         for name, value in to_headers(limits_of(request).decision, style, status).items():
             response[name] = value
         return response

@@ -29,8 +29,8 @@ from rest_framework.throttling import (
     UserRateThrottle as _UserRateThrottle,
 )
 
+from hotcount.integrations._django import by_ip, django_settings, is_none_at_all, limits_of, no_rate
 from hotcount.integrations._web import Rule
-from hotcount.integrations.django import _settings, by_ip, is_none_at_all, limits_of, no_rate
 from hotcount.results import Decision
 
 __all__ = ["AnonRateThrottle", "RateThrottle", "ScopedRateThrottle", "UserRateThrottle"]
@@ -55,7 +55,7 @@ class RateThrottle(SimpleRateThrottle):
 
     def allow_request(self, request: Any, view: Any) -> bool:
         """Takes a hit, unless another throttle has refused this request."""
-        if self.rate is None or not _settings().values["ENABLE"]:
+        if self.rate is None or not django_settings().values["ENABLE"]:
             return True
         key = self.get_cache_key(request, view)
         inner = getattr(request, "_request", request)
@@ -66,9 +66,9 @@ class RateThrottle(SimpleRateThrottle):
             self.decision = no_rate()
             limits.hear(self.decision)
         else:
-            hit = Rule(_settings().limiter, self.get_cache_key).to_hit(key, 1, self.rate)
+            hit = Rule(django_settings().limiter, self.get_cache_key).to_hit(key, 1, self.rate)
             assert hit is not None
-            self.decision = limits.take_now([hit], _settings().values["TIMEOUT"])
+            self.decision = limits.take_now([hit], django_settings().values["TIMEOUT"])
         inner._hotcount_throttled = not self.decision
         return self.decision.allowed
 
