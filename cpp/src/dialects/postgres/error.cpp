@@ -10,7 +10,7 @@ namespace hotcount::sql {
 namespace {
 
 // The server's text, fit to be shown: it may be anything, of any length.
-std::string one_line(std::string_view text) {
+std::string message_line(std::string_view text) {
     constexpr std::size_t kLongest = 1000;
     std::string line;
     for (const char c : hide_secrets(text)) {
@@ -139,11 +139,11 @@ Error postgres_failure(const Libpq& pq, const pg_result* result, const std::stri
     const std::string state{field(pq::kSqlState)};
     std::string message;
     if (field(pq::kPrimary).empty()) {
-        message = one_line(pq.PQresultErrorMessage(result));
+        message = message_line(pq.PQresultErrorMessage(result));
     } else {
-        message = one_line(field(pq::kPrimary));
+        message = message_line(field(pq::kPrimary));
         // Names the key that a constraint refuses.
-        if (!field(pq::kDetail).empty()) message += ": " + one_line(field(pq::kDetail));
+        if (!field(pq::kDetail).empty()) message += ": " + message_line(field(pq::kDetail));
     }
     if (!state.empty()) message += " (SQLSTATE " + state + ")";
     message += setting_behind(state, field(pq::kPrimary));
@@ -165,7 +165,7 @@ Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::str
     if (at != std::string::npos) {
         const std::string state = text.substr(at, 5);
         // What follows is the place in the server's source.
-        const std::string said = one_line(text.substr(at + 7, text.find('\n', at) - at - 7));
+        const std::string said = message_line(text.substr(at + 7, text.find('\n', at) - at - 7));
         return make_error(classify_sqlstate(state),
                           name + ": " + said + " (SQLSTATE " + state + ")", state,
                           condition_of_sqlstate(state, said));
@@ -176,11 +176,11 @@ Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::str
     }
     const bool needed = pq.PQconnectionNeedsPassword(connection) != 0;
     return make_error(needed || refused ? ErrorCode::auth : ErrorCode::unavailable,
-                      name + ": " + one_line(text));
+                      name + ": " + message_line(text));
 }
 
 std::string connection_message(const Libpq& pq, const pg_conn* connection) {
-    return one_line(pq.PQerrorMessage(connection));
+    return message_line(pq.PQerrorMessage(connection));
 }
 
 }  // namespace hotcount::sql
