@@ -7,13 +7,18 @@ import os
 
 import hotcount
 import sphinx.util.inspect
+from django.conf import settings
+
+# Django REST framework reads them where it is imported.
+settings.configure()
 
 project = "hotcount"
 author = "The hotcount authors"
 copyright = author
 version = release = hotcount.__version__
 
-extensions = ["breathe", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["breathe", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+napoleon_numpy_docstring = False
 html_theme = "furo"
 html_title = f"hotcount {release}"
 

@@ -112,8 +112,9 @@ std::string Grammar::word(std::string_view name, const std::vector<std::string>&
     return Statements{words(), {}}.call(name, arguments);
 }
 
-std::string Grammar::clause(std::string_view name, std::vector<std::string> arguments) const {
-    const std::string text = word(name, std::move(arguments));
+std::string Grammar::clause(std::string_view name,
+                            const std::vector<std::string>& arguments) const {
+    const std::string text = word(name, arguments);
     return text.empty() ? text : " " + text;
 }
 

@@ -157,7 +157,7 @@ class Grammar {
 
   private:
     std::string word(std::string_view name, const std::vector<std::string>& arguments = {}) const;
-    std::string clause(std::string_view name, std::vector<std::string> arguments = {}) const;
+    std::string clause(std::string_view name, const std::vector<std::string>& arguments = {}) const;
 };
 
 /// How a dialect writes the placeholder ?2.

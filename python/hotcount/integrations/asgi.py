@@ -109,7 +109,7 @@ class RateLimitMiddleware:
         trusted_proxies: Addresses and networks of the proxies whose X-Forwarded-For is believed,
             and "unix". Without them "ip" is the peer of the connection.
         ipv6_prefix: How many bits of an IPv6 address count, 1 to 128.
-        headers: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit-*) or "none".
+        headers: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit) or "none".
         refuse: A function of the scope and the decision that returns the ASGI application of a
             refusal, plain or async. None: status 429 with a JSON object that has "detail".
         enabled: False passes all requests on, as tests want it.

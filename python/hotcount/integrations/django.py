@@ -13,7 +13,7 @@ The settings in HOTCOUNT_RATELIMIT:
 STORE: the URL of a store. It has no default; "memory://" counts in each process alone.
 ALGORITHM ("gcra"), NAME ("django"), ON_ERROR ("raise"), TIMEOUT: options of hotcount.Limiter.
 RATE, KEY ("ip"): a limit of all requests, in the middleware.
-HEADERS: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit-*) or "none".
+HEADERS: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit) or "none".
 TRUSTED_PROXIES: addresses and networks of the proxies whose X-Forwarded-For is believed.
 IPV6_PREFIX (64): how many bits of an IPv6 address count.
 ENABLE: False lets all requests pass, as tests want it. Its default is RATELIMIT_ENABLE.

@@ -62,7 +62,7 @@ def install(app: Starlette, *, headers: Headers = "both") -> None:
 
     Args:
         app: A FastAPI or Starlette application.
-        headers: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit-*) or "none".
+        headers: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit) or "none".
     """
     if app.middleware_stack is not None:
         raise ConfigError("install() comes before the application has started")

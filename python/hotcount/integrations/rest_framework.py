@@ -1,4 +1,4 @@
-"""Throttles of Django REST framework on hotcount's limiters.
+"""Throttles of Django REST framework on hotcount's limiters, in settings.py::
 
     REST_FRAMEWORK = {
         "DEFAULT_THROTTLE_CLASSES": ["hotcount.integrations.rest_framework.UserRateThrottle"],
