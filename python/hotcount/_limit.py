@@ -82,7 +82,7 @@ def decorate(
     return cast(F, wrapper)
 
 
-# What hears the decisions of decorators in this context: a web integration's limits of a request.
+# Called with each decision of a decorator in this context, so that a response can report it.
 heard_by: ContextVar[Callable[[Decision], None] | None] = ContextVar("heard_by", default=None)
 
 

@@ -68,7 +68,7 @@ def hit_all(
 def take_now(
     groups: list[list[Hit[AnyLimiter]]], timeout: Seconds | None
 ) -> tuple[Decision, list[Taken[AnyLimiter]]]:
-    """hit_all of limiters of either face: the decision, and what give_back() undoes."""
+    """Does hit_all; returns the decision and the hits that give_back() refunds."""
     answers: list[Answer] = []
     try:
         for group in groups:

@@ -1,4 +1,4 @@
-"""What hotcount.integrations.django is made of: its settings, its keys, and one limit of a view."""
+"""Settings, keys and limits of views for hotcount.integrations.django."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hotcount.results import Decision
 
 Methods = Union[str, Collection[str], None]
 
-# Those that would be missed in silence, and what stands for them here.
+# Settings of django-ratelimit that are not read, and the setting to use instead.
 SETTINGS_OF_DJANGO_RATELIMIT = {
     "RATELIMIT_CACHE_PREFIX": "HOTCOUNT_RATELIMIT has NAME",
     "RATELIMIT_FAIL_OPEN": "HOTCOUNT_RATELIMIT has ON_ERROR",
@@ -33,7 +33,7 @@ SETTINGS_OF_DJANGO_RATELIMIT = {
 
 
 class Settings:
-    """HOTCOUNT_RATELIMIT, and what it makes."""
+    """The values of HOTCOUNT_RATELIMIT, and the limiter over its store."""
 
     def __init__(self) -> None:
         given = getattr(settings, "HOTCOUNT_RATELIMIT", {})

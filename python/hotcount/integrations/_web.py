@@ -1,5 +1,4 @@
-"""What the integrations of web frameworks share: whom a request counts for, the limits that it
-meets, and the headers that tell its client."""
+"""Keys, limits and headers of a request, which the integrations of web frameworks share."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import ipaddress
 import math
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, Literal, Union
+from typing import Any, Literal, Union, cast
 
 from hotcount import aio
 from hotcount._types import LimiterKey, Seconds
@@ -236,7 +235,7 @@ class RequestLimits:
 
     def __init__(self) -> None:
         self.decision: Decision | None = None
-        """What the response tells: a refusal, else the decision that leaves least."""
+        """The decision that the response reports: a refusal, else the one that leaves least."""
         self._taken: list[Taken[LimiterBase]] = []
 
     def take_now(self, hits: list[Hit[LimiterBase]], timeout: Seconds | None = None) -> Decision:
@@ -265,7 +264,7 @@ class RequestLimits:
         return decision
 
     def hear(self, decision: Decision) -> None:
-        """Has the response tell of a decision that something else has made."""
+        """Reports a decision that a decorator has made."""
         told = self.decision
         if told is None or not decision or (told.allowed and decision.remaining < told.remaining):
             self.decision = decision
@@ -277,7 +276,7 @@ class RequestLimits:
     def give_back_now(self, timeout: Seconds | None = None) -> None:
         """For a request that is refused: what it took of other limits is there again.
 
-        What cannot be given back, because the store fails, stays taken: the answer is the refusal.
+        Hits stay taken where the store fails: the client gets the refusal, and not that error.
         """
         with suppress(HotcountError):
             give_back(self._give_up(), timeout)
@@ -314,11 +313,11 @@ def check_style(style: str) -> Headers:
     """ConfigError for a style of headers that there is not."""
     if style not in ("both", "ietf", "legacy", "none"):
         raise ConfigError(f"headers is {style!r}; it takes 'both', 'ietf', 'legacy' or 'none'")
-    return style  # type: ignore[return-value]
+    return cast(Headers, style)
 
 
 def to_message(decision: Decision) -> str:
-    """What a refused client reads. It names no host and no key."""
+    """The text for a refused client. It names no host and no key."""
     if decision.reason == "blocked":
         limit = "Requests are blocked"
         if decision.retry_after is None:
@@ -336,7 +335,7 @@ def named_key(
 ) -> Callable[..., LimiterKey]:
     """A key function, or the one that a name stands for: 'ip', 'header:x-api-key'."""
     if not isinstance(key, str):
-        return key  # type: ignore[no-any-return]
+        return cast(Callable[..., LimiterKey], key)
     kind, colon, rest = key.partition(":")
     make = names.get(kind + colon)
     if make is None or bool(colon) != bool(rest):

@@ -99,7 +99,7 @@ class RateLimitMiddleware:
             its own; headers and answers alone.
         default_limits: Rates such as "100/minute", of which a request takes all or none; or a
             function of the ASGI scope that returns them, as for plans. None is a Limiter's own.
-        key_func: Whom a request counts for: "ip", "user_or_ip" (scope["user"] of an authentication
+        key_func: The client of a request: "ip", "user_or_ip" (scope["user"] of an authentication
             middleware), "path", "header:NAME", or a function of the scope, plain or async, that
             returns str, bytes or a tuple of them.
         exempt: Paths that are not limited, or a function of the scope, plain or async: true lets

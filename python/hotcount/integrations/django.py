@@ -26,7 +26,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
@@ -80,7 +80,7 @@ def ratelimit(
 
     Args:
         group: Views of one group share the limit. None: the view's module and name.
-        key: Whom a request counts for: "ip", "user", "user_or_ip", "header:NAME", "get:NAME",
+        key: The client of a request: "ip", "user", "user_or_ip", "header:NAME", "get:NAME",
             "post:NAME", the dotted path of a function, or a function of group and request that
             returns str, bytes or a tuple of them.
         rate: Such as "5/m", "100/h" or "10/5m"; None is no limit. "0/s" refuses everybody. Also a
@@ -119,7 +119,7 @@ def ratelimit(
                 return view(request, *args, **kwargs)
 
             wrapper = limited
-        return wrapper  # type: ignore[return-value]
+        return cast(View, wrapper)
 
     return decorator
 

@@ -112,7 +112,7 @@ class RateLimiter:
             counts, unless they have scopes of their own.
         limits: A rate such as "100/minute", several, of which a request takes all or none, or a
             function of the request that returns them, as for plans. None is a Limiter's own.
-        key_func: Whom a request counts for: "ip", "user_or_ip" (request.user of an authentication
+        key_func: The client of a request: "ip", "user_or_ip" (request.user of an authentication
             middleware), "path", "header:NAME", or a function of the request, plain or async, that
             returns str, bytes or a tuple of them.
         cost: What a request takes, 1 or more; also a function of the request.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar, Union, cast
 
 from flask import Blueprint, Flask, Response, current_app, has_request_context, request
 from werkzeug.exceptions import TooManyRequests
@@ -94,7 +94,7 @@ class Limiter:
     _DEFAULT, _APPLICATION, _KEY_PREFIX, _HEADERS_ENABLED and _ENABLED.
 
     Args:
-        key_func: Whom a request counts for: a function without arguments, called in the request,
+        key_func: The client of a request: a function without arguments, called in the request,
             that returns str, bytes or a tuple of them. get_remote_address is one.
         app: The application; else call init_app.
         default_limits: The limits of each route that has none of its own, counted for each route.
@@ -287,7 +287,7 @@ class Limiter:
                 self._take([(one, ("function", f"{view.__module__}.{view.__qualname__}"))])
             return current_app.ensure_sync(view)(*args, **kwargs)
 
-        return limited  # type: ignore[return-value]
+        return cast(View, limited)
 
     def _check_request(self) -> None:
         state = _state()
@@ -375,7 +375,7 @@ class Limiter:
 
 
 class _Limit:
-    """What limit() was told."""
+    """One limit, with the options of limit()."""
 
     def __init__(
         self,
@@ -426,7 +426,7 @@ class _Limit:
 
 
 class _State:
-    """What a request has met, and which of its view's limits were checked before the view."""
+    """The limits of a request, and those of its view that were checked before the view."""
 
     def __init__(self) -> None:
         self.limits = RequestLimits()
