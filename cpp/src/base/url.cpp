@@ -19,7 +19,8 @@ bool is_letter_or_digit(char c) {
 // in it, any part of the URL may be a part of the password.
 
 bool is_scheme_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.' ||
+           c == '_';
 }
 
 // redis+unix is a scheme of its own; postgresql+psycopg names a driver, which is ignored.
