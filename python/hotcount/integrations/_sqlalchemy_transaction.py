@@ -6,19 +6,65 @@ call, errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from types import MethodDescriptorType
-from typing import Any, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    overload,
+)
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.orm import Session, scoped_session
 
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
 from hotcount import ConfigError, CounterOverflowError
 from hotcount.functions import driver_calls_our_sqlite
 
 Where = Union[sa.Connection, Session, "scoped_session[Session]"]
+AsyncWhere = Union["AsyncConnection", "AsyncSession", "async_scoped_session[AsyncSession]"]
+
+P = ParamSpec("P")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class InBoth(Protocol[P, T_co]):
+    """A function whose first argument says where, and with it whether it is to be awaited."""
+
+    @overload
+    def __call__(self, where: Where, *args: P.args, **kwargs: P.kwargs) -> T_co: ...
+    @overload
+    def __call__(
+        self, where: AsyncWhere, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T_co]: ...
+
+
+def in_both(function: Callable[Concatenate[Where, P], T_co]) -> InBoth[P, T_co]:
+    """Has the function take an AsyncSession or AsyncConnection too, and return a coroutine then."""
+
+    @wraps(function)
+    def call(where: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+        if hasattr(where, "run_sync"):
+            return where.run_sync(function, *args, **kwargs)
+        # Of an async_scoped_session, the session of this task.
+        registry = getattr(where, "registry", None)
+        if registry is not None and hasattr(session := registry(), "run_sync"):
+            return session.run_sync(function, *args, **kwargs)
+        return function(where, *args, **kwargs)
+
+    return cast("InBoth[P, T_co]", call)
+
 
 MOST = 2**63 - 1
 LEAST = -(2**63)
@@ -66,7 +112,10 @@ def connection_of(where: Where) -> sa.Connection:
     elif isinstance(where, sa.Connection):
         connection = where
     else:
-        raise TypeError(f"where must be a Session or a Connection, not {type(where).__name__}")
+        raise TypeError(
+            "where must be a Session, an AsyncSession or a connection of either, not "
+            f"{type(where).__name__}"
+        )
     if _is_in_autocommit(connection):
         raise ConfigError("the connection is in AUTOCOMMIT; this needs a transaction")
     if connection.dialect.name == "sqlite":

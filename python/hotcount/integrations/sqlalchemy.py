@@ -11,7 +11,9 @@
 
 What they write is committed and rolled back with everything else in that transaction, and counts
 together with what `counter` and `votes` write themselves, from any process. The first argument is a
-Session or a Connection; from an AsyncSession: ``await session.run_sync(cast_vote, votes, 7, 1)``.
+Session or a Connection. An AsyncSession and an AsyncConnection are taken too, and the call is then
+awaited: ``await cast_vote(session, votes, 7, user=1)``. `VotedMixin` and `VoteMixin` are for your
+models of the items and the votes.
 
 The rows that they touch stay locked until your transaction ends: let these calls be its last, and
 several of them go in one order everywhere (`increment_many` does so by itself). A vote of strategy
@@ -55,6 +57,12 @@ except ImportError as error:
     ) from error
 
 from hotcount import Cast, ConfigError, HotcountError, IntegrityError, SlottedCounter, Votes
+from hotcount.integrations._sqlalchemy_models import (
+    VotedMixin,
+    VoteMixin,
+    drop_tables,
+    include_name,
+)
 from hotcount.integrations._sqlalchemy_text import CounterText, VoteText, counter_text, vote_text
 from hotcount.integrations._sqlalchemy_transaction import (
     SqlMode,
@@ -62,6 +70,7 @@ from hotcount.integrations._sqlalchemy_transaction import (
     all_or_nothing,
     connection_of,
     id_text,
+    in_both,
     integer,
     key_text,
     translated,
@@ -69,11 +78,15 @@ from hotcount.integrations._sqlalchemy_transaction import (
 )
 
 __all__ = [
+    "VoteMixin",
+    "VotedMixin",
     "Where",
     "cast_vote",
     "count",
+    "drop_tables",
     "get_vote",
     "get_votes",
+    "include_name",
     "increment",
     "increment_many",
     "retract_vote",
@@ -100,6 +113,7 @@ os.register_at_fork(after_in_child=_new_places)
 # -- counters ---------------------------------------------------------------
 
 
+@in_both
 def increment(where: Where, counter: SlottedCounter, key: str | bytes, n: int = 1) -> None:
     """Adds n to the key's count, in the slot of this connection.
 
@@ -108,6 +122,7 @@ def increment(where: Where, counter: SlottedCounter, key: str | bytes, n: int = 
     _increment(where, counter, [(key_text(key), integer(n, "n"))])
 
 
+@in_both
 def increment_many(
     where: Where, counter: SlottedCounter, amounts: Mapping[str, int] | Mapping[bytes, int]
 ) -> None:
@@ -151,6 +166,7 @@ def _update_or_insert(
     connection.execute(insert, values)
 
 
+@in_both
 def count(where: Where, counter: SlottedCounter, key: str | bytes) -> int:
     """The key's count as this transaction sees it, what it has added itself included."""
     connection = connection_of(where)
@@ -191,6 +207,7 @@ def _place(connection: sa.Connection) -> int:
 # -- votes ------------------------------------------------------------------
 
 
+@in_both
 def cast_vote(
     where: Where,
     votes: Votes,
@@ -223,6 +240,7 @@ def cast_vote(
     return Cast(now != 0, now != previous, previous, now)
 
 
+@in_both
 def retract_vote(
     where: Where,
     votes: Votes,
@@ -232,9 +250,11 @@ def retract_vote(
     version: int | None = None,
 ) -> Cast:
     """Sets the user's vote to 0; also where there was none."""
-    return cast_vote(where, votes, item, user, 0, version=version)
+    done: Cast = cast_vote(where, votes, item, user, 0, version=version)
+    return done
 
 
+@in_both
 def vote_count(where: Where, votes: Votes, item: int | str | uuid.UUID) -> int:
     """The item's count as this transaction sees it; with 'cached', the sum of its votes."""
     wanted = votes._checked_item(item)
@@ -245,6 +265,7 @@ def vote_count(where: Where, votes: Votes, item: int | str | uuid.UUID) -> int:
     return whole(found or 0)
 
 
+@in_both
 def get_vote(
     where: Where, votes: Votes, item: int | str | uuid.UUID, user: int | str | uuid.UUID
 ) -> int:
@@ -255,6 +276,7 @@ def get_vote(
     return int(connection.execute(text.vote, values).scalar() or 0)
 
 
+@in_both
 def get_votes(
     where: Where, votes: Votes, items: Iterable[int | str | uuid.UUID], user: int | str | uuid.UUID
 ) -> list[int]:
@@ -275,6 +297,7 @@ def get_votes(
     return [found.get(item, 0) for item in wanted]
 
 
+@in_both
 def voters(
     where: Where,
     votes: Votes,

@@ -412,7 +412,7 @@ def test_bad_arguments_are_refused_before_anything_is_sent(
                 cast_vote(connection, votes, 7, **given)
         assert not connection.in_transaction()
     nowhere: Any = sides.engine
-    with pytest.raises(TypeError, match="Session or a Connection"):
+    with pytest.raises(TypeError, match="where must be a Session, an AsyncSession or a connection"):
         increment(nowhere, counter, "k")
 
 

@@ -12,15 +12,13 @@ from typing import Any
 import hotcount
 import pytest
 import sqlalchemy as sa
-from hotcount import Cast
 from hotcount.integrations.sqlalchemy import cast_vote, retract_vote, vote_count
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.support.eventually import eventually
 from tests.support.postgres_votes import in_background
 from tests.support.sql_votes import make_votes
-from tests.support.sqlalchemy_side import BACKENDS, BothSides, until_it_commits
+from tests.support.sqlalchemy_side import BothSides, until_it_commits
 from tests.support.together import together
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
@@ -202,23 +200,6 @@ def test_votes_that_were_closed_before_the_commit_leave_the_fold_to_others(
             cast_vote(connection, passing, 1, 1)
         connection.commit()
     assert_agrees(server, hotcount.Votes(server.database), 1, 1)
-
-
-@pytest.mark.parametrize("server", BACKENDS[1:2], indirect=True)  # psycopg is asynchronous, too.
-async def test_an_async_session_votes_too(server: BothSides) -> None:
-    votes = make_votes(server, "batched", fold_interval=0.05)
-    engine = create_async_engine(server.engine.url)
-    async with AsyncSession(engine) as session:
-        assert await session.run_sync(cast_vote, votes, 1, 1, 3) == Cast(True, True, 0, 3)
-        nested = await session.begin_nested()
-        await session.run_sync(cast_vote, votes, 1, 2)
-        await nested.rollback()
-        await session.commit()
-        await session.run_sync(cast_vote, votes, 1, 4)
-        await session.rollback()
-    await engine.dispose()
-    eventually(lambda: one(server, "SELECT vote_count FROM item WHERE id = 1") == 3)
-    assert_agrees(server, votes, 1, 3)
 
 
 @pytest.mark.parametrize("level", LEVELS)
