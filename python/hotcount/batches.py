@@ -4,7 +4,8 @@ A batch is immutable and equal to a list or tuple of the same elements. `numpy.a
 an array over the same memory, which it keeps alive. A failed element has a zero in each column and
 its exception in `.errors`, by index.
 
-FastAPI and pydantic take a batch or a column for a list: its JSON is the array of its elements.
+FastAPI, pydantic and Django REST framework take a batch or a column for a list: its JSON is the
+array of its elements. So does Flask after ``hotcount.integrations.flask.install(app)``.
 """
 
 from __future__ import annotations
@@ -126,6 +127,10 @@ class Column(Values[T], Buffer):
         view = memoryview(self)
         return type(self), (view.format, view.tobytes())
 
+    def tolist(self) -> list[Any]:
+        """The elements as a list of Python's numbers. NaN is None: JSON has no NaN."""
+        return [None if each != each else each for each in self]
+
     @classmethod
     def _of(cls, elements: list[Any]) -> Any:
         """The column of these elements, of the type that they have."""
@@ -160,7 +165,7 @@ class Batch(Values[T]):
         >>> hotcount.Limiter("memory://", "1/minute").hit_many(["a", "a"]).to_dict()["allowed"]
         [True, False]
         """
-        return {name: list(getattr(self, name)) for name in self._columns()}
+        return {name: getattr(self, name).tolist() for name in self._columns()}
 
     def _repr_html_(self) -> str:
         """The first 20 rows, for notebooks."""
@@ -327,8 +332,7 @@ def _tell_fastapi() -> bool:
         return False
 
     def encode(values: Values[Any]) -> Any:
-        # JSON has no NaN.
-        return jsonable_encoder([None if each != each else each for each in values])
+        return jsonable_encoder(values.tolist())
 
     for cls in (Column, Int64Batch, AddedBatch, Decisions, Upserts, Casts, Counts):
         ENCODERS_BY_TYPE[cls] = encode

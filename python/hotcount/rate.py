@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Union
 
 from hotcount._native import native, result
+from hotcount.results import Result
 
 
 @result
 @dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Result):
     """So many in so long. Rate.parse reads one from text.
 
     >>> import hotcount

@@ -1,23 +1,42 @@
 """What calls answer: frozen dataclasses with slots.
 
 They compare and hash by value, survive pickle, are taken apart by ``match`` and
-``dataclasses.asdict``, and are JSON objects where FastAPI returns them. C++ fills them.
+``dataclasses.asdict``, and are JSON objects in FastAPI, Flask and Django REST framework. C++ fills
+them.
 """
 
 from __future__ import annotations
 
 import enum
 import uuid
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from hotcount._native import native, result
 from hotcount._types import MaybeNone
 
 
+class Result:
+    """What the dataclasses of this module share."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by their names.
+
+        >>> import hotcount
+        >>> hotcount.TryAdd(True, 5).to_dict()
+        {'applied': True, 'value': 5}
+        """
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
+
+    # NumPy's name: the encoder of Django REST framework asks values for it.
+    tolist = to_dict
+
+
 @result
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Result):
     """What a limiter answered. True where the hit was admitted.
 
     >>> import hotcount
@@ -77,7 +96,7 @@ class Decision:
 
 @result
 @dataclass(frozen=True, slots=True)
-class TryAdd:
+class TryAdd(Result):
     """What Counter.try_add came to. True where it was applied.
 
     >>> import hotcount
@@ -135,7 +154,7 @@ class Upsert(enum.IntEnum):
 
 @result
 @dataclass(frozen=True, slots=True)
-class SweepReport:
+class SweepReport(Result):
     """What LiveSets.sweep came to.
 
     >>> import hotcount
@@ -155,7 +174,7 @@ class SweepReport:
 
 @result
 @dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(Result):
     """What a cast or retract came to.
 
     >>> import hotcount
@@ -180,7 +199,7 @@ class Cast:
 
 @result
 @dataclass(frozen=True, slots=True, eq=False)
-class Count:
+class Count(Result):
     """An item's count. It compares, orders, hashes, formats and indexes as its value.
 
     So two are equal where their values are, whatever else they say. + and - give an int; for other
@@ -276,7 +295,7 @@ class Count:
 
 @result
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Result):
     """An item's votes by sign, what Votes.tally counts: those without a user among them."""
 
     up: int
@@ -289,7 +308,7 @@ class Tally:
 
 @result
 @dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Result):
     """An item whose count differed from its votes, or an orphan: what Votes.reconcile finds."""
 
     item: int | str | uuid.UUID
@@ -304,7 +323,7 @@ class Drift:
 
 @result
 @dataclass(frozen=True, slots=True)
-class FlushReport:
+class FlushReport(Result):
     """What Votes.flush came to, and WriteBehindCounter.flush, whose items are keys."""
 
     acked: int
@@ -318,7 +337,7 @@ class FlushReport:
 
 @result
 @dataclass(frozen=True, slots=True)
-class Contract:
+class Contract(Result):
     """What an acknowledgement means, and what may be lost.
 
     Of Votes.contract and WriteBehindCounter.contract.
@@ -339,7 +358,7 @@ class Contract:
 
 @result
 @dataclass(frozen=True, slots=True)
-class SyncRound:
+class SyncRound(Result):
     """What one round of a SyncWorker did, in items; with 'write_behind' in votes, of a
     WriteBehindCounter in cells."""
 
@@ -363,7 +382,7 @@ class SyncRound:
 
 @result
 @dataclass(frozen=True, slots=True)
-class Queued:
+class Queued(Result):
     """What add of a counter with retry= answers while Redis does not: the add waits.
 
     It is no number: the value after this add is not known before it is counted.
@@ -381,7 +400,7 @@ class Queued:
 
 @result
 @dataclass(frozen=True, slots=True)
-class RetryStats:
+class RetryStats(Result):
     """What became of the adds in a counter's retry queue, since the counter was made.
 
     >>> import hotcount

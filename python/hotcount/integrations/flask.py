@@ -27,6 +27,7 @@ from werkzeug.exceptions import TooManyRequests
 import hotcount
 from hotcount._limit import heard_by
 from hotcount._types import Seconds
+from hotcount.batches import Values
 from hotcount.errors import ConfigError, HotcountError, LimitExceeded
 from hotcount.integrations._web import (
     Addresses,
@@ -40,7 +41,7 @@ from hotcount.integrations._web import (
 from hotcount.limiter import OnError
 from hotcount.results import Decision
 
-__all__ = ["Limiter", "RateLimitExceeded", "forwarded_address", "get_remote_address"]
+__all__ = ["Limiter", "RateLimitExceeded", "forwarded_address", "get_remote_address", "install"]
 
 View = TypeVar("View", bound=Union[Callable[..., Any], Blueprint])
 LimitValue = Union[str, hotcount.Rate, Callable[[], Any]]
@@ -51,6 +52,28 @@ STRATEGIES: dict[str, Any] = {
     "moving-window": "sliding_log",
     "sliding-window-counter": "sliding_window",
 }
+
+
+def install(app: Flask) -> None:
+    """Has jsonify() take batches and columns, as `votes.count_many(...)`, for lists.
+
+    Limiter.init_app calls it. Single results, as a Cast or a Count, are JSON objects without it.
+
+    Raises:
+        ConfigError: The application's JSON provider has no `default`, which Flask's own has.
+    """
+    provider: Any = app.json
+    before = getattr(provider, "default", None)
+    if before is None:
+        raise ConfigError(
+            f"install: app.json, a {type(provider).__name__}, has no `default` function; call "
+            "tolist() of batches"
+        )
+
+    def default(value: Any) -> Any:
+        return value.tolist() if isinstance(value, Values) else before(value)
+
+    provider.default = default
 
 
 def get_remote_address() -> str:
@@ -195,6 +218,8 @@ class Limiter:
         self._application = [
             _Limit(one, scope="application") for one in _texts(chosen("APPLICATION"))
         ]
+        with suppress(ConfigError):  # A JSON provider of the application's own.
+            install(app)
         app.extensions["hotcount_limiter"] = self
         app.before_request(self._check_request)
         app.after_request(self._tell)
