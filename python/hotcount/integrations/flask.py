@@ -388,7 +388,8 @@ class Limiter:
         return RateLimitExceeded(decision, message() if callable(message) else message, response)
 
     def _answer(self, error: LimitExceeded) -> Any:
-        # Of a function that hotcount.Limiter.limit decorates.
+        # Of a function that hotcount.Limiter.limit decorates, or of a reservation in the view.
+        _state().limits.hear(error.decision)
         return current_app.handle_user_exception(self._refusal(error.decision, None))
 
     def _tell(self, response: Response) -> Response:

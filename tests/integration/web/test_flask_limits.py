@@ -253,6 +253,23 @@ def test_addresses_are_believed_behind_proxies_alone() -> None:
     assert told == [[200], [429], [200]]
 
 
+def test_a_reservation_that_a_view_has_no_room_for_is_the_refusal_that_is_told() -> None:
+    served = Served(key_func=lambda: "anna")
+    tokens = hotcount.Limiter("memory://", "10/minute", name="tokens")
+
+    @served.app.get("/spend/<int:n>")
+    @served.limiter.limit("2/minute", scope="spend")
+    def spend(n: int) -> str:
+        with tokens.reserve("anna", n):
+            return "spent"
+
+    client = served.app.test_client()
+    refused = [client.get("/spend/11") for _ in range(3)][-1]
+    assert (refused.status_code, refused.headers["RateLimit-Policy"]) == (429, '"tokens";q=10;w=60')
+    # They have given back what they took of the view's own limit.
+    assert served.statuses("/spend/1", "/spend/1", "/spend/1") == [200, 200, 429]
+
+
 def test_a_decorated_function_of_the_library_is_429() -> None:
     served = Served()
     limiter = hotcount.Limiter("memory://", "1/minute")
