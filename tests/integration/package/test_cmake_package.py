@@ -17,10 +17,8 @@ pytestmark = pytest.mark.skipif(
     reason="needs the tree that `make build` leaves",
 )
 
-CMAKE = """\
-cmake_minimum_required(VERSION 3.25)
-project(consumer LANGUAGES CXX)
-find_package(hotcount 0.1 REQUIRED)
+EXAMPLE = ROOT / "examples/cpp"
+PROGRAMS = """
 foreach(program consumer readme guide)
   add_executable(${program} ${program}.cpp)
   target_link_libraries(${program} PRIVATE hotcount::hotcount)
@@ -38,9 +36,14 @@ int main() {
 """
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
+def run(*command: str | Path, cwd: Path | None = None, fed: str = "") -> str:
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=100, cwd=cwd
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=cwd,
+        input=fed,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -59,8 +62,9 @@ def test_a_project_and_the_documents_programs_build_against_an_install_prefix(
 ) -> None:
     prefix, consumer, build = (tmp_path / name for name in ("prefix", "consumer", "build"))
     run("cmake", "--install", BUILD, "--prefix", prefix, "--component", "cpp")
-    consumer.mkdir()
-    (consumer / "CMakeLists.txt").write_text(CMAKE)
+    shutil.copytree(EXAMPLE, consumer)
+    with (consumer / "CMakeLists.txt").open("a") as file:
+        file.write(PROGRAMS)
     (consumer / "consumer.cpp").write_text(PROGRAM)
     (consumer / "readme.cpp").write_text(program_of("README.md"))
     (consumer / "guide.cpp").write_text(program_of("docs/cpp.md"))
@@ -71,3 +75,10 @@ def test_a_project_and_the_documents_programs_build_against_an_install_prefix(
     assert tuple(int(part) for part in hiredis.split(".")) >= (1, 5)
     assert run(build / "readme") == "1\n"
     assert run(build / "guide", cwd=tmp_path) == "changed 1, count 1\n"
+    likes = "1 7\n1 8\n1 7\n2 7\n" + "".join(f"{item} 9\n" for item in range(1, 8))
+    url = f"sqlite:///{tmp_path / 'likes.db'}"
+    counted = ["item 1: 3", "item 2: 2", "item 3: 1", "item 4: 1", "item 5: 1"]
+    told = ["user 9: too many"] * 2 + counted
+    assert run(build / "likes", url, fed=likes).splitlines() == told
+    # The likes of before count once.
+    assert run(build / "likes", url, fed="1 8\n").splitlines() == ["item 1: 3"]
