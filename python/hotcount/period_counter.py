@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Generic, Literal
+from typing import Generic, Literal, overload
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
 from hotcount._native import attributes, native
-from hotcount._types import Key, ReadOnly, Seconds
+from hotcount._types import Amounts, Key, Keys, Numbers, OnErrors, ReadOnly, Seconds
+from hotcount.batches import AddedBatch, Int64Batch
 from hotcount.counter import Added, Answers, RetryQueue
-from hotcount.results import RetryStats
+from hotcount.results import Queued, RetryStats
 from hotcount.stores import KeyValueStore
 
 Period = Literal["second", "minute", "hour", "day", "week", "month"]
@@ -121,22 +122,133 @@ class PeriodCounter(Lifetime, PeriodCounterBase[Added]):
         0
         """
 
+    # A PeriodCounter[int] is a PeriodCounter[int | Queued] too; the first that fits is taken.
+    @overload
+    def add_many(  # type: ignore[overload-overlap]
+        self: PeriodCounter[int],
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        at: datetime | None = None,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Int64Batch: ...
+    @overload
+    def add_many(
+        self: PeriodCounter[int | Queued],
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        at: datetime | None = None,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> AddedBatch: ...
+    @native
+    def add_many(
+        self,
+        keys: Keys | Amounts,
+        n: Numbers = 1,
+        at: datetime | None = None,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Int64Batch | AddedBatch:
+        """Adds to many keys, in order, and returns each one's number after its add.
+
+        Args:
+            keys: A sequence, or a NumPy array of str or bytes; they may repeat. Or a mapping of key
+                to amount, which takes no n.
+            n: One int for all, or one for each, as in Counter.add_many.
+            at: An aware datetime, whose period all are added to; None: the store's present.
+            errors: 'raise': BatchError with .result and .errors once all are settled. 'return':
+                they are in the batch's .errors.
+            timeout: Seconds for all of it. None: the store's.
+
+        Returns:
+            An Int64Batch. With retry= an AddedBatch, whose elements are numbers, and Queued where
+            an add waits.
+
+        Raises:
+            ConfigError, TypeError: As add and Counter.add_many do. A period of at that is not kept
+                is the error of each element.
+
+        Over Redis 256 keys travel in one script, whose adds count in one period; a batch that is
+        sent as the present ends may count its rest in the next period.
+
+        >>> import hotcount
+        >>> views = hotcount.PeriodCounter("memory://", "hour")
+        >>> views.add_many(["home", "about", "home"], [1, 5, 2]).tolist()
+        [1, 5, 3]
+        """
+
+    @native
+    def get_many(
+        self,
+        keys: Keys,
+        at: datetime | None = None,
+        *,
+        errors: OnErrors = "raise",
+        timeout: Seconds | None = None,
+    ) -> Int64Batch:
+        """The numbers of many keys, of the period that at is in; 0 where there was no add.
+
+        keys, errors and timeout as in add_many; at: as in get.
+
+        Raises:
+            BatchError: With errors='raise', once all are settled.
+            ConfigError, TypeError: As get does.
+
+        >>> import hotcount
+        >>> views = hotcount.PeriodCounter("memory://", "hour")
+        >>> views.add("home"), views.get_many(["home", "about"]).tolist()
+        (1, [1, 0])
+        """
+
     @native
     def series(
-        self, key: Key, start: datetime, end: datetime, *, timeout: Seconds | None = None
+        self,
+        key: Key,
+        start: datetime,
+        end: datetime,
+        *,
+        tz: str | None = None,
+        period: Period | None = None,
+        timeout: Seconds | None = None,
     ) -> list[tuple[datetime, int]]:
-        """Each period's beginning, in tz, and its number, in order; 0 where there was no add.
+        """Each period's beginning and its number, in order; 0 where there was no add.
 
-        From the period that start is in to the last that begins before end, 100,000 at most; start
-        and end are aware datetimes, an end before the start is a ConfigError. One round trip, not a
-        snapshot: adds go on meanwhile. An error of one period is raised.
+        Args:
+            key: As in add.
+            start, end: Aware datetimes. The series has the period that start is in, and all
+                others that begin before end.
+            tz: An IANA name, such as that of a viewer: periods are those of its calendar, and
+                beginnings are told in it. None: the counter's.
+            period: Of the series: each number is the sum of the counter's periods within. None: the
+                counter's.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Returns:
+            A list of (datetime, int). One round trip, not a snapshot: adds go on meanwhile.
+
+        Raises:
+            ConfigError: end is before start, they are more than 100,000 of the counter's periods
+                apart, tz is unknown, or a period of the series does not consist of whole periods of
+                the counter: days of another zone over a counter of days, or of a zone that is half
+                an hour off over one of hours.
+            CounterOverflowError: A sum does not fit 64 bits.
+
+        Hours can be read as the days of every zone that is whole hours from the counter's, with 23
+        or 25 of them when its clock changes; minutes as those of every zone.
 
         >>> import hotcount
         >>> from datetime import datetime, timedelta, timezone
-        >>> visits = hotcount.PeriodCounter("memory://")
-        >>> start = datetime(2026, 11, 20, tzinfo=timezone.utc)
-        >>> for day, count in visits.series("home", start, start + timedelta(days=2)):
-        ...     print(day.date(), count)
-        2026-11-20 0
-        2026-11-21 0
+        >>> views = hotcount.PeriodCounter("memory://", "hour")
+        >>> start = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+        >>> days = views.series(
+        ...     "home", start, start + timedelta(days=1), tz="America/New_York", period="day"
+        ... )
+        >>> for day, count in days:
+        ...     print(day, count)
+        2026-11-20 00:00:00-05:00 0
+        2026-11-21 00:00:00-05:00 0
         """

@@ -41,22 +41,22 @@ SITUATIONS = [
     Situation("add_with_ttl/there", ["k"], [SOON, "2"], [["SET", "k", "3", "PX", SOON]]),
     Situation("add_with_ttl/large", ["k"], [SOON, "2"], [["SET", "k", LARGE, "PX", SOON]]),
     Situation("add_with_ttl/immortal", ["k"], [SOON, "2"], [["SET", "k", "3"]]),
-    Situation("add_in_period/fresh", ["k"], ["2", "0", "0", FAR, FAR, "60"]),
-    Situation("add_in_period/present", ["k"], ["2", "1", "0", FAR, FAR, "60"]),
+    Situation("add_in_period/fresh", ["k"], ["0", "0", FAR, FAR, "60", "2"]),
+    Situation("add_in_period/present", ["k"], ["1", "0", FAR, FAR, "60", "2"]),
     Situation(
         "add_in_period/there",
         ["k"],
-        ["2", "0", "0", FAR, FAR, "60"],
+        ["0", "0", FAR, FAR, "60", "2"],
         [["SET", "k", "3", "PXAT", FAR + "000"]],
     ),
     Situation(
         "add_in_period/large",
         ["k"],
-        ["2", "0", "0", FAR, FAR, "60"],
+        ["0", "0", FAR, FAR, "60", "2"],
         [["SET", "k", LARGE, "PXAT", FAR + "000"]],
     ),
     Situation(
-        "add_in_period/immortal", ["k"], ["2", "0", "0", FAR, FAR, "60"], [["SET", "k", "3"]]
+        "add_in_period/immortal", ["k"], ["0", "0", FAR, FAR, "60", "2"], [["SET", "k", "3"]]
     ),
     *(
         Situation(f"add_once/{name} {made and 'timed'} {life and 'ttl'}", OPS, arguments, before)

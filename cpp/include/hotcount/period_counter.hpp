@@ -43,6 +43,7 @@
 #include <hotcount/result.hpp>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -155,10 +156,24 @@ class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
     /// The number of that period; 0 if there was no add, or it is not kept any more.
     Result<std::int64_t> get(std::string_view key, std::optional<Instant> at = {},
                              Timeout timeout = {});
+    /// add() of many keys, which may repeat, with an amount for each; the value after each add. One
+    /// period for all of them: without `at` the present. A failed element does not stop the others.
+    /// Over Redis adds travel in scripts of 256 keys.
+    Result<BatchResult<std::int64_t>> add_many(std::span<const std::string_view> keys,
+                                               std::span<const std::int64_t> amounts,
+                                               std::optional<Instant> at = {},
+                                               Timeout timeout = {});
+    /// get() of many keys.
+    Result<BatchResult<std::int64_t>> get_many(std::span<const std::string_view> keys,
+                                               std::optional<Instant> at = {},
+                                               Timeout timeout = {});
     /// Every period from the one that `start` is in to the last that begins before `end`, in order
-    /// and 0 included, in one round trip. Not a snapshot: adds go on meanwhile. Config errors: an
-    /// end before the start, more than kMaxSeries periods.
+    /// and 0 included, in one round trip. Not a snapshot: adds go on meanwhile. With `in`, its
+    /// periods: each the sum of the counter's periods that it consists of. Config errors: an end
+    /// before the start, more than kMaxSeries periods of the counter, a period of `in` that does not
+    /// consist of whole periods of the counter. A sum outside of 64 bits is an overflow error.
     Result<std::vector<PeriodCount>> series(std::string_view key, Instant start, Instant end,
+                                            const std::optional<Calendar>& in = {},
                                             Timeout timeout = {});
 
     // The same without waiting: `done` gets what the call above would return, in the thread that
@@ -168,14 +183,22 @@ class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
                    Completion<std::int64_t> done, AsyncCall call = {});
     void get_async(std::string_view key, std::optional<Instant> at, Completion<std::int64_t> done,
                    AsyncCall call = {});
+    void add_many_async(std::span<const std::string_view> keys,
+                        std::span<const std::int64_t> amounts, std::optional<Instant> at,
+                        Completion<BatchResult<std::int64_t>> done, AsyncCall call = {});
+    void get_many_async(std::span<const std::string_view> keys, std::optional<Instant> at,
+                        Completion<BatchResult<std::int64_t>> done, AsyncCall call = {});
     void series_async(std::string_view key, Instant start, Instant end,
-                      Completion<std::vector<PeriodCount>> done, AsyncCall call = {});
+                      const std::optional<Calendar>& in, Completion<std::vector<PeriodCount>> done,
+                      AsyncCall call = {});
 
     const PeriodCounterOptions& options() const { return options_; }
 
   private:
     friend class RetryingPeriodCounter;
     struct Place;
+    struct Many;
+    struct Reads;
     Result<Place> place(std::string_view key, Instant at, std::string_view argument) const;
     std::string name(const Span& span, std::string_view key) const;
     Error not_added(bool gone, const std::string& label) const;
@@ -183,7 +206,16 @@ class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
                    const Route& route, Deadline deadline, Completion<std::int64_t> done);
     void start_get(std::string_view key, std::optional<Instant> at, const Route& route,
                    Deadline deadline, Completion<std::int64_t> done);
-    void start_series(std::string_view key, Instant start, Instant end, const Route& route,
+    void start_many(std::span<const std::string_view> keys,
+                    std::optional<std::span<const std::int64_t>> amounts, std::optional<Instant> at,
+                    const Route& route, Deadline deadline,
+                    Completion<BatchResult<std::int64_t>> done);
+    void ask_many(const std::shared_ptr<Many>& many, Instant at, const Route& route,
+                  Deadline deadline);
+    Result<Reads> reads_of(std::string_view key, Instant start, Instant end,
+                           const Calendar& in) const;
+    void start_series(std::string_view key, Instant start, Instant end,
+                      const std::optional<Calendar>& in, const Route& route,
                       Completion<std::vector<PeriodCount>> done);
     void ask_present(std::string key, std::optional<std::int64_t> n, Instant present,
                      const Route& route, Deadline deadline, Completion<std::int64_t> done);

@@ -105,6 +105,8 @@ struct RetryStats {
     bool is_away{false};  ///< Redis did not answer when it was last asked.
 };
 
+class RetryBatch;
+
 class RetryingCounter {
   public:
     /// Opens the journal, if there is one, and begins to add what waits in it. A config error for a
@@ -143,13 +145,12 @@ class RetryingCounter {
 
   private:
     struct Held;
-    class Many;
     explicit RetryingCounter(std::unique_ptr<Held> held);
     Result<std::string> name_of(std::string_view key) const;
-    std::shared_ptr<Many> make_batch(std::span<const std::string_view> keys,
-                                     std::span<const std::int64_t> amounts, Deadline deadline,
-                                     const redis::Cancelled* cancelled,
-                                     Completion<BatchResult<Added>> done) const;
+    std::shared_ptr<RetryBatch> make_batch(std::span<const std::string_view> keys,
+                                           std::span<const std::int64_t> amounts, Deadline deadline,
+                                           const redis::Cancelled* cancelled,
+                                           Completion<BatchResult<Added>> done) const;
 
     const std::unique_ptr<Held> held_;
 };
@@ -175,6 +176,13 @@ class RetryingPeriodCounter {
     /// The same, sent by a thread of the library, which calls `done`. The call's channel is not used.
     void add_async(std::string_view key, std::int64_t n, std::optional<Instant> at,
                    Completion<Added> done, AsyncCall call = {});
+    /// Adds element by element as add() would, and as RetryingCounter::add_many does.
+    Result<BatchResult<Added>> add_many(std::span<const std::string_view> keys,
+                                        std::span<const std::int64_t> amounts,
+                                        std::optional<Instant> at = {}, Timeout timeout = {});
+    void add_many_async(std::span<const std::string_view> keys,
+                        std::span<const std::int64_t> amounts, std::optional<Instant> at,
+                        Completion<BatchResult<Added>> done, AsyncCall call = {});
 
     RetryStats stats() const;
     const RetryQueue& queue() const;

@@ -71,6 +71,10 @@ class CounterBackend {
     virtual void in_period(const std::string& key, std::optional<std::int64_t> n,
                            const PeriodWindow& window, const Route& route,
                            Completion<PeriodAnswer> done) = 0;
+    /// The same for many keys of one period, with an amount for each, or without any to read.
+    virtual void in_period_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
+                                const PeriodWindow& window, const Route& route,
+                                Completion<BatchResult<PeriodAnswer>> done) = 0;
     /// The store's time, as far as this machine knows it.
     virtual Instant guess_time() const = 0;
     /// How long a call of several steps may take.

@@ -141,6 +141,15 @@ class MemoryBackend final : public CounterBackend {
         });
     }
 
+    void in_period_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
+                        const PeriodWindow& window, const Route&,
+                        Completion<BatchResult<PeriodAnswer>> done) override {
+        done(each<PeriodAnswer>(keys.size(), [&](std::size_t i) {
+            const auto n = amounts.empty() ? std::nullopt : std::optional{amounts[i]};
+            return in_period_now(keys[i], n, window);
+        }));
+    }
+
     Instant guess_time() const override {
         return std::chrono::floor<std::chrono::seconds>(store_->options().clock->wall_now());
     }
@@ -151,8 +160,9 @@ class MemoryBackend final : public CounterBackend {
     }
 
   private:
-    static BatchResult<std::int64_t> each(std::size_t size, auto&& call) {
-        BatchResult<std::int64_t> batch{std::vector<std::int64_t>(size), {}};
+    template <class T = std::int64_t>
+    static BatchResult<T> each(std::size_t size, auto&& call) {
+        BatchResult<T> batch{std::vector<T>(size), {}};
         for (std::size_t i = 0; i < size; ++i) {
             if (auto value = call(i)) {
                 batch.values[i] = *value;

@@ -26,6 +26,24 @@ Result<void> check_options(const PeriodCounterOptions& options) {
     return {};
 }
 
+Error never_met(std::string_view key) {
+    return make_error(ErrorCode::deadline,
+                      "the deadline passed before the store was met in a period that it was in; "
+                      "nothing was applied (key " +
+                          printable(key) + ")");
+}
+
+// The longest period, of UTC, that the span consists of.
+std::string longest_part_of(const Span& span) {
+    for (const Period period : {Period::hour, Period::minute}) {
+        const auto rest = [&](Instant at) { return at.time_since_epoch() % longest(period); };
+        if (rest(span.begins).count() == 0 && rest(span.ends).count() == 0) {
+            return std::string{to_string(period)};
+        }
+    }
+    return "second";
+}
+
 CounterOptions backend_options(const PeriodCounterOptions& options) {
     CounterOptions plain;
     plain.prefix = options.prefix;
@@ -33,6 +51,10 @@ CounterOptions backend_options(const PeriodCounterOptions& options) {
 }
 
 }  // namespace
+
+Error bad_time(std::string_view argument) {
+    return bad_option(argument, "is outside of the years 2 to 9799");
+}
 
 Result<std::shared_ptr<PeriodCounter>> PeriodCounter::make(std::shared_ptr<memory::Store> store,
                                                            PeriodCounterOptions options) {
@@ -64,10 +86,7 @@ std::string PeriodCounter::name(const Span& span, std::string_view key) const {
 Result<PeriodCounter::Place> PeriodCounter::place(std::string_view key, Instant at,
                                                   std::string_view argument) const {
     HOTCOUNT_TRY(check_key(key));
-    if (!Calendar::takes(at)) {
-        return make_error(ErrorCode::config,
-                          std::string{argument} + " is outside of the years 2 to 9799");
-    }
+    if (!Calendar::takes(at)) return bad_time(argument);
     const Span span = calendar_.span(at);
     return Place{name(span, key), calendar_.label(span),
                  PeriodWindow{span.begins, span.ends, calendar_.later(span, options_.keep), false}};
@@ -116,6 +135,94 @@ void PeriodCounter::start_get(std::string_view key, std::optional<Instant> at, c
     backend_->get(place->name, route, std::move(done));
 }
 
+// A batch on its way. An element is left until it has a value or an error.
+struct PeriodCounter::Many {
+    std::vector<std::string> keys;
+    std::optional<std::vector<std::int64_t>> amounts;  // None to read.
+    bool present;
+    std::vector<std::size_t> left;
+    BatchResult<std::int64_t> result;
+    Completion<BatchResult<std::int64_t>> done;
+};
+
+void PeriodCounter::start_many(std::span<const std::string_view> keys,
+                               std::optional<std::span<const std::int64_t>> amounts,
+                               std::optional<Instant> at, const Route& route, Deadline deadline,
+                               Completion<BatchResult<std::int64_t>> done) {
+    if (at && !Calendar::takes(*at)) return done(bad_time("at"));
+    const auto many =
+        std::make_shared<Many>(Many{{keys.begin(), keys.end()}, {}, !at, {}, {}, std::move(done)});
+    if (amounts) many->amounts.emplace(amounts->begin(), amounts->end());
+    many->result.values.resize(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (auto fits = check_key(keys[i]); !fits) {
+            many->result.errors.emplace(i, fits.error());
+        } else {
+            many->left.push_back(i);
+        }
+    }
+    ask_many(many, at ? *at : backend_->guess_time(), route, deadline);
+}
+
+// As ask_present: what the store meets in another period is asked for again.
+void PeriodCounter::ask_many(const std::shared_ptr<Many>& many, Instant at, const Route& route,
+                             Deadline deadline) {
+    if (!Calendar::takes(at)) return many->done(bad_time("the store's time"));
+    const Span span = calendar_.span(at);
+    const std::string begin = name(span, "");
+    std::vector<std::string> names;
+    std::vector<std::int64_t> amounts;
+    names.reserve(many->left.size());
+    for (const std::size_t i : many->left) {
+        names.push_back(begin + many->keys[i]);
+        if (many->amounts) amounts.push_back((*many->amounts)[i]);
+    }
+    if (!many->amounts && !many->present) {
+        return backend_->get_many(std::move(names), route,
+                                  [many](Result<BatchResult<std::int64_t>> found) {
+                                      if (!found) return many->done(std::move(found).error());
+                                      for (std::size_t i = 0; i < many->left.size(); ++i) {
+                                          many->result.values[many->left[i]] = found->values[i];
+                                      }
+                                      for (auto& [i, error] : found->errors) {
+                                          many->result.errors.emplace(many->left[i], error);
+                                      }
+                                      many->done(std::move(many->result));
+                                  });
+    }
+    const PeriodWindow window{span.begins, span.ends, calendar_.later(span, options_.keep),
+                              many->present};
+    backend_->in_period_many(
+        std::move(names), std::move(amounts), window, route,
+        [self = shared_from_this(), many, label = calendar_.label(span), route,
+         deadline](Result<BatchResult<PeriodAnswer>> answers) {
+            using Kind = PeriodAnswer::Kind;
+            if (!answers) return many->done(std::move(answers).error());
+            std::vector<std::size_t> again;
+            Instant store_time{};
+            for (std::size_t i = 0; i < many->left.size(); ++i) {
+                const std::size_t place = many->left[i];
+                const PeriodAnswer& answer = answers->values[i];
+                if (const auto failed = answers->errors.find(i); failed != answers->errors.end()) {
+                    many->result.errors.emplace(place, failed->second);
+                } else if (answer.kind == Kind::done) {
+                    many->result.values[place] = answer.value;
+                } else if (answer.kind != Kind::elsewhere) {
+                    many->result.errors.emplace(place,
+                                                self->not_added(answer.kind == Kind::gone, label));
+                } else if (deadline.passed()) {
+                    many->result.errors.emplace(place, never_met(many->keys[place]));
+                } else {
+                    again.push_back(place);
+                    store_time = answer.store_time;
+                }
+            }
+            many->left = std::move(again);
+            if (many->left.empty()) return many->done(std::move(many->result));
+            self->ask_many(many, store_time, route, deadline);
+        });
+}
+
 // Asks about the present until the store's time is in the period asked about: usually once, and
 // twice when the clocks disagree or the period has just ended.
 void PeriodCounter::ask_present(std::string key, std::optional<std::int64_t> n, Instant present,
@@ -124,56 +231,88 @@ void PeriodCounter::ask_present(std::string key, std::optional<std::int64_t> n, 
     auto place = this->place(key, present, "the store's time");
     if (!place) return done(std::move(place).error());
     place->window.present = true;
-    backend_->in_period(
-        place->name, n, place->window, route,
-        [self = shared_from_this(), key = std::move(key), n, route, deadline,
-         done = std::move(done)](Result<PeriodAnswer> answer) {
-            if (!answer) return done(std::move(answer).error());
-            if (answer->kind == PeriodAnswer::Kind::done) return done(answer->value);
-            if (!deadline.passed()) {
-                return self->ask_present(key, n, answer->store_time, route, deadline, done);
+    backend_->in_period(place->name, n, place->window, route,
+                        [self = shared_from_this(), key = std::move(key), n, route, deadline,
+                         done = std::move(done)](Result<PeriodAnswer> answer) {
+                            if (!answer) return done(std::move(answer).error());
+                            if (answer->kind == PeriodAnswer::Kind::done)
+                                return done(answer->value);
+                            if (!deadline.passed()) {
+                                return self->ask_present(key, n, answer->store_time, route,
+                                                         deadline, done);
+                            }
+                            done(never_met(key));
+                        });
+}
+
+// What a series is read from: the counter's periods in order, `parts` of them for each of its own.
+struct PeriodCounter::Reads {
+    std::vector<PeriodCount> counts;
+    std::vector<std::size_t> parts;
+    std::vector<std::string> names;
+};
+
+Result<PeriodCounter::Reads> PeriodCounter::reads_of(std::string_view key, Instant start,
+                                                     Instant end, const Calendar& in) const {
+    const auto described = [](const Calendar& calendar) {
+        return std::string{to_string(calendar.period())} + "s of " +
+               printable(calendar.zone().name());
+    };
+    Reads reads;
+    for (Instant at = start; at < end;) {
+        const Span whole = in.span(at);
+        reads.counts.push_back({whole.begins, 0});
+        const std::size_t before = reads.names.size();
+        for (Instant inner = whole.begins; inner < whole.ends;) {
+            if (reads.names.size() == kMaxSeries) {
+                return bad_option("start", "and end are more than 100000 periods of a " +
+                                               std::string{to_string(options_.period)} + " apart");
             }
-            done(make_error(ErrorCode::deadline,
-                            "the deadline passed before the store was met in a period that it was "
-                            "in; nothing was applied (key " +
-                                printable(key) + ")"));
-        });
+            const Span part = calendar_.span(inner);
+            if (part.begins < whole.begins || part.ends > whole.ends) {
+                return bad_option(
+                    options_.zone->name() == in.zone().name() ? "period" : "tz",
+                    "asks for " + described(in) + ", which do not consist of whole " +
+                        described(calendar_) + ": the " + std::string{to_string(in.period())} +
+                        " " + in.label(whole) + " begins or ends within the " +
+                        std::string{to_string(options_.period)} + " " + calendar_.label(part) +
+                        ". A counter by the " + longest_part_of(whole) + " has what it needs");
+            }
+            reads.names.push_back(name(part, key));
+            inner = part.ends;
+        }
+        reads.parts.push_back(reads.names.size() - before);
+        at = whole.ends;
+    }
+    return reads;
 }
 
 void PeriodCounter::start_series(std::string_view key, Instant start, Instant end,
-                                 const Route& route, Completion<std::vector<PeriodCount>> done) {
+                                 const std::optional<Calendar>& in, const Route& route,
+                                 Completion<std::vector<PeriodCount>> done) {
     if (auto fits = check_key(key); !fits) return done(fits.error());
-    if (!Calendar::takes(start)) {
-        return done(bad_option("start", "is outside of the years 2 to 9799"));
-    }
-    if (!Calendar::takes(end)) {
-        return done(bad_option("end", "is outside of the years 2 to 9799"));
-    }
+    if (!Calendar::takes(start)) return done(bad_time("start"));
+    if (!Calendar::takes(end)) return done(bad_time("end"));
     if (end < start) return done(bad_option("end", "is before start"));
-    std::vector<PeriodCount> counts;
-    std::vector<std::string> names;
-    for (Instant at = start; at < end;) {
-        if (counts.size() == kMaxSeries) {
-            return done(bad_option("start", "and end are more than 100000 periods of a " +
-                                                std::string{to_string(options_.period)} +
-                                                " apart"));
-        }
-        const Span span = calendar_.span(at);
-        counts.push_back({span.begins, 0});
-        names.push_back(name(span, key));
-        at = span.ends;
-    }
-    backend_->get_many(std::move(names), route,
-                       [counts = std::move(counts),
-                        done = std::move(done)](const Result<BatchResult<std::int64_t>>& batch) {
-                           if (!batch) return done(batch.error());
-                           if (!batch->errors.empty()) return done(batch->errors.begin()->second);
-                           std::vector<PeriodCount> filled = counts;
-                           for (std::size_t i = 0; i < filled.size(); ++i) {
-                               filled[i].count = batch->values[i];
-                           }
-                           done(std::move(filled));
-                       });
+    auto reads = reads_of(key, start, end, in ? *in : calendar_);
+    if (!reads) return done(std::move(reads).error());
+    backend_->get_many(
+        std::move(reads->names), route,
+        [key = std::string{key}, counts = std::move(reads->counts), parts = std::move(reads->parts),
+         done = std::move(done)](const Result<BatchResult<std::int64_t>>& batch) {
+            if (!batch) return done(batch.error());
+            if (!batch->errors.empty()) return done(batch->errors.begin()->second);
+            std::vector<PeriodCount> filled = counts;
+            auto value = batch->values.begin();
+            for (std::size_t i = 0; i < filled.size(); ++i) {
+                for (std::size_t part = 0; part < parts[i]; ++part) {
+                    const auto sum = checked_add(filled[i].count, *value++);
+                    if (!sum) return done(counter_overflow(key));
+                    filled[i].count = *sum;
+                }
+            }
+            done(std::move(filled));
+        });
 }
 
 // -- calls that are waited for --------------------------------------------------------------------
@@ -194,11 +333,32 @@ Result<std::int64_t> PeriodCounter::get(std::string_view key, std::optional<Inst
     });
 }
 
+Result<BatchResult<std::int64_t>> PeriodCounter::add_many(std::span<const std::string_view> keys,
+                                                          std::span<const std::int64_t> amounts,
+                                                          std::optional<Instant> at,
+                                                          Timeout timeout) {
+    return wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
+        start_many(keys, amounts, at, backend_->waiting(timeout),
+                   Deadline::after(backend_->limit(timeout)), std::move(done));
+    });
+}
+
+Result<BatchResult<std::int64_t>> PeriodCounter::get_many(std::span<const std::string_view> keys,
+                                                          std::optional<Instant> at,
+                                                          Timeout timeout) {
+    return wait_for<BatchResult<std::int64_t>>([&](Completion<BatchResult<std::int64_t>> done) {
+        start_many(keys, {}, at, backend_->waiting(timeout),
+                   Deadline::after(backend_->limit(timeout)), std::move(done));
+    });
+}
+
 Result<std::vector<PeriodCount>> PeriodCounter::series(std::string_view key, Instant start,
-                                                       Instant end, Timeout timeout) {
+                                                       Instant end,
+                                                       const std::optional<Calendar>& in,
+                                                       Timeout timeout) {
     using Counts = std::vector<PeriodCount>;
     return wait_for<Counts>([&](Completion<Counts> done) {
-        start_series(key, start, end, backend_->waiting(timeout), std::move(done));
+        start_series(key, start, end, in, backend_->waiting(timeout), std::move(done));
     });
 }
 
@@ -216,9 +376,24 @@ void PeriodCounter::get_async(std::string_view key, std::optional<Instant> at,
               std::move(done));
 }
 
+void PeriodCounter::add_many_async(std::span<const std::string_view> keys,
+                                   std::span<const std::int64_t> amounts, std::optional<Instant> at,
+                                   Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
+    start_many(keys, amounts, at, backend_->route(call),
+               Deadline::after(backend_->limit(call.timeout)), std::move(done));
+}
+
+void PeriodCounter::get_many_async(std::span<const std::string_view> keys,
+                                   std::optional<Instant> at,
+                                   Completion<BatchResult<std::int64_t>> done, AsyncCall call) {
+    start_many(keys, {}, at, backend_->route(call), Deadline::after(backend_->limit(call.timeout)),
+               std::move(done));
+}
+
 void PeriodCounter::series_async(std::string_view key, Instant start, Instant end,
+                                 const std::optional<Calendar>& in,
                                  Completion<std::vector<PeriodCount>> done, AsyncCall call) {
-    start_series(key, start, end, backend_->route(call), std::move(done));
+    start_series(key, start, end, in, backend_->route(call), std::move(done));
 }
 
 }  // namespace hotcount

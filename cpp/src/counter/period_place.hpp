@@ -14,4 +14,7 @@ struct PeriodCounter::Place {
     PeriodWindow window;
 };
 
+/// The error for an instant that the calendar does not take.
+Error bad_time(std::string_view argument);
+
 }  // namespace hotcount

@@ -45,6 +45,13 @@ const redis::Script& try_add_script() {
     return kScript;
 }
 
+const redis::Script& add_in_period_script() {
+    static const redis::Script kScript{lua::counter::kAddInPeriodLua,
+                                       redis::Script::Kind::combinable,
+                                       redis::is_tuple<3, redis::is_number>};
+    return kScript;
+}
+
 const redis::Script& reset_script() {
     static const redis::Script kScript{lua::counter::kResetLua, redis::Script::Kind::single,
                                        redis::is_nil_or<redis::is_number>};
@@ -55,14 +62,15 @@ const redis::Script& reset_script() {
 constexpr std::size_t kKeysPerRead = 1000;
 
 // Results that come one by one, in any thread, and are handed on when the last is there.
+template <class T>
 class Gather {
   public:
-    Gather(std::size_t size, Completion<BatchResult<std::int64_t>> done)
+    Gather(std::size_t size, Completion<BatchResult<T>> done)
         : left_(size), done_(std::move(done)) {
         batch_.values.resize(size);
     }
 
-    void put(std::size_t index, Result<std::int64_t> value) {
+    void put(std::size_t index, Result<T> value) {
         {
             const std::lock_guard lock(mutex_);
             if (value) {
@@ -78,8 +86,8 @@ class Gather {
   private:
     std::mutex mutex_;
     std::size_t left_;
-    BatchResult<std::int64_t> batch_;
-    Completion<BatchResult<std::int64_t>> done_;
+    BatchResult<T> batch_;
+    Completion<BatchResult<T>> done_;
 };
 
 class RedisBackend final : public CounterBackend {
@@ -163,7 +171,8 @@ class RedisBackend final : public CounterBackend {
                 add_with_ttl_script(), keys.size(), std::move(keys), {ttl_}, {}};
             batch.arguments.reserve(amounts.size());
             for (const std::int64_t n : amounts) batch.arguments.push_back(std::to_string(n));
-            const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
+            const auto gather =
+                std::make_shared<Gather<std::int64_t>>(names->size(), std::move(done));
             return redis::submit_script_batch(
                 *route.channel, server(), std::move(batch), route.deadline,
                 [names, gather](std::size_t i, Result<Reply> reply) {
@@ -184,7 +193,7 @@ class RedisBackend final : public CounterBackend {
         if (keys.empty()) return done(BatchResult<std::int64_t>{});
         // The keys, and what is gathered of the portions' replies.
         const auto names = std::make_shared<const std::vector<std::string>>(std::move(keys));
-        const auto gather = std::make_shared<Gather>(names->size(), std::move(done));
+        const auto gather = std::make_shared<Gather<std::int64_t>>(names->size(), std::move(done));
         std::vector<std::vector<std::string_view>> commands;
         for (std::size_t begin = 0; begin < names->size(); begin += kKeysPerRead) {
             const std::size_t size = std::min(kKeysPerRead, names->size() - begin);
@@ -216,26 +225,34 @@ class RedisBackend final : public CounterBackend {
     void in_period(const std::string& key, std::optional<std::int64_t> n,
                    const PeriodWindow& window, const Route& route,
                    Completion<PeriodAnswer> done) override {
-        static const redis::Script kScript{lua::counter::kAddInPeriodLua,
-                                           redis::Script::Kind::single,
-                                           redis::is_tuple<3, redis::is_number>};
-        const auto unix_time = [](Instant at) {
-            return std::to_string(at.time_since_epoch().count());
-        };
         const std::string amount = n ? std::to_string(*n) : "";
-        const std::string begins = unix_time(window.begins);
-        const std::string ends = unix_time(window.ends);
-        const std::string gone = unix_time(window.gone);
-        const std::string most_ahead = std::to_string(kMostAhead.count());
+        const std::vector<std::string> words = shared_words(window);
+        const std::vector<std::string_view> shared(words.begin(), words.end());
         const std::string_view keys[] = {key};
-        const std::string_view arguments[] = {
-            amount, window.present ? "1" : "0", begins, ends, gone, most_ahead};
-        // A script that only reads may be sent again, as GET is, and leaves nothing unknown.
-        submit(Request::run(kScript, keys, {}, arguments,
-                            n ? redis::Repeat::never : redis::Repeat::reads),
-               route, [server = server(), key, done = std::move(done)](Result<Reply> reply) {
+        const std::string_view arguments[] = {amount};
+        submit(Request::run(add_in_period_script(), keys, shared, arguments, repeat_of(!n)), route,
+               [server = server(), key, done = std::move(done)](Result<Reply> reply) {
                    done(to_period_answer(server, key, std::move(reply)));
                });
+    }
+
+    void in_period_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
+                        const PeriodWindow& window, const Route& route,
+                        Completion<BatchResult<PeriodAnswer>> done) override {
+        if (keys.empty()) return done(BatchResult<PeriodAnswer>{});
+        const auto names = std::make_shared<const std::vector<std::string>>(keys);
+        redis::ScriptBatch batch{add_in_period_script(), keys.size(), std::move(keys),
+                                 shared_words(window),   {},          repeat_of(amounts.empty())};
+        batch.arguments.resize(names->size());
+        std::transform(amounts.begin(), amounts.end(), batch.arguments.begin(),
+                       [](std::int64_t n) { return std::to_string(n); });
+        const auto gather = std::make_shared<Gather<PeriodAnswer>>(names->size(), std::move(done));
+        redis::submit_script_batch(
+            *route.channel, server(), std::move(batch), route.deadline,
+            [server = server(), names, gather](std::size_t i, Result<Reply> reply) {
+                gather->put(i, to_period_answer(server, (*names)[i], std::move(reply)));
+            },
+            [] {}, route.cancelled);
     }
 
     Instant guess_time() const override {
@@ -252,6 +269,19 @@ class RedisBackend final : public CounterBackend {
 
     // What outlives a call must not point back here: a counter may go before its calls end.
     std::string server() const { return client_->options().address(); }
+
+    // The arguments that the calls of one period have in common.
+    static std::vector<std::string> shared_words(const PeriodWindow& window) {
+        const auto unix_time = [](Instant at) {
+            return std::to_string(at.time_since_epoch().count());
+        };
+        return {window.present ? "1" : "0", unix_time(window.begins), unix_time(window.ends),
+                unix_time(window.gone), std::to_string(kMostAhead.count())};
+    }
+    // A call that only reads may be sent again, as GET is, and leaves nothing unknown.
+    static redis::Repeat repeat_of(bool only_reads) {
+        return only_reads ? redis::Repeat::reads : redis::Repeat::never;
+    }
 
     static Error about(const std::string& key, const Error& error) {
         if (error.code == ErrorCode::overflow) return counter_overflow(key);

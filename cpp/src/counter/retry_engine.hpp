@@ -39,10 +39,6 @@ struct RetrySettings {
     RetryQueue queue;
 };
 
-/// Begins an add and waits for its answer, by the deadline and the time that a disk takes.
-Result<Added> wait_for_added(std::string_view key, Deadline deadline,
-                             const std::function<void(Completion<Added>)>& begin);
-
 /// A value, or that the add waits; of an add with a period also that the server's clock is elsewhere, and
 /// nothing was done.
 using AddAnswer = std::variant<std::int64_t, Queued, PeriodAnswer>;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "period_place.hpp"
-#include "retry_engine.hpp"
+#include "retry_batch.hpp"
 
 namespace hotcount {
 
@@ -41,6 +41,33 @@ class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
     void start(Call call, bool waits) {
         const Instant at = call.at ? *call.at : engine().store_time();
         go_to(at, std::move(call), waits);
+    }
+
+    std::shared_ptr<RetryBatch> make_batch(std::span<const std::string_view> keys,
+                                           std::span<const std::int64_t> amounts,
+                                           std::optional<Instant> at, Deadline deadline,
+                                           const redis::Cancelled* cancelled,
+                                           Completion<BatchResult<Added>> done) {
+        BatchResult<Added> result;
+        result.values.resize(keys.size());
+        std::vector<RetryBatch::Element> elements;
+        elements.reserve(keys.size());
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            elements.push_back({i, std::string{keys[i]}, amounts[i]});
+        }
+        return std::make_shared<RetryBatch>(
+            settings(), std::move(elements), std::move(result),
+            [self = shared_from_this(), at, deadline, cancelled](RetryBatch::Element& element,
+                                                                 Completion<Added> settle) {
+                self->start({.key = std::move(element.key),
+                             .n = element.n,
+                             .at = at,
+                             .deadline = deadline,
+                             .cancelled = cancelled,
+                             .done = std::move(settle)},
+                            false);
+            },
+            std::move(done));
     }
 
   private:
@@ -135,6 +162,28 @@ Result<Added> RetryingPeriodCounter::add(std::string_view key, std::int64_t n,
                       .cancelled = nullptr,
                       .done = std::move(done)},
                      true);
+    });
+}
+
+void RetryingPeriodCounter::add_many_async(std::span<const std::string_view> keys,
+                                           std::span<const std::int64_t> amounts,
+                                           std::optional<Instant> at,
+                                           Completion<BatchResult<Added>> done, AsyncCall call) {
+    if (at && !Calendar::takes(*at)) return done(bad_time("at"));
+    held_
+        ->make_batch(keys, amounts, at, held_->deadline(call.timeout), call.cancelled,
+                     std::move(done))
+        ->go_on();
+}
+
+Result<BatchResult<Added>> RetryingPeriodCounter::add_many(std::span<const std::string_view> keys,
+                                                           std::span<const std::int64_t> amounts,
+                                                           std::optional<Instant> at,
+                                                           Timeout timeout) {
+    if (at && !Calendar::takes(*at)) return bad_time("at");
+    const Deadline deadline = held_->deadline(timeout);
+    return wait_for_batch(deadline, [&](Completion<BatchResult<Added>> done) {
+        return held_->make_batch(keys, amounts, at, deadline, nullptr, std::move(done));
     });
 }
 

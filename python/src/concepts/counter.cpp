@@ -1,6 +1,5 @@
 // hotcount.Counter and hotcount.aio.Counter: declared in hotcount/counter.py and
 // hotcount/aio/counter.py.
-#include <algorithm>
 #include <array>
 #include <hotcount/counter.hpp>
 #include <utility>
@@ -15,53 +14,11 @@
 #include "retry_queue.hpp"
 
 namespace hotcount::python {
-namespace {
-
-/// One element of an AddedBatch: an int, or a Queued.
-struct AddedRow {
-    std::int64_t value;    // 0 where it waits.
-    std::int64_t waiting;  // 0 where it is counted.
-    bool durable;
-};
-using AddedBatch = RowBatch<AddedRow>;
-
-/// What add_many comes to: rows for a counter with a queue.
-struct ManyAdded {
-    std::variant<BatchResult<std::int64_t>, BatchResult<AddedRow>> answers;
-};
-template <class Tell>
-void tell_each(ManyAdded& many, const Tell& tell) {
-    std::visit([&](auto& result) { detail::tell_each(result, tell); }, many.answers);
-}
-
-}  // namespace
 
 // -- the table, for what counters alone have ------------------------------------------------------
 
 template <>
 inline ResultRow<&TryAdd::applied, &TryAdd::value> kResultRow<TryAdd>{"TryAdd"};
-
-template <>
-struct From<AddedRow> {
-    static AddedRow read(const Argument& argument) {
-        if (!kResultRow<Queued>.is(argument.value)) {
-            return {From<Amount>::read(argument).number, 0, false};
-        }
-        const Queued queued = From<Queued>::read(argument);
-        if (queued.waiting < 1) {
-            raise_config(std::string{argument.name} +
-                         " is a Queued of no adds: waiting counts itself");
-        }
-        return {0, queued.waiting, queued.durable};
-    }
-};
-template <>
-struct To<AddedRow> {
-    static py::object make(const AddedRow& row) {
-        if (row.waiting > 0) return To<Queued>::make({row.waiting, row.durable});
-        return To<std::int64_t>::make(row.value);
-    }
-};
 
 namespace {
 
@@ -80,18 +37,7 @@ class BoundCounter : public Bound<Counter> {
     }
 
     py::object to_batch(ManyAdded many, const Refusals& refusals, OnErrors on_errors) {
-        if (auto* const plain = std::get_if<0>(&many.answers)) {
-            return python::to_batch(std::move(*plain), refusals, on_errors);
-        }
-        py::dict errors;
-        auto rows = gather(std::get<1>(std::move(many.answers)), refusals, errors);
-        if (queue.core && !rows.empty()) {
-            const bool some_wait = std::any_of(rows.begin(), rows.end(),
-                                               [](const AddedRow& row) { return row.waiting > 0; });
-            if (some_wait) queue.log_outage(store);
-            if (rows.back().waiting == 0) queue.log_return(store);
-        }
-        return finish(std::make_shared<AddedBatch>(std::move(rows), std::move(errors)), on_errors);
+        return queue.to_batch(std::move(many), refusals, on_errors, store);
     }
 
     py::object to_python(const Added& added) { return queue.to_python(added, store); }
@@ -123,51 +69,19 @@ void add_async(Counter& counter, const Queue& queue, std::string_view key, std::
     counter.add_async(key, n, to_added(std::move(done)), call);
 }
 
-BatchResult<AddedRow> to_added_rows(BatchResult<Added> added) {
-    BatchResult<AddedRow> rows{{}, std::move(added.errors)};
-    rows.values.reserve(added.values.size());
-    for (const Added& one : added.values) {
-        if (const auto* const queued = std::get_if<Queued>(&one)) {
-            rows.values.push_back({0, queued->waiting, queued->durable});
-        } else {
-            rows.values.push_back({std::get<std::int64_t>(one), 0, false});
-        }
-    }
-    return rows;
-}
-ManyAdded to_many(BatchResult<std::int64_t> plain, bool as_rows) {
-    if (!as_rows) return {std::move(plain)};
-    BatchResult<AddedRow> rows{{}, std::move(plain.errors)};
-    for (const std::int64_t value : plain.values) rows.values.push_back({value, 0, false});
-    return {std::move(rows)};
-}
 Result<ManyAdded> add_many(Counter& counter, const Queue& queue,
                            const std::vector<std::string_view>& keys,
                            const std::vector<std::int64_t>& amounts, Timeout timeout) {
-    if (queue.retrying != nullptr) {
-        return ManyAdded{to_added_rows(queue.retrying->add_many(keys, amounts, timeout))};
-    }
+    if (queue.retrying != nullptr) return to_many(queue.retrying->add_many(keys, amounts, timeout));
     return to_many(counter.add_many(keys, amounts, timeout), queue.given);
 }
 void add_many_async(Counter& counter, const Queue& queue, const std::vector<std::string_view>& keys,
                     const std::vector<std::int64_t>& amounts, Completion<ManyAdded> done,
                     AsyncCall call) {
     if (queue.retrying != nullptr) {
-        return queue.retrying->add_many_async(
-            keys, amounts,
-            [done = std::move(done)](Result<BatchResult<Added>> added) {
-                if (!added) return done(std::move(added).error());
-                done(ManyAdded{to_added_rows(std::move(*added))});
-            },
-            call);
+        return queue.retrying->add_many_async(keys, amounts, to_many(std::move(done)), call);
     }
-    counter.add_many_async(
-        keys, amounts,
-        [done = std::move(done), as_rows = queue.given](Result<BatchResult<std::int64_t>> plain) {
-            if (!plain) return done(std::move(plain).error());
-            done(to_many(std::move(*plain), as_rows));
-        },
-        call);
+    counter.add_many_async(keys, amounts, to_many(std::move(done), queue.given), call);
 }
 
 using MaybeAmount = std::optional<Amount>;

@@ -4,6 +4,7 @@
 #include <hotcount/period_counter.hpp>
 
 #include "native/bind.hpp"
+#include "native/key_batches.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "retry_queue.hpp"
@@ -24,6 +25,17 @@ struct SeriesEnd {
 struct SeriesStart {
     Instant at;
     operator Instant() const { return at; }
+};
+
+/// How a series is divided: `tz` and `period`, where one of them is given.
+struct Division {
+    std::optional<Calendar> calendar;
+    const PythonZone* shown;
+};
+
+struct Series {
+    std::vector<PeriodCount> counts;
+    const PythonZone* zone;  // Null: the counter's own.
 };
 
 }  // namespace
@@ -57,15 +69,29 @@ inline constexpr std::array<std::string_view, 6> kWords<Period>{"second", "minut
 template <>
 struct From<Zone> {
     static Zone read(const Argument& argument) {
-        auto zone = std::make_shared<const PythonZone>(to_text(argument.value, argument.name));
-        // UTC stays the core's own, which asks nobody.
-        if (zone->name() == utc_zone()->name()) return utc_zone();
-        return zone;
+        return core_zone(zone_named(to_text(argument.value, argument.name)));
     }
 };
 template <>
 struct To<Zone> {
     static py::object make(const Zone& zone) { return To<std::string_view>::make(zone->name()); }
+};
+
+template <>
+struct From<Division> {
+    static constexpr std::size_t kTakes = 2;
+
+    template <class Self>
+    static Division read(const Argument* first, Self& self) {
+        const Argument& tz = first[0];
+        const auto period = From<std::optional<Period>>::read(first[1]);
+        if (tz.value == Py_None && !period) return {};
+        const PeriodCounterOptions& options = self.core->options();
+        const auto of = period.value_or(options.period);
+        if (tz.value == Py_None) return {Calendar{of, options.zone}, nullptr};
+        const auto& zone = zone_named(to_text(tz.value, tz.name));
+        return {Calendar{of, core_zone(zone)}, zone.get()};
+    }
 };
 
 namespace {
@@ -80,7 +106,7 @@ class BoundPeriodCounter : public Bound<PeriodCounter> {
                        BoundQueue<RetryingPeriodCounter> with_queue, StoreReference reference)
         : Bound(std::move(counter), std::move(reference), &kTag<BoundPeriodCounter>),
           queue(std::move(with_queue)),
-          zone_(std::string{core->options().zone->name()}) {}
+          zone_(zone_named(std::string{core->options().zone->name()}).get()) {}
 
     std::string shown_options() const override {
         return python::shown_options<O, kOptions>(core->options()) + queue.shown();
@@ -95,16 +121,22 @@ class BoundPeriodCounter : public Bound<PeriodCounter> {
 
     BoundQueue<RetryingPeriodCounter> queue;
 
-    py::object to_python(const std::vector<PeriodCount>& counts) const {
-        py::list rows(counts.size());
-        for (std::size_t i = 0; i < counts.size(); ++i) {
-            rows[i] = py::make_tuple(zone_.to_datetime(counts[i].start), counts[i].count);
+    py::object to_batch(ManyAdded many, const Refusals& refusals, OnErrors on_errors) {
+        return queue.to_batch(std::move(many), refusals, on_errors, store);
+    }
+
+    py::object to_python(const Series& series) const {
+        const PythonZone& zone = series.zone != nullptr ? *series.zone : *zone_;
+        py::list rows(series.counts.size());
+        for (std::size_t i = 0; i < series.counts.size(); ++i) {
+            const PeriodCount& each = series.counts[i];
+            rows[i] = py::make_tuple(zone.to_datetime(each.start), each.count);
         }
         return rows;
     }
 
   private:
-    PythonZone zone_;
+    const PythonZone* const zone_;
 };
 
 using Queue = QueueOf<RetryingPeriodCounter>;
@@ -121,6 +153,41 @@ void add_async(PeriodCounter& counter, const Queue& queue, std::string_view key,
         return queue.retrying->add_async(key, n, at, std::move(done), call);
     }
     counter.add_async(key, n, at, to_added(std::move(done)), call);
+}
+
+Result<ManyAdded> add_many(PeriodCounter& counter, const Queue& queue,
+                           const std::vector<std::string_view>& keys,
+                           const std::vector<std::int64_t>& amounts, const At& at,
+                           Timeout timeout) {
+    if (queue.retrying != nullptr) {
+        return to_many(queue.retrying->add_many(keys, amounts, at, timeout));
+    }
+    return to_many(counter.add_many(keys, amounts, at, timeout), queue.given);
+}
+void add_many_async(PeriodCounter& counter, const Queue& queue,
+                    const std::vector<std::string_view>& keys,
+                    const std::vector<std::int64_t>& amounts, const At& at,
+                    Completion<ManyAdded> done, AsyncCall call) {
+    if (queue.retrying != nullptr) {
+        return queue.retrying->add_many_async(keys, amounts, at, to_many(std::move(done)), call);
+    }
+    counter.add_many_async(keys, amounts, at, to_many(std::move(done), queue.given), call);
+}
+
+Result<Series> series(PeriodCounter& counter, std::string_view key, Instant start, Instant end,
+                      const Division& division, Timeout timeout) {
+    HOTCOUNT_TRY_ASSIGN(auto counts, counter.series(key, start, end, division.calendar, timeout));
+    return Series{std::move(counts), division.shown};
+}
+void series_async(PeriodCounter& counter, std::string_view key, Instant start, Instant end,
+                  const Division& division, Completion<Series> done, AsyncCall call) {
+    counter.series_async(
+        key, start, end, division.calendar,
+        [done = std::move(done), shown = division.shown](Result<std::vector<PeriodCount>> counts) {
+            if (!counts) return done(std::move(counts).error());
+            done(Series{std::move(*counts), shown});
+        },
+        call);
 }
 
 }  // namespace
@@ -142,8 +209,12 @@ void bind_period_counter() {
                                                               "key n at timeout");
     method<&PeriodCounter::get, &PeriodCounter::get_async, Key, At, Timeout>("PeriodCounter.get",
                                                                              "key at timeout");
-    method<&PeriodCounter::series, &PeriodCounter::series_async, Key, SeriesStart, SeriesEnd,
-           Timeout>("PeriodCounter.series", "key start end timeout");
+    method<&add_many, &add_many_async, Queue, KeysAndAmounts, At, OnErrors, Timeout>(
+        "PeriodCounter.add_many", "keys n at errors timeout");
+    method<&PeriodCounter::get_many, &PeriodCounter::get_many_async, Keys, At, OnErrors, Timeout>(
+        "PeriodCounter.get_many", "keys at errors timeout");
+    method<&series, &series_async, Key, SeriesStart, SeriesEnd, Division, Timeout>(
+        "PeriodCounter.series", "key start end tz period timeout");
 }
 
 }  // namespace hotcount::python

@@ -1,6 +1,7 @@
 // The retry queue of a Counter or a PeriodCounter.
 #pragma once
 
+#include <algorithm>
 #include <hotcount/retry_queue.hpp>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"
+#include "native/rows.hpp"
 
 namespace hotcount::python {
 
@@ -66,6 +68,45 @@ inline ResultRow<&RetryStats::waiting, &RetryStats::queued, &RetryStats::replaye
                  &RetryStats::is_away>
     kResultRow<RetryStats>{"RetryStats"};
 
+/// One element of an AddedBatch: an int, or a Queued.
+struct AddedRow {
+    std::int64_t value;    // 0 where it waits.
+    std::int64_t waiting;  // 0 where it is counted.
+    bool durable;
+};
+using AddedBatch = RowBatch<AddedRow>;
+
+template <>
+struct From<AddedRow> {
+    static AddedRow read(const Argument& argument) {
+        if (!kResultRow<Queued>.is(argument.value)) {
+            return {From<Amount>::read(argument).number, 0, false};
+        }
+        const Queued queued = From<Queued>::read(argument);
+        if (queued.waiting < 1) {
+            raise_config(std::string{argument.name} +
+                         " is a Queued of no adds: waiting counts itself");
+        }
+        return {0, queued.waiting, queued.durable};
+    }
+};
+template <>
+struct To<AddedRow> {
+    static py::object make(const AddedRow& row) {
+        if (row.waiting > 0) return To<Queued>::make({row.waiting, row.durable});
+        return To<std::int64_t>::make(row.value);
+    }
+};
+
+/// What add_many comes to: rows for a counter with a queue.
+struct ManyAdded {
+    std::variant<BatchResult<std::int64_t>, BatchResult<AddedRow>> answers;
+};
+template <class Tell>
+void tell_each(ManyAdded& many, const Tell& tell) {
+    std::visit([&](auto& result) { detail::tell_each(result, tell); }, many.answers);
+}
+
 /// The queue as the core takes it; raises for a bad option.
 inline std::optional<RetryQueue> to_core(const std::optional<QueueRow>& row) {
     if (!row) return {};
@@ -96,6 +137,22 @@ class BoundQueue {
         }
         log_return(store);
         return To<std::int64_t>::make(std::get<std::int64_t>(added));
+    }
+
+    py::object to_batch(ManyAdded many, const Refusals& refusals, OnErrors on_errors,
+                        const StoreReference& store) {
+        if (auto* const plain = std::get_if<0>(&many.answers)) {
+            return python::to_batch(std::move(*plain), refusals, on_errors);
+        }
+        py::dict errors;
+        auto rows = gather(std::get<1>(std::move(many.answers)), refusals, errors);
+        if (core && !rows.empty()) {
+            const bool some_wait = std::any_of(
+                rows.begin(), rows.end(), [](const AddedRow& each) { return each.waiting > 0; });
+            if (some_wait) log_outage(store);
+            if (rows.back().waiting == 0) log_return(store);
+        }
+        return finish(std::make_shared<AddedBatch>(std::move(rows), std::move(errors)), on_errors);
     }
 
     /// An outage is logged when it is first noticed, and once more when nothing waits any more.
@@ -194,6 +251,39 @@ inline Result<Added> to_added(Result<std::int64_t> value) {
 inline Completion<std::int64_t> to_added(Completion<Added> done) {
     return
         [done = std::move(done)](Result<std::int64_t> value) { done(to_added(std::move(value))); };
+}
+
+/// The adds of a counter with a queue, and of one without; `as_rows`: it was given one, which Memory
+/// does not need.
+inline Result<ManyAdded> to_many(Result<BatchResult<Added>> added) {
+    if (!added) return std::move(added).error();
+    BatchResult<AddedRow> rows{{}, std::move(added->errors)};
+    rows.values.reserve(added->values.size());
+    for (const Added& one : added->values) {
+        if (const auto* const queued = std::get_if<Queued>(&one)) {
+            rows.values.push_back({0, queued->waiting, queued->durable});
+        } else {
+            rows.values.push_back({std::get<std::int64_t>(one), 0, false});
+        }
+    }
+    return ManyAdded{std::move(rows)};
+}
+inline Result<ManyAdded> to_many(Result<BatchResult<std::int64_t>> plain, bool as_rows) {
+    if (!plain) return std::move(plain).error();
+    if (!as_rows) return ManyAdded{std::move(*plain)};
+    BatchResult<AddedRow> rows{{}, std::move(plain->errors)};
+    for (const std::int64_t value : plain->values) rows.values.push_back({value, 0, false});
+    return ManyAdded{std::move(rows)};
+}
+inline Completion<BatchResult<Added>> to_many(Completion<ManyAdded> done) {
+    return [done = std::move(done)](Result<BatchResult<Added>> added) {
+        done(to_many(std::move(added)));
+    };
+}
+inline Completion<BatchResult<std::int64_t>> to_many(Completion<ManyAdded> done, bool as_rows) {
+    return [done = std::move(done), as_rows](Result<BatchResult<std::int64_t>> plain) {
+        done(to_many(std::move(plain), as_rows));
+    };
 }
 
 template <class Self>

@@ -2,6 +2,8 @@
 
 #include <datetime.h>
 
+#include <map>
+
 namespace hotcount::python {
 namespace {
 
@@ -92,6 +94,19 @@ seconds PythonZone::offset(Instant at) const {
     if (const auto offset = ask(at, days_)) return *offset;
     if (const auto offset = ask(at, quarters_)) return *offset;
     return ask(at);
+}
+
+const std::shared_ptr<const PythonZone>& zone_named(const std::string& name) {
+    // Never destroyed: the interpreter may end first.
+    static auto& known = *new std::map<std::string, std::shared_ptr<const PythonZone>, std::less<>>;
+    if (const auto found = known.find(name); found != known.end()) return found->second;
+    auto made = std::make_shared<const PythonZone>(name);  // It may let go of the GIL.
+    return known.try_emplace(name, std::move(made)).first->second;
+}
+
+std::shared_ptr<const TimeZone> core_zone(const std::shared_ptr<const PythonZone>& zone) {
+    if (zone->name() == utc_zone()->name()) return utc_zone();
+    return zone;
 }
 
 Time to_time(py::handle value, const Where& where) {

@@ -49,6 +49,11 @@ class PythonZone final : public TimeZone {
     mutable Kept quarters_{std::chrono::minutes{15}};
 };
 
+/// The zone of that name; made once and kept for good, with what it has asked. Needs the GIL.
+const std::shared_ptr<const PythonZone>& zone_named(const std::string& name);
+/// The same for the core: UTC is its own, which asks nobody.
+std::shared_ptr<const TimeZone> core_zone(const std::shared_ptr<const PythonZone>& zone);
+
 using Time = std::chrono::sys_time<std::chrono::microseconds>;
 
 /// An aware datetime. Naive: a config error; another type: a TypeError.

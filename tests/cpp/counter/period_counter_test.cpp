@@ -104,6 +104,34 @@ TEST_F(MemoryPeriodCounter, ASeriesHasEveryPeriodThatItTouches) {
                             "100000 periods"));
 }
 
+TEST_F(MemoryPeriodCounter, ManyKeysOfOnePeriodAreAddedToAndRead) {
+    const auto counter = make(Period::hour);
+    const std::vector<std::string_view> keys{"a", "b", "a", ""};
+    const std::vector<std::int64_t> amounts{1, 2, 3, 4};
+    const auto added = *counter->add_many(keys, amounts);
+    EXPECT_EQ(added.values, (std::vector<std::int64_t>{1, 2, 4, 0}));
+    ASSERT_EQ(added.errors.size(), 1U);
+    EXPECT_EQ(added.errors.at(3).code, ErrorCode::config);
+    const std::vector<std::string_view> good{"a", "b"};
+    EXPECT_EQ(counter->get_many(good)->values, (std::vector<std::int64_t>{4, 2}));
+    EXPECT_EQ(counter->get_many(good, now() - 1h)->values, (std::vector<std::int64_t>{0, 0}));
+    EXPECT_TRUE(failed_with(counter->add_many(keys, amounts, Instant::max()), ErrorCode::config,
+                            "years 2 to 9799"));
+}
+
+TEST_F(MemoryPeriodCounter, ASeriesInAnotherCalendarAddsUpWholePeriods) {
+    const auto counter = make(Period::hour);
+    const Instant start = now();
+    for (const int hour : {0, 1, 25})
+        ASSERT_TRUE(succeeded(counter->add("k", 1, start + hour * 1h)));
+    const Calendar by_day{Period::day, utc_zone()};
+    EXPECT_EQ(*counter->series("k", start, start + 24h, by_day),
+              (std::vector<PeriodCount>{{start, 2}}));
+    EXPECT_TRUE(
+        failed_with(make()->series("k", start, start + 1h, Calendar{Period::hour, utc_zone()}),
+                    ErrorCode::config, "whole days of UTC"));
+}
+
 TEST_F(MemoryPeriodCounter, AnOverflowChangesNothing) {
     const auto counter = make();
     ASSERT_EQ(*counter->add("k", INT64_MAX), INT64_MAX);
