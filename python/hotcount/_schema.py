@@ -32,7 +32,7 @@ NAMES = (
 )
 
 
-def add_names(parser: argparse.ArgumentParser) -> None:
+def add_names(parser: argparse._ActionsContainer) -> None:
     """The options that say what the tables and columns are called, and of which types ids are."""
     add = parser.add_argument
     for what in ("item", "user"):

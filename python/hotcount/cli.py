@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import hotcount
-from hotcount import _demo, _doctor, _reconcile, _schema, report
+from hotcount import _demo, _doctor, _keys, _ready, _reconcile, _schema, report
+from hotcount._keys import printable
 from hotcount._sync import fold_counts, open_views, save_counts
 
 DONE, CHECK_FAILED, BAD_USAGE, INCONCLUSIVE = range(4)
@@ -32,12 +33,6 @@ def say(text: str) -> None:
 
 
 # -- sweep ------------------------------------------------------------------
-
-
-def printable(key: str | bytes) -> str:
-    text = key if isinstance(key, str) else key.decode(errors="backslashreplace")
-    # A key must not pass for two lines, or move the cursor.
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def sweep(options: argparse.Namespace) -> int:
@@ -250,6 +245,17 @@ def parser() -> argparse.ArgumentParser:
     )
     _doctor.add_arguments(each, url, count)
     each.set_defaults(run=_doctor.run)
+
+    each = commands.add_parser(
+        "ready",
+        help="say whether servers serve calls now: for probes",
+        description=_ready.DESCRIPTION,
+        epilog=f"{_ready.EPILOG} {URLS}",
+    )
+    _ready.add_arguments(each, url, positive)
+    each.set_defaults(run=_ready.run)
+
+    _keys.add_commands(commands.add_parser, ALL_STRATEGIES, existing, positive, count, URLS)
 
     each = commands.add_parser(
         "schema",

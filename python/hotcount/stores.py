@@ -13,6 +13,8 @@ from hotcount._types import Key, ReadOnly, Seconds
 from hotcount.errors import ConfigError
 
 Class = TypeVar("Class")
+# What ready() is asked for.
+For = Literal["reads", "writes"]
 
 
 @attributes
@@ -88,6 +90,15 @@ class Memory(Lifetime, MemoryBase):
 
         >>> import hotcount
         >>> hotcount.Memory().ping()
+        True
+        """
+
+    @native
+    def ready(self, for_: For = "writes", *, timeout: Seconds | None = None) -> bool:
+        """True; ClosedError after close().
+
+        >>> import hotcount
+        >>> hotcount.Memory().ready()
         True
         """
 
@@ -208,6 +219,29 @@ class Redis(Lifetime, RedisBase):
         """
 
     @native
+    def ready(self, for_: For = "writes", *, timeout: Seconds | None = None) -> bool:
+        """Whether the server serves calls now: for probes and health checks.
+
+        Args:
+            for_: 'writes': it is reached, can be a store, and takes writes. 'reads': a read-only
+                replica will do too.
+            timeout: Seconds that the answer may take, more than 0. None: the store's. Two or three
+                round trips.
+
+        Returns:
+            False where it cannot be reached or does not answer in time, where the login fails, and
+            of a Sentinel or a node of a Redis Cluster that has not all slots. For writes also
+            where it refuses them: a read-only replica, no memory left (OOM), a failing disk
+            (MISCONF), too few replicas (NOREPLICAS). The logger 'hotcount' has a warning that says
+            which. A write that changes nothing is tried for that, a SETRANGE of no bytes; where
+            the user may not send it, the answer goes by the rest.
+
+        Raises:
+            ConfigError: for_ is neither.
+            ClosedError: After close().
+        """
+
+    @native
     def execute(self, *command: str | bytes | int | float, timeout: Seconds | None = None) -> Any:
         """Sends one command and returns its reply.
 
@@ -319,6 +353,30 @@ class Database(Lifetime, DatabaseBase):
 
         >>> import hotcount
         >>> hotcount.Database("sqlite:///:memory:").ping()
+        True
+        """
+
+    @native
+    def ready(self, for_: For = "writes", *, timeout: Seconds | None = None) -> bool:
+        """Whether the database serves calls now: for probes and health checks.
+
+        Args:
+            for_: 'writes': a transaction is begun, tried and rolled back. 'reads': a statement is
+                read.
+            timeout: Seconds that the answer may take, more than 0. None: the database's.
+
+        Returns:
+            False where the database cannot be reached or does not answer in time. For writes also
+            of a standby, a read-only server (default_transaction_read_only, read_only) and a
+            read-only file, and where another process holds the file's lock until the timeout. The
+            logger 'hotcount' has a warning that says why. Tables are not looked at.
+
+        Raises:
+            ConfigError: for_ is neither.
+            ClosedError: After close().
+
+        >>> import hotcount
+        >>> hotcount.Database("sqlite:///:memory:").ready()
         True
         """
 

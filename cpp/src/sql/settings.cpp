@@ -1,6 +1,7 @@
 #include <hotcount/detail/sql/settings.hpp>
 
 #include "dialect.hpp"
+#include "statements.hpp"
 
 namespace hotcount::sql {
 
@@ -25,6 +26,45 @@ Result<Settings> read_settings(Database& database, Deadline deadline) {
         if (&driver.grammar == &grammar && driver.is_pooled(database)) settings["pooled"] = "on";
     }
     return settings;
+}
+
+namespace {
+
+const Statement& try_write_of(const Grammar& grammar) {
+    static const auto kAll = [] {
+        std::map<const Grammar*, Statement> all;
+        for (const Driver& driver : drivers()) {
+            all.emplace(&driver.grammar,
+                        Statement{Statements{driver.grammar.words(), {}}["try_write"]});
+        }
+        return all;
+    }();
+    return kAll.at(&grammar);
+}
+
+}  // namespace
+
+Result<void> check_ready(Database& database, Access access, Deadline deadline) {
+    if (access == Access::reads) {
+        static const Statement kSelect{"SELECT 1"};
+        HOTCOUNT_TRY_ASSIGN(const Lease lease, database.reader(deadline));
+        HOTCOUNT_TRY(lease->read_alone(kSelect, {}, nullptr, deadline));
+        return {};
+    }
+    HOTCOUNT_TRY_ASSIGN(const Lease lease, database.writer(deadline));
+    HOTCOUNT_TRY(lease->begin(deadline));
+    bool reads_only = false;
+    const RowVisitor see = [&](const Row& row) -> Result<void> {
+        reads_only = row.integer(0) != 0;
+        return {};
+    };
+    const auto tried = lease->query(try_write_of(database.dialect().grammar()), {}, see);
+    lease->rollback();
+    HOTCOUNT_TRY(tried);
+    if (!reads_only) return {};
+    return make_error(ErrorCode::unavailable,
+                      database.name() + ": the server is a standby, or reads only", {},
+                      SqlCondition::read_only);
 }
 
 }  // namespace hotcount::sql

@@ -8,7 +8,7 @@ from typing import Any, Union
 from hotcount._lifetime import AsyncLifetime
 from hotcount._native import native
 from hotcount._types import Seconds
-from hotcount.stores import DatabaseBase, MemoryBase, RedisBase, open_url
+from hotcount.stores import DatabaseBase, For, MemoryBase, RedisBase, open_url
 
 
 class Memory(AsyncLifetime, MemoryBase):
@@ -29,6 +29,10 @@ class Memory(AsyncLifetime, MemoryBase):
     async def ping(self, *, timeout: Seconds | None = None) -> bool:
         """As hotcount.Memory.ping, to be awaited."""
 
+    @native
+    async def ready(self, for_: For = "writes", *, timeout: Seconds | None = None) -> bool:
+        """As hotcount.Memory.ready, to be awaited."""
+
 
 class Redis(AsyncLifetime, RedisBase):
     """hotcount.Redis for event loops: the same store in methods to be awaited.
@@ -43,6 +47,10 @@ class Redis(AsyncLifetime, RedisBase):
     @native
     async def ping(self, *, timeout: Seconds | None = None) -> bool:
         """As hotcount.Redis.ping, to be awaited."""
+
+    @native
+    async def ready(self, for_: For = "writes", *, timeout: Seconds | None = None) -> bool:
+        """As hotcount.Redis.ready, to be awaited."""
 
     @native
     async def execute(
@@ -68,6 +76,10 @@ class Database(AsyncLifetime, DatabaseBase):
     @native
     async def ping(self, *, timeout: Seconds | None = None) -> bool:
         """As hotcount.Database.ping, to be awaited."""
+
+    @native
+    async def ready(self, for_: For = "writes", *, timeout: Seconds | None = None) -> bool:
+        """As hotcount.Database.ready, to be awaited."""
 
 
 Store = Union[Memory, Redis]

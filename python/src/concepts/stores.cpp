@@ -1,6 +1,7 @@
 // Memory, Redis and Database, for threads and for event loops, and the module's functions: declared
 // in hotcount/stores.py, hotcount/aio/stores.py and hotcount/functions.py.
 #include <hotcount/build_info.hpp>
+#include <hotcount/detail/redis/readiness.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <hotcount/detail/sql/settings.hpp>
 #include <hotcount/detail/sql/sqlite_libraries.hpp>
@@ -131,6 +132,21 @@ struct To<redis::Reply> {
             return items;
         }
     };
+};
+
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<Access>{"reads", "writes"};
+
+/// What ready() found: nothing, or why not, which goes to the log.
+struct Readiness {
+    std::optional<Error> missing;
+};
+template <>
+struct To<Readiness> {
+    static py::object make(const Readiness& readiness) {
+        if (readiness.missing) log("warning", "not ready: " + readiness.missing->message);
+        return py::bool_(!readiness.missing);
+    }
 };
 
 template <>
@@ -297,9 +313,7 @@ void ping_redis_async(redis::Client& client, Completion<bool> done, AsyncCall ca
 }
 
 Result<bool> ping_by(sql::Database& database, Deadline deadline) {
-    static const sql::Statement kSelect{"SELECT 1"};
-    HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database.reader(deadline));
-    HOTCOUNT_TRY(lease->read_alone(kSelect, {}, nullptr, deadline));
+    HOTCOUNT_TRY(sql::check_ready(database, Access::reads, deadline));
     return true;
 }
 Result<bool> ping_database(sql::Database& database, Timeout timeout) {
@@ -311,6 +325,40 @@ void ping_database_async(DatabaseStore& store, Completion<bool> done, AsyncCall 
     const Deadline deadline = database.deadline(call.timeout);
     store.waiting_calls().run<bool>(deadline, call.cancelled, std::move(done),
                                     [&database, deadline] { return ping_by(database, deadline); });
+}
+
+// Whoever closed the store is told so; all else is why it is not ready.
+Result<Readiness> to_readiness(Result<void> found) {
+    if (found) return Readiness{};
+    if (found.error().code == ErrorCode::closed) return std::move(found).error();
+    return Readiness{std::move(found).error()};
+}
+Result<Readiness> ready_memory(memory::Store&, Access, Timeout) { return Readiness{}; }
+void ready_memory_async(memory::Store&, Access, Completion<Readiness> done, AsyncCall) {
+    done(Readiness{});
+}
+Result<Readiness> ready_redis(redis::Client& client, Access access, Timeout timeout) {
+    return to_readiness(redis::check_ready(client, access, timeout));
+}
+void ready_redis_async(redis::Client& client, Access access, Completion<Readiness> done,
+                       AsyncCall call) {
+    redis::check_ready_async(
+        client, access,
+        [done = std::move(done)](Result<void> found) { done(to_readiness(std::move(found))); },
+        call);
+}
+Result<Readiness> ready_database(sql::Database& database, Access access, Timeout timeout) {
+    return to_readiness(sql::check_ready(database, access, database.deadline(timeout)));
+}
+void ready_database_async(DatabaseStore& store, Access access, Completion<Readiness> done,
+                          AsyncCall call) {
+    // As in ping_database_async.
+    sql::Database& database = *store.held();
+    const Deadline deadline = database.deadline(call.timeout);
+    store.waiting_calls().run<Readiness>(
+        deadline, call.cancelled, std::move(done), [&database, access, deadline] {
+            return to_readiness(sql::check_ready(database, access, deadline));
+        });
 }
 
 // -- functions ------------------------------------------------------------------------------------
@@ -364,11 +412,13 @@ void bind_stores() {
     attributes<MemoryStore, kMemory>("MemoryBase");
     method<&memory::Store::stats, nullptr>("MemoryBase.stats", "");
     method<&ping_memory, &ping_memory_async, Timeout>("Memory.ping", "timeout");
+    method<&ready_memory, &ready_memory_async, Access, Timeout>("Memory.ready", "for_ timeout");
 
     constructor<&make_redis, Url, GivenRedis>("RedisBase.__init__", "url " + names_of<kRedis>());
     attributes<RedisStore, kRedis>("RedisBase");
     method<&redis::Client::stats, nullptr>("RedisBase.stats", "");
     method<&ping_redis, &ping_redis_async, Timeout>("Redis.ping", "timeout");
+    method<&ready_redis, &ready_redis_async, Access, Timeout>("Redis.ready", "for_ timeout");
     method<&execute, &execute_async, Command, Timeout>("Redis.execute", "*command timeout");
 
     constructor<&make_database, Url, GivenDatabase>("DatabaseBase.__init__",
@@ -376,6 +426,8 @@ void bind_stores() {
     attributes<DatabaseStore, kDatabase>("DatabaseBase");
     method<&sql::Database::stats, nullptr>("DatabaseBase.stats", "");
     method<&ping_database, &ping_database_async, Timeout>("Database.ping", "timeout");
+    method<&ready_database, &ready_database_async, Access, Timeout>("Database.ready",
+                                                                    "for_ timeout");
 
     function<&kind_of_url, Url>("kind_of_url", "url");
     function<&build_info>("build_info", "");

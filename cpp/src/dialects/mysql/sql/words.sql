@@ -53,6 +53,8 @@ CHAR
 -- name: is_standby
 -- A number, and from MariaDB 12 on a word.
 CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')
+-- name: try_write
+SELECT {is_standby}
 -- name: server_identity
 -- Servers that replicate have different ones.
 CAST(@@global.server_id AS CHAR)

@@ -51,6 +51,8 @@ TEXT
 CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
 -- name: is_standby
 CAST(pg_is_in_recovery() AS integer)
+-- name: try_write
+SELECT CAST(current_setting('transaction_read_only') = 'on' AS integer)
 -- name: server_identity
 -- The system identifier is that of the standbys, and not every service tells the timeline.
 CAST(CAST(extract(epoch FROM pg_postmaster_start_time()) * 1000000 AS bigint) AS text)

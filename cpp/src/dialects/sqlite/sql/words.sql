@@ -42,6 +42,8 @@ TEXT
 CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)
 -- name: is_standby
 0
+-- name: try_write
+PRAGMA user_version = 0
 -- name: server_identity
 ''
 -- name: pair_after

@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <array>
+#include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/redis/readiness.hpp>
+#include <string>
+#include <utility>
+
+#include "commands.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+// The errors that a server has for every write while it takes none. Others are about the user's rights
+// or the key.
+constexpr std::array<std::string_view, 4> kTakesNoWrites{"READONLY", "OOM", "MISCONF",
+                                                         "NOREPLICAS"};
+
+// A write that never changes anything, nor makes the key. It is in a script that returns the refusal,
+// because a command that is refused so is sent again until the deadline.
+const Script& try_write_script() {
+    static const Script kScript{"return redis.pcall('SETRANGE', KEYS[1], 0, '').err or ''",
+                                Script::Kind::single, [](const Reply& reply, std::size_t) {
+                                    return std::holds_alternative<std::string>(reply.value);
+                                }};
+    return kScript;
+}
+
+Result<void> outcome_of(const std::string& server, const Result<Reply>& tried) {
+    if (!tried) {
+        const ErrorCode code = tried.error().code;
+        if (code == ErrorCode::permission_denied || code == ErrorCode::reply) return {};
+        return tried.error();
+    }
+    const auto* const refusal = std::get_if<std::string>(&tried->value);
+    if (refusal == nullptr) return {};
+    const std::string word{error_word(*refusal)};
+    if (std::find(kTakesNoWrites.begin(), kTakesNoWrites.end(), word) == kTakesNoWrites.end()) {
+        return {};
+    }
+    return make_error(ErrorCode::unavailable,
+                      server + ": the server takes no writes now: " + printable(*refusal), word);
+}
+
+}  // namespace
+
+void check_ready_async(Client& client, Access access, Completion<void> done,
+                       const AsyncCall& call) {
+    Channel& channel = call.channel != nullptr ? *call.channel : client.without_waiting();
+    client.ping_async(
+        [access, &channel, deadline = client.deadline(call.timeout), cancelled = call.cancelled,
+         server = client.options().address(),
+         key = full_key(client.options().prefix, "hotcount", "ready"),
+         done = std::move(done)](Result<void> answered) {
+            const bool is_replica = !answered && answered.error().code == ErrorCode::unavailable &&
+                                    answered.error().server_code == "READONLY";
+            if (access == Access::reads && is_replica) return done({});
+            if (!answered || access == Access::reads) return done(std::move(answered));
+            const std::string_view keys[] = {key};
+            channel.submit(
+                Request::run(try_write_script(), keys, {}, {}, Repeat::reads), deadline,
+                [server, done](const Result<Reply>& tried) { done(outcome_of(server, tried)); },
+                cancelled);
+        },
+        {&channel, call.timeout, call.cancelled});
+}
+
+Result<void> check_ready(Client& client, Access access, Timeout timeout) {
+    Result<void> outcome;
+    // The channel waits: `done` is called before it returns.
+    check_ready_async(client, access, [&](Result<void> found) { outcome = std::move(found); },
+                      {&client.waiting(), timeout});
+    return outcome;
+}
+
+}  // namespace hotcount::redis

@@ -1,0 +1,100 @@
+"""`hotcount ready`: whether stores and databases serve calls now, for probes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import hotcount
+from hotcount import _doctor
+from hotcount.stores import kind_of_url
+
+READY, NOT_READY = 0, 1
+DESCRIPTION = (
+    "Asks each server whether it serves calls now, and prints a line for each: for the probes of "
+    "Kubernetes, systemd and load balancers. Changes nothing."
+)
+EPILOG = (
+    "Example: hotcount ready env:REDIS_URL env:DATABASE_URL --timeout 2. Exit codes: 0 all are "
+    "ready, 1 one is not, 2 bad usage."
+)
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser, url: Callable[[str], str], seconds: Callable[[str], float]
+) -> None:
+    add: Any = parser.add_argument
+    add("urls", nargs="+", type=url, metavar="URL", help="a store or a database")
+    add(
+        "--for",
+        dest="for_",
+        choices=["writes", "reads"],
+        default="writes",
+        help="reads: a read-only replica will do (default: writes)",
+    )
+    add("--timeout", type=seconds, default=1.0, help="seconds for each URL (default: 1)")
+    add("--json", action="store_true", help="the result as JSON")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was found behind one URL."""
+
+    target: str
+    ready: bool
+    reason: str | None
+
+
+class Reasons(logging.Handler):
+    """What ready() tells the logger when it is False."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage().removeprefix("not ready: "))
+
+
+def look(url: str, for_: Literal["reads", "writes"], timeout: float, reasons: Reasons) -> Target:
+    target = _doctor.without_login(url)
+    kind = kind_of_url(url)
+    if kind == "Database" and _doctor.missing_file(url):
+        return Target(target, False, "there is no such file")
+    options: dict[str, Any] = {} if kind == "Memory" else {"timeout": timeout}
+    if kind == "Redis":
+        options["connect_timeout"] = timeout
+    reasons.said.clear()
+    try:
+        with hotcount.connect(url, **options) as store:
+            if store.ready(for_):
+                return Target(target, True, None)
+            return Target(target, False, reasons.said[-1])
+    except hotcount.ConfigError:
+        raise
+    except hotcount.HotcountError as error:  # A database is opened first.
+        return Target(target, False, str(error))
+
+
+def run(options: argparse.Namespace) -> int:
+    reasons = Reasons()
+    logger = logging.getLogger("hotcount")
+    logger.addHandler(reasons)
+    logger.propagate = False  # The reason stands on stdout.
+    try:
+        found = [look(url, options.for_, options.timeout, reasons) for url in options.urls]
+    finally:
+        logger.removeHandler(reasons)
+        logger.propagate = True
+    all_ready = all(each.ready for each in found)
+    if options.json:
+        targets = [asdict(each) for each in found]
+        print(json.dumps({"ready": all_ready, "for": options.for_, "targets": targets}, indent=2))
+    else:
+        for each in found:
+            print(f"{each.target}: {each.reason or f'ready for {options.for_}'}")
+    return READY if all_ready else NOT_READY
