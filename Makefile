@@ -13,6 +13,7 @@
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
+#   make web-limits  what a limit costs FastAPI, Flask and Django, beside other limiters
 #   make votes      votes on private PostgreSQL, MariaDB, MySQL and SQLite: the strategies, web
 #                   workers, a held item; BEFORE=../other for that build beside this one
 #   make notebooks  runs the notebooks in full and keeps their outputs; needs Chromium
@@ -30,6 +31,7 @@ export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers rates
+.PHONY: peers-libraries web-limits
 .PHONY: votes adoption notebooks compare-builds mutants clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
@@ -110,10 +112,17 @@ bench-hardening: build
 # Other libraries come into .venv for this alone, and Go's clients into build/peers where there is a
 # Go. PEERS_ARGS="--only sync,batch --rounds 9 --json peers.json"
 PEERS_ARGS ?=
-peers: build
+peers: peers-libraries
+	.venv/bin/python -m loadtest.peers.redis_counters $(PEERS_ARGS)
+
+# WEB_ARGS="--only flask --rounds 9 --json web.json"
+WEB_ARGS ?=
+web-limits: peers-libraries
+	.venv/bin/python -m loadtest.peers.web_limits $(WEB_ARGS)
+
+peers-libraries: build
 	.venv/bin/python scripts/pins peers >.venv/peers.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/peers.txt
-	.venv/bin/python -m loadtest.peers.redis_counters $(PEERS_ARGS)
 
 # The table of README: the highest rate that each strategy carries on each database, in 10 minutes at
 # most. RATES_ARGS="-d 5s --max-time 3m" for longer trials.

@@ -41,9 +41,8 @@ def find_wrk() -> str:
 
 
 @contextmanager
-def gunicorn(python: Path, workers: int, url: str, way: str) -> Iterator[int]:
-    """The port that vote_app.py is served on, by the hotcount of that interpreter."""
-    port = free_port()
+def served(command: list[str], port: int, environment: dict[str, str]) -> Iterator[None]:
+    """A web server that answers on that port; it says nothing of a traceback."""
     with tempfile.TemporaryFile() as log:
 
         def said() -> str:
@@ -51,14 +50,9 @@ def gunicorn(python: Path, workers: int, url: str, way: str) -> Iterator[int]:
             return log.read().decode(errors="replace")
 
         process = subprocess.Popen(
-            [
-                *(str(python), "-m", "gunicorn", "--no-control-socket"),
-                *("--bind", f"127.0.0.1:{port}", "--worker-class", "sync"),
-                *("--workers", str(workers), "--timeout", "60"),
-                "loadtest.peers.vote_app:application",
-            ],
+            command,
             cwd=native.ROOT,
-            env={**os.environ, "VOTE_APP_URL": url, "VOTE_APP_WAY": way},
+            env={**os.environ, **environment},
             stdout=log,
             stderr=subprocess.STDOUT,
         )
@@ -66,21 +60,35 @@ def gunicorn(python: Path, workers: int, url: str, way: str) -> Iterator[int]:
             deadline = time.monotonic() + START_S
             while not answers(port):
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise Failed(f"gunicorn did not start; it said: {said()}")
+                    raise Failed(f"the server did not start; it said: {said()}")
                 time.sleep(0.02)
             try:
-                yield port
+                yield
             except Failed as failure:
-                raise Failed(f"{failure}; gunicorn said: {said()[-2000:]}") from failure
+                raise Failed(f"{failure}; the server said: {said()[-2000:]}") from failure
             if "Traceback" in said():
-                raise Failed(f"gunicorn said: {said()}")
+                raise Failed(f"the server said: {said()}")
         finally:
-            process.terminate()  # The master takes its workers along.
+            process.terminate()  # A master takes its workers along.
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def gunicorn(python: Path, workers: int, url: str, way: str) -> Iterator[int]:
+    """The port that vote_app.py is served on, by the hotcount of that interpreter."""
+    port = free_port()
+    command = [
+        *(str(python), "-m", "gunicorn", "--no-control-socket"),
+        *("--bind", f"127.0.0.1:{port}", "--worker-class", "sync"),
+        *("--workers", str(workers), "--timeout", "60"),
+        "loadtest.peers.vote_app:application",
+    ]
+    with served(command, port, {"VOTE_APP_URL": url, "VOTE_APP_WAY": way}):
+        yield port
 
 
 def answers(port: int) -> bool:

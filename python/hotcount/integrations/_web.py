@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import ipaddress
@@ -56,20 +57,23 @@ class Addresses:
                     f"trusted_proxies has {name!r}: it takes addresses, networks and 'unix'"
                 ) from error
         self._ipv6_prefix = ipv6_prefix
+        # Most of what a limit costs in the process was to read the address, of IPv6 above all.
+        self._read_peer = functools.lru_cache(maxsize=4096)(self._parse_peer)
 
     def find(self, peer: str | None, forwarded: str) -> str:
         """The address, as a key has it. forwarded: all of X-Forwarded-For, joined by commas."""
-        address = _parse(peer) if peer else None
-        if peer and address is None:
-            return peer  # No address, as of the test clients of frameworks.
-        if address is None:
-            if not self._trusts_unix:
-                raise ConfigError(
-                    "the server knows no address of its peer, as on a Unix socket: add 'unix' to "
-                    "trusted_proxies if a proxy is in front of it, or give another key"
-                )
-        elif not self._is_trusted(address):
-            return self._key(address)
+        if peer:
+            key, is_trusted = self._read_peer(peer)
+            if not is_trusted:
+                return key
+        elif self._trusts_unix:
+            key = "unix"
+        else:
+            raise ConfigError(
+                "the server knows no address of its peer, as on a Unix socket: add 'unix' to "
+                "trusted_proxies if a proxy is in front of it, or give another key"
+            )
+        address = None
         for hop in reversed(forwarded.split(",")):
             found = _parse(hop)
             if found is None:
@@ -77,7 +81,14 @@ class Addresses:
             address = found
             if not self._is_trusted(address):
                 break
-        return "unix" if address is None else self._key(address)
+        return key if address is None else self._key(address)
+
+    def _parse_peer(self, peer: str) -> tuple[str, bool]:
+        """The key of a peer, and whether it is a trusted proxy."""
+        address = _parse(peer)
+        if address is None:
+            return peer, False  # No address, as of the test clients of frameworks.
+        return self._key(address), self._is_trusted(address)
 
     def _is_trusted(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         return any(address in network for network in self._trusted)

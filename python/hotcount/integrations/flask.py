@@ -54,6 +54,9 @@ STRATEGIES: dict[str, Any] = {
 }
 
 
+PEERS = Addresses()
+
+
 def install(app: Flask) -> None:
     """Has jsonify() take batches and columns, as `votes.count_many(...)`, for lists.
 
@@ -81,7 +84,7 @@ def get_remote_address() -> str:
 
     Behind a proxy: forwarded_address, or werkzeug's ProxyFix.
     """
-    return Addresses().find(request.remote_addr or "127.0.0.1", "")
+    return PEERS.find(request.remote_addr or "127.0.0.1", "")
 
 
 def forwarded_address(trusted_proxies: Iterable[str], ipv6_prefix: int = 64) -> KeyFunction:
