@@ -24,7 +24,9 @@ Methods = Union[str, Collection[str], None]
 # Settings of django-ratelimit that are not read, and the setting to use instead.
 SETTINGS_OF_DJANGO_RATELIMIT = {
     "RATELIMIT_CACHE_PREFIX": "HOTCOUNT_RATELIMIT has NAME",
+    "RATELIMIT_EXCEPTION_CLASS": "a refusal is Ratelimited, and HOTCOUNT_RATELIMIT has VIEW",
     "RATELIMIT_FAIL_OPEN": "HOTCOUNT_RATELIMIT has ON_ERROR",
+    "RATELIMIT_HASH_ALGORITHM": "a long part of a key is hashed by SHA-256",
     "RATELIMIT_IPV4_MASK": "an IPv4 address counts by itself",
     "RATELIMIT_IPV6_MASK": "HOTCOUNT_RATELIMIT has IPV6_PREFIX",
     "RATELIMIT_IP_META_KEY": "HOTCOUNT_RATELIMIT has TRUSTED_PROXIES",
@@ -46,6 +48,7 @@ class Settings:
             "RATE": None,
             "KEY": "ip",
             "HEADERS": "both",
+            "VIEW": getattr(settings, "RATELIMIT_VIEW", None),
             "TRUSTED_PROXIES": (),
             "IPV6_PREFIX": 64,
             "ENABLE": getattr(settings, "RATELIMIT_ENABLE", True),
@@ -78,6 +81,20 @@ class Settings:
             on_error=self.values["ON_ERROR"],
         )
 
+    @functools.cached_property
+    def view(self) -> Callable[..., Any] | None:
+        """Answers a refusal, called with the request and the exception."""
+        value = self.values["VIEW"]
+        try:
+            view: Callable[..., Any] | None = (
+                import_string(value) if isinstance(value, str) else value
+            )
+        except ImportError as error:
+            raise ImproperlyConfigured(f"VIEW is {value!r}: {error}") from error
+        if view is not None and not callable(view):
+            raise ImproperlyConfigured(f"VIEW is {value!r}; it takes a view or its dotted path")
+        return view
+
 
 @functools.cache
 def django_settings() -> Settings:
@@ -85,7 +102,7 @@ def django_settings() -> Settings:
 
 
 def _forget_settings(*, setting: str, **_: Any) -> None:
-    if setting in ("HOTCOUNT_RATELIMIT", "RATELIMIT_ENABLE"):
+    if setting == "HOTCOUNT_RATELIMIT" or setting.startswith("RATELIMIT_"):
         django_settings.cache_clear()
 
 

@@ -14,6 +14,9 @@ STORE: the URL of a store. It has no default; "memory://" counts in each process
 ALGORITHM ("gcra"), NAME ("django"), ON_ERROR ("raise"), TIMEOUT: options of hotcount.Limiter.
 RATE, KEY ("ip"): a limit of all requests, in the middleware.
 HEADERS: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit) or "none".
+VIEW: the dotted path of a plain view that answers refusals, called with the request and the
+exception, whose `decision` says why. With status 429 the request spends nothing of other limits.
+None: a line of text. Its default is RATELIMIT_VIEW.
 TRUSTED_PROXIES: addresses and networks of the proxies whose X-Forwarded-For is believed.
 IPV6_PREFIX (64): how many bits of an IPv6 address count.
 ENABLE: False lets all requests pass, as tests want it. Its default is RATELIMIT_ENABLE.
@@ -28,7 +31,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -253,6 +256,7 @@ class RateLimitMiddleware:
         if self._is_async:
             markcoroutinefunction(self)
         values = django_settings().values  # ImproperlyConfigured when the server starts.
+        _ = django_settings().view
         stack = list(settings.MIDDLEWARE)
         authentication = "django.contrib.auth.middleware.AuthenticationMiddleware"
         ours = f"{__name__}.{type(self).__name__}"
@@ -270,7 +274,7 @@ class RateLimitMiddleware:
         limit = self._limit()
         decision = limit.hit_now(request) if limit else None
         if decision is not None and not decision:
-            response: HttpResponseBase = refusal(decision)
+            response: HttpResponseBase = refusal(request, Ratelimited(decision))
         else:
             response = self._get_response(request)
         if limits_of(request).is_refused(response.status_code):
@@ -282,7 +286,8 @@ class RateLimitMiddleware:
         limit = self._limit()
         decision = await limit.hit_soon(request) if limit else None
         if decision is not None and not decision:
-            response: HttpResponseBase = refusal(decision)
+            error = Ratelimited(decision)  # VIEW is a plain function.
+            response: HttpResponseBase = await sync_to_async(refusal)(request, error)
         else:
             response = await self._get_response(request)
         if limits_of(request).is_refused(response.status_code):
@@ -294,7 +299,7 @@ class RateLimitMiddleware:
         if not isinstance(error, (Ratelimited, LimitExceeded)):
             return None
         limits_of(request).hear(error.decision)
-        return refusal(error.decision)
+        return refusal(request, error)
 
     @staticmethod
     def _limit() -> Limit | None:
@@ -311,6 +316,9 @@ class RateLimitMiddleware:
         return response
 
 
-def refusal(decision: Decision) -> HttpResponse:
-    """Status 429 with a text for people."""
-    return HttpResponse(to_message(decision), status=429, content_type="text/plain; charset=utf-8")
+def refusal(request: HttpRequest, error: Ratelimited | LimitExceeded) -> HttpResponse:
+    """The answer of VIEW, or status 429 with a text for people."""
+    if (view := django_settings().view) is not None:
+        return view(request, error)
+    text = to_message(error.decision)
+    return HttpResponse(text, status=429, content_type="text/plain; charset=utf-8")

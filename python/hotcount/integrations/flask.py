@@ -182,6 +182,7 @@ class Limiter:
         self._blueprints: dict[Any, list[_Limit]] = {}
         self._views: dict[Any, list[_Limit]] = {}
         self._exempt: set[Any] = set()
+        self._filters: list[Callable[[], Any]] = []
         if app is not None:
             self.init_app(app)
 
@@ -253,8 +254,9 @@ class Limiter:
             methods: The HTTP methods that count; None is all.
             error_message: The description of the error 429, or a function that makes it.
             exempt_when: A function without arguments: true lets the request pass.
-            override_defaults: Whether the limits of the blueprint and the default ones do not hold
-                in addition, for the methods of this limit.
+            override_defaults: Whether the limits around it do not hold in addition, for the methods
+                of this limit: around a view those of its blueprint, around these those of the
+                blueprints that it is registered on, around these the default ones.
             cost: What a request takes, 1 or more, or a function without arguments.
             scope: Views of one scope share the limit; a function gets the endpoint. None: each view
                 counts apart.
@@ -284,6 +286,11 @@ class Limiter:
         """Frees a view, or the views of a blueprint, from all limits."""
         self._exempt.add(view)
         return view
+
+    def request_filter(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """Frees the requests for which the function returns true from all limits."""
+        self._filters.append(function)
+        return function
 
     def check(self) -> None:
         """Checks the limits of this request now, as once before its view."""
@@ -333,7 +340,9 @@ class Limiter:
         functions = [view]
         while (inner := getattr(functions[-1], "__wrapped__", None)) is not None:
             functions.append(inner)
-        blueprints = [current_app.blueprints[name] for name in request.blueprints]
+        # A view of the application may have a dot in its endpoint too.
+        names = [name for name in request.blueprints if name in current_app.blueprints]
+        blueprints = [current_app.blueprints[name] for name in names]
         own = [one for each in functions for one in self._views.get(each, ())]
         state.checked += own
         if any(each in self._exempt for each in (*functions, *blueprints[:1])):
@@ -343,17 +352,16 @@ class Limiter:
             return [one for one in limits if one.counts(request.method)]
 
         limits = counting(own)
-        for inherited in (
-            [one for blueprint in blueprints for one in self._blueprints.get(blueprint, ())],
-            self._default,
-        ):
+        of_blueprints = [self._blueprints.get(blueprint, []) for blueprint in blueprints]
+        of_ancestors = [one for each in of_blueprints[1:] for one in each]
+        for inherited in (*of_blueprints[:1], of_ancestors, self._default):
             if not any(one.override_defaults for one in limits):
                 limits += counting(inherited)
         limits += counting(self._application)
         self._take([(one, ("endpoint", endpoint)) for one in limits])
 
     def _take(self, limits: list[tuple[_Limit, tuple[str, str]]]) -> None:
-        if not self.enabled or not limits:
+        if not self.enabled or not limits or any(passes() for passes in self._filters):
             return
         if self._limiter is None:
             raise ConfigError("this Limiter has no application: call init_app(app) first")

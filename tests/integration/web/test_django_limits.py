@@ -15,7 +15,7 @@ from tests.support.limit_apps import configure_django
 configure_django()
 
 from django.core.exceptions import ImproperlyConfigured  # noqa: E402
-from django.http import HttpRequest  # noqa: E402
+from django.http import HttpRequest, JsonResponse  # noqa: E402
 from django.test import AsyncClient, Client, RequestFactory, override_settings  # noqa: E402
 
 
@@ -165,6 +165,30 @@ def test_the_middleware_limits_all_requests() -> None:
         assert asyncio.run(told()) == [404, 404, 429]
 
 
+def view_of_refusals(request: HttpRequest, error: Any) -> JsonResponse:
+    return JsonResponse({"limit": error.decision.limit, "path": request.path}, status=429)
+
+
+@pytest.mark.parametrize("name", ["VIEW", "RATELIMIT_VIEW"])
+def test_a_view_answers_refusals(name: str) -> None:
+    path = f"{__name__}.view_of_refusals"
+    changes = {"VIEW": path} if name == "VIEW" else {}
+    with (
+        override_settings(**({name: path} if not changes else {})),
+        with_settings(RATE="3/m", **changes),
+    ):
+        # Of @ratelimit, of a decorated function, and of the middleware; the last one is async.
+        told = [Client().get(each, headers={"x-user": name}) for each in ("/ip", "/ip", "/ip")]
+        assert [one.status_code for one in told] == [200, 429, 429]
+        assert told[1].json() == {"limit": 1, "path": "/ip"}
+        assert told[1].headers["Retry-After"] == "60"
+        # A refusal has spent nothing of the limit of all requests.
+        more = [Client().get("/looks").status_code for _ in range(3)]
+        assert more == [200, 200, 429]
+        soon = asyncio.run(AsyncClient().get("/none"))
+        assert soon.json() == {"limit": 3, "path": "/none"}
+
+
 def test_tests_switch_limits_off() -> None:
     with with_settings(ENABLE=False):
         assert statuses("/ip", "/ip", "/throttled", "/throttled", "/throttled") == [200] * 5
@@ -206,6 +230,8 @@ def test_throttles_of_rest_framework() -> None:
         ({"RATES": "1/m"}, ImproperlyConfigured, "has 'RATES'; it takes STORE"),
         ({"HEADERS": "x"}, hotcount.ConfigError, "headers is 'x'"),
         ({"TRUSTED_PROXIES": ["x"]}, hotcount.ConfigError, "trusted_proxies has 'x'"),
+        ({"VIEW": "no.view"}, ImproperlyConfigured, "VIEW is 'no.view': No module"),
+        ({"VIEW": 5}, ImproperlyConfigured, "VIEW is 5; it takes a view"),
         ({"ALGORITHM": "x"}, hotcount.ConfigError, "algorithm is 'x'"),
     ],
 )
@@ -214,13 +240,23 @@ def test_bad_settings_are_named(changes: Any, error: type[Exception], names: str
         Client().get("/ip")
 
 
-def test_settings_that_are_not_read_and_an_order_that_cannot_work_are_named() -> None:
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        ("RATELIMIT_IP_META_KEY", "TRUSTED_PROXIES"),
+        ("RATELIMIT_EXCEPTION_CLASS", "VIEW"),
+        ("RATELIMIT_HASH_ALGORITHM", "SHA-256"),
+    ],
+)
+def test_settings_that_are_not_read_are_named(setting: str, names: str) -> None:
     with (
-        override_settings(RATELIMIT_IP_META_KEY="HTTP_X_REAL_IP"),
-        with_settings(),
-        pytest.raises(ImproperlyConfigured, match="TRUSTED_PROXIES"),
+        override_settings(**{setting: "x"}),
+        pytest.raises(ImproperlyConfigured, match=f"{setting} is not read: .*{names}"),
     ):
         Client().get("/ip")
+
+
+def test_an_order_that_cannot_work_is_named() -> None:
     with (
         with_settings(RATE="1/m", KEY="user_or_ip"),
         pytest.raises(ImproperlyConfigured, match=r"needs .* behind .*AuthenticationMiddleware"),

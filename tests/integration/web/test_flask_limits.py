@@ -116,6 +116,49 @@ def test_blueprints_are_limited_and_exempt() -> None:
     assert served.statuses(*["/static/none"] * 2) == [404, 404]
 
 
+@pytest.mark.parametrize(
+    ("grandchild", "told"),
+    [
+        (None, {"/parent": 2, "/child": 3, "/grandchild": 2}),
+        (True, {"/parent": 2, "/child": 3, "/grandchild": 5}),
+        (False, {"/parent": 2, "/child": 3, "/grandchild": 2}),
+    ],
+    ids=["no limit of its own", "overrides", "adds"],
+)
+def test_a_limit_of_a_blueprint_overrides_those_around_it(
+    grandchild: bool | None, told: dict[str, int]
+) -> None:
+    served = Served(default_limits=["1/minute"])
+    blueprints = [Blueprint(path.strip("/"), __name__) for path in told]
+    for blueprint, path in zip(blueprints, told):
+        blueprint.get(path)(lambda: "view")
+    served.limiter.limit("2/minute")(blueprints[0])
+    served.limiter.limit("3/minute")(blueprints[1])
+    if grandchild is not None:
+        served.limiter.limit("5/minute", override_defaults=grandchild)(blueprints[2])
+    blueprints[1].register_blueprint(blueprints[2])
+    blueprints[0].register_blueprint(blueprints[1])
+    served.app.register_blueprint(blueprints[0])
+    for path, admitted in told.items():
+        assert served.statuses(*[path] * 6) == [200] * admitted + [429] * (6 - admitted)
+
+
+def test_a_dot_in_an_endpoint_is_no_blueprint() -> None:
+    served = Served(default_limits=["1/minute"])
+    served.app.add_url_rule("/dotted", "no.blueprint", lambda: "view")
+    assert served.statuses("/dotted", "/dotted") == [200, 429]
+
+
+def test_requests_that_a_filter_passes_meet_no_limit() -> None:
+    served = Served(application_limits=["1/minute"])
+    served.limiter.request_filter(lambda: request.headers.get("X-Internal") == "yes")
+    served.route("/view", served.limiter.limit("1/minute", override_defaults=False))
+    internal = {"X-Internal": "yes"}
+    assert served.statuses("/view", "/view", headers=internal) == [200, 200]
+    assert served.statuses("/view", "/view") == [200, 429]
+    assert served.statuses("/view", headers=internal) == [200]
+
+
 def test_class_based_views() -> None:
     served = Served()
 
