@@ -24,6 +24,8 @@ from starlette.authentication import BaseUser
 from starlette.requests import HTTPConnection
 from starlette.testclient import WebSocketDenialResponse
 
+from tests.support.servers import RedisServer
+
 PROXIES = ["10.0.0.0/8", "unix"]
 
 
@@ -422,3 +424,46 @@ def test_install_comes_before_the_application_starts(app: FastAPI, client: TestC
     client.get("/")
     with pytest.raises(hotcount.ConfigError, match="before the application has started"):
         install(app)
+
+
+# -- A store that does not answer ----------------------------------------------
+
+
+async def status_of(app: Any, path: str) -> int:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    about = {"type": "http", "method": "GET", "scheme": "http", "query_string": b"", "headers": []}
+    await app({**about, "path": path, "client": ("10.0.0.1", 1)}, receive, send)
+    status: int = sent[0]["status"]
+    return status
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["dependency", "middleware", "decorator"])
+@pytest.mark.parametrize("face", [hotcount.Limiter, aio.Limiter])
+async def test_a_request_that_waits_for_redis_keeps_no_other_waiting(
+    own_redis: RedisServer, face: Any, kind: str
+) -> None:
+    limiter = face(own_redis.redis(timeout=20), "1000/minute")
+    app = FastAPI()
+    install(app)
+
+    async def said() -> str:
+        return "said"
+
+    own = limiter.limit(key="k")(said) if kind == "decorator" else said
+    depends = [Depends(RateLimiter(limiter))] if kind == "dependency" else []
+    app.get("/limited", dependencies=depends)(own)
+    app.get("/free")(said)
+    served = RateLimitMiddleware(app, limiter, exempt=["/free"]) if kind == "middleware" else app
+    with own_redis.stopped():
+        waiting = asyncio.ensure_future(status_of(served, "/limited"))
+        others = [await status_of(served, "/free") for _ in range(20)]
+        assert not waiting.done()
+    assert [*others, await waiting] == [200] * 21

@@ -1,9 +1,12 @@
 """Limits of FastAPI, Flask and Django behind their real servers, with two processes each, while
-Redis works, is killed, stopped and started again."""
+Redis works, is killed, stopped and started again. With -s pytest shows the answers, as rows:
+which server, how Redis is, the path, the statuses. "told" are those with all headers of limits.
+"""
 
 from __future__ import annotations
 
 import http.client
+import itertools
 import os
 import signal
 import subprocess
@@ -39,13 +42,17 @@ TOLD = {
 }
 
 
+Answer = tuple[int, dict[str, str]]
+
+
 @dataclass
 class Served:
+    server: str
     port: int
     log: Path
     redis: RedisServer
 
-    def get(self, path: str, user: str = "") -> tuple[int, dict[str, str]]:
+    def get(self, path: str, user: str = "") -> Answer:
         """The status and the headers of limits, of which there is one each."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
@@ -58,6 +65,22 @@ class Served:
             return response.status, {name: response.headers[name] for name in told}
         finally:
             connection.close()
+
+    def get_all(self, redis: str, *paths: str, user: str = "") -> list[Answer]:
+        """The answers to requests of one user, printed. redis: how it is meanwhile."""
+        user = user or uuid.uuid4().hex
+        answers = [self.get(path, user) for path in paths]
+        self.show(redis, paths[0], answers)
+        return answers
+
+    def show(self, redis: str, path: str, answers: list[Answer]) -> None:
+        kinds = [
+            f"{status}{' told' if told.keys() >= TOLD else ''}"
+            f"{' and Retry-After' if 'retry-after' in told else ''}"
+            for status, told in answers
+        ]
+        shown = ", ".join(f"{len(list(each))} x {kind}" for kind, each in itertools.groupby(kinds))
+        print(f"| {self.server} | {redis} | {path} | {shown} |")
 
     def answers(self) -> bool:
         try:
@@ -83,7 +106,7 @@ def served(
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    one = Served(port, log, redis)
+    one = Served(request.param, port, log, redis)
     try:
         eventually(lambda: process.poll() is None and one.answers(), 60)
         yield one
@@ -98,19 +121,18 @@ def served(
 
 
 def test_each_response_of_a_limited_request_has_the_headers(served: Served) -> None:
-    user = uuid.uuid4().hex
-    answers = [served.get("/two", user) for _ in range(3)]
+    answers = served.get_all("works", "/two", "/two", "/two")
     assert [status for status, _ in answers] == [200, 200, 429]
     assert [set(told) for _, told in answers] == [TOLD, TOLD, {*TOLD, "retry-after"}]
     assert [told["x-ratelimit-remaining"] for _, told in answers] == ["1", "0", "0"]
     assert 20 <= int(answers[2][1]["retry-after"]) <= 30
-    assert [served.get(path)[0] for path in ("/open", "/denied", "/boom")] == [200, 401, 500]
-    assert all(set(served.get(path)[1]) == TOLD for path in ("/open", "/denied", "/boom"))
+    for path, status in (("/open", 200), ("/denied", 401), ("/boom", 500)):
+        answer = served.get_all("works", path)[0]
+        assert (answer[0], set(answer[1])) == (status, TOLD)
 
 
 def test_a_decorated_function_is_told_too_and_its_refusal_is_429(served: Served) -> None:
-    user = uuid.uuid4().hex
-    first, second = served.get("/wrapped", user), served.get("/wrapped", user)
+    first, second = served.get_all("works", "/wrapped", "/wrapped")
     assert (first[0], set(first[1])) == (200, TOLD)
     assert (second[0], set(second[1])) == (429, {*TOLD, "retry-after"})
 
@@ -126,19 +148,27 @@ def test_an_outage_is_no_error_and_no_stall_where_the_policy_is_open(
         redis.send_signal(signal.SIGSTOP)
     try:
         begun = time.monotonic()
-        statuses = [served.get("/two", "anna")[0] for _ in range(12)]
+        answers = served.get_all(how, *["/two"] * 12, user="anna")
         took = time.monotonic() - begun
+        others = [served.get_all(how, path)[0] for path in ("/open", "/denied", "/boom")]
+        wrapped = served.get_all(how, "/wrapped", "/wrapped")
     finally:
         if how == "killed":
             redis.start()
         else:
             redis.send_signal(signal.SIGCONT)
-    assert statuses == [200] * 12, served.log.read_text()[-2000:]
+    assert [status for status, _ in answers] == [200] * 12, served.log.read_text()[-2000:]
     assert took < PATIENCE
+    assert [status for status, _ in [*others, *wrapped]] == [200, 401, 500, 200, 200]
+    assert all(set(told) == TOLD for _, told in [*answers, *others, *wrapped])
 
     # It counts again, in both processes.
     def refuses() -> bool:
         user = uuid.uuid4().hex
-        return [served.get("/two", user)[0] for _ in range(3)] == [200, 200, 429]
+        again = [served.get("/two", user) for _ in range(3)]
+        if [status for status, _ in again] != [200, 200, 429]:
+            return False
+        served.show(f"back after {how}", "/two", again)
+        return True
 
     eventually(refuses)
