@@ -199,7 +199,9 @@ def _join(mapper: Mapper[Any], cls: type[Any]) -> None:
     """Gives the items their exact counts, and the metadata the order of the tables."""
     item, votes = _voted(cls), _table_of(cls)
     known = item._hotcount_votes
-    if known is not None and known is not cls:
+    if known is not None:
+        if issubclass(cls, known):
+            return  # It inherits the table, too.
         raise ConfigError(
             f"{cls.__name__}.__voted__ is {item.__name__}, whose votes are {known.__name__}; items "
             "have one model of votes"
@@ -213,8 +215,7 @@ def _join(mapper: Mapper[Any], cls: type[Any]) -> None:
     item._hotcount_votes = cls
     votes.info["hotcount"] = True
     # Also where no foreign key says so: the view of the counts reads both.
-    if items is not votes:
-        votes.add_is_dependent_on(items)
+    votes.add_is_dependent_on(items)
     event.listen(votes, "before_drop", _before_drop)
 
 

@@ -111,8 +111,7 @@ def test_the_url_of_an_asynchronous_engine_opens_the_database(
     request: pytest.FixtureRequest, database_path: Path, backend: str, driver: str
 ) -> None:
     with closing(both_sides(request, backend, database_path)) as sides:
-        scheme, _, rest = sides.url.partition("://")
-        assert scheme == backend
+        rest = sides.url.partition("://")[2]
         with hotcount.Votes(f"{driver}://{rest}", missing_items="create") as votes:
             votes.create_tables()
             votes.cast(1, 1)

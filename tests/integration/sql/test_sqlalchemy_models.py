@@ -216,6 +216,10 @@ def test_models_may_be_dataclasses_or_have_a_metaclass() -> None:
         __tablename__ = "vote"
         __voted__ = LegacyPost
 
+    class Special(LegacyVote):
+        """Another one in the same table."""
+
+    assert Special.vote_options() == LegacyVote.vote_options()
     assert DataPost(id=1).id == 1
     assert DataVote.vote_options() == LegacyVote.vote_options()
     for model in (DataPost, LegacyPost):
