@@ -41,8 +41,8 @@ def find_wrk() -> str:
 
 
 @contextmanager
-def served(command: list[str], port: int, environment: dict[str, str]) -> Iterator[None]:
-    """A web server that answers on that port; it says nothing of a traceback."""
+def served(command: list[str], port: int, environment: dict[str, str]) -> Iterator[int]:
+    """The process of a web server that answers on that port; it says nothing of a traceback."""
     with tempfile.TemporaryFile() as log:
 
         def said() -> str:
@@ -63,7 +63,7 @@ def served(command: list[str], port: int, environment: dict[str, str]) -> Iterat
                     raise Failed(f"the server did not start; it said: {said()}")
                 time.sleep(0.02)
             try:
-                yield
+                yield process.pid
             except Failed as failure:
                 raise Failed(f"{failure}; the server said: {said()[-2000:]}") from failure
             if "Traceback" in said():
@@ -89,6 +89,16 @@ def gunicorn(python: Path, workers: int, url: str, way: str) -> Iterator[int]:
     ]
     with served(command, port, {"VOTE_APP_URL": url, "VOTE_APP_WAY": way}):
         yield port
+
+
+def processor_seconds(process: int) -> float:
+    """What the process and its children have used, to 10 ms."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    used = 0
+    for each in (process, *children):
+        said = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        used += int(said[11]) + int(said[12])  # utime and stime; the name may have spaces.
+    return used / os.sysconf("SC_CLK_TCK")
 
 
 def answers(port: int) -> bool:

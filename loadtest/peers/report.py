@@ -63,7 +63,7 @@ def summary(case: Case) -> dict[str, Any]:
 
 def number(value: float) -> str:
     """A rate or a latency: four digits, or whole from 1,000 on."""
-    return f"{value:,.0f}" if value >= 1_000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 def decimal(ratio: float) -> str:

@@ -10,9 +10,11 @@ starts anew, in changing order, and gets two loads:
     one connection       p50 and p99: nothing waits for something else
     eight connections    requests a second: the process is busy all the time
 
-"adds" is the p50 or p99 of a contender less that of the application without a limiter in the same
-round. Every request is admitted, and a load fails if Redis has got fewer commands than there were
-answers. Markdown on stdout: median (least .. most) of the rounds.
+"server us" is the time that the web server's process was on a processor for each request of both
+loads: what other programs on the machine disturb least. "adds" is a contender's figure less that of
+the application without a limiter in the same round. Every request is admitted, and a load fails if
+Redis has got fewer commands than there were answers. Markdown on stdout: median (least .. most) of
+the rounds.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from typing import Any
 import hotcount
 
 from loadtest.peers import report
-from loadtest.peers.http_votes import find_wrk, served, wrk
+from loadtest.peers.http_votes import find_wrk, processor_seconds, served, wrk
 from loadtest.peers.limited_apps import BARE, WITH_HEADERS
 from loadtest.peers.options import parse, parser_for
 from loadtest.peers.rounds import (
     OURS,
     P99,
     RATE,
+    SERVER_US,
     TIMEOUT_S,
     Case,
     Failed,
@@ -57,10 +60,12 @@ PEERS = {
     "flask": ("Flask-Limiter", f"Flask-Limiter{WITH_HEADERS}"),
     "django": ("django-ratelimit",),
 }
-LIBRARIES = (
-    *("fastapi", "uvicorn", "Flask", "Django", "gunicorn", "redis"),
-    *("slowapi", "fastapi-limiter", "pyrate-limiter", "Flask-Limiter", "django-ratelimit"),
-)
+LIBRARIES = {
+    "fastapi": ("fastapi", "uvicorn", "slowapi", "fastapi-limiter", "pyrate-limiter"),
+    "flask": ("Flask", "gunicorn", "Flask-Limiter"),
+    "django": ("Django", "gunicorn", "django-ratelimit"),
+}
+ADDED = (SERVER_US, P50, P99)
 
 
 def command(framework: str, port: int) -> list[str]:
@@ -73,11 +78,13 @@ def command(framework: str, port: int) -> list[str]:
 def load(redis: RedisServer, framework: str, way: str, seconds: float, seed: int) -> Measured:
     port = free_port()
     app = {"LIMITED_APP_URL": f"redis://127.0.0.1:{redis.port}", "LIMITED_APP_WAY": way}
-    with served([sys.executable, *command(framework, port)], port, app):
+    with served([sys.executable, *command(framework, port)], port, app) as process:
         wrk(port, BUSY, WARM_UP_S, seed)
         with redis.redis(timeout=TIMEOUT_S) as store:
             store.execute("CONFIG", "RESETSTAT")
+        before = processor_seconds(process)
         alone, busy = wrk(port, 1, seconds, seed), wrk(port, BUSY, seconds, seed)
+        used = processor_seconds(process) - before
     answered = int(alone["requests"] + busy["requests"])
     if not alone["requests"] or not busy["requests"]:
         raise Failed(f"no request was answered in {seconds} s")
@@ -85,6 +92,7 @@ def load(redis: RedisServer, framework: str, way: str, seconds: float, seed: int
         0 if way == BARE else answered,
         {
             RATE: 1e6 * busy["requests"] / busy["us"],
+            SERVER_US: 1e6 * used / answered,
             P50: alone["p50_us"],
             P99: alone["p99_us"],
         },
@@ -112,18 +120,12 @@ def added(case: Case, metric: str) -> dict[str, dict[str, float]]:
 
 
 def summary(case: Case) -> dict[str, Any]:
-    return {**report.summary(case), "added": {each: added(case, each) for each in (P50, P99)}}
+    return {**report.summary(case), "added": {each: added(case, each) for each in ADDED}}
 
 
 HEAD = (
-    "framework",
-    "limiter",
-    "requests/s",
-    "hotcount's / its",
-    "p50 us",
-    "adds",
-    "p99 us",
-    "adds",
+    *("framework", "limiter", "requests/s", "hotcount's / its"),
+    *(cell for metric in ADDED for cell in (metric, "adds")),
 )
 
 
@@ -134,7 +136,7 @@ def table(cases: list[dict[str, Any]]) -> str:
         for way, figures in case["figures"].items():
             cells = [report.ranged(figures[RATE], report.number)]
             cells.append(report.ranged(ratios[way], report.decimal) if way in ratios else "")
-            for metric in (P50, P99):
+            for metric in ADDED:
                 more = case["added"][metric].get(way)
                 cells.append(report.ranged(figures[metric], report.number))
                 cells.append("" if more is None else report.ranged(more, report.number))
@@ -166,10 +168,11 @@ def main(words: list[str] | None = None) -> int:
         ]
         checked: Callable[[Case, Measured], None] = partial(check, redis)
         run_rounds(cases, chosen.rounds, chosen.seconds, checked)
+    libraries = dict.fromkeys(["redis", *(one for each in chosen.only for one in LIBRARIES[each])])
     document = {
         "rounds": chosen.rounds,
         "seconds": chosen.seconds,
-        "versions": {"hotcount": hotcount.__version__, **{one: version(one) for one in LIBRARIES}},
+        "versions": {"hotcount": hotcount.__version__, **{one: version(one) for one in libraries}},
         "cases": [summary(case) for case in cases],
     }
     if chosen.json:
