@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import hotcount
-from hotcount import _doctor
+from hotcount import _doctor, _schema
 from hotcount.stores import kind_of_url
 
 READY, NOT_READY = 0, 1
@@ -25,7 +26,10 @@ EPILOG = (
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, url: Callable[[str], str], seconds: Callable[[str], float]
+    parser: argparse.ArgumentParser,
+    strategies: Sequence[str],
+    url: Callable[[str], str],
+    seconds: Callable[[str], float],
 ) -> None:
     add: Any = parser.add_argument
     add("urls", nargs="+", type=url, metavar="URL", help="a store or a database")
@@ -38,6 +42,16 @@ def add_arguments(
     )
     add("--timeout", type=seconds, default=1.0, help="seconds for each URL (default: 1)")
     add("--json", action="store_true", help="the result as JSON")
+    group: Any = parser.add_argument_group("tables of votes")
+    group.add_argument(
+        "--votes",
+        nargs="?",
+        const="batched",
+        choices=strategies,
+        metavar="STRATEGY",
+        help="databases must have the tables of Votes, of that strategy (default: batched)",
+    )
+    _schema.add_names(group)
 
 
 @dataclass(frozen=True)
@@ -60,20 +74,30 @@ class Reasons(logging.Handler):
         self.said.append(record.getMessage().removeprefix("not ready: "))
 
 
-def look(url: str, for_: Literal["reads", "writes"], timeout: float, reasons: Reasons) -> Target:
+def read_votes(database: hotcount.Database, options: argparse.Namespace) -> None:
+    """The count of no item, from the tables: an error where one is missing."""
+    names = _schema.names_of(options)
+    kind = names["item_type"]
+    nobody = uuid.UUID(int=0) if kind is uuid.UUID else kind(0)
+    with _schema.votes_of_tables(database, options.votes, names) as votes:
+        votes.count(nobody, consistency="exact", timeout=options.timeout)
+
+
+def look(url: str, options: argparse.Namespace, reasons: Reasons) -> Target:
     target = _doctor.without_login(url)
     kind = kind_of_url(url)
     if kind == "Database" and _doctor.missing_file(url):
         return Target(target, False, "there is no such file")
-    options: dict[str, Any] = {} if kind == "Memory" else {"timeout": timeout}
+    more: dict[str, Any] = {} if kind == "Memory" else {"timeout": options.timeout}
     if kind == "Redis":
-        options["connect_timeout"] = timeout
-    reasons.said.clear()
+        more["connect_timeout"] = options.timeout
     try:
-        with hotcount.connect(url, **options) as store:
-            if store.ready(for_):
-                return Target(target, True, None)
-            return Target(target, False, reasons.said[-1])
+        with hotcount.connect(url, **more) as store:
+            if not store.ready(options.for_):
+                return Target(target, False, reasons.said[-1])
+            if options.votes and isinstance(store, hotcount.Database):
+                read_votes(store, options)
+            return Target(target, True, None)
     except hotcount.ConfigError:
         raise
     except hotcount.HotcountError as error:  # A database is opened first.
@@ -86,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     logger.addHandler(reasons)
     logger.propagate = False  # The reason stands on stdout.
     try:
-        found = [look(url, options.for_, options.timeout, reasons) for url in options.urls]
+        found = [look(url, options, reasons) for url in options.urls]
     finally:
         logger.removeHandler(reasons)
         logger.propagate = True

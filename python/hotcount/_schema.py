@@ -79,12 +79,18 @@ def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) ->
     add("--json", action="store_true", help="the result as JSON")
 
 
+def votes_of_tables(
+    database: hotcount.Database | str, strategy: Any, names: dict[str, Any]
+) -> hotcount.Votes:
+    """Votes for their tables alone. Some strategies need a cache to be made, to which no connection
+    is made."""
+    caches = {"cached": "memory://", "write_behind": "redis://localhost"}
+    return hotcount.Votes(database, caches.get(strategy), strategy, **names)
+
+
 def migration(options: argparse.Namespace, names: dict[str, Any]) -> None:
     """What the tables behind a URL lack."""
-    # These need a cache to be made, and their tables none. No connection is made to it.
-    caches = {"cached": "memory://", "write_behind": "redis://localhost"}
-    cache = caches.get(options.strategy)
-    with hotcount.Votes(options.url, cache, options.strategy, **names) as votes:
+    with votes_of_tables(options.url, options.strategy, names) as votes:
         text = votes.migration(
             existing_counts=options.existing_counts,
             outside_writes=options.outside_writes,

@@ -252,7 +252,7 @@ def parser() -> argparse.ArgumentParser:
         description=_ready.DESCRIPTION,
         epilog=f"{_ready.EPILOG} {URLS}",
     )
-    _ready.add_arguments(each, url, positive)
+    _ready.add_arguments(each, ALL_STRATEGIES, url, positive)
     each.set_defaults(run=_ready.run)
 
     _keys.add_commands(commands.add_parser, ALL_STRATEGIES, existing, positive, count, URLS)

@@ -157,7 +157,7 @@ def test_a_reader_that_leaves_early_is_no_failure(unbuffered: str) -> None:
         assert process.wait(60) == 0
 
 
-@pytest.mark.parametrize("command", ["schema", "doctor", "reconcile", "sync"])
+@pytest.mark.parametrize("command", ["schema", "doctor", "reconcile", "sync", "get", "ready"])
 def test_commands_about_votes_take_the_same_names(command: str) -> None:
     told = run(command, "--help").stdout
     columns = ("item-id", "item-count", "vote-item", "vote-user", "vote-value", "vote-previous")

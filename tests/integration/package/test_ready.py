@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -283,6 +284,22 @@ def test_a_file_is_ready_unless_it_is_read_only_or_held(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         file.chmod(0o400)
         assert asked(url, "writes") is False
+
+
+@pytest.mark.parametrize("kind", ["int", "str", "uuid"])
+def test_with_votes_the_tables_must_be_there(tmp_path: Path, kind: str) -> None:
+    url = f"sqlite:///{tmp_path}/votes.db"
+    id_type: Any = {"int": int, "str": str, "uuid": uuid.UUID}[kind]
+    hotcount.Database(url).close()
+    of = ("--item-table", "post", "--item-type", kind)
+    assert told(url) == (0, f"{url}: ready for writes\n")
+    code, line = told(url, "--votes", "slotted", *of)
+    assert (code, "no such table" in line) == (1, True)
+    with hotcount.Votes(url, strategy="slotted", item_table="post", item_type=id_type) as votes:
+        votes.create_tables()
+    assert told(url, "--votes", "slotted", *of) == (0, f"{url}: ready for writes\n")
+    done = run("ready", url, *of, "--votes")
+    assert (done.returncode, "strategy batched" in done.stderr) == (2, True)
 
 
 # -- what is asked ----------------------------------------------------------
