@@ -186,12 +186,13 @@ class _Chooser:
 
 
 class Patience:
-    """For how long an acquire waits."""
+    """For how long an acquire waits; ahead: how long before its time a hit may be admitted."""
 
-    __slots__ = ("ends",)
+    __slots__ = ("_ahead", "ends")
 
-    def __init__(self, timeout: Seconds | None) -> None:
+    def __init__(self, timeout: Seconds | None, ahead: float = 0.0) -> None:
         self.ends: float | None = None
+        self._ahead = ahead
         if timeout is None:
             return
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -210,13 +211,20 @@ class Patience:
         """Whether it ends before a refusal says that there is room."""
         return self.ends is not None and due > self.ends
 
+    def may_be_ahead(self, after: float = 0.0) -> bool:
+        """Whether a hit that is sent after so many seconds may be admitted ahead."""
+        return self._ahead > 0 and not self.ends_before(time.monotonic() + after + self._ahead)
+
     def pause(self, decision: Decision, *, has_followers: bool = False) -> float | None:
-        """How long to sleep before the next hit; None: this decision is the answer."""
-        if decision.allowed or decision.retry_after is None:
+        """How long to sleep before the next hit, or before one that was admitted ahead may be used;
+        None: this decision is the answer."""
+        wait = decision.retry_after
+        if decision.allowed:
+            return wait or None if decision.reason == "allowed" else None
+        if wait is None or self.ends_before(time.monotonic() + wait):
             return None
-        if self.ends_before(time.monotonic() + decision.retry_after):
-            return None
-        return decision.retry_after
+        early = 0.95 * self._ahead  # None must come too early.
+        return wait - early if wait > early and self.may_be_ahead(wait - early) else wait
 
 
 class PlacePatience(Patience):

@@ -33,6 +33,8 @@ class Line:
         self._waiters: OrderedDict[Any, None] = OrderedDict()
         self._refusal: Decision | None = None
         self._due = 0.0
+        # A hit that was admitted ahead, and when it may be used.
+        self._ahead: tuple[Decision, float] | None = None
 
     def note(self, refusal: Decision) -> None:
         """What the head was answered, who now sleeps."""
@@ -54,7 +56,17 @@ class Line:
         """For how long the head sleeps; None: it gives up, or was admitted."""
         if not decision.allowed:
             self.note(decision)
-        return patience.pause(decision, has_followers=len(self._waiters) > 1)
+        pause = patience.pause(decision, has_followers=len(self._waiters) > 1)
+        if decision.allowed and pause is not None:
+            self._ahead = decision, time.monotonic() + pause
+        return pause
+
+    def taken(self) -> Decision | None:
+        """The hit that was admitted ahead, to this head or to one that was cancelled since."""
+        if self._ahead is None:
+            return None
+        (decision, due), self._ahead = self._ahead, None
+        return _after(decision, due - time.monotonic())
 
     def takes(self, cost: Any) -> bool:
         """Whether this cost can ever be admitted; of one that is no cost a hit says so."""
@@ -113,6 +125,13 @@ class Lines:
             if refusal is not None and not line._waiters:
                 line.note(refusal)
             return line, line.join(waiter)
+
+
+def _after(decision: Decision, left: float = 0.0) -> Decision:
+    """One that was admitted ahead, when so many seconds are left."""
+    left = max(left, 0.0)
+    reset_after = decision.reset_after - ((decision.retry_after or 0.0) - left)
+    return dataclasses.replace(decision, retry_after=left, reset_after=reset_after)
 
 
 # No attribute of the objects: one whose __init__ never ran would lack it.
@@ -179,8 +198,11 @@ def acquire_now(
         line = lines.by_name.get(name)
         if line is None or not line.takes(cost):
             decision = ask()
-            if patience.pause(decision) is None:
+            if (pause := patience.pause(decision)) is None:
                 return decision
+            if decision.allowed:
+                time.sleep(pause)
+                return _after(decision)
         elif line.is_in_vain(patience):
             return line.refusal() or ask()
         waiter = SleepingThread()
@@ -192,10 +214,10 @@ def acquire_now(
             if why == ALONE:
                 continue
             if not is_head or decision is None:
-                decision = ask()
+                decision = line.taken() or ask()
             while (pause := line.pause(patience, decision)) is not None:
                 time.sleep(pause)
-                decision = ask()
+                decision = line.taken() or ask()
             return decision
         except HotcountError:
             line.dissolve()
@@ -221,8 +243,11 @@ async def acquire_soon(
         line = lines.by_name.get(name(loop))
         if line is None or not line.takes(cost):
             decision = await ask()
-            if patience.pause(decision) is None:
+            if (pause := patience.pause(decision)) is None:
                 return decision
+            if decision.allowed:
+                await asyncio.sleep(pause)
+                return _after(decision)
         elif line.is_in_vain(patience):
             return line.refusal() or await ask()
         waiter = SleepingTask(loop)
@@ -234,10 +259,10 @@ async def acquire_soon(
             if why == ALONE:
                 continue
             if not is_head or decision is None:
-                decision = await ask()
+                decision = line.taken() or await ask()
             while (pause := line.pause(patience, decision)) is not None:
                 await asyncio.sleep(pause)
-                decision = await ask()
+                decision = line.taken() or await ask()
             return decision
         except HotcountError:
             line.dissolve()

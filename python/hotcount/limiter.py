@@ -116,6 +116,14 @@ class LimiterBase(Handle):
     def _refund_local(self, key: LimiterKey, n: int, *, rate: Rates | None = None) -> None:
         """Gives back what on_error='local' has taken in this process."""
 
+    @native
+    def _ahead(self, cost: int, *, rate: Rates | None = None) -> int:
+        """For how many microseconds _hit_ahead admits ahead; 0: it does as hit."""
+
+    def _patience(self, cost: int, timeout: Seconds | None, rate: Rates | None) -> Patience:
+        """That of an acquire."""
+        return Patience(timeout, self._ahead(cost, rate=rate) / 1e6)
+
     def limit(
         self, *, key: KeyOf, cost: CostOf = 1, rate: RateOf = None, timeout: Seconds | None = None
     ) -> Callable[[F], F]:
@@ -260,6 +268,17 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         """
 
     @native
+    def _hit_ahead(
+        self,
+        key: LimiterKey,
+        cost: int = 1,
+        *,
+        rate: Rates | None = None,
+        timeout: Seconds | None = None,
+    ) -> Decision:
+        """hit, which may admit a moment ahead: then retry_after is when the hit may be used."""
+
+    @native
     def hit_many(
         self,
         keys: LimiterKeys,
@@ -372,7 +391,8 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
         Waiters of this object for one key and rate are a queue, first come first served: the first
         one hits, the others sleep. A large cost at the head holds up small ones behind it. Other
-        objects and processes have queues of their own, and hit() passes all of them.
+        objects and processes have queues of their own, and hit() passes all of them, but for a
+        limit without a burst ("50/second burst 1"): there the head takes its hit up to 10 ms ahead.
 
         Args:
             timeout: For how many seconds, 0 or more; None waits for ever.
@@ -392,8 +412,13 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         >>> bool(limiter.acquire("user:1", timeout=0))
         False
         """
-        patience, name = Patience(timeout), name_of(key, rate)
-        return acquire_now(self, name, cost, patience, lambda: self.hit(key, cost, rate=rate))
+        patience = self._patience(cost, timeout, rate)
+
+        def ask() -> Decision:
+            hit = self._hit_ahead if patience.may_be_ahead() else self.hit
+            return hit(key, cost, rate=rate)
+
+        return acquire_now(self, name_of(key, rate), cost, patience, ask)
 
     wait = acquire
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -111,6 +113,65 @@ async def test_a_waiter_whose_time_passes_before_its_turn_is_refused(limit_store
         await limiter.acquire("k", 0)
     assert all(one.allowed for one in await asyncio.gather(*patient))
     assert waiting(limiter) == 0
+
+
+class Told(aio.Limiter):
+    """Writes down until when each hit of acquire that was admitted ahead has to wait."""
+
+    def __init__(self, store: AnyStore, rate: str) -> None:
+        super().__init__(store, rate)
+        self.due: list[float] = []
+        self.when_ahead: Callable[[], object] = lambda: None
+
+    async def _hit_ahead(self, *args: Any, **options: Any) -> hotcount.Decision:
+        sent = time.monotonic()
+        decision = await super()._hit_ahead(*args, **options)
+        if decision.allowed and decision.retry_after:
+            self.due.append(sent + decision.retry_after)
+            self.when_ahead()
+        return decision
+
+
+async def test_without_a_burst_hits_are_admitted_ahead_and_used_when_their_time_has_come(
+    limit_store: AnyStore,
+) -> None:
+    limiter = Told(limit_store, "1/60 ms")
+    while len(limiter.due) < 5:  # Where the machine is busy some are not sent in time.
+        decision = await limiter.acquire("k")
+        assert decision.allowed
+        assert decision.retry_after == 0
+        assert decision.reset_after < 0.0601
+        assert not limiter.due or time.monotonic() >= limiter.due[-1]
+
+
+async def test_a_hit_ahead_of_a_cancelled_task_goes_to_the_one_behind(
+    limit_store: AnyStore,
+) -> None:
+    limiter = Told(limit_store, "1/200 ms")
+    assert await limiter.hit("k")
+    first: object = None
+    while not isinstance(first, asyncio.CancelledError):  # It was late: it was admitted at once.
+        limiter.due.clear()
+        tasks = [asyncio.create_task(limiter.acquire("k")) for _ in range(2)]
+        limiter.when_ahead = tasks[0].cancel
+        first, second = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(second, hotcount.Decision)
+    assert second.allowed
+    assert len(limiter.due) == 1
+    assert time.monotonic() >= limiter.due[0]
+
+
+async def test_queues_of_two_objects_share_a_limit_without_a_burst(limit_store: AnyStore) -> None:
+    served = [0, 0]
+
+    async def acquire(index: int, limiter: aio.Limiter) -> None:
+        while sum(served) < 40:
+            await limiter.acquire("k")
+            served[index] += 1
+
+    limiters = [aio.Limiter(limit_store, "1/20 ms") for _ in served]
+    await asyncio.gather(*(acquire(i % 2, limiters[i % 2]) for i in range(8)))
+    assert min(served) >= 4, served
 
 
 def test_keys_and_rates_have_queues_of_their_own(limit_store: AnyStore) -> None:

@@ -17,6 +17,8 @@ Hit = tuple[int, int]  # when, and its cost
 
 # By how much the clock may go back, in microseconds, and stands still meanwhile.
 SKEW = 100_000
+# How long before its time a hit may be admitted, in microseconds.
+AHEAD = 10_000
 
 
 class Bucket:
@@ -36,6 +38,13 @@ class Bucket:
 
     def fits(self, now: int, cost: int) -> bool:
         return self.owed(now) + cost <= self.most
+
+    def fits_ahead(self, now: int, cost: int) -> bool:
+        """Whether it fits soon, and at least half of what it costs has flowed back."""
+        if cost > self.most or self.at > now:
+            return False
+        early = self.owed(now) + cost - self.most
+        return 2 * early <= cost and early * self.period / self.limit <= AHEAD
 
     def take(self, now: int, cost: int) -> None:
         self.level = min(self.owed(now) + cost, Fraction(2 * self.most))
@@ -197,7 +206,9 @@ MODELS: dict[str, Callable[[list[int], bool], Any]] = {
 def merge(answers: list[Answer]) -> Answer:
     """What the answers at each of several rates come to."""
     refusals = [retry for allowed, _, retry, _ in answers if not allowed]
-    retry = 0 if not refusals else -1 if -1 in refusals else max(refusals)
+    # Of those that are admitted: ahead of their time.
+    waits = [retry for _, _, retry, _ in answers]
+    retry = -1 if -1 in refusals else max(refusals or waits)
     return [
         int(not refusals),
         min(remaining for _, remaining, _, _ in answers),
@@ -216,12 +227,17 @@ def model(case: dict[str, Any], hits: list[Hit]) -> list[Answer]:
             key.turn_to(now)
         fits = [key.fits(now, cost) for key in keys]
         admissible = all(cost <= key.most for key in keys)
+        waits = [0 for _ in keys]
+        if case.get("ahead"):  # Of one rate.
+            (key,) = keys
+            if not fits[0] and key.fits_ahead(now, cost):
+                fits, waits = [True], [key.retry_after(now, cost)]
         if all(fits) or (case["charge_denied"] and admissible):
             for key in keys:
                 key.take(now, cost)
         parts = []
-        for key, fitted in zip(keys, fits, strict=True):
-            retry = 0 if fitted else -1 if cost > key.most else key.retry_after(now, cost)
+        for key, fitted, wait in zip(keys, fits, waits, strict=True):
+            retry = wait if fitted else -1 if cost > key.most else key.retry_after(now, cost)
             parts.append([int(fitted), key.remaining(now), retry, key.reset_after(now)])
         answers.append(merge(parts))
     return answers

@@ -74,7 +74,8 @@ def answers_of(
 
     A call is when, what is asked ("1" is a hit), and its argument, which is a hit's cost.
     """
-    shared = ["", "", int(case["charge_denied"]), *case["script"]]
+    charges = 2 if case.get("ahead") else int(case["charge_denied"])
+    shared = ["", "", charges, *case["script"]]
     words = [word for call in calls for word in call]
     script = _RUN % (limiter_script(case["algorithm"]), len(shared) + 1, len(shared))
     replies = redis.execute("EVAL", script, 1, uuid.uuid4().hex, *shared, *words)

@@ -302,10 +302,19 @@ class Limiter {
     /// limits say; they cost nothing. The last block counts, reset() lifts it.
     Result<void> block(std::string_view key, Duration duration, Timeout timeout = {});
     /// Hits, and as long as it is refused sleeps for retry_after and hits again. Callers of this object
-    /// for one key are a queue, first come first served: the first one hits, the others sleep. Returns
+    /// for one key are a queue, first come first served: the first one hits, the others sleep. A hit that
+    /// costs the whole burst is sent up to ahead() before its time, and returns when that has come. Returns
     /// a refusal when the cost is above the limit, when `patience` has passed, or once the next hit
     /// would come later; none waits for ever. Each hit has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::int64_t cost = 1, Timeout patience = {});
+    /// How long before its time hit_ahead() takes a hit: 10 ms, or half of what the burst takes to flow
+    /// back if that is less. 0 if it does not: for gcra and the buckets it takes hits that cost the whole burst
+    /// of one rate, without charge_denied, shadow and leases. Others have saved up what a late caller
+    /// forfeits.
+    Duration ahead(std::int64_t cost) const;
+    /// hit(), for callers who wait: it may admit the hit for a moment that is ahead(), and no other hit
+    /// before. retry_after of such a decision says in how long the caller may go on; it is 0 else.
+    Result<Decision> hit_ahead(std::string_view key, std::int64_t cost = 1, Timeout timeout = {});
     /// Holds `n` (1 or more) for an id (1 to 100 bytes of [0-9A-Za-z_-] that no other has:
     /// new_op_id()) until commit(), cancel() or the end of the lease (1 ms to 366 days), if there is
     /// room: to others it is taken meanwhile. Nothing is charged yet. A repeat with the id answers that
@@ -347,6 +356,8 @@ class Limiter {
     void create_table_async(Completion<void> done, AsyncCall call = {});
     void hit_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                    AsyncCall call = {});
+    void hit_ahead_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
+                         AsyncCall call = {});
     void hit_once_async(std::string_view key, std::int64_t cost, std::string_view op_id,
                         Completion<Decision> done, AsyncCall call = {});
     void hit_many_async(std::span<const std::string_view> keys, std::span<const std::int64_t> costs,

@@ -26,6 +26,7 @@ enum class Take : std::uint8_t {
     all_free,   ///< As all, and a denied hit is not charged, whatever the options say.
     what_fits,  ///< As much of the cost as there is room for.
     block,      ///< Nothing: the cost is for how long the key is blocked, in microseconds.
+    ahead,  ///< As all, and a hit for which there is room within kMostAhead is admitted: for then.
 };
 
 /// Whether a call decides on a hit; others block a key or give hits back.
@@ -35,10 +36,11 @@ constexpr bool is_decision(std::int64_t cost, Take take) { return cost > 0 && ta
 struct Outcome {
     bool allowed{false};
     std::int64_t remaining{0};
-    std::optional<std::int64_t> retry_after_us{};  ///< None: never.
-    std::int64_t reset_after_us{0};                ///< 0: the state can be forgotten.
-    bool untracked{false};  ///< Admitted, but not counted: the store has no room.
-    bool blocked{false};    ///< Not allowed, whatever the limits say.
+    /// None: never. Of a hit that was admitted ahead: in how long it counts.
+    std::optional<std::int64_t> retry_after_us{};
+    std::int64_t reset_after_us{0};  ///< 0: the state can be forgotten.
+    bool untracked{false};           ///< Admitted, but not counted: the store has no room.
+    bool blocked{false};             ///< Not allowed, whatever the limits say.
     // As Decision has them.
     std::uint8_t rate{0};
     std::uint8_t violated{0};
@@ -67,6 +69,12 @@ inline constexpr std::int64_t kMostSkew = 100'000;
 /// Whether the clock was set back since a state was written: it has a time that far ahead.
 constexpr bool lies_ahead(std::int64_t at, std::int64_t now) { return at - now > kMostSkew; }
 
+/// How long before its time Take::ahead admits a hit, in microseconds, and for half of what it takes to
+/// flow back at most. Longer than a sleep ends late and a call travels. Short, because a hit whose
+/// caller is cancelled meanwhile may be lost, and because callers who are told when to come then come
+/// together: none of them can take hit after hit.
+inline constexpr std::int64_t kMostAhead = 10'000;
+
 /// What the outcomes at each of a limiter's rates come to: allowed when all are.
 Outcome merge(std::span<const Outcome> of_rates);
 
@@ -81,12 +89,17 @@ template <class Law>
 using ChangeOf = typename decltype(std::declval<const Law&>().step(
     nullptr, 0, 0, false, std::declval<Outcome&>()))::value_type;
 
-/// A law's step and its outcome together.
+/// A law's step and its outcome together. `ahead`: as Take::ahead, by a law that does so.
 template <class Law>
 StepResult<ChangeOf<Law>> step_of(const Law& law, const typename Law::State* state,
-                                  std::int64_t now, std::int64_t cost, bool take) {
+                                  std::int64_t now, std::int64_t cost, bool take,
+                                  bool ahead = false) {
     StepResult<ChangeOf<Law>> result;
-    result.change = law.step(state, now, cost, take, result.outcome);
+    if constexpr (requires { law.step(state, now, cost, take, result.outcome, ahead); }) {
+        result.change = law.step(state, now, cost, take, result.outcome, ahead);
+    } else {
+        result.change = law.step(state, now, cost, take, result.outcome);
+    }
     return result;
 }
 

@@ -12,7 +12,8 @@
 //                                               for reset_after_us, if any. Null: the key is absent.
 //                                               A cost below 0 gives hits back, no more than there
 //                                               are. A state that lies_ahead() is moved to now: then
-//                                               there is a change although nothing was taken
+//                                               there is a change although nothing was taken.
+//                                               With `ahead` behind these, as Take::ahead has it
 //   apply(State&, change)                       if a change is less than a whole new State
 //   holds(const State&)                         whether hits at this rate can have led to it: what a
 //                                               row says may be anybody's
@@ -162,6 +163,7 @@ class RedisLimiterBackend : public LimiterBackend {
                 return "0";
             case Take::all:
             case Take::all_free:
+            case Take::ahead:
                 return "1";
             case Take::what_fits:
                 return "2";

@@ -52,7 +52,7 @@ class Gcra {
     bool holds(const State& state) const { return state.debt <= 2 * limit_ * token_; }
 
     std::optional<State> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
-                              Outcome& outcome) const {
+                              Outcome& outcome, bool ahead = false) const {
         std::int64_t at = now;
         std::int64_t debt = 0;
         bool moved = false;
@@ -70,7 +70,9 @@ class Gcra {
         const bool admissible = cost <= limit_;
         const std::int64_t price = admissible ? std::max(cost, -2 * limit_) * token_ : 0;
         std::optional<State> change;
-        outcome.allowed = admissible && debt + price <= capacity_;
+        const std::int64_t early = debt + price - capacity_;
+        outcome.allowed = admissible && (early <= 0 || (ahead && at == now && 2 * early <= price &&
+                                                        early <= kMostAhead * refill_));
         if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
             debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity_);
             change = State{at, debt};
@@ -79,7 +81,7 @@ class Gcra {
         }
         outcome.remaining = by_token_.divide(std::max<std::int64_t>(capacity_ - debt, 0));
         if (outcome.allowed) {
-            outcome.retry_after_us = 0;
+            outcome.retry_after_us = early > 0 ? divide_up(early, refill_) : 0;
         } else if (admissible) {
             outcome.retry_after_us = divide_up(debt + price - capacity_, refill_) + at - now;
         }

@@ -3,6 +3,7 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/op_id.hpp>
+#include <thread>
 
 #include "limiter/backends.hpp"
 #include "limiter/waiting_line.hpp"
@@ -157,15 +158,60 @@ void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::strin
     backend_->hit_once(*name, cost, once(op_id), call, decided(std::move(done)));
 }
 
+Duration Limiter::ahead(std::int64_t cost) const {
+    const Rate& rate = options_.rates.front();
+    // A debt of two bursts and one more are numbers that Lua holds exactly.
+    const bool is_exact = rate.burst < kExact / 4 / rate.period.count();
+    const bool is_bucket = info_.window == WindowKind::none;
+    if (!is_bucket || !is_exact || options_.rates.size() > 1 || cost != rate.burst ||
+        options_.charge_denied || options_.shadow || options_.lease > 1) {
+        return {};
+    }
+    const std::int64_t whole = rate.burst * rate.period.count() / rate.limit;
+    return std::chrono::microseconds{std::min(kMostAhead, whole / 2)};
+}
+
+Result<Decision> Limiter::hit_ahead(std::string_view key, std::int64_t cost, Timeout timeout) {
+    return wait_for<Decision>([&](Completion<Decision> done) {
+        hit_ahead_async(key, cost, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+void Limiter::hit_ahead_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
+                              AsyncCall call) {
+    if (auto fits = check(cost); !fits) return done(fits.error());
+    const auto name = full(key);
+    if (!name) return done(name.error());
+    const Take take = ahead(cost) > Duration{0} ? Take::ahead : Take::all;
+    backend_->decide(*name, cost, take, call, decided(std::move(done)));
+}
+
 Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeout patience) {
+    using std::chrono::steady_clock;
+    const Duration most_ahead = ahead(cost);
     Waiting waiting;
-    waiting.ask = [&] { return hit(key, cost); };
     waiting.cost = cost;
-    if (patience) waiting.ends = std::chrono::steady_clock::now() + *patience;
-    waiting.pause = [&](const Decision& refusal, bool) {
-        const auto next =
-            std::chrono::steady_clock::now() + refusal.retry_after.value_or(Duration{0});
-        return waiting.ends && next > *waiting.ends ? std::nullopt : refusal.retry_after;
+    if (patience) waiting.ends = steady_clock::now() + *patience;
+    const auto may_be_ahead = [&](SteadyTime at) {
+        return most_ahead > Duration{0} && (!waiting.ends || at + most_ahead < *waiting.ends);
+    };
+    waiting.ask = [&]() -> Result<Decision> {
+        if (!may_be_ahead(steady_clock::now())) return hit(key, cost);
+        HOTCOUNT_TRY_ASSIGN(Decision decision, hit_ahead(key, cost));
+        if (decision.allowed && decision.retry_after > Duration{0}) {
+            std::this_thread::sleep_for(*decision.retry_after);
+            decision.reset_after -= *decision.retry_after;
+            decision.retry_after = Duration{0};
+        }
+        return decision;
+    };
+    waiting.pause = [&](const Decision& refusal, bool) -> std::optional<Duration> {
+        const Duration wait = refusal.retry_after.value_or(Duration{0});
+        const auto now = steady_clock::now();
+        if (waiting.ends && now + wait > *waiting.ends) return std::nullopt;
+        if (!refusal.retry_after) return std::nullopt;
+        const Duration early = most_ahead * 19 / 20;  // None must come too early.
+        return wait > early && may_be_ahead(now + wait - early) ? wait - early : wait;
     };
     return wait_in_line(this, key, waiting);
 }

@@ -320,7 +320,7 @@ class SteppedInMemory final : public JointInMemory {
             takes = room > 0;
             cost = takes ? std::min(cost, room) : 1;
         }
-        auto next = step_of(law_, known, now, cost, takes);
+        auto next = step_of(law_, known, now, cost, takes, take == Take::ahead);
         if (takes && next.outcome.allowed) next.outcome.taken = cost;
         const bool changed = next.change.has_value();
         if (changed) apply_change(law_, *state, std::move(*next.change));

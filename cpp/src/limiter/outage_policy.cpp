@@ -23,6 +23,7 @@ struct OutageAnswers {
     std::unique_ptr<LimiterBackend> local;  // Null but for OutagePolicy::local.
 
     Result<Outcome> decide(const std::string& key, std::int64_t cost, Take take) const {
+        if (take == Take::ahead) take = Take::all;
         // That no store would admit needs none to be known.
         if (take != Take::what_fits && cost > least().burst) return above_limit(cost);
         Outcome outcome{};

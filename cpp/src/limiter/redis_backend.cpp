@@ -115,9 +115,11 @@ class ScriptBackend final : public RedisLimiterBackend {
           window_(window) {
         shared_ = {"", "1", charge_denied ? "1" : "0"};
         for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
-        for (const Take take : {Take::nothing, Take::all, Take::what_fits, Take::block}) {
+        for (const Take take :
+             {Take::nothing, Take::all, Take::what_fits, Take::block, Take::ahead}) {
             std::vector<std::string_view> words(shared_.begin(), shared_.end());
             words[1] = to_word(take);
+            if (take == Take::ahead) words[2] = "2";
             encoded_.emplace_back(words);
         }
         client_->prepare(script_);
@@ -126,7 +128,8 @@ class ScriptBackend final : public RedisLimiterBackend {
     void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
                 Completion<Outcome> done) override {
         const std::string price = take == Take::block ? std::to_string(cost) : to_price(cost);
-        const redis::SharedArguments& shared = encoded_[to_word(take).front() - '0'];
+        const redis::SharedArguments& shared =
+            take == Take::ahead ? encoded_.back() : encoded_[to_word(take).front() - '0'];
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {price};
         const bool takes = take == Take::all || take == Take::all_free;
@@ -341,7 +344,8 @@ class ScriptBackend final : public RedisLimiterBackend {
     const std::string_view step_name_;
     const std::optional<redis::HitWindow> window_;
     std::vector<std::string> shared_;
-    std::vector<redis::SharedArguments> encoded_;  // The same with each word of to_word().
+    // The same with each word of to_word(), and at last for Take::ahead.
+    std::vector<redis::SharedArguments> encoded_;
 };
 
 }  // namespace

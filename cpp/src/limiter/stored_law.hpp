@@ -167,7 +167,7 @@ class StoredLawOf final : public StoredLaw {
                 takes = room > 0;
                 cost = takes ? std::min(cost, room) : 1;
             }
-            auto next = step_of(law, known, now, cost, takes);
+            auto next = step_of(law, known, now, cost, takes, take == Take::ahead);
             Outcome outcome = next.outcome;
             if (left > 0) outcome = blocked(outcome, left);
             if (gives_back) outcome.remaining = next.outcome.remaining;

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from hotcount._lifetime import AsyncLifetime
-from hotcount._limit import Patience
 from hotcount._line import acquire_soon, name_of
 from hotcount._native import native
 from hotcount._types import Key, LimiterKey, LimiterKeys, Numbers, OnErrors, Seconds
@@ -64,15 +63,16 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
         """As hotcount.Limiter.acquire, to be awaited: it sleeps without its loop.
 
         Unlike the other calls it starts when it is awaited. Tasks of one loop are a queue.
-        Cancelled while it waits, it leaves the queue and nothing is taken; during a hit, as hit.
+        Cancelled while it waits, it leaves the queue and nothing is taken; during a hit, as hit. A
+        hit that it has taken ahead goes to the task behind it; if there is none, it stays taken.
         """
-        return await acquire_soon(
-            self,
-            lambda loop: name_of(key, rate, loop),
-            cost,
-            Patience(timeout),
-            lambda: self.hit(key, cost, rate=rate),
-        )
+        patience = self._patience(cost, timeout, rate)
+
+        def ask() -> Awaitable[Decision]:
+            hit = self._hit_ahead if patience.may_be_ahead() else self.hit
+            return hit(key, cost, rate=rate)
+
+        return await acquire_soon(self, lambda loop: name_of(key, rate, loop), cost, patience, ask)
 
     wait = acquire
 
@@ -89,6 +89,10 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     async def hit(self, key: LimiterKey, cost: int = 1, *, rate: Rates | None = None,
             op_id: Key | None = None, timeout: Seconds | None = None) -> Decision:
         """As hotcount.Limiter.hit, to be awaited."""
+    @native
+    async def _hit_ahead(self, key: LimiterKey, cost: int = 1, *, rate: Rates | None = None,
+            timeout: Seconds | None = None) -> Decision:
+        """hit, which may admit a moment ahead: then retry_after is when the hit may be used."""
     @native
     async def hit_many(self, keys: LimiterKeys, cost: Numbers = 1, *, rate: Rates | None = None,
             errors: OnErrors = "raise", timeout: Seconds | None = None) -> Decisions:

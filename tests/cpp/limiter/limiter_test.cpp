@@ -52,6 +52,25 @@ TEST_P(MemoryLimiter, OtherRatesAreOtherStates) {
     EXPECT_TRUE(failed_with(limiter->with_rates({}), ErrorCode::config));
 }
 
+TEST_P(MemoryLimiter, AHitOfTheWholeBurstIsAdmittedAMomentAhead) {
+    const auto limiter = make("1/s");
+    const bool is_bucket = info(GetParam()).window == WindowKind::none;
+    EXPECT_EQ(limiter->ahead(1), is_bucket ? 10ms : 0ms);
+    EXPECT_EQ(make("100/s")->ahead(1), 0ms);
+    EXPECT_EQ(make("1/4 ms")->ahead(1), is_bucket ? 2ms : 0ms);
+    EXPECT_EQ((*limiter->with_rates(*Rate::parse_many("1/s; 1/minute")))->ahead(1), 0ms);
+    EXPECT_EQ(limiter->hit_ahead("k")->retry_after, Duration{0});
+    clock_->advance(*limiter->peek("k")->retry_after - 10001us);
+    EXPECT_FALSE(limiter->hit_ahead("k")->allowed);
+    clock_->advance(4001us);
+    const Decision decision = *limiter->hit_ahead("k");
+    ASSERT_EQ(decision.allowed, is_bucket);
+    if (!is_bucket) return;
+    EXPECT_EQ(decision.retry_after, 6ms);
+    EXPECT_FALSE(limiter->hit_ahead("k")->allowed);
+    EXPECT_EQ(limiter->hit("k")->retry_after, 1006ms);
+}
+
 TEST_P(MemoryLimiter, AnOpIdIsTakenOnce) {
     const auto limiter = make();
     EXPECT_EQ(limiter->hit_once("k", 4, "a")->remaining, 6);

@@ -42,12 +42,16 @@ TEST(Vectors, TheCoreAnswersAsTheyAndTheScriptsDo) {
         for (const auto& hit : item["hits"]) {
             const std::int64_t now = hit[0];
             const std::vector<std::int64_t> expected(hit.begin() + 2, hit.end());
-            EXPECT_EQ(numbers(key->hit(now, hit[1], true)), expected)
-                << item["name"] << " at " << now << ", cost " << hit[1];
+            const bool ahead = item.value("ahead", false);
+            if (!ahead) {
+                EXPECT_EQ(numbers(key->hit(now, hit[1], true)), expected)
+                    << item["name"] << " at " << now << ", cost " << hit[1];
+            }
             if (!stored) continue;
             const auto opened = (*stored)->open(row);
             ASSERT_NE(opened, nullptr) << row;
-            EXPECT_EQ(numbers(opened->hit(now, hit[1], Take::all)), expected)
+            EXPECT_EQ(numbers(opened->hit(now, hit[1], ahead ? Take::ahead : Take::all)),
+                      expected)
                 << item["name"] << " at " << now << ", cost " << hit[1] << ", stored " << row;
             if (opened->changed()) row = opened->text();
         }

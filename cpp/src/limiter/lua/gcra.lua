@@ -4,10 +4,12 @@
 local format, match = string.format, string.match
 -- As kMostSkew in limiter/algorithm.hpp.
 local SKEW = 100000
+-- As kMostAhead there.
+local AHEAD = 10000
 -- The last state that was written: keys that owed nothing get equal ones.
 local last_at, last_debt, last_state
 
-local function step(rate, kept, now, cost, take, charge_denied)
+local function step(rate, kept, now, cost, take, charge_denied, ahead)
     local limit, token, refill = rate[1], rate[2], rate[3]
     local capacity = limit * token
     local at, debt, moved = now, 0, nil
@@ -24,7 +26,11 @@ local function step(rate, kept, now, cost, take, charge_denied)
     end
     local admissible = cost <= limit
     local price = admissible and cost * token or 0
-    local allowed = admissible and debt + price <= capacity
+    local early = debt + price - capacity
+    local allowed = admissible and early <= 0
+    if ahead and admissible and at == now and 2 * early <= price and early <= AHEAD * refill then
+        allowed = true
+    end
     local retry_after = -1
     local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
     if changed then
@@ -35,6 +41,10 @@ local function step(rate, kept, now, cost, take, charge_denied)
     changed = changed or moved
     if allowed then
         retry_after = 0
+        if early > 0 then
+            retry_after = (early + refill - 1) / refill
+            retry_after = retry_after - retry_after % 1
+        end
     elseif admissible then
         local waits = (debt + price - capacity + refill - 1) / refill
         retry_after = waits - waits % 1 + at - now

@@ -1,5 +1,5 @@
 -- Hits keys by the function step() of an algorithm, which stands before this text in one script, with
--- its SKEW: step(rate, kept, now, cost, take, charge_denied) returns allowed, remaining, retry_after or -1,
+-- its SKEW: step(rate, kept, now, cost, take, charge_denied, ahead) returns allowed, remaining, retry_after or -1,
 -- reset_after and the new state, or nothing when `kept` is no state of it. There is a new state although
 -- nothing was taken where the clock was set back: then a look writes, too, if it may.
 -- KEYS states: a string, with ';' between the states of several rates. That of a key that was blocked
@@ -9,7 +9,7 @@
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
 -- 2 to take as much of the cost as there is room for, 3 to block for the cost in microseconds, 4 to
 -- reserve, 5 to end a reservation and take what was used
--- ARGV[3] 1 to charge denied hits   ARGV[4..] three numbers for each rate, then the cost for each key;
+-- ARGV[3] 1 to charge denied hits, 2 to admit hits ahead of their time, which is in retry_after   ARGV[4..] three numbers for each rate, then the cost for each key;
 -- below 0 it gives hits back, no more than there are. With 4 the cost, the lease in microseconds and an
 -- id, with 5 what was used and the id, with a space between them
 -- RETURNS for each key its error, or {allowed, or with 2 how much was taken, or -1 when it is blocked,
@@ -26,6 +26,7 @@ if not now then
     now = time[1] * 1000000 + time[2]
 end
 local take, what_fits, charge_denied = ARGV[2] ~= '0', ARGV[2] == '2', ARGV[3] == '1'
+local ahead = ARGV[3] == '2'
 local last_number = #ARGV - #KEYS
 local answers, from = {}, 1
 
@@ -44,7 +45,7 @@ if last_number == 6 and (ARGV[2] == '1' or not take) then
         local allowed, remaining, retry_after, reset_after, state
         if type(text) ~= 'table' then
             allowed, remaining, retry_after, reset_after, state =
-                step(rate, text, now, cost, take and (text or cost > 0), charge_denied)
+                step(rate, text, now, cost, take and (text or cost > 0), charge_denied, ahead)
         end
         local kept = allowed ~= nil
         if state then
@@ -104,7 +105,7 @@ local function hit_at_one_rate(text, cost, taking)
         taking, cost = room > 0, max(min(cost, room), 1)
     end
     local allowed, remaining, retry_after, reset_after, state =
-        step(only_rate, text, now, cost, taking, charge_denied)
+        step(only_rate, text, now, cost, taking, charge_denied, ahead)
     if allowed == nil then return nil end
     return {allowed and (what_fits and cost or 1) or 0, remaining, retry_after, reset_after},
         state, reset_after
