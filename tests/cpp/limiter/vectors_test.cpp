@@ -50,8 +50,7 @@ TEST(Vectors, TheCoreAnswersAsTheyAndTheScriptsDo) {
             if (!stored) continue;
             const auto opened = (*stored)->open(row);
             ASSERT_NE(opened, nullptr) << row;
-            EXPECT_EQ(numbers(opened->hit(now, hit[1], ahead ? Take::ahead : Take::all)),
-                      expected)
+            EXPECT_EQ(numbers(opened->hit(now, hit[1], ahead ? Take::ahead : Take::all)), expected)
                 << item["name"] << " at " << now << ", cost " << hit[1] << ", stored " << row;
             if (opened->changed()) row = opened->text();
         }
