@@ -37,7 +37,7 @@ MODULES = (
     *(
         f"hotcount.integrations.{name}"
         for name in (
-            *("asgi", "django", "fastapi", "flask", "limits"),
+            *("asgi", "django", "django.admin", "django.models", "fastapi", "flask", "limits"),
             *("locust", "rest_framework", "sqlalchemy"),
         )
     ),

@@ -224,6 +224,15 @@ GROUPS = [
         "Builds of programs, notebooks, runs of pytest inside of pytest",
         2.2,
         {
+            "integration/web/test_django_votes.py": {
+                "test_the_tests_of_a": "postgresql-2",
+                "test_migrations_make_what": "sqlite",
+                "test_later_migrations_keep": "sqlite",
+                "test_migrating_back_drops": "postgresql",
+                "test_likes_of_before": "postgresql",
+                "test_ids_that_are": "postgresql",
+                "test_a_forked_child": "mariadb",
+            },
             "integration/package/test_types.py": {"": "mypy|^$"},
             "integration/package/test_notebooks.py": {"test_notebook_runs": "slotted_counters"},
             "integration/package/test_cmake_package.py": {"": NONE},

@@ -21,7 +21,8 @@ TRUSTED_PROXIES: addresses and networks of the proxies whose X-Forwarded-For is 
 IPV6_PREFIX (64): how many bits of an IPv6 address count.
 ENABLE: False lets all requests pass, as tests want it. Its default is RATELIMIT_ENABLE.
 
-Needs Django.
+Votes of models, for which this is an app: hotcount.integrations.django.models. Needs Django
+(extra: ``hotcount[django]``).
 """
 
 from __future__ import annotations
