@@ -58,7 +58,7 @@ def test_the_tests_of_a_project(site: Site, parallel: str) -> None:
     site.manage("makemigrations", "-v0", "blog")
     done = site.run("test", "--parallel", parallel, "tests.support.blog.cases")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Ran 16 tests" in done.stderr
+    assert "Ran 17 tests" in done.stderr
 
 
 def test_migrations_make_what_hotcount_schema_prints(site: Site) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import AnonymousUser, Permission, User
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import AsyncClient, TestCase, TransactionTestCase
@@ -184,6 +184,10 @@ class InATransaction(TestCase):
         assert [(row.exact_count, row.user_vote) for row in rows] == [(1, 1)]
         self.anna.delete()
         assert Post.objects.with_counts().get().exact_count == 0
+
+    def test_a_copy_of_the_test_database_is_whole(self) -> None:
+        """What other apps write at the end of `migrate`, after hotcount has used the file."""
+        assert Permission.objects.filter(codename="add_post").count() == 1
 
     def test_votes_of_hotcount_are_refused(self) -> None:
         refused: Any = transaction.TransactionManagementError

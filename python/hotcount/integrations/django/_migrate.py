@@ -129,5 +129,8 @@ def _journal_mode(connection: Any, mode: str = "") -> str | None:
     if connection.vendor != "sqlite":
         return None
     with connection.cursor() as cursor:
+        # Before it reads, the session does not know that another one has changed the mode.
+        cursor.execute("SELECT count(*) FROM sqlite_master")
+        cursor.fetchall()
         cursor.execute(f"PRAGMA journal_mode{'=' if mode else ''}{mode}")
         return str(cursor.fetchone()[0])
