@@ -47,6 +47,10 @@ class Lifetime(Handle):
         """
 
     @native
+    def _calls(self) -> dict[str, int]:
+        """The calls of this object in this process, by outcome: 'ok', or the code of the error."""
+
+    @native
     def __enter__(self: Self) -> Self:
         """This object; the end of the block closes it."""
 
@@ -82,6 +86,10 @@ class AsyncLifetime(Handle):
         Calls under way end: with ClosedError where nothing was applied, else with
         OutcomeUnknownError. It is done when it returns, awaited or not. Closing twice does nothing.
         """
+
+    @native
+    def _calls(self) -> dict[str, int]:
+        """The calls of this object in this process, by outcome: 'ok', or the code of the error."""
 
     @native
     async def __aenter__(self: Self) -> Self:

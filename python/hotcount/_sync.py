@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import hotcount
@@ -27,11 +29,34 @@ def _save_once(worker: hotcount.SyncWorker, timeout: float) -> bool:
             return True
 
 
-def stopped_by_signals() -> threading.Event:
+class _Abandoned(BaseException):
+    """The round under way has taken longer than --stop-within."""
+
+
+def _abandon(*_: object) -> None:
+    raise _Abandoned
+
+
+@contextlib.contextmanager
+def _until_signals(seconds: float) -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set. A round that goes on for so many seconds is abandoned:
+    nothing is lost by that, because each of its steps is fenced or a transaction."""
     stop = threading.Event()
+
+    def end(*_: object) -> None:
+        if not stop.is_set():
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        stop.set()
+
+    signal.signal(signal.SIGALRM, _abandon)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
+        signal.signal(number, end)
+    try:
+        yield stop
+    except _Abandoned:
+        _say(f"the round under way was abandoned after {seconds:g} s; the next worker goes on")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _set_within(stop: threading.Event, seconds: float) -> bool:
@@ -58,29 +83,6 @@ def open_views(options: argparse.Namespace) -> hotcount.WriteBehindCounter:
     )
 
 
-class _Told:
-    """The event that stops a worker, which says meanwhile when rounds begin to fail, when they work
-    again, and when votes were set aside: whoever cast them has been told that they count."""
-
-    def __init__(self, worker: hotcount.SyncWorker, stop: threading.Event) -> None:
-        self._worker, self._stop = worker, stop
-        self._seen = worker.stats()
-        self._fails = False
-
-    def is_set(self) -> bool:
-        stats, seen = self._worker.stats(), self._seen
-        self._seen = stats
-        if stats["failed"] > seen["failed"] and not self._fails:
-            self._fails = True
-            _say(stats["last_error"])
-        elif stats["rounds"] > seen["rounds"] and self._fails:
-            self._fails = False
-            _say("rounds work again")
-        if (refused := stats["refused"] - seen["refused"]) > 0:
-            _say(f"{refused} votes that the database refuses were set aside")
-        return self._stop.is_set()
-
-
 def save_counts(
     votes: hotcount.Votes | hotcount.WriteBehindCounter, options: argparse.Namespace
 ) -> tuple[bool, dict[str, Any]]:
@@ -89,9 +91,9 @@ def save_counts(
     worker = votes.sync_worker()
     if options.once:
         return _save_once(worker, options.timeout), worker.stats()
-    stop = stopped_by_signals()
     _say("saving until interrupted")
-    worker.run(_Told(worker, stop))  # type: ignore[arg-type]
+    with _until_signals(options.stop_within) as stop:
+        worker.run(stop)
     stats = worker.stats()
     return stats["rounds"] > 0 or stats["failed"] == 0, stats
 
@@ -103,27 +105,28 @@ def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[boo
         return report.pending == 0, {"rounds": 1, "failed": 0, "folded": report.acked}
     rounds = failed = folded = pending = 0
     said = ""
-    stop = stopped_by_signals()
     _say("folding counts until interrupted")
-    while True:
-        began = time.monotonic()
-        pause, trouble = options.interval, ""
-        try:
-            report = votes.flush()
-        except hotcount.ConfigError:
-            raise
-        except hotcount.HotcountError as error:
-            # A server that is away: the counts are safe where they are.
-            failed, trouble = failed + 1, str(error)
-        else:
-            rounds, folded, pending = rounds + 1, folded + report.acked, report.pending
-            if pending == 0:  # Else it has waited for items that somebody holds.
-                # A twentieth of the time at most, as the processes that vote do.
-                pause = max(pause, 20 * (time.monotonic() - began))
-        # Each round would say the same. Of items that folds fail for the logger tells.
-        if trouble != said:
-            _say(trouble or "folds work again")
-            said = trouble
-        if _set_within(stop, pause):
-            done = pending == 0 and (rounds > 0 or failed == 0)
-            return done, {"rounds": rounds, "failed": failed, "folded": folded}
+    with _until_signals(options.stop_within) as stop:
+        while True:
+            began = time.monotonic()
+            pause, trouble = options.interval, ""
+            try:
+                report = votes.flush()
+            except hotcount.ConfigError:
+                raise
+            except hotcount.HotcountError as error:
+                # A server that is away: the counts are safe where they are.
+                failed, trouble = failed + 1, str(error)
+            else:
+                rounds, folded, pending = rounds + 1, folded + report.acked, report.pending
+                if pending == 0:  # Else it has waited for items that somebody holds.
+                    # A twentieth of the time at most, as the processes that vote do.
+                    pause = max(pause, 20 * (time.monotonic() - began))
+            # Each round would say the same. Of items that folds fail for the logger tells.
+            if trouble != said:
+                _say(trouble or "folds work again")
+                said = trouble
+            if _set_within(stop, pause):
+                break
+    done = pending == 0 and (rounds > 0 or failed == 0)
+    return done, {"rounds": rounds, "failed": failed, "folded": folded}

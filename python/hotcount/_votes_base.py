@@ -275,7 +275,8 @@ class SyncWorker(Handle):
         """Rounds, those that failed, and sums of what they did.
 
         unsettled and at_risk are those of the latest round; last_error is of the last round that
-        failed, empty if none did.
+        failed, empty if none did; last_round_s, how long ago a round ended well, or the worker was
+        made.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import sys
@@ -71,6 +72,8 @@ def sweep(options: argparse.Namespace) -> int:
 
 
 def sync(options: argparse.Namespace) -> int:
+    # An outage, failing rounds, votes set aside: a line when it begins and one when it ends.
+    logging.basicConfig(format="hotcount sync: %(message)s", level=logging.INFO)
     strategy: Any = options.strategy or ("cached" if options.cache else "batched")
     if options.cache and options.cache.startswith("memory:"):
         say("hotcount sync: --cache must be a server's: memory:// counts inside one process only")
@@ -105,7 +108,7 @@ def told(options: argparse.Namespace, settled: bool, stats: dict[str, Any]) -> i
     if options.json:
         print(json.dumps({"settled": settled, **stats}, indent=2))
     else:
-        numbers = {name: number for name, number in stats.items() if name != "last_error"}
+        numbers = {name: number for name, number in stats.items() if not name.startswith("last_")}
         print(", ".join(f"{name} {number:,}" for name, number in numbers.items()))
     return DONE if settled else CHECK_FAILED
 
@@ -327,6 +330,14 @@ def parser() -> argparse.ArgumentParser:
     )
     each.add_argument(
         "--interval", type=positive, default=1.0, help="least seconds between rounds (default: 1)"
+    )
+    each.add_argument(
+        "--stop-within",
+        type=positive,
+        default=8.0,
+        metavar="SECONDS",
+        help="after SIGTERM or Ctrl-C, how long the round under way may go on before it is "
+        "abandoned (default: 8)",
     )
     each.add_argument("--page", type=int, default=1000, help="counts saved at once (default: 1000)")
     each.add_argument("--workers", type=int, default=2, help="threads (default: 2)")

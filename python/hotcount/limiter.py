@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from hotcount._core import Handle
 from hotcount._lifetime import Lifetime
@@ -110,6 +110,22 @@ class LimiterBase(Handle):
         Raises:
             ConfigError: An option has a bad value; the error names it.
             TypeError: An option has a wrong type.
+        """
+
+    @native
+    def stats(self) -> dict[str, Any]:
+        """What this object has decided in this process; it asks no store.
+
+        admitted and refused: hits and reserves, at all rates; of a hit_all, at its first limiter.
+        reasons: the same, by Decision.reason. Looks (test, peek) and what is given back do not
+        count.
+
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "1/minute")
+        >>> limiter.hit("anna").allowed, limiter.hit("anna").allowed
+        (True, False)
+        >>> limiter.stats()
+        {'admitted': 1, 'refused': 1, 'reasons': {'allowed': 1, 'limited': 1}}
         """
 
     @native

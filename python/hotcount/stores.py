@@ -170,13 +170,15 @@ class RedisBase(Handle):
         """
 
     @native
-    def stats(self) -> dict[str, int | float]:
+    def stats(self) -> dict[str, Any]:
         """Counts since the store was opened in this process, by name.
 
         commands answered, combined (calls that travelled in another's command), sends, bytes_sent,
         bytes_received, connects, reconnects. latency_us_p50, _p99 and _max: microseconds from a
-        command's encoding to its reply, at most 7 % above the truth. Those of event loops are up to
-        20 ms old. Names may be added. ClosedError after close().
+        command's encoding to its reply, at most 7 % above the truth. latency_s_buckets: bounds in
+        seconds, and how many of latency_count replies took at most so long, up to 7 % above the
+        bound; latency_s_sum of all. Those of event loops are up to 20 ms old. Names may
+        be added. ClosedError after close().
 
         >>> import hotcount
         >>> hotcount.Redis("redis://localhost").stats()["commands"]

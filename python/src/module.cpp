@@ -14,6 +14,7 @@
 
 #include "native/bind.hpp"
 #include "native/native.hpp"
+#include "native/store.hpp"
 #include "values/errors.hpp"
 #include "values/interrupt.hpp"
 
@@ -38,6 +39,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     module.attr("__version__") = hotcount::kVersion;
     hotcount::python::load_exceptions();
     hotcount::python::install_interrupt_hook();
+    hotcount::python::send_logs_to_python();
     hotcount::python::bind_native(module);
     hotcount::python::bind_lifetime();
     // Batches and stores first: the signatures of the rest name them.

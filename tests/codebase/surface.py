@@ -38,7 +38,7 @@ MODULES = (
         f"hotcount.integrations.{name}"
         for name in (
             *("asgi", "django", "django.admin", "django.models", "fastapi", "flask", "limits"),
-            *("locust", "rest_framework", "sqlalchemy"),
+            *("locust", "opentelemetry", "prometheus", "rest_framework", "sqlalchemy"),
         )
     ),
 )

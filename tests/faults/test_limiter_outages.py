@@ -67,7 +67,9 @@ FAULTS = ["killed", "paused", "demoted", "out of memory", "without replicas", "o
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+    """Beside what the client logs of the server."""
+    said = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+    return [each for each in said if "limiters" in each]
 
 
 @pytest.fixture(autouse=True)

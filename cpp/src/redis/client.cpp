@@ -3,6 +3,7 @@
 #include <chrono>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/redis/latency.hpp>
 #include <hotcount/redis.hpp>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@ namespace {
 
 // Commands of a large call that are sent at a time: calls of others pass in between.
 constexpr std::size_t kPortion = 1000;
+
+// In seconds: the usual steps from 100 us to 5 s.
+constexpr std::array kLatencyBounds{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                                    0.05,   0.1,     0.25,   0.5,   1.0,    2.5,   5.0};
 
 // The least max_reply_bytes: the replies of a portion, and of a combined script, must fit.
 constexpr std::size_t kFewestReplyBytes = std::size_t{1} << 20;
@@ -219,6 +224,19 @@ class RespClient final : public Client {
     }
     const Options& options() const override { return options_; }
 
+    Latency latency() const {
+        PerProcess& process = process_.get();
+        SharedConnection::Counts counts = process.connection->counts();
+        process.loops->add_to(counts);
+        Latency all{{}, counts.latency.sum_s(), counts.latency.total()};
+        for (const double bound : kLatencyBounds) {
+            const std::chrono::duration<double> seconds{bound};
+            all.buckets.emplace_back(
+                bound, counts.latency.at_most(std::chrono::duration_cast<Duration>(seconds)));
+        }
+        return all;
+    }
+
   private:
     SharedConnection& connection() { return *process_.get().connection; }
 
@@ -252,6 +270,11 @@ class RespClient final : public Client {
 };
 
 }  // namespace
+
+Latency latency_of(const Client& client) {
+    const auto* const own = dynamic_cast<const RespClient*>(&client);
+    return own == nullptr ? Latency{} : own->latency();
+}
 
 Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.timeout <= Duration{0}) {

@@ -86,10 +86,12 @@ void Dialer::work() {
             failures_before_ = std::exchange(failures_, 0);
             next_at_ = {};
             why_.reset();
+            tell_reached();
             (void)start_threads();
         } else {
             if (note_failure(began)) next_at_ = std::max(next_at_, budget_.spend(began));
             why_ = opened.error();
+            if (of_the_connection(*why_)) outage_.begin(why_->message);
             told.assign(std::make_move_iterator(waiting_.begin()),
                         std::make_move_iterator(waiting_.end()));
             waiting_.clear();
@@ -117,6 +119,24 @@ bool Dialer::note_failure(SteadyTime began) {
     return true;
 }
 
+// Under the mutex. A connection that was lost and made anew at once is one line in kQuiet; the end of an
+// outage is another.
+void Dialer::tell_reached() {
+    const std::string why = std::exchange(lost_why_, {});
+    if (outage_.is_on()) return outage_.end();
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (why.empty() || (told_lost_ != SteadyTime{} && now - told_lost_ < Trouble::kQuiet)) return;
+    told_lost_ = now;
+    log_line(false, options_.address() + " was connected again: " + why);
+}
+
+void Dialer::lost(std::string_view why) {
+    const std::lock_guard lock(mutex_);
+    const std::string named = options_.address() + ": ";
+    if (why.starts_with(named)) why.remove_prefix(named.size());
+    lost_why_ = why;
+}
+
 bool Dialer::worth_waiting(const Error& error) {
     if (error.code == ErrorCode::deadline) return true;
     return error.code == ErrorCode::unavailable && error.server_code != "READONLY" &&
@@ -134,6 +154,7 @@ void Dialer::came_to_nothing() {
     if (!reached_) return;
     failures_ = failures_before_;
     (void)note_failure(std::chrono::steady_clock::now());
+    outage_.begin("the connection ended before the server answered anything");
 }
 
 void Dialer::put_last(const Address& address) {

@@ -23,10 +23,13 @@
 #include <deque>
 #include <functional>
 #include <hotcount/clock.hpp>
+#include <hotcount/detail/base/log.hpp>
 #include <hotcount/detail/redis/options.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "connection.hpp"
@@ -97,6 +100,10 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     std::optional<Error> last_failure();
     /// The connection ended before the server answered anything, which counts as a dial that failed.
     void came_to_nothing();
+    /// A connection ended, and not because it was closed: the next dial that succeeds logs that.
+    void lost(std::string_view why);
+    /// Whether calls are refused because as many wait as may: of all connections of the client.
+    Trouble& full_queue() { return full_queue_; }
     /// The server at this address is a replica: try the name's other addresses first.
     void put_last(const Address& address);
     /// Calls that wait end with a closed error. A dial under way ends by itself.
@@ -113,6 +120,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     void work();
     void wait_for_turn(Lock& lock);
     bool note_failure(SteadyTime began);
+    void tell_reached();
     Result<std::unique_ptr<Connection>> dial(Scripts scripts);
     Result<TlsContext> tls();
     Error closed_error() const;
@@ -134,6 +142,10 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     std::vector<Address> last_;
     TlsContext tls_;
     bool closed_{false};
+    Trouble outage_{options_.address(), kUnavailable, kAvailable};
+    Trouble full_queue_{options_.address(), kFull, kHasRoom};
+    std::string lost_why_;    // Why connections ended that no dial has replaced yet.
+    SteadyTime told_lost_{};  // When that was last logged.
     std::atomic<bool> knows_hello_{false};
 };
 

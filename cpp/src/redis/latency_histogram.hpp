@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 #include <hotcount/clock.hpp>
+#include <numeric>
 
 namespace hotcount::redis {
 
@@ -16,12 +17,14 @@ class LatencyHistogram {
         const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(taken.count(), 1));
         ++counts_[index(ns)];
         ++total_;
+        sum_ += ns;
         max_ = std::max(max_, ns);
     }
 
     void add(const LatencyHistogram& other) {
         for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
         total_ += other.total_;
+        sum_ += other.sum_;
         max_ = std::max(max_, other.max_);
     }
 
@@ -34,6 +37,15 @@ class LatencyHistogram {
         }
         return max_us();
     }
+    /// How many took at most so long: exact to a bucket, so up to 7 % above the bound count too.
+    std::uint64_t at_most(Duration bound) const {
+        const std::size_t last = index(static_cast<std::uint64_t>(bound.count()));
+        return std::accumulate(counts_.begin(),
+                               counts_.begin() + static_cast<std::ptrdiff_t>(last) + 1,
+                               std::uint64_t{0});
+    }
+    std::uint64_t total() const { return total_; }
+    double sum_s() const { return static_cast<double>(sum_) / 1e9; }
     double max_us() const { return static_cast<double>(max_) / 1e3; }
 
   private:
@@ -54,6 +66,7 @@ class LatencyHistogram {
 
     std::array<std::uint64_t, (65 - kSubBits) << kSubBits> counts_{};
     std::uint64_t total_{0};
+    std::uint64_t sum_{0};
     std::uint64_t max_{0};
 };
 

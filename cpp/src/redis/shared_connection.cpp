@@ -40,7 +40,9 @@ void SharedConnection::submit(const OperationPtr& operation) {
             refused = make_error(ErrorCode::capacity,
                                  options_.address() + ": " + std::to_string(options_.max_queue) +
                                      " calls are waiting (max_queue); nothing was applied");
+            dialer_->full_queue().begin(refused->message);
         } else {
+            note_room();
             multiplexer_.push(operation);
             multiplexer_.count_unwaited();
             hand_on();
@@ -53,17 +55,26 @@ Result<void> SharedConnection::enqueue(Lock& lock, const OperationPtr& operation
                                        Deadline deadline) {
     const auto has_room = [this] { return closed_ || multiplexer_.queued() < options_.max_queue; };
     if (!wait_or_interrupt(room_, lock, deadline, has_room)) {
-        return make_error(ErrorCode::deadline,
-                          options_.address() + ": " + std::to_string(multiplexer_.queued()) +
-                              " calls are waiting (max_queue) and the deadline passed; nothing "
-                              "was applied");
+        const Error full =
+            make_error(ErrorCode::deadline,
+                       options_.address() + ": " + std::to_string(multiplexer_.queued()) +
+                           " calls are waiting (max_queue) and the deadline passed; nothing "
+                           "was applied");
+        dialer_->full_queue().begin(full.message);
+        return full;
     }
     if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
+    note_room();
     // While there is a reader it checks this.
     if (!roles_.reading() && multiplexer_.in_flight() > 0) give_up_silent();
     operation->join(gathering_, places_++);
     multiplexer_.push(operation);
     return {};
+}
+
+// A queue that was full has room again when half of it is free.
+void SharedConnection::note_room() {
+    if (multiplexer_.queued() <= options_.max_queue / 2) dialer_->full_queue().end();
 }
 
 // Returns without the lock if nothing is left to do under it.
@@ -237,6 +248,7 @@ void SharedConnection::write(Lock& lock, const Goal& goal, Deadline deadline) {
 bool SharedConnection::connected() {
     if (connection_ != nullptr && multiplexer_.in_flight() == 0 && !multiplexer_.half_sent() &&
         !roles_.reading() && connection_->stale()) {
+        dialer_->lost("the server closed the connection");
         drop_connection();
     }
     if (connection_ == nullptr && !dialing_) ask_for_connection();
@@ -414,6 +426,7 @@ void SharedConnection::drop_connection() {
 
 void SharedConnection::break_connection(const Error& why, bool resend) {
     if (connection_ == nullptr) return;
+    if (!closed_) dialer_->lost(why.message);
     connection_->shut_down();  // The reader and the writer wake, and release it.
     drop_connection();
     multiplexer_.lost(why, resend);

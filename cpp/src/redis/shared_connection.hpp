@@ -94,6 +94,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     void leave_replica(SteadyTime now);
     void break_connection(const Error& why, bool resend = true);
     void sleep(Lock& lock, Sleeper& sleeper, Deadline deadline);
+    void note_room();
     void hand_on();
     void leave(Lock& lock);
     void tell_finished(Lock& lock);

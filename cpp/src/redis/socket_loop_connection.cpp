@@ -99,11 +99,14 @@ class SocketLoopConnection final : public LoopConnection {
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
         if (!usable()) return operation->refuse(closed_error());
         if (multiplexer_.queued() >= options_.max_queue) {
-            return operation->refuse(make_error(
-                ErrorCode::capacity, options_.address() + ": " +
-                                         std::to_string(options_.max_queue) +
-                                         " calls are waiting (max_queue); nothing was applied"));
+            const Error full =
+                make_error(ErrorCode::capacity,
+                           options_.address() + ": " + std::to_string(options_.max_queue) +
+                               " calls are waiting (max_queue); nothing was applied");
+            dialer_->full_queue().begin(full.message);
+            return operation->refuse(full);
         }
+        if (multiplexer_.queued() <= options_.max_queue / 2) dialer_->full_queue().end();
         multiplexer_.push(std::move(operation));
         multiplexer_.count_unwaited();
         if (!flush_asked_) {
@@ -242,6 +245,7 @@ class SocketLoopConnection final : public LoopConnection {
     void send() {
         if (connection_ != nullptr && multiplexer_.in_flight() == 0 && !multiplexer_.half_sent() &&
             multiplexer_.has_to_send() && connection_->stale()) {
+            dialer_->lost("the server closed the connection");
             drop_connection();
         }
         while (multiplexer_.has_to_send()) {
@@ -354,6 +358,7 @@ class SocketLoopConnection final : public LoopConnection {
     }
 
     void lose(const Error& why, bool resend = true) {
+        if (!closed_) dialer_->lost(why.message);
         drop_connection();
         multiplexer_.lost(why, resend);
         if (multiplexer_.queued() > 0 && !flush_asked_) {

@@ -28,6 +28,14 @@ bool is_out_of_room(const Error& error) {
            error.condition == SqlCondition::too_many_connections;
 }
 
+void note_reached(Trouble& outage, const Result<void>& connected, SteadyTime began) {
+    if (connected) return outage.end();
+    const Error& why = connected.error();
+    const bool is_late = why.code == ErrorCode::deadline &&
+                         std::chrono::steady_clock::now() - began >= std::chrono::seconds{1};
+    if (why.code == ErrorCode::unavailable || is_late) outage.begin(why.message);
+}
+
 Error no_room_in_time(Error refusal, int attempts) {
     static constexpr std::string_view kKnown = "; nothing was applied";
     if (refusal.message.ends_with(kKnown)) {

@@ -14,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/log.hpp>
 #include <hotcount/sql.hpp>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,9 @@ enum class AtFork : std::uint8_t {
 
 /// Whether the server, or a pooler before it, refused a session for want of room: one may come free.
 bool is_out_of_room(const Error& error);
+/// Logs whether a server could be reached by an attempt that began then. A deadline that passed within a
+/// second says nothing of the server.
+void note_reached(Trouble& outage, const Result<void>& connected, SteadyTime began);
 /// The error for a caller that has waited until its deadline after such a refusal.
 Error no_room_in_time(Error refusal, int attempts);
 

@@ -43,6 +43,7 @@ template <class T, class Convert>
 void settle(Pending& pending, Result<T> result, const Convert& convert) {
     try {
         if (result.ok()) {
+            if constexpr (requires { convert.answered(); }) convert.answered();
             if constexpr (std::is_void_v<T>) {
                 pending.set_value(convert());
             } else {

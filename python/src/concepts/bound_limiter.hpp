@@ -98,6 +98,7 @@ class BoundLimiter final : public Bound<Limiter> {
             limiter = std::make_shared<BoundLimiter>(
                 unwrap(core->with_rates(std::move(options.rates))), store);
             limiter->warned_ = warned_;
+            limiter->decided_ = decided_;
         }
         if (at_rates_.size() + 2 > kMostKept) at_rates_.clear();
         at_rates_.emplace(std::move(canonical), limiter);
@@ -107,6 +108,29 @@ class BoundLimiter final : public Bound<Limiter> {
 
     std::string shown_options() const override {
         return python::shown_options<LimiterOptions, kLimiterOptions>(core->options());
+    }
+
+    /// A hit or a reserve: not what only looks, or gives back.
+    void count(const Decision& decision) {
+        ++(*decided_)[static_cast<std::size_t>(decision.reason)][decision.allowed ? 1 : 0];
+    }
+
+    /// Hits and reserves at all rates, by outcome and reason.
+    py::object stats() const {
+        std::array<std::uint64_t, 2> sums{};
+        py::dict reasons;
+        for (std::size_t i = 0; i < decided_->size(); ++i) {
+            const auto& [refused, admitted] = (*decided_)[i];
+            sums[0] += refused;
+            sums[1] += admitted;
+            if (refused + admitted == 0) continue;
+            reasons[name_of(static_cast<Reason>(i))] = refused + admitted;
+        }
+        py::dict all;
+        all["admitted"] = sums[1];
+        all["refused"] = sums[0];
+        all["reasons"] = reasons;
+        return all;
     }
 
     py::object to_python(const Decision& decision) {
@@ -127,6 +151,7 @@ class BoundLimiter final : public Bound<Limiter> {
 
     py::object to_python(const JointDecision& joint) {
         tell_outage();
+        count(joint.decision);
         const LimiterOptions& options = joint.limiter->options();
         const Decision& decision = joint.decision;
         const Rate& rate = options.rates[decision.rate];
@@ -147,6 +172,7 @@ class BoundLimiter final : public Bound<Limiter> {
         tell_outage();
         auto rows = to_rows(std::move(decisions), [this](const Decision& decision) {
             warn_if_untracked(decision);
+            count(decision);
             return to_row(decision);
         });
         return python::to_batch(std::move(rows), refusals, on_errors);
@@ -230,6 +256,10 @@ class BoundLimiter final : public Bound<Limiter> {
     };
     py::object policy_;
     std::vector<KnownRate> known_{};
+    static constexpr std::size_t kReasons = static_cast<std::size_t>(Reason::local) + 1;
+    // [reason][allowed]; of this limiter at all rates.
+    using Decided = std::array<std::array<std::uint64_t, 2>, kReasons>;
+    std::shared_ptr<Decided> decided_{std::make_shared<Decided>()};
     std::shared_ptr<bool> warned_{std::make_shared<bool>(false)};
     static constexpr std::size_t kMostKept = 1000;
     static constexpr std::size_t kLongestText = 200;

@@ -228,6 +228,12 @@ struct From<LimitedHits> {
     }
 };
 
+namespace {
+
+py::object limiter_stats(py::handle, BoundLimiter& self) { return self.stats(); }
+
+}  // namespace
+
 void bind_limiter() {
     declare_rows<DecisionRow>("Decisions", column<&DecisionRow::allowed>(),
                               column<&DecisionRow::remaining>(),
@@ -248,6 +254,7 @@ void bind_limiter() {
         return To<std::vector<Rate>>::make(self.options().rates);
     });
 
+    object_method<&limiter_stats, BoundLimiter>("LimiterBase.stats", "");
     method<&Limiter::create_table, &Limiter::create_table_async, Timeout>("Limiter.create_table",
                                                                           "timeout");
     attribute<BoundLimiter>("LimiterBase", "_joins", [](const BoundLimiter& self) {
@@ -256,7 +263,7 @@ void bind_limiter() {
         return To<std::int64_t>::make(reinterpret_cast<std::intptr_t>(store));
     });
     method<&hit_all_now, &hit_all_later, LimitedHits, Timeout>("Limiter._hit_all", "hits timeout");
-    method<&hit_now, &hit_later, LimiterKey, Cost, AtRates, OpId, Timeout>(
+    method<&hit_now, &hit_later, LimiterKey, Cost, AtRates, OpId, Counted, Timeout>(
         "Limiter.hit", "key cost rate op_id timeout");
     method<&Limiter::hit_ahead, &Limiter::hit_ahead_async, LimiterKey, Cost, AtRates, Timeout>(
         "Limiter._hit_ahead", "key cost rate timeout");
@@ -275,7 +282,7 @@ void bind_limiter() {
     method<&Limiter::block, &Limiter::block_async, LimiterKey, Duration, AtRates, Timeout>(
         "Limiter.block", "key seconds rate timeout");
     method<&Limiter::reserve, &Limiter::reserve_async, LimiterKey, Cost, std::string_view, Duration,
-           AtRates, Timeout>("Reserving._reserve", "key n id lease rate timeout");
+           AtRates, Counted, Timeout>("Reserving._reserve", "key n id lease rate timeout");
     method<&commit_now, &commit_later, LimiterKey, std::string_view, Cost, AtRates, OpId, Timeout>(
         "Reserving._commit", "key id actual rate op_id timeout");
     method<&Limiter::cancel, &Limiter::cancel_async, LimiterKey, std::string_view, AtRates,

@@ -1,6 +1,7 @@
 // Memory, Redis and Database, for threads and for event loops, and the module's functions: declared
 // in hotcount/stores.py, hotcount/aio/stores.py and hotcount/functions.py.
 #include <hotcount/build_info.hpp>
+#include <hotcount/detail/redis/latency.hpp>
 #include <hotcount/detail/redis/readiness.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <hotcount/detail/sql/settings.hpp>
@@ -157,15 +158,6 @@ struct To<memory::Store::Stats> {
     }
 };
 template <>
-struct To<redis::Client::Stats> {
-    using S = redis::Client::Stats;
-    static py::object make(const S& stats) {
-        return to_dict<&S::commands, &S::combined, &S::sends, &S::bytes_sent, &S::bytes_received,
-                       &S::connects, &S::reconnects, &S::latency_us_p50, &S::latency_us_p99,
-                       &S::latency_us_max>(stats);
-    }
-};
-template <>
 struct To<sql::Database::Stats> {
     using S = sql::Database::Stats;
     static py::object make(const S& stats) {
@@ -285,6 +277,23 @@ std::shared_ptr<BoundBase> make_database(const std::string&, const std::string& 
     DatabaseOptions options;
     given.apply(options);
     return python::open_database(url, options);
+}
+
+py::object redis_stats(py::handle, RedisStore& self) {
+    const std::shared_ptr<redis::Client> client = self.held();
+    const auto [stats, latency] = without_gil([&] {
+        return std::pair{client->stats(), redis::latency_of(*client)};
+    });
+    using S = redis::Client::Stats;
+    py::dict all = to_dict<&S::commands, &S::combined, &S::sends, &S::bytes_sent,
+                           &S::bytes_received, &S::connects, &S::reconnects, &S::latency_us_p50,
+                           &S::latency_us_p99, &S::latency_us_max>(stats);
+    py::dict buckets;
+    for (const auto& [bound, replies] : latency.buckets) buckets[py::float_(bound)] = replies;
+    all["latency_s_buckets"] = buckets;
+    all["latency_s_sum"] = latency.sum_s;
+    all["latency_count"] = latency.count;
+    return all;
 }
 
 bool ping_memory(memory::Store&, Timeout) { return true; }
@@ -416,7 +425,7 @@ void bind_stores() {
 
     constructor<&make_redis, Url, GivenRedis>("RedisBase.__init__", "url " + names_of<kRedis>());
     attributes<RedisStore, kRedis>("RedisBase");
-    method<&redis::Client::stats, nullptr>("RedisBase.stats", "");
+    object_method<&redis_stats, RedisStore>("RedisBase.stats", "");
     method<&ping_redis, &ping_redis_async, Timeout>("Redis.ping", "timeout");
     method<&ready_redis, &ready_redis_async, Access, Timeout>("Redis.ready", "for_ timeout");
     method<&execute, &execute_async, Command, Timeout>("Redis.execute", "*command timeout");

@@ -1,12 +1,50 @@
 // hotcount.SyncWorker: declared in hotcount/_votes_base.py.
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <optional>
 
 #include "votes.hpp"
 #include "write_behind.hpp"
 
 namespace hotcount::python {
 namespace {
+
+// Logs when rounds of run() begin to fail, when they work again, and votes that were set aside.
+class RoundLog {
+  public:
+    RoundLog(std::string name, const SyncWorker::Stats& stats)
+        : name_(std::move(name)),
+          rounds_(stats.rounds),
+          failed_(stats.failed),
+          refused_(stats.total.refused) {}
+
+    /// True if a round has ended well since the look before.
+    bool look(const SyncWorker::Stats& stats) {
+        const SteadyTime now = std::chrono::steady_clock::now();
+        if (stats.failed > failed_ && !since_) {
+            since_ = now;
+            log("warning", name_ + ": rounds fail: " + stats.last_error);
+        } else if (stats.rounds > rounds_ && since_) {
+            const auto ms = std::chrono::ceil<std::chrono::milliseconds>(now - *since_).count();
+            since_.reset();
+            log("info", name_ + ": rounds work again, after " + std::to_string(ms) + " ms");
+        }
+        if (stats.total.refused > refused_) {
+            log("warning", name_ + ": " + std::to_string(stats.total.refused - refused_) +
+                               " votes that the database refuses were set aside");
+        }
+        failed_ = stats.failed;
+        refused_ = stats.total.refused;
+        return std::exchange(rounds_, stats.rounds) < stats.rounds;
+    }
+
+  private:
+    std::string name_;
+    std::uint64_t rounds_;
+    std::uint64_t failed_;
+    std::int64_t refused_;
+    std::optional<SteadyTime> since_{};
+};
 
 class BoundWorker final : public Bound<SyncWorker> {
   public:
@@ -30,6 +68,9 @@ class BoundWorker final : public Bound<SyncWorker> {
     void log_event() const {
         if (log_event_) log_event_();
     }
+    /// A round ended well by now.
+    void note_round() const { last_round_ = std::chrono::steady_clock::now(); }
+    Duration since_last_round() const { return std::chrono::steady_clock::now() - last_round_; }
     py::object to_python(const SyncRound& round) const;
 
   private:
@@ -37,6 +78,7 @@ class BoundWorker final : public Bound<SyncWorker> {
     std::function<void()> check_open_;
     std::function<void(Error&, Timeout)> tell_;
     std::function<void()> log_event_{};
+    mutable SteadyTime last_round_{std::chrono::steady_clock::now()};  // Under the GIL.
 };
 
 }  // namespace
@@ -54,6 +96,7 @@ struct BoundOf<SyncWorker> {
 
 py::object BoundWorker::to_python(const SyncRound& round) const {
     log_event();
+    note_round();
     return To<SyncRound>::make(round);
 }
 
@@ -86,6 +129,7 @@ py::object run_worker(py::handle, BoundWorker& self, py::handle stop) {
     }
     self.check_open();
     std::exception_ptr raised;
+    RoundLog rounds(self.store.name(), self.core->stats());
     // Without the event's wait(): if a signal handler came while wait() holds the event's lock, and
     // set the event, it would wait for that lock for ever.
     const auto stopped = [&](Duration pause) {
@@ -99,6 +143,7 @@ py::object run_worker(py::handle, BoundWorker& self, py::handle stop) {
                 if (!stop.is_none() && stop.attr("is_set")().cast<bool>()) return true;
                 self.check_open();
                 self.log_event();
+                if (rounds.look(self.core->stats())) self.note_round();
                 if (until.passed()) return false;
                 without_gil([&] { sleep_or_interrupt(std::min(kStopLook, until.remaining())); });
             }
@@ -121,6 +166,7 @@ py::object worker_stats(py::handle, BoundWorker& self) {
     dict["rounds"] = stats.rounds;
     dict["failed"] = stats.failed;
     dict["last_error"] = stats.last_error;
+    dict["last_round_s"] = to_seconds(self.since_last_round());
     return dict;
 }
 

@@ -1,6 +1,9 @@
 // What stands behind an object of a class that Python declares: one C type, _core.Handle, holds it.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <hotcount/error.hpp>
 #include <memory>
 #include <string>
 
@@ -29,6 +32,14 @@ class BoundBase {
     virtual void close() { raise_type("it has nothing to close"); }
     /// Which class of C++ this is: by kTag.
     const void* tag() const { return tag_; }
+
+    /// Calls of the core that have ended, by outcome.
+    struct Outcomes {
+        std::uint64_t ok{0};
+        // By ErrorCode, of which closed is the last.
+        std::array<std::uint64_t, static_cast<std::size_t>(ErrorCode::closed) + 1> failed{};
+    };
+    Outcomes calls{};
 
   private:
     const void* tag_;

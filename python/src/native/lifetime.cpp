@@ -18,6 +18,17 @@ py::object leave(py::handle, BoundBase& self, py::handle, py::handle, py::handle
 }
 py::object is_closed(py::handle, BoundBase& self) { return py::bool_(self.closed()); }
 
+// By outcome: "ok", or the code of the error.
+py::object calls(py::handle, BoundBase& self) {
+    py::dict all;
+    all["ok"] = self.calls.ok;
+    for (std::size_t i = 0; i < self.calls.failed.size(); ++i) {
+        if (self.calls.failed[i] == 0) continue;
+        all[py::str(std::string{to_string(static_cast<ErrorCode>(i))})] = self.calls.failed[i];
+    }
+    return all;
+}
+
 // Each ends at once, and is awaited only to look like the other calls.
 py::object close_awaited(py::handle, BoundBase& self) {
     const py::object loop = running_loop();
@@ -41,6 +52,8 @@ void bind_lifetime() {
                                                              "kind error traceback");
     object_method<&is_closed, BoundBase>("Lifetime.closed", "");
     object_method<&close_awaited, BoundBase>("Lifetime.aclose", "", true);
+    object_method<&calls, BoundBase>("Lifetime._calls", "");
+    object_method<&calls, BoundBase>("AsyncLifetime._calls", "");
     object_method<&close_awaited, BoundBase>("AsyncLifetime.aclose", "", true);
     object_method<&enter_awaited, BoundBase>("AsyncLifetime.__aenter__", "", true);
     object_method<&leave_awaited, BoundBase, handle, handle, handle>("AsyncLifetime.__aexit__",

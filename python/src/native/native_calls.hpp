@@ -4,6 +4,7 @@
 
 #include <array>
 #include <functional>
+#include <hotcount/detail/votes/votes_stats.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,18 @@ struct From<StoreArgument> {
         }
         return {argument.value};
     }
+};
+
+/// Among the types of a method's parameters, and of none itself: Self::count() gets each value too.
+struct Counted {};
+template <>
+struct From<Counted> {
+    static constexpr std::size_t kTakes = 0;
+    template <class Self>
+    static Counted read(const Argument*, Self&) {
+        return {};
+    }
+    static std::tuple<> pass(const Counted&) { return {}; }
 };
 
 namespace detail {
@@ -216,6 +229,8 @@ struct MemberOf<R (*)(C&, A...)> {
 template <class T>
 struct IsBatch : std::bool_constant<kTraits<T>.is_batch> {};
 template <class T>
+struct IsCounted : std::is_same<T, Counted> {};
+template <class T>
 struct IsOnErrors : std::is_same<T, OnErrors> {};
 template <class T>
     struct IsInstead : std::bool_constant < requires(const T& held) {
@@ -259,12 +274,25 @@ concept HasToBatch = requires(Self& self, Results results, const Refusals& refus
 };
 
 /// What makes a call's answer, and what its errors say beside what the core knows.
-template <class Self, class Convert>
+/// A call for statistics is not one of the calls that they count.
+template <class T>
+inline constexpr bool kIsStatistics = false;
+template <>
+inline constexpr bool kIsStatistics<memory::Store::Stats> = true;
+template <>
+inline constexpr bool kIsStatistics<sql::Database::Stats> = true;
+template <>
+inline constexpr bool kIsStatistics<VotesStats> = true;
+template <class Self, bool kIsStats, class Convert>
 struct Answer : Convert {
     Self* self;
     Timeout timeout;
 
+    void answered() const {
+        if constexpr (!kIsStats) ++self->calls.ok;
+    }
     Error told(Error error) const {
+        if constexpr (!kIsStats) ++self->calls.failed[static_cast<std::size_t>(error.code)];
         self->tell(error, timeout);
         return error;
     }
@@ -306,8 +334,8 @@ struct Method {
     /// What makes the Python object of a Value. It may be moved in another thread, so it holds
     /// nothing of Python; the object that it points to is held by the call.
     static auto converter(Self& self, Held& held) {
-        return Answer<Self, decltype(bare_converter(self, held))>{bare_converter(self, held), &self,
-                                                                  timeout(held)};
+        return Answer<Self, kIsStatistics<Value>, decltype(bare_converter(self, held))>{
+            bare_converter(self, held), &self, timeout(held)};
     }
     static auto bare_converter(Self& self, Held& held) {
         [[maybe_unused]] Self* const me = &self;
@@ -338,7 +366,10 @@ struct Method {
         } else if constexpr (std::is_void_v<Value>) {
             return [] { return py::object(py::none()); };
         } else if constexpr (requires { self.to_python(std::declval<Value>()); }) {
-            return [me](Value value) -> py::object { return me->to_python(std::move(value)); };
+            return [me](Value value) -> py::object {
+                if constexpr (Each::template find<IsCounted>() < sizeof...(P)) me->count(value);
+                return me->to_python(std::move(value));
+            };
         } else {
             return [](Value value) -> py::object { return To<Value>::make(std::move(value)); };
         }
@@ -488,6 +519,7 @@ struct Method {
         if constexpr (requires { outcome.error(); }) {
             if (!outcome.ok()) raise(convert.told(std::move(outcome).error()));
         }
+        convert.answered();
         if constexpr (std::is_void_v<Value>) {
             return convert();
         } else {

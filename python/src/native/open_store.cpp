@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <hotcount/build_info.hpp>
+#include <hotcount/detail/base/log.hpp>
 #include <hotcount/detail/sql/dialect.hpp>
 #include <hotcount/url.hpp>
 #include <map>
@@ -98,6 +99,57 @@ void log(const char* method, const std::string& text) {
     } catch (py::error_already_set& error) {
         error.discard_as_unraisable("hotcount: logging");
     }
+}
+
+namespace {
+
+// Without objects of C++ in between: see call_or_hang. Null: an exception is set.
+PyObject* call_logger(const LogLine& line) {
+    PyObject* const logging = PyImport_ImportModule("logging");
+    if (logging == nullptr) return nullptr;
+    PyObject* const logger = PyObject_CallMethod(logging, "getLogger", "s", "hotcount");
+    Py_DECREF(logging);
+    if (logger == nullptr) return nullptr;
+    PyObject* const text = PyUnicode_DecodeUTF8(
+        line.text.data(), static_cast<Py_ssize_t>(line.text.size()), "backslashreplace");
+    PyObject* const done =
+        text == nullptr
+            ? nullptr
+            : PyObject_CallMethod(logger, line.is_trouble ? "warning" : "info", "sO", "%s", text);
+    Py_XDECREF(text);
+    Py_DECREF(logger);
+    return done;
+}
+
+// A thread of the library that has no lock of its own. A handler of the application's runs here, and may
+// call hotcount.
+void log_lines(std::vector<LogLine> lines) {
+    const WithGil held;
+    if (!held) return;
+    call_or_hang([&] {
+        for (const LogLine& line : lines) {
+            PyObject* const done = call_logger(line);
+            if (done == nullptr) PyErr_WriteUnraisable(Py_None);
+            Py_XDECREF(done);
+        }
+    });
+}
+
+}  // namespace
+
+void send_logs_to_python() {
+    set_log_sink(&log_lines);
+    // Before logging ends: it was imported first, and its own handler runs last.
+    import_module("logging");
+    static PyMethodDef last_lines{"hotcount_last_lines",
+                                  [](PyObject*, PyObject*) -> PyObject* {
+                                      log_lines(take_log_lines());
+                                      Py_RETURN_NONE;
+                                  },
+                                  METH_NOARGS, nullptr};
+    const auto function = py::reinterpret_steal<py::object>(PyCFunction_New(&last_lines, nullptr));
+    if (!function) throw py::error_already_set();
+    import_module("atexit").attr("register")(function);
 }
 
 const char* to_string(StoreKind kind) {

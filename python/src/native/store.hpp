@@ -36,6 +36,8 @@ const char* to_string(StoreKind kind);
 /// logging.getLogger("hotcount").warning(text), or the method that is named; nothing if there is nothing
 /// to say. Never fails. With the GIL.
 void log(const char* method, const std::string& text);
+/// From now on, what the core logs goes there too, from a thread of its own.
+void send_logs_to_python();
 
 template <class Backend>
 class Opened {

@@ -141,8 +141,8 @@ def test_a_replica_that_is_killed_costs_no_call_and_is_found_again(
         await_replica(votes, 2)
         assert votes.stats()["replica_error"] == ""
     said = [record.message for record in caplog.records if record.name == "hotcount"]
-    assert len(said) == 1
-    assert "is not used, the primary answers" in said[0]
+    assert sum("is not used, the primary answers" in each for each in said) == 1
+    assert sum("is not available" in each for each in said) == len(said) - 1 <= 1
 
 
 def test_a_replica_that_stands_still_takes_half_of_one_calls_time(pair: Replicated) -> None:

@@ -87,7 +87,10 @@ class MysqlDatabase final : public Database, ForkAware {
     Pool::Open opener(bool reads) {
         return [this, reads](Deadline deadline) -> Result<std::unique_ptr<Connection>> {
             auto connection = std::make_unique<MysqlConnection>(library_, target_, reads, shared_);
-            HOTCOUNT_TRY(connection->connect(deadline));
+            const SteadyTime began = std::chrono::steady_clock::now();
+            const Result<void> connected = connection->connect(deadline);
+            note_reached(outage_, connected, began);
+            HOTCOUNT_TRY(connected);
             return std::unique_ptr<Connection>{std::move(connection)};
         };
     }
@@ -101,6 +104,7 @@ class MysqlDatabase final : public Database, ForkAware {
     const libmariadb::Library& library_;
     const MysqlTarget target_;
     std::atomic<bool> closed_{false};
+    Trouble outage_{name(), kUnavailable, kAvailable};
     MysqlShared shared_;
     const std::shared_ptr<Pool> writers_;
     const std::shared_ptr<Pool> readers_;

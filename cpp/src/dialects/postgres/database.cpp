@@ -147,12 +147,16 @@ class PostgresDatabase final : public Database, ForkAware {
     Pool::Open opener() {
         return [this](Deadline deadline) -> Result<std::unique_ptr<Connection>> {
             auto connection = std::make_unique<PostgresConnection>(session_);
-            HOTCOUNT_TRY(connection->connect(deadline, false));
+            const SteadyTime began = std::chrono::steady_clock::now();
+            const Result<void> connected = connection->connect(deadline, false);
+            note_reached(outage_, connected, began);
+            HOTCOUNT_TRY(connected);
             return std::unique_ptr<Connection>{std::move(connection)};
         };
     }
 
     std::atomic<bool> closed_{false};
+    Trouble outage_{name(), kUnavailable, kAvailable};
     PostgresShared shared_;
     const PostgresSessionOptions session_;
     std::atomic<bool> lent_{false};  // A writer's connection is with a reader.

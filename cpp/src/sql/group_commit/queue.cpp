@@ -48,10 +48,13 @@ bool GroupQueue::has_room(std::size_t writes) const {
     return queued_ + waits_held_ + writes <= options_.max_queue;
 }
 
-Error GroupQueue::full() const {
-    return make_error(ErrorCode::capacity,
-                      database_->name() + ": as many writes are waiting as may " + "(max_queue=" +
-                          std::to_string(options_.max_queue) + "); nothing was applied");
+Error GroupQueue::full() {
+    Error error =
+        make_error(ErrorCode::capacity, database_->name() + ": as many writes are waiting as may " +
+                                            "(max_queue=" + std::to_string(options_.max_queue) +
+                                            "); nothing was applied");
+    full_queue_.begin(error.message);
+    return error;
 }
 
 // Under the mutex. `large`: a portion of a call that has others. `leads`: the one of them whose
@@ -59,6 +62,8 @@ Error GroupQueue::full() const {
 void GroupQueue::enqueue(Writes writes, Deadline deadline, bool large,
                          std::shared_ptr<QueuedWrite>& leads) {
     if (!large) portion_.note_other();
+    // A queue that was full has room again when half of it is free.
+    if (queued_ + waits_held_ <= options_.max_queue / 2) full_queue_.end();
     for (const auto& write : writes) {
         write->deadline_ = deadline;
         write->one_of_many_ = large || writes.size() > 1;

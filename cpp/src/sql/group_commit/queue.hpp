@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <hotcount/detail/base/event.hpp>
+#include <hotcount/detail/base/log.hpp>
 #include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
@@ -75,7 +76,7 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     using HeldByKey = std::unordered_map<std::uint64_t, Held>;
 
     bool has_room(std::size_t writes) const;
-    Error full() const;
+    Error full();
     void enqueue(Writes writes, Deadline deadline, bool large, std::shared_ptr<QueuedWrite>& leads);
     Result<bool> enqueue_async(Writes writes, Deadline deadline, bool large);
 
@@ -191,6 +192,8 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
 
     std::atomic<std::uint64_t> batches_{0};
     std::atomic<std::uint64_t> writes_{0};
+
+    Trouble full_queue_{database_->name(), kFull, kHasRoom};
 
     WorkerPool pool_;
     WorkerPool held_thread_{1};

@@ -1,0 +1,90 @@
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/log.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
+#include <memory>
+#include <mutex>
+
+#include "base/secrets.hpp"
+
+namespace hotcount {
+namespace {
+
+std::atomic<LogSink> the_sink{nullptr};
+
+struct Waiting {
+    std::mutex mutex;
+    std::vector<LogLine> lines;
+    bool handed_on{false};  // A thread is about to take them.
+};
+
+Waiting& waiting() {
+    // Never destroyed: threads may log while the process ends.
+    static auto* const own = new ForkLocal<Waiting>{[] { return std::make_unique<Waiting>(); }};
+    return own->get();
+}
+
+void hand_on(Waiting& from) {
+    while (true) {
+        std::vector<LogLine> lines;
+        {
+            const std::lock_guard lock(from.mutex);
+            lines.swap(from.lines);
+            if (lines.empty()) {
+                from.handed_on = false;
+                return;
+            }
+        }
+        if (const LogSink sink = the_sink.load()) sink(std::move(lines));
+    }
+}
+
+std::string seconds_text(Duration time) {
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(time).count();
+    const std::string rest = std::to_string(ms % 1000);
+    return std::to_string(ms / 1000) + "." + std::string(3 - rest.size(), '0') + rest;
+}
+
+}  // namespace
+
+void set_log_sink(LogSink sink) { the_sink.store(sink); }
+
+void log_line(bool is_trouble, std::string_view text) {
+    if (the_sink.load() == nullptr) return;
+    LogLine line{is_trouble, hide_secrets(text)};
+    Waiting& here = waiting();
+    const std::lock_guard lock(here.mutex);
+    if (here.lines.size() >= kMostLines) return;
+    here.lines.push_back(std::move(line));
+    if (here.handed_on) return;
+    // Where the system starts no thread, the next line tries again.
+    here.handed_on = spawn_thread([&here] { hand_on(here); }).ok();
+}
+
+std::vector<LogLine> take_log_lines() {
+    Waiting& here = waiting();
+    const std::lock_guard lock(here.mutex);
+    return std::exchange(here.lines, {});
+}
+
+void Trouble::begin(std::string_view why) {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    SteadyTime since = kNever;
+    since_.compare_exchange_strong(since, now, std::memory_order_relaxed);
+    if (warned_.load(std::memory_order_relaxed)) return;
+    SteadyTime last = warned_at_.load(std::memory_order_relaxed);
+    if (last != kNever && now - last < kQuiet) return;
+    // One of the threads that see trouble at once.
+    if (!warned_at_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
+    warned_.store(true, std::memory_order_relaxed);
+    if (why.starts_with(subject_ + ": ")) why.remove_prefix(subject_.size() + 2);
+    log_line(true, subject_ + " " + std::string{begins_} + ": " + std::string{why});
+}
+
+void Trouble::end_now() {
+    const SteadyTime since = since_.exchange(kNever, std::memory_order_relaxed);
+    if (!warned_.exchange(false, std::memory_order_relaxed) || since == kNever) return;
+    log_line(false, subject_ + " " + std::string{ends_} + ", after " +
+                        seconds_text(std::chrono::steady_clock::now() - since) + " s");
+}
+
+}  // namespace hotcount

@@ -1,0 +1,178 @@
+"""What logging.getLogger("hotcount") is told of servers that go away, and of full queues."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.commands import output_of, syncing, told_to_stop
+from tests.support.eventually import eventually
+from tests.support.programs import run_python
+from tests.support.servers import PostgresServer, RedisServer
+from tests.support.sqlite_files import rows
+from tests.support.together import together
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Any:
+    caplog.set_level(logging.INFO, "hotcount")
+
+    def lines(level: str, text: str) -> list[str]:
+        return [
+            each.getMessage()
+            for each in list(caplog.records)
+            if each.name == "hotcount" and each.levelname == level and text in each.getMessage()
+        ]
+
+    return lines
+
+
+def fails(call: Any) -> bool:
+    try:
+        call()
+    except hotcount.HotcountError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgresql"])
+def test_an_outage_is_one_warning_and_its_end_one_info(
+    kind: str, own_redis: RedisServer, own_postgres: PostgresServer, told: Any
+) -> None:
+    server: Any = own_redis if kind == "redis" else own_postgres
+    store: Any = (
+        hotcount.Redis(own_redis.url, timeout=0.3)
+        if kind == "redis"
+        else hotcount.Database(own_postgres.url(), timeout=3)
+    )
+    with store:
+        store.ping()
+        server.stop()
+        began = time.monotonic()
+        eventually(lambda: fails(store.ping) and told("WARNING", "is not available") != [])
+        for _ in range(3):
+            fails(store.ping)
+        server.start()
+        eventually(lambda: not fails(store.ping))
+        eventually(lambda: told("INFO", "is available again") != [])
+        lasted = time.monotonic() - began
+    assert len(told("WARNING", "is not available")) == 1
+    ends = told("INFO", "is available again")
+    assert len(ends) == 1
+    seconds = re.search(r", after (\d+\.\d{3}) s$", ends[0])
+    assert seconds is not None
+    assert 0 < float(seconds[1]) <= lasted
+
+
+def test_a_connection_that_was_replaced_is_one_info(own_redis: RedisServer, told: Any) -> None:
+    with hotcount.Redis(own_redis.url) as redis, own_redis.redis() as other:
+        redis.execute("PING")
+        for _ in range(5):
+            other.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            redis.execute("PING")
+        eventually(lambda: told("INFO", "was connected again") != [])
+    assert len(told("INFO", "was connected again")) == 1
+    assert told("WARNING", "") == []
+
+
+def test_a_full_queue_is_one_warning(own_redis: RedisServer, told: Any) -> None:
+    with hotcount.Redis(own_redis.url, timeout=0.3, max_queue=1, max_in_flight=1) as redis:
+        counter = hotcount.Counter(redis)
+        counter.add("a")
+        with own_redis.stopped():
+            together(lambda key: fails(lambda: counter.add(str(key))), 8)
+        eventually(lambda: not fails(lambda: counter.add("a")))
+        eventually(lambda: told("INFO", "has room in its queue again") != [])
+    assert len(told("WARNING", "has a full queue")) == 1
+
+
+def test_a_password_is_in_no_line(own_redis: RedisServer, told: Any) -> None:
+    own_redis.stop()
+    url = own_redis.login("anna", "sesame-4711")
+    with hotcount.Redis(url, timeout=0.2) as redis:
+        fails(redis.ping)
+        eventually(lambda: told("WARNING", "is not available") != [])
+    assert told("WARNING", "sesame") == []
+
+
+LAST_LINES = """
+import hotcount, logging, os, sys
+logging.basicConfig(level=logging.INFO, format="%(process)d %(message)s")
+store = hotcount.Redis(sys.argv[1], timeout=0.05)
+if len(sys.argv) > 2:
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+try:
+    store.ping()
+except hotcount.HotcountError:
+    print(os.getpid(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("forks", [(), ("fork",)])
+def test_a_process_that_ends_at_once_and_a_child_log_what_they_saw(
+    forks: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = run_python("-c", LAST_LINES, f"redis+unix://{tmp_path}/none.sock", *forks)
+    assert done.returncode == 0, done.stderr
+    pids = done.stdout.split()
+    assert len(pids) == 1 + len(forks)
+    for pid in pids:
+        assert re.search(rf"^{pid} .*none.sock is not available", done.stderr, re.MULTILINE)
+
+
+HANDLER = """
+import hotcount, logging, sys, threading
+called = threading.Event()
+class Handler(logging.Handler):
+    def emit(self, record):
+        hotcount.Counter("memory://inside").add("lines")
+        called.set()
+logging.getLogger("hotcount").addHandler(Handler())
+store = hotcount.Redis(sys.argv[1], timeout=0.2)
+try:
+    store.ping()
+except hotcount.HotcountError:
+    pass
+print(called.wait(20))
+"""
+
+
+def test_a_handler_may_call_hotcount(tmp_path: Path) -> None:
+    assert output_of(HANDLER, f"redis+unix://{tmp_path}/none.sock") == "True\n"
+
+
+@pytest.mark.parametrize("paused", ["nothing", "redis"])
+def test_sigterm_ends_a_sync_within_its_time_and_loses_nothing(
+    paused: str, own_redis: RedisServer, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/votes.db"
+    with hotcount.Votes(url, own_redis.url, "cached") as votes:
+        votes.create_tables()
+        votes.add_items([1])
+        at = ("--db", url, "--cache", own_redis.url, "--stop-within", "1")
+        with syncing(*at) as (process, line):
+            assert "until interrupted" in line()
+            votes.cast(1, 1)
+            eventually(lambda: rows(tmp_path / "votes.db", "SELECT vote_count FROM item") == [(1,)])
+            votes.cast(1, 2)
+            with own_redis.stopped() if paused == "redis" else nullcontext():
+                time.sleep(0.3)  # If Redis is stopped, a round is under way.
+                began = time.monotonic()
+                told_to_stop(process)
+                took = time.monotonic() - began
+        assert (process.returncode, took < 5) == (0, True), took
+        votes.cast(1, 3)
+        votes.sync_worker().run_once()
+    stored = rows(tmp_path / "votes.db", "SELECT vote_count FROM item")
+    assert stored == [(3,)]
