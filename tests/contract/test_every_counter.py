@@ -61,6 +61,20 @@ def test_a_key_of_another_type_is_a_type_error_that_names_it(counter: Any, bad: 
             call(counter, bad)
 
 
+def test_a_key_that_is_an_int_is_refused_with_how_to_write_it(counter: Any) -> None:
+    limiter, sets = hotcount.Limiter("memory://", "1/s"), hotcount.LiveSets("memory://")
+    calls: list[Any] = [
+        lambda key: CALLS[type(counter)][0](counter, key),
+        limiter.hit,
+        lambda key: limiter.hit_many(["a", key]),
+        lambda key: sets.rank(key, "a"),
+    ]
+    for each in calls:
+        with pytest.raises(TypeError) as caught:
+            each(7)
+        assert str(caught.value).endswith(', not int: write str(key) or f"item:{key}"')
+
+
 @pytest.mark.parametrize(
     ("key", "says"),
     [("", "empty"), ("x" * 1001, "1001"), ("x" * 2**20, "1048576"), ("\ud800", "surrogate")],

@@ -27,7 +27,7 @@ class LimiterKey {
             encoded_ = encode_plain(plain_);
         } else {
             if (!PyTuple_Check(value.ptr())) {
-                raise_wrong_type(where, "str, bytes or a tuple of them", value);
+                raise_wrong_key(where, "str, bytes or a tuple of them", value);
             }
             std::vector<std::string_view> parts;
             for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.ptr()); ++i) {

@@ -99,6 +99,15 @@ void raise_wrong_type(const Where& where, const char* expected, py::handle value
     raise_type(where.str() + " must be " + expected + ", not " + type_name(value));
 }
 
+void raise_wrong_key(const Where& where, const char* expected, py::handle value) {
+    const bool is_key = std::string_view{where.argument}.find("key") != std::string_view::npos;
+    if (!is_key || !PyLong_Check(value.ptr()) || PyBool_Check(value.ptr())) {
+        raise_wrong_type(where, expected, value);
+    }
+    raise_type(where.str() + " must be " + expected + ", not " + type_name(value) +
+               ": write str(key) or f\"item:{key}\"");
+}
+
 namespace {
 
 // A word that is an option's, in quotes. Not a URL, which stands there if two arguments were
@@ -126,7 +135,7 @@ Result<std::string_view> read_bytes(py::handle value, const Where& where) {
         return std::string_view{PyBytes_AS_STRING(value.ptr()),
                                 static_cast<std::size_t>(PyBytes_GET_SIZE(value.ptr()))};
     }
-    raise_wrong_type(where, "str or bytes", value);
+    raise_wrong_key(where, "str or bytes", value);
 }
 
 Result<std::string_view> read_text(py::handle value, const Where& where) {

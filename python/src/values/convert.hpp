@@ -37,6 +37,8 @@ struct Where {
 std::string type_name(py::handle value);
 /// TypeError: "{where} must be {expected}, not {type}".
 [[noreturn]] void raise_wrong_type(const Where& where, const char* expected, py::handle value);
+/// The same of a key; if it is an int, usually a row's id, the message says how to write it.
+[[noreturn]] void raise_wrong_key(const Where& where, const char* expected, py::handle value);
 
 /// ConfigError: "{where} {says}", with the argument's name and, if it is given, the value.
 [[noreturn]] void raise_bad(const Where& where, const std::string& says, py::handle value = {});
