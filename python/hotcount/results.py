@@ -181,7 +181,9 @@ class Cast(Result):
     >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
     >>> votes.create_tables()
     >>> votes.cast(7, user=1)
-    Cast(counted=True, changed=True, previous=0, value=1, pending=False)
+    Cast(counted=True, changed=True, previous=0, value=1, pending=False, count=None)
+    >>> votes.toggle(7, user=1, with_count=True).count.value
+    0
     """
 
     counted: bool
@@ -191,10 +193,14 @@ class Cast(Result):
     previous: int | MaybeNone
     """The vote before this call, 0 for none. None while it is pending."""
     value: int
-    """The vote now."""
+    """The user's vote for the item now: what the call asked for, unless an older version lost."""
     pending: bool = False
     """With 'write_behind': the vote waits to be written to the database. What it changes is not
     known yet: changed and previous are None."""
+    count: Count | None = None
+    """With with_count=True the item's count after this vote, which is in it; with 'write_behind'
+    what the database has, without this vote while it waits. None: it was not asked for, or could
+    not be read before the deadline; the vote stands all the same."""
 
 
 @result

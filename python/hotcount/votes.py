@@ -115,14 +115,22 @@ class Votes(Lifetime, VotesBase):
         *,
         version: int | None = None,
         op_id: str | None = None,
+        with_count: bool = False,
         timeout: Seconds | None = None,
     ) -> Cast:
         """Sets the user's vote for the item; committed when it returns. Idempotent.
 
-        value: -2147483647 to 2147483647; 0 retracts. version: applied only where higher than the
-        row's. user=None: a vote without a user, whose op_id, 1 to 255 characters, names it for
-        good: the first one under it stands. It takes no version and cannot be retracted. timeout:
-        seconds, more than 0; None is the database's.
+        Args:
+            user: None: a vote without a user, which takes no version and cannot be retracted.
+            value: -2147483647 to 2147483647; 0 retracts.
+            version: applied only where higher than the row's.
+            op_id: 1 to 255 characters; names a vote without a user for good: the first one stands.
+            with_count: the item's .count after this vote, which is in it; None where it could not
+                be read in time: the vote stands. It is read after the commit, exactly: a statement
+                more, shared by calls that read at once. 'cached': the cache tells it when it counts
+                the vote; if it cannot, the votes are summed in SQL. 'write_behind': one call of
+                Redis and one statement for what SQL has, without this vote while it waits.
+            timeout: seconds, more than 0; None is the database's.
 
         TypeError: an item or user of another type than item_type, user_type. IntegrityError: the
         item has no row. DeadlineError: the database was locked until then; nothing was applied.
@@ -133,13 +141,23 @@ class Votes(Lifetime, VotesBase):
         >>> votes.create_tables()
         >>> votes.cast(7, 1, 5, version=3).value, votes.cast(7, 1, 9, version=2).value
         (5, 5)
+        >>> votes.cast(7, 2, with_count=True).count.value
+        6
         """
 
     @native
     def retract(
-        self, item: Id, user: Id, *, version: int | None = None, timeout: Seconds | None = None
+        self,
+        item: Id,
+        user: Id,
+        *,
+        version: int | None = None,
+        with_count: bool = False,
+        timeout: Seconds | None = None,
     ) -> Cast:
         """Sets the user's vote to 0. Idempotent; also where there was no vote. Raises as cast does.
+
+        version, with_count: as for cast.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
@@ -307,8 +325,18 @@ class Votes(Lifetime, VotesBase):
         """
 
     @native
-    def toggle(self, item: Id, user: Id, value: int = 1, *, timeout: Seconds | None = None) -> Cast:
+    def toggle(
+        self,
+        item: Id,
+        user: Id,
+        value: int = 1,
+        *,
+        with_count: bool = False,
+        timeout: Seconds | None = None,
+    ) -> Cast:
         """Retracts the user's vote if it is value, and else sets it to value: what a button does.
+
+        with_count: as for cast; with 'write_behind' the count has this vote, too.
 
         Atomic beside other toggles, casts and retracts of the same vote. A transaction of its own
         with every strategy; it does not queue behind votes that are not answered yet.
@@ -320,7 +348,7 @@ class Votes(Lifetime, VotesBase):
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
         >>> votes.create_tables()
-        >>> votes.toggle(7, user=1).value, votes.toggle(7, user=1).value
+        >>> votes.toggle(7, user=1).value, votes.toggle(7, user=1, with_count=True).count.value
         (1, 0)
         """
 

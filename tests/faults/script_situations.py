@@ -414,6 +414,12 @@ SITUATIONS = [
     Situation("votes_read/there", ["h"], [], [cached("h")]),
     Situation("votes_copy/fresh", ["c"], [SOON, "2", "1"]),
     Situation(
+        "votes_increment/there, its count asked for",
+        ["h", "id"],
+        [SOON, "u", "2", "1", "2", "counts"],
+        [cached("h")],
+    ),
+    Situation(
         "votes_copy/older there", ["c"], [SOON, "10", "1"], [["SET", "c", "9 7", "PX", SOON]]
     ),
     Situation("votes_copy/newer there", ["c"], [SOON, "2", "1"], [["SET", "c", "10 7"]]),

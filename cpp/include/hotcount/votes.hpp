@@ -184,22 +184,16 @@ struct Ballot {
     std::optional<std::int64_t> version{};
     /// The vote has no user: `user` is text that names this very vote (Ballot::anonymous).
     bool by_op_id{false};
+    /// Cast::count is asked for. cached: Redis or memory tells it with the increment; if the item's
+    /// hash there is new, SQL sums the votes. The other strategies read it after the commit, because
+    /// a transaction does not see votes that commit beside it: one statement, exact, which calls
+    /// that wait at the same time share (write_behind: and one call of Redis).
+    bool with_count{false};
 
     /// A vote without a user. The first one cast under an op_id for an item stands for good, so the
     /// call may be retried; one with another value comes to what stands. It cannot be retracted.
     /// A config error unless op_id is UTF-8 of 1 to 255 characters without NUL, and value is not 0.
     static Result<Ballot> anonymous(sql::Id item, std::string op_id, std::int64_t value = 1);
-};
-
-/// The outcome of a cast or retract.
-struct Cast {
-    bool counted;           ///< The user's vote counts now: value is not 0.
-    bool changed;           ///< This call changed it. A repeat, or an older version, does not.
-    std::int64_t previous;  ///< The vote before this call, 0 for none.
-    std::int64_t value;     ///< The vote now.
-    /// write_behind: the vote waits to be written to SQL. What it changes is not known yet: `changed`
-    /// is false and `previous` is 0.
-    bool pending{false};
 };
 
 struct Count {
@@ -211,10 +205,25 @@ struct Count {
     /// When it was read. Of a copy: when the fold ran that counted it. Of a replica: all votes that
     /// were acknowledged before are in it.
     WallTime as_of;
-    std::string source;  ///< "sql", "cache" or "replica".
+    std::string_view source;  ///< "sql", "cache" or "replica".
     /// Votes acknowledged but not yet in value. write_behind: those that wait in the stream of the
     /// item, other items' too, so at most as many are this item's; -1 if Redis did not answer.
     std::int64_t pending;
+};
+
+/// The outcome of a cast or retract.
+struct Cast {
+    bool counted;           ///< The user's vote counts now: value is not 0.
+    bool changed;           ///< This call changed it. A repeat, or an older version, does not.
+    std::int64_t previous;  ///< The vote before this call, 0 for none.
+    std::int64_t value;     ///< The vote now.
+    /// write_behind: the vote waits to be written to SQL. What it changes is not known yet: `changed`
+    /// is false and `previous` is 0.
+    bool pending{false};
+    /// The item's count after this vote, which is in it, if Ballot::with_count asked for it. Count
+    /// says where it comes from. Empty also if it could not be read before the deadline: the vote
+    /// stands all the same. write_behind: the count that SQL has, without this vote while it waits.
+    std::optional<Count> count{};
 };
 
 /// A user whose vote counts, and the vote.
@@ -393,9 +402,12 @@ class Votes {
     /// Retracts the vote if it is `value`, which is not 0, and else sets it to `value`; atomic
     /// beside all other votes. NOT idempotent: after outcome_unknown ask get() before it is called
     /// again. A transaction of its own with every strategy, and it does not queue behind votes that
-    /// were handed in and not answered yet.
-    virtual Result<Cast> toggle(const sql::Id& item, const sql::Id& user, std::int64_t value = 1,
-                                Timeout timeout = {}) = 0;
+    /// were handed in and not answered yet. A config error for a ballot with a version or an op_id.
+    virtual Result<Cast> toggle(const Ballot& ballot, Timeout timeout = {}) = 0;
+    Result<Cast> toggle(const sql::Id& item, const sql::Id& user, std::int64_t value = 1,
+                        Timeout timeout = {}) {
+        return toggle(Ballot{.item = item, .user = user, .value = value}, timeout);
+    }
 
     // -- cleaning: in pages, each a transaction with a timeout of its own. After any error the pages
     // that were committed stay, all counts are right, and the same call goes on with the rest. -----

@@ -55,11 +55,12 @@ class Votes(AsyncLifetime, VotesBase):
         """As hotcount.Votes.add_items, to be awaited."""
     @native
     async def cast(self, item: Id, user: Id | None, value: int = 1, *, version: int | None = None,
-            op_id: str | None = None, timeout: Seconds | None = None) -> Cast:
+            op_id: str | None = None, with_count: bool = False,
+            timeout: Seconds | None = None) -> Cast:
         """As hotcount.Votes.cast, to be awaited."""
     @native
     async def retract(self, item: Id, user: Id, *, version: int | None = None,
-            timeout: Seconds | None = None) -> Cast:
+            with_count: bool = False, timeout: Seconds | None = None) -> Cast:
         """As hotcount.Votes.retract, to be awaited."""
     @native
     async def cast_many(self, items: Ids, users: Ids | None, values: Numbers = 1, *,
@@ -94,7 +95,7 @@ class Votes(AsyncLifetime, VotesBase):
             timeout: Seconds | None = None) -> list[tuple[Any, int]]:
         """As hotcount.Votes.top, to be awaited."""
     @native
-    async def toggle(self, item: Id, user: Id, value: int = 1, *,
+    async def toggle(self, item: Id, user: Id, value: int = 1, *, with_count: bool = False,
             timeout: Seconds | None = None) -> Cast:
         """As hotcount.Votes.toggle, to be awaited."""
     @native

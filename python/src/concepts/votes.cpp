@@ -226,6 +226,10 @@ Result<Reconciled> reconcile(Votes& votes, const std::optional<Items>& items, bo
     HOTCOUNT_TRY_ASSIGN(reconciled.drifts, votes.reconcile(named, how, timeout));
     return reconciled;
 }
+// Votes has two of the name.
+Result<Cast> toggle(Votes& votes, const Ballot& ballot, Timeout timeout) {
+    return votes.toggle(ballot, timeout);
+}
 Result<void> note_appended(Votes& votes, std::size_t rows) {
     votes.note_appended(rows);
     return {};
@@ -296,10 +300,10 @@ void bind_votes() {
     object_method<&tried_fold, BoundVotes, Timeout>("VotesBase._try_fold", "timeout");
     method<&note_appended, nullptr, std::size_t>("VotesBase._note_appended", "rows");
 
-    method<&Votes::cast, &Votes::cast_async, Ballot, Timeout>(
-        "Votes.cast", "item user value version op_id timeout");
-    method<&Votes::cast, &Votes::cast_async, Retraction, Timeout>("Votes.retract",
-                                                                  "item user version timeout");
+    method<&Votes::cast, &Votes::cast_async, CountedBallot, Timeout>(
+        "Votes.cast", "item user value version op_id with_count timeout");
+    method<&Votes::cast, &Votes::cast_async, Retraction, Timeout>(
+        "Votes.retract", "item user version with_count timeout");
     method<&Votes::cast_many, &Votes::cast_many_async, Ballots, OnErrors, Timeout>(
         "Votes.cast_many", "items users values op_ids errors timeout");
     method<&Votes::migration, InThread{}, ExistingCounts, OutsideWrites, Timeout>(
@@ -320,8 +324,8 @@ void bind_votes() {
                                                                   "item consistency timeout");
     method<&Votes::top, InThread{}, std::size_t, Consistency, Timeout>("Votes.top",
                                                                        "n consistency timeout");
-    method<&Votes::toggle, InThread{}, Item, User, Amount, Timeout>("Votes.toggle",
-                                                                    "item user value timeout");
+    method<&toggle, InThread{}, Toggle, Timeout>("Votes.toggle",
+                                                 "item user value with_count timeout");
     method<&Votes::remove_item, InThread{}, Item, bool, Timeout>("Votes.remove_item",
                                                                  "item delete_row timeout");
     method<&Votes::erase_user, InThread{}, User, Timeout>("Votes.erase_user", "user timeout");

@@ -23,7 +23,8 @@ struct CountRow {
 
 inline CountRow to_row(Count count) {
     const std::chrono::duration<double> since_epoch = count.as_of.time_since_epoch();
-    return {count.value, count.exact, since_epoch.count(), std::move(count.source), count.pending};
+    return {count.value, count.exact, since_epoch.count(), std::string{count.source},
+            count.pending};
 }
 
 struct Item {
@@ -42,6 +43,10 @@ struct Items {
 
 /// A vote of value 0.
 struct Retraction : Ballot {};
+/// Of cast.
+struct CountedBallot : Ballot {};
+/// Of toggle.
+struct Toggle : Ballot {};
 
 /// Of cast_many; of four Python parameters.
 struct Ballots {
@@ -105,8 +110,27 @@ class BoundVotes final : public Bound<Votes> {
     mutable bool told_of_scan_{false};  // Under the GIL.
 };
 
-inline ResultClass cast_class{"Cast",
-                              std::array{"counted", "changed", "previous", "value", "pending"}};
+template <>
+inline ResultRow<&CountRow::value, &CountRow::exact, &CountRow::as_of, &CountRow::source,
+                 &CountRow::pending>
+    kResultRow<CountRow>{"Count"};
+template <>
+struct To<Count> {
+    static py::object make(Count count) { return To<CountRow>::make(to_row(std::move(count))); }
+};
+template <>
+struct From<Count> {
+    static Count read(const Argument& argument) {
+        constexpr std::array<std::string_view, 3> kSources{"sql", "cache", "replica"};
+        const CountRow row = kResultRow<CountRow>.read(argument);
+        const py::str source{row.source};
+        const std::chrono::duration<double> since_epoch{row.as_of};
+        return {row.value, row.exact, WallTime{std::chrono::round<WallTime::duration>(since_epoch)},
+                kSources.at(to_choice(source, "source", kSources)), row.pending};
+    }
+};
+inline ResultClass cast_class{
+    "Cast", std::array{"counted", "changed", "previous", "value", "pending", "count"}};
 /// Of a vote that is pending nobody knows yet what it changes.
 template <>
 struct To<Cast> {
@@ -114,7 +138,8 @@ struct To<Cast> {
         using Changed = std::optional<bool>;
         using Previous = std::optional<std::int64_t>;
         return cast_class.make(cast.counted, cast.pending ? Changed{} : cast.changed,
-                               cast.pending ? Previous{} : cast.previous, cast.value, cast.pending);
+                               cast.pending ? Previous{} : cast.previous, cast.value, cast.pending,
+                               cast.count);
     }
 };
 template <>
@@ -127,16 +152,10 @@ struct From<Cast> {
         return {cast_class.get<bool>(object, 0),
                 cast_class.get<std::optional<bool>>(object, 1).value_or(false),
                 cast_class.get<std::optional<std::int64_t>>(object, 2).value_or(0),
-                cast_class.get<std::int64_t>(object, 3), cast_class.get<bool>(object, 4)};
+                cast_class.get<std::int64_t>(object, 3),
+                cast_class.get<bool>(object, 4),
+                cast_class.get<std::optional<Count>>(object, 5)};
     }
-};
-template <>
-inline ResultRow<&CountRow::value, &CountRow::exact, &CountRow::as_of, &CountRow::source,
-                 &CountRow::pending>
-    kResultRow<CountRow>{"Count"};
-template <>
-struct To<Count> {
-    static py::object make(Count count) { return To<CountRow>::make(to_row(std::move(count))); }
 };
 template <>
 inline ResultRow<&Tally::up, &Tally::down, &Tally::score> kResultRow<Tally>{"Tally"};
@@ -276,11 +295,37 @@ struct From<Ballot> {
 
 template <>
 struct From<Retraction> {
-    static constexpr std::size_t kTakes = 3;  // item user version
+    static constexpr std::size_t kTakes = 4;  // item user version with_count
 
     static Retraction read(const Argument* first, const BoundVotes& self) {
         Retraction ballot{read_ballot(first, first[2], self)};
         ballot.value = 0;
+        ballot.with_count = From<bool>::read(first[3]);
+        return ballot;
+    }
+};
+
+template <>
+struct From<CountedBallot> {
+    static constexpr std::size_t kTakes = From<Ballot>::kTakes + 1;  // ... with_count
+
+    static CountedBallot read(const Argument* first, const BoundVotes& self) {
+        CountedBallot ballot{From<Ballot>::read(first, self)};
+        ballot.with_count = From<bool>::read(first[From<Ballot>::kTakes]);
+        return ballot;
+    }
+};
+
+template <>
+struct From<Toggle> {
+    static constexpr std::size_t kTakes = 4;  // item user value with_count
+
+    static Toggle read(const Argument* first, const BoundVotes& self) {
+        Toggle ballot;
+        ballot.item = From<Item>::read(first[0], self).id;
+        ballot.user = From<User>::read(first[1], self).id;
+        ballot.value = From<Amount>::read(first[2]);
+        ballot.with_count = From<bool>::read(first[3]);
         return ballot;
     }
 };

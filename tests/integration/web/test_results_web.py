@@ -22,8 +22,8 @@ app = FastAPI()
 
 
 @app.post("/votes/{item}/{user}")
-def vote(item: int, user: int) -> hotcount.Cast:
-    return VOTES.cast(item, user)
+def vote(item: int, user: int, with_count: bool = False) -> hotcount.Cast:
+    return VOTES.cast(item, user, with_count=with_count)
 
 
 @app.post("/untyped/{item}/{user}")
@@ -105,12 +105,14 @@ def client() -> Iterator[TestClient]:
 
 
 def test_a_cast_is_a_json_object(client: TestClient) -> None:
-    first = {"counted": True, "changed": True, "previous": 0, "value": 1, "pending": False}
-    again = {"counted": True, "changed": False, "previous": 1, "value": 1, "pending": False}
+    now = {"counted": True, "value": 1, "pending": False, "count": None}
+    first, again = {**now, "changed": True, "previous": 0}, {**now, "changed": False, "previous": 1}
     for path in ("/votes/1/1", "/untyped/2/1", f"/aio/1/{uuid.UUID(int=1)}"):
         assert client.post(path).json() == first
         assert client.post(path).json() == again
     assert client.post("/many/3", json=[1, 2, 1]).json() == [first, first, again]
+    told = client.post("/votes/1/2?with_count=true").json()["count"]
+    assert (told["value"], told["exact"], told["source"]) == (2, True, "sql")
 
 
 def test_a_count_is_a_json_object_and_formats_as_a_number(client: TestClient) -> None:
@@ -152,7 +154,7 @@ def test_a_decision_and_a_contract_are_json_objects(client: TestClient) -> None:
 def test_openapi_knows_the_fields_of_response_models(client: TestClient) -> None:
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     kinds = {
-        name: [each["type"] for each in spec.get("anyOf", [spec])]
+        name: [each.get("type", each.get("$ref")) for each in spec.get("anyOf", [spec])]
         for name, spec in schemas["Cast"]["properties"].items()
     }
     assert kinds == {
@@ -161,6 +163,7 @@ def test_openapi_knows_the_fields_of_response_models(client: TestClient) -> None
         "previous": ["integer", "null"],
         "value": ["integer"],
         "pending": ["boolean"],
+        "count": ["#/components/schemas/Count", "null"],
     }
     assert list(schemas["Count"]["properties"]) == [
         *("value", "exact", "as_of", "source", "pending")
@@ -187,7 +190,7 @@ class Everything(pydantic.BaseModel):
 
 def test_a_pydantic_model_has_results_as_fields() -> None:
     VOTES.create_tables()
-    cast = VOTES.cast(9, 1)
+    cast = VOTES.cast(9, 1, with_count=True)
     model = Everything(
         cast=cast,
         casts=list(VOTES.cast_many([9, 9], [2, 3])),
@@ -217,6 +220,7 @@ def test_a_pydantic_model_has_results_as_fields() -> None:
         "previous": 0,
         "value": 1,
         "pending": False,
+        "count": None,
     }
     with pytest.raises(pydantic.ValidationError, match="count\\.value"):
         Everything.model_validate({**model.model_dump(), "count": {"value": "many"}})

@@ -39,7 +39,7 @@ CachedCounts::Unfinished CachedCounts::count(std::string_view space,
     const std::string token = random_name();
     auto counted = cache_->increment(space, increments, token, deadline.remaining());
     const auto& results = counted.states;
-    Unfinished left{std::string{space}, {}, std::move(counted.identity)};
+    Unfinished left{std::string{space}, {}, std::move(counted.identity), std::move(counted.counts)};
     for (std::size_t i = 0; i < increments.size(); ++i) {
         if (!results[i]) {
             // Also if the outcome is unknown: a recount is right either way.

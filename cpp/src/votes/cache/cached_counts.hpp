@@ -64,6 +64,7 @@ class CachedCounts {
         std::string space;
         std::vector<Unfilled> born;
         std::string identity;  // Of the cache, when they were; empty if it is not known.
+        std::vector<std::optional<std::int64_t>> counts{};  // As CountCache::Incremented has them.
     };
     Unfinished count(std::string_view space, std::span<const CountCache::Increment> increments,
                      Deadline deadline);

@@ -47,6 +47,7 @@ class CountCache {
         std::int64_t difference;
         std::int64_t votes;  ///< How many it stands for.
         std::int64_t epoch;  ///< As the transaction that committed them read it.
+        bool asks{false};    ///< For the count after it.
     };
     enum class Counted : std::uint8_t {
         counted,   ///< Added to the hash.
@@ -83,6 +84,8 @@ class CountCache {
         std::vector<Result<Counted>> states;
         std::string
             identity{};  ///< identity() when hashes were born; empty if none was, or not known.
+        /// What those that ask have counted to, if their hash is filled; empty if none asks.
+        std::vector<std::optional<std::int64_t>> counts{};
     };
     virtual Incremented increment(std::string_view space, std::span<const Increment> increments,
                                   std::string_view token, Timeout timeout) = 0;

@@ -37,7 +37,12 @@ class MemoryCountCache final : public CountCache {
             results.push_back(store_->upsert(key, [&](Entry& entry, bool fresh) -> Result<Counted> {
                 auto* const count = entry.as<CachedCount>(fresh);
                 if (count == nullptr) return wrong_type(key);
-                return add(*count, fresh, each, token);
+                HOTCOUNT_TRY_ASSIGN(const Counted counted, add(*count, fresh, each, token));
+                if (each.asks && counted == Counted::counted && count->gen > 0) {
+                    result.counts.resize(increments.size());
+                    result.counts[results.size()] = count->value;
+                }
+                return counted;
             }));
             born |= results.back() && *results.back() == Counted::born;
         }

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <array>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/random.hpp>
+#include <utility>
 
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
@@ -29,6 +31,9 @@ class RedisCountCache final : public CountCache {
         const Deadline deadline = deadline_of(timeout);
         Incremented result;
         result.states.reserve(increments.size());
+        const bool asked = std::any_of(increments.begin(), increments.end(),
+                                       [](const Increment& each) { return each.asks; });
+        if (asked) result.counts.resize(increments.size());
         for (std::size_t first = 0; first < increments.size(); first += kMaxScriptKeys) {
             const auto part =
                 increments.subspan(first, std::min(kMaxScriptKeys, increments.size() - first));
@@ -40,9 +45,13 @@ class RedisCountCache final : public CountCache {
                 call.number(each.epoch);
             }
             call.key(identity_key(client_->options().prefix, space));
+            if (asked) call.texts.emplace_back("counts");
             const auto states = run(kScript, call, deadline);
             for (std::size_t i = 0; i < part.size(); ++i) {
                 auto state = states ? number_at(*states, i, call) : states.error();
+                if (state && std::holds_alternative<std::string>((*states)[i].value)) {
+                    result.counts[first + i] = std::exchange(*state, 0);
+                }
                 result.states.push_back(state ? Result{static_cast<Counted>(*state)}
                                               : Result<Counted>{std::move(state).error()});
             }

@@ -1,8 +1,9 @@
 -- Counts committed votes in their items' hashes.
 -- KEYS    hashes, and last the key that holds the name of this very cache
 -- ARGV[1] retention in milliseconds   ARGV[2] token of the hashes born here
--- ARGV[3..] per key three: difference, number of votes, epoch
--- RETURNS per hash 0 counted, 1 counted in a hash that was born for it, 2 outdated, or its error; and
+-- ARGV[3..] per key three: difference, number of votes, epoch; and last 'counts' if they are asked for
+-- RETURNS per hash 0 counted, 1 counted in a hash that was born for it, 2 outdated, or its error; if
+--         counts are asked for, and the hash has been filled, its count as text instead of 0; and
 --         the name: '' if no hash was born, or there is none yet
 -- WHY a script: look and add must be one step, or two callers make the hash and one is lost. What
 -- is absent is born without the count that SQL has (gen 0): a fill in flight never carries votes,
@@ -22,9 +23,12 @@ local time = redis.call('TIME')
 local expires_at = format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) +
                                          tonumber(ARGV[1]))
 
+local fields = {'epoch', 'value', 'version', 'expires_at'}
+if ARGV[3 * #KEYS] == 'counts' then fields[5] = 'gen' end
+
 -- One command writes all of it, so that whatever refuses it leaves the hash as it was.
 local function count(key, difference, votes, epoch)
-    local seen = redis.pcall('HMGET', key, 'epoch', 'value', 'version', 'expires_at')
+    local seen = redis.pcall('HMGET', key, unpack(fields))
     if failed(seen) then return seen end
     if seen[1] and less(epoch, seen[1]) then return OUTDATED end
     if not seen[1] or less(seen[1], epoch) then
@@ -39,7 +43,8 @@ local function count(key, difference, votes, epoch)
         if #difference < 16 and value < 2 ^ 52 and value > -2 ^ 52 and version < 2 ^ 52 then
             local added = redis.pcall('HSET', key, 'value', format('%d', value),
                                       'version', format('%d', version), 'expires_at', expires_at)
-            return failed(added) and added or COUNTED
+            if failed(added) then return added end
+            return less('0', seen[5] or '0') and format('%d', value) or COUNTED
         end
     end
     -- Lua's numbers do not hold it, so the server adds. HINCRBY by 0 changes nothing, and is refused

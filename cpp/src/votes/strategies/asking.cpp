@@ -102,14 +102,19 @@ Result<std::vector<ItemCount>> SqlVotes::top(std::size_t n, Consistency consiste
 
 // -- toggle ---------------------------------------------------------------------------------------
 
-Result<Cast> SqlVotes::toggle(const sql::Id& item, const sql::Id& user, std::int64_t value,
-                              Timeout timeout) {
-    const Ballot ballot{.item = item, .user = user, .value = value};
+Result<Cast> SqlVotes::toggle(const Ballot& ballot, Timeout timeout) {
     HOTCOUNT_TRY(check_ballot(ballot, options_));
-    if (value == 0) return bad_option("value", "is 0: a toggle sets the vote to it, or to 0");
+    if (ballot.value == 0) {
+        return bad_option("value", "is 0: a toggle sets the vote to it, or to 0");
+    }
+    if (ballot.by_op_id) return bad_option("op_id", "is for cast(): a toggle is a user's");
+    if (ballot.version)
+        return bad_option("version", "is for cast(): a toggle follows what it finds");
     const Timed timed{times_.get()};
-    auto cast = write_toggled(ballot, database_->deadline(timeout));
+    const Deadline deadline = database_->deadline(timeout);
+    auto cast = write_toggled(ballot, deadline);
     timed.end(cast);
+    if (ballot.with_count) tell_counts({&ballot, 1}, {&cast, 1}, deadline);
     if (!cast && cast.error().code == ErrorCode::outcome_unknown) {
         Error error = std::move(cast).error();
         error.message +=

@@ -107,7 +107,7 @@ Result<void> CachedWriter::write_and_commit(
 std::function<void()> CachedWriter::before_wake(
     std::span<const std::shared_ptr<sql::QueuedWrite>> written, Deadline deadline) {
     Increments increments{*cached_};
-    for (const auto& write : written) increments.add(static_cast<const QueuedCachedVote&>(*write));
+    for (const auto& write : written) increments.add(static_cast<QueuedCachedVote&>(*write));
     auto left = increments.count(deadline);
     if (left.empty() && !cached_->has_doubts()) return {};
     return [cached = cached_, left = std::move(left), deadline] { cached->finish(left, deadline); };
@@ -117,7 +117,7 @@ std::function<void()> CachedWriter::before_wake(
 void CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers, Deadline deadline) {
     Increments increments{*cached_};
     for (const auto& [each, error] : answers) {
-        const auto& write = static_cast<const QueuedCachedVote&>(*each);
+        auto& write = static_cast<QueuedCachedVote&>(*each);
         if (error) {
             increments.add_failed(write, *error);
         } else {

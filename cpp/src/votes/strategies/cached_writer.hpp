@@ -21,17 +21,19 @@ class Increments {
   public:
     explicit Increments(CachedCounts& cached) : cached_(cached) {}
 
-    void add(const QueuedCachedVote& write) {
+    /// A write whose ballot asks is told its count by count(), before its caller wakes.
+    void add(QueuedCachedVote& write) {
         if (!write.cast.changed) return;
         // Its writer did not get to know the epoch: a recount does not need to.
         if (write.space == nullptr) return cached_.doubt(write.counted_item(), 1);
         // No overflow: the writer has refused a change that leaves 64 bits.
         const std::int64_t difference = write.cast.value - write.cast.previous;
         std::string item = cached_.to_text(write.counted_item());
-        auto& each = by_space_[*write.space][{item, write.epoch}];
+        auto& [each, asking] = by_space_[*write.space][{item, write.epoch}];
         const auto sum = checked_add(each.difference, difference);
         if (!sum) return cached_.doubt(write.counted_item(), 1);
-        each = {std::move(item), *sum, each.votes + 1, write.epoch};
+        if (write.ballot.with_count) asking.push_back(&write);
+        each = {std::move(item), *sum, each.votes + 1, write.epoch, !asking.empty()};
     }
     void add_failed(const QueuedCachedVote& write, const Error& error) {
         // Perhaps it is committed, and nobody would count it.
@@ -42,8 +44,9 @@ class Increments {
         for (const auto& [space, increments] : by_space_) {
             std::vector<CountCache::Increment> to_count;
             to_count.reserve(increments.size());
-            for (const auto& [place, increment] : increments) to_count.push_back(increment);
+            for (const auto& [place, sum] : increments) to_count.push_back(sum.increment);
             left.push_back(cached_.count(space, to_count, deadline));
+            if (!left.back().counts.empty()) tell(increments, left.back().counts);
         }
         std::erase_if(left, [](const auto& each) { return each.born.empty(); });
         return left;
@@ -52,8 +55,26 @@ class Increments {
 
   private:
     using Place = std::pair<std::string, std::int64_t>;  // Item and epoch.
+    struct Sum {
+        CountCache::Increment increment{};
+        std::vector<QueuedCachedVote*> asking{};
+    };
+    using Sums = std::map<Place, Sum>;
+    void tell(const Sums& sums, std::span<const std::optional<std::int64_t>> counts) const {
+        const WallTime now = cached_.options().clock->wall_now();
+        std::size_t at = 0;
+        for (const auto& [place, sum] : sums) {
+            const auto& count = counts[at++];
+            for (QueuedCachedVote* const write : sum.asking) {
+                if (!count) continue;
+                const std::int64_t in_doubt = cached_.in_doubt(write->counted_item());
+                write->cast.count = Count{*count, false, now, "cache", in_doubt};
+            }
+        }
+    }
+
     CachedCounts& cached_;
-    std::map<std::string, std::map<Place, CountCache::Increment>> by_space_{};
+    std::map<std::string, Sums> by_space_{};
 };
 
 /// Item by item, in a transaction: two statements for each. What no dialect writes at once: items

@@ -10,6 +10,15 @@
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
+namespace {
+
+bool ask_for_counts(std::span<const Ballot> ballots) {
+    return std::any_of(ballots.begin(), ballots.end(),
+                       [](const Ballot& ballot) { return ballot.with_count; });
+}
+
+}  // namespace
+
 SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options,
                    Folder::Publish publish, std::shared_ptr<Replica> replica)
     : database_(std::move(database)),
@@ -98,23 +107,60 @@ Result<void> SqlVotes::check_items(std::span<const sql::Id> items) const {
 Result<Cast> SqlVotes::cast(const Ballot& ballot, Timeout timeout) {
     HOTCOUNT_TRY(check_ballot(ballot, options_));
     const Timed timed{times_.get()};
+    const Deadline deadline = database_->deadline(timeout);
     auto result = write(ballot, timeout);
     timed.end(result);
+    if (ballot.with_count) tell_counts({&ballot, 1}, {&result, 1}, deadline);
     return result;
 }
 
 std::vector<Result<Cast>> SqlVotes::cast_many(std::span<const Ballot> ballots, Timeout timeout) {
     const CheckedBallots checked{ballots, options_};
     const Timed timed{times_.get()};
+    const Deadline deadline = database_->deadline(timeout);
     auto results = write_many(checked.all_good() ? ballots : checked.good(), timeout);
     timed.end(results);
-    return checked.all_good() ? results : checked.merge(std::move(results));
+    if (!checked.all_good()) results = checked.merge(std::move(results));
+    if (ask_for_counts(ballots)) tell_counts(ballots, results, deadline);
+    return results;
+}
+
+void SqlVotes::tell_counts(std::span<const Ballot> ballots, std::span<Result<Cast>> casts,
+                           Deadline deadline) {
+    std::vector<sql::Id> items;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < ballots.size(); ++i) {
+        if (!ballots[i].with_count || !casts[i] || casts[i]->count) continue;
+        items.push_back(ballots[i].item);
+        places.push_back(i);
+    }
+    if (items.empty()) return;
+    auto counts = count_many(items, Consistency::exact, deadline.remaining());
+    if (!counts) return;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        casts[places[i]]->count = std::move((*counts)[i]);
+    }
 }
 
 // What is told keeps this object: a call under way holds it.
 void SqlVotes::cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) {
     if (auto checked = check_ballot(ballot, options_); !checked)
         return done(std::move(checked).error());
+    if (ballot.with_count) {
+        // Reading waits, which a thread that writes votes must not do.
+        const Deadline deadline = database_->deadline(timeout);
+        done = [self = shared_from_this(), ballot, deadline, done](Result<Cast> cast) {
+            if (!cast || cast->count) return done(std::move(cast));
+            self->run_async(
+                deadline,
+                [self = self.get(), ballot, deadline, done, cast](Votes&) {
+                    Result<Cast> told{cast};
+                    self->tell_counts({&ballot, 1}, {&told, 1}, deadline);
+                    done(std::move(told));
+                },
+                [done, cast](const Error&) { done(cast); });
+        };
+    }
     write_async(
         ballot,
         [timed = Timed{times_.get()}, done = std::move(done)](Result<Cast> result) {
@@ -128,6 +174,21 @@ void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
                                std::function<void(std::vector<Result<Cast>>)> done,
                                Timeout timeout) {
     CheckedBallots checked{ballots, options_};
+    if (ask_for_counts(ballots)) {
+        const Deadline deadline = database_->deadline(timeout);
+        done = [self = shared_from_this(), deadline, done,
+                kept = std::vector<Ballot>(ballots.begin(), ballots.end())](
+                   const std::vector<Result<Cast>>& casts) {
+            self->run_async(
+                deadline,
+                [self = self.get(), kept, deadline, done, casts](Votes&) {
+                    auto told = casts;
+                    self->tell_counts(kept, told, deadline);
+                    done(std::move(told));
+                },
+                [done, casts](const Error&) { done(casts); });
+        };
+    }
     auto told = [timed = Timed{times_.get()},
                  done = std::move(done)](std::vector<Result<Cast>> results) {
         timed.end(results);

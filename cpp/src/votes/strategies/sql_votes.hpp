@@ -53,8 +53,8 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     Result<Tally> tally(const sql::Id& item, Consistency consistency, Timeout timeout) override;
     Result<std::vector<ItemCount>> top(std::size_t n, Consistency consistency,
                                        Timeout timeout) override;
-    Result<Cast> toggle(const sql::Id& item, const sql::Id& user, std::int64_t value,
-                        Timeout timeout) final;
+    using Votes::toggle;
+    Result<Cast> toggle(const Ballot& ballot, Timeout timeout) final;
     Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row,
                                      Timeout timeout) override;
     Result<Erased> erase_user(const sql::Id& user, Timeout timeout) override;
@@ -214,6 +214,11 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                                     const std::function<Result<Findings>(sql::Connection&)>& look);
     Result<void> reconcile_named(std::span<const sql::Id> items, Reconciling& run);
     Result<void> reconcile_all(Reconciling& run);
+
+    /// After the commit: reads the counts that ballots ask for and the strategy has not told. A vote
+    /// stands without.
+    void tell_counts(std::span<const Ballot> ballots, std::span<Result<Cast>> casts,
+                     Deadline deadline);
 
     // asking.cpp
     Result<void> move_count(sql::Connection& connection, const sql::Id& item,
