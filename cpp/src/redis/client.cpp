@@ -1,15 +1,19 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/redis/latency.hpp>
 #include <hotcount/redis.hpp>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "background_thread.hpp"
 #include "commands.hpp"
 #include "dedicated_connections.hpp"
 #include "server_role.hpp"
@@ -29,6 +33,99 @@ constexpr std::array kLatencyBounds{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.00
 
 // The least max_reply_bytes: the replies of a portion, and of a combined script, must fit.
 constexpr std::size_t kFewestReplyBytes = std::size_t{1} << 20;
+
+// How long a call waits for a caller of run_once().
+constexpr Duration kLeavesAlone = std::chrono::milliseconds{50};
+
+// How long the thread drives at a time: in between somebody else may call run_once().
+constexpr Duration kTurn = std::chrono::milliseconds{20};
+
+/// A client's own thread: it sends and receives on the shared connection for calls that nobody waits
+/// for, when nobody has called run_once() for 50 ms. It starts with the first such call, and never
+/// touches Python.
+///
+/// Thread-safe. Per process: a forked child has no thread until it needs one.
+class BackgroundThread {
+  public:
+    explicit BackgroundThread(std::shared_ptr<SharedConnection> connection);
+    /// Does not wait for the thread, which ends what it is doing and keeps the connection until then.
+    ~BackgroundThread();
+    BackgroundThread(const BackgroundThread&) = delete;
+    BackgroundThread& operator=(const BackgroundThread&) = delete;
+
+    /// Makes sure that there is a thread; a capacity error if the system starts none.
+    Result<void> start();
+    /// There are calls that nobody waits for. Only after start() has succeeded once.
+    void look_after_calls();
+    /// Somebody else drives the connection: the thread leaves it alone for 50 ms.
+    void driven();
+
+  private:
+    struct State {
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool calls{false};
+        bool stop{false};
+        SteadyTime driven_until{};
+    };
+    static void work(State& state, SharedConnection& connection);
+
+    const std::shared_ptr<SharedConnection> connection_;
+    const std::shared_ptr<State> state_;
+    std::atomic<bool> begun_{false};
+};
+
+BackgroundThread::BackgroundThread(std::shared_ptr<SharedConnection> connection)
+    : connection_(std::move(connection)), state_(std::make_shared<State>()) {}
+
+BackgroundThread::~BackgroundThread() {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+    state_->changed.notify_all();
+}
+
+void BackgroundThread::look_after_calls() {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->calls) return;
+    state_->calls = true;
+    state_->changed.notify_all();
+}
+
+void BackgroundThread::driven() {
+    const std::lock_guard lock(state_->mutex);
+    state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
+}
+
+Result<void> BackgroundThread::start() {
+    if (begun_.load(std::memory_order_acquire)) return {};
+    const std::lock_guard lock(state_->mutex);
+    if (begun_.load(std::memory_order_relaxed)) return {};
+    HOTCOUNT_TRY(
+        spawn_thread([state = state_, connection = connection_] { work(*state, *connection); }));
+    state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
+    begun_.store(true, std::memory_order_release);
+    return {};
+}
+
+void BackgroundThread::work(State& state, SharedConnection& connection) {
+    std::unique_lock lock(state.mutex);
+    while (!state.stop) {
+        if (!state.calls) {
+            state.changed.wait(lock);
+            continue;
+        }
+        if (state.driven_until > std::chrono::steady_clock::now()) {
+            state.changed.wait_until(lock, state.driven_until);
+            continue;
+        }
+        state.calls = false;
+        lock.unlock();
+        if (connection.unwaited() > 0) (void)connection.run_once(Deadline::after(kTurn));
+        const bool more = connection.unwaited() > 0;
+        lock.lock();
+        state.calls = state.calls || more;
+    }
+}
 
 // What each process has of its own: the shared connection, the thread that drives it while nobody else
 // does, and the dialer that opens connections. A forked child makes them anew.

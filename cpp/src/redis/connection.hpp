@@ -1,8 +1,11 @@
-// One connection to a server: opened, encrypted, authenticated; then bytes in and replies out.
+// One connection to a server: its name resolved, opened, encrypted, authenticated; then bytes in and
+// replies out.
 //
 // open() blocks, so threads of the dialer call it. One thread may call read_some() while another calls
 // write_some(): with TLS a lock inside keeps them apart.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <atomic>
 #include <cstdint>
@@ -18,12 +21,29 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "addresses.hpp"
 #include "reply_reader.hpp"
 #include "tls.hpp"
 
 namespace hotcount::redis {
+
+/// From a server's name to a connected socket. Both functions block: threads of the dialer call them.
+struct Address {
+    sockaddr_storage place{};
+    socklen_t size{0};
+    std::string shown;  ///< For messages.
+
+    bool operator==(const Address& other) const { return shown == other.shown; }
+};
+
+/// All addresses of the server's name, at least one, resolved anew each time. It takes as long as the
+/// system's resolver, which has its own limits (resolv.conf).
+Result<std::vector<Address>> resolve(const Options& options);
+
+/// A connected socket that does not block and that executed programs do not inherit. A deadline error
+/// if nobody answered in time.
+Result<int> connect_socket(const Address& address, Deadline deadline);
 
 class Connection {
   public:

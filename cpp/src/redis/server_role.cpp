@@ -149,4 +149,10 @@ void look_at_server(const Options& options, std::shared_ptr<const Dialer> dialer
         ->start();
 }
 
+std::string eviction_policy(Client& client, Timeout timeout) {
+    const std::string_view command[] = {"INFO", "memory"};
+    const auto reply = client.execute(command, timeout);
+    return reply ? info_field(*reply, "maxmemory_policy").value_or("") : std::string{};
+}
+
 }  // namespace hotcount::redis

@@ -1,8 +1,10 @@
-// What a server says of itself: fields of INFO and HELLO, and whether it can be a store.
+// What a server says of itself: fields of INFO and HELLO, its eviction policy, and whether it can be a
+// store.
 #pragma once
 
 #include <hotcount/detail/redis/channel.hpp>
 #include <hotcount/detail/redis/options.hpp>
+#include <hotcount/redis.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,5 +22,8 @@ std::string hello_field(const Reply& greeted, std::string_view name);
 /// What Client::ping() does, over one of the client's channels, whose connections the dialer opens.
 void look_at_server(const Options& options, std::shared_ptr<const Dialer> dialer, Channel& channel,
                     Deadline deadline, Completion<void> done, const Cancelled* cancelled);
+
+/// The server's maxmemory-policy; empty if it does not say. One round trip.
+std::string eviction_policy(Client& client, Timeout timeout);
 
 }  // namespace hotcount::redis

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "adaptive_spin.hpp"
+#include "shared_connection.hpp"
 
 namespace hotcount::redis {
 namespace {

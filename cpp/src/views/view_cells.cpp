@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "hotcount_embedded/views/lua.hpp"
-#include "redis/eviction.hpp"
 #include "redis/scripts.hpp"
+#include "redis/server_role.hpp"
 
 namespace hotcount {
 namespace {

@@ -3,8 +3,8 @@
 #include "backend.hpp"
 #include "hotcount_embedded/zset/lua.hpp"
 #include "keys.hpp"
-#include "redis/eviction.hpp"
 #include "redis/scripts.hpp"
+#include "redis/server_role.hpp"
 #include "redis_steps.hpp"
 
 namespace hotcount {
