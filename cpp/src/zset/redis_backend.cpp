@@ -6,7 +6,6 @@
 #include "keys.hpp"
 #include "redis/scripts.hpp"
 #include "redis_steps.hpp"
-#include "upsert_script.hpp"
 
 namespace hotcount {
 namespace {

@@ -1,9 +1,13 @@
 #include "redis_steps.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <iterator>
+#include <memory_resource>
 
 #include "hotcount_embedded/zset/lua.hpp"
+#include "keys.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount::zset {
@@ -134,6 +138,231 @@ Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run,
         report.deleted += deleted;
     } while (cursor != "0");
     return report;
+}
+
+namespace {
+
+using redis::Reply;
+using redis::ReplyArray;
+using Element = LiveSetsBackend::Element;
+using Upserts = LiveSetsBackend::Upserts;
+
+// What upsert.lua answers for an element whose set is being built, if the build's keys are not named.
+constexpr std::int64_t kIsBeingBuilt = 6;
+
+// Which keys beside the set an upsert names, as each makes the script dearer: none if the user may not
+// touch them, else the companion and with a version the marker; while the set is built, all.
+enum class Helpers : std::uint8_t { none, companion, companion_build };
+
+// What upsert.lua is told of elements. Its views hold as long as it and the elements do. One
+// element's words are on the stack.
+class UpsertWords {
+  public:
+    UpsertWords(std::span<const Element* const> elements, Helpers helpers) {
+        texts_.reserve(5 * elements.size());
+        keys_.reserve(5 * elements.size());
+        arguments_.reserve(4 * elements.size());
+        const Element* before = nullptr;
+        for (const Element* const each : elements) {
+            const Element& element = *each;
+            arguments_.push_back(element.member);
+            arguments_.push_back(texts_.emplace_back(to_text(element.score)));
+            const bool same_keys = before != nullptr && before->key == element.key &&
+                                   before->version.has_value() == element.version.has_value();
+            before = &element;
+            const std::size_t others = keys_.size();
+            if (!same_keys) {
+                keys_.push_back(element.key);
+                const bool beside = helpers != Helpers::none && !element.companion.empty();
+                if (beside) keys_.push_back(element.companion);
+                if (beside && helpers == Helpers::companion_build) {
+                    keys_.push_back(texts_.emplace_back(build_key(element.companion)));
+                    keys_.push_back(texts_.emplace_back(build_hash_key(element.companion)));
+                }
+                if (element.version) {
+                    keys_.push_back(texts_.emplace_back(marker_key(element.companion)));
+                }
+            }
+            arguments_.push_back(kCounts[keys_.size() - others]);
+            if (element.version) {
+                arguments_.push_back(texts_.emplace_back(std::to_string(*element.version)));
+            }
+        }
+    }
+    std::span<const std::string_view> keys() const { return keys_; }
+    std::span<const std::string_view> arguments() const { return arguments_; }
+
+  private:
+    static constexpr std::array<std::string_view, 6> kCounts{"0", "1", "2", "3", "4", "5"};
+
+    std::array<std::byte, 512> here_;
+    std::pmr::monotonic_buffer_resource memory_{here_.data(), here_.size()};
+    std::pmr::vector<std::string> texts_{&memory_};  // Reserved: its elements stay where they are.
+    std::pmr::vector<std::string_view> keys_{&memory_};
+    std::pmr::vector<std::string_view> arguments_{&memory_};
+};
+
+redis::Request to_request(const redis::Script& script, const UpsertLimits& limits,
+                          const UpsertWords& words) {
+    const std::string_view shared[] = {limits.gate, limits.keep};
+    return redis::Request::run(script, words.keys(), shared, words.arguments());
+}
+
+// -- one ------------------------------------------------------------------------------------------
+
+void upsert_one(const Sender& send, Limits limits, Element element, Helpers helpers,
+                Completion<Upsert> done) {
+    static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::combinable,
+                                       redis::is_integer};
+    const Element* const alone = &element;
+    auto request = to_request(kScript, *limits, UpsertWords{{&alone, 1}, helpers});
+    send(std::move(request), [send, limits = std::move(limits), element = std::move(element),
+                              helpers, done = std::move(done)](const Result<Reply>& reply) mutable {
+        if (reply) {
+            const auto state = integer(*send.server, *reply);
+            if (state && *state == kIsBeingBuilt) {
+                return upsert_one(send, std::move(limits), std::move(element),
+                                  Helpers::companion_build, std::move(done));
+            }
+            return state ? done(static_cast<Upsert>(*state))
+                         : done(about(element.key, state.error()));
+        }
+        const Error& error = reply.error();
+        // A user who may not touch companions needs none without a version.
+        if (helpers != Helpers::none && !element.version && !element.companion.empty() &&
+            error.code == ErrorCode::permission_denied && redis::concerns_a_key(error)) {
+            return upsert_one(send, std::move(limits), std::move(element), Helpers::none,
+                              std::move(done));
+        }
+        done(about(element.key, error));
+    });
+}
+
+// -- a list, batch by batch -----------------------------------------------------------------------
+
+// The next batch is sent when the one before is answered, so calls of others pass in between.
+class UpsertList : public std::enable_shared_from_this<UpsertList> {
+  public:
+    UpsertList(Sender send, std::vector<Element> elements, std::size_t batch, Limits limits,
+               Completion<Upserts> done)
+        : send_(std::move(send)),
+          elements_(std::move(elements)),
+          limits_(std::move(limits)),
+          done_(std::move(done)),
+          results_(elements_.size(), Upsert::failed) {
+        for (std::size_t begin = 0; begin < elements_.size(); begin += batch) {
+            ranges_.push_back({begin, std::min(batch, elements_.size() - begin)});
+        }
+        std::reverse(ranges_.begin(), ranges_.end());
+    }
+
+    /// Sends what is to be sent next, and what comes after it while answers come at once.
+    void go_on() {
+        while (!ranges_.empty()) {
+            Range range = std::move(ranges_.back());
+            ranges_.pop_back();
+            other_side_done_.store(false, std::memory_order_relaxed);
+            auto call = request(range);
+            send_(std::move(call), [self = shared_from_this(),
+                                    range = std::move(range)](const Result<Reply>& reply) {
+                self->take_in(range, reply);
+                if (self->other_side_done_.exchange(true)) self->go_on();
+            });
+            // The answer may come before the request is handed in, or in another thread: whichever
+            // of the two is last goes on.
+            if (!other_side_done_.exchange(true)) return;
+        }
+        done_(std::move(results_));
+    }
+
+  private:
+    // The elements of one call: those from `begin`, or, if some come again, those at `picked`.
+    struct Range {
+        std::size_t begin;
+        std::size_t size;
+        Helpers helpers{Helpers::companion};
+        std::vector<std::size_t> picked{};
+
+        std::size_t at(std::size_t i) const { return picked.empty() ? begin + i : picked[i]; }
+    };
+
+    void take_in(const Range& range, const Result<Reply>& reply) {
+        const auto settle = [&](const Error& error) {
+            for (std::size_t i = 0; i < range.size; ++i) {
+                results_[range.at(i)] = about(elements_[range.at(i)].key, error);
+            }
+        };
+        if (!reply) {
+            if (!denied_for_a_key(range, reply.error())) settle(reply.error());
+            return;
+        }
+        const auto* const states = std::get_if<ReplyArray>(&reply->value);
+        if (states == nullptr || states->size() != range.size) {
+            return settle(unknown(*send_.server, "upsert"));
+        }
+        std::vector<std::size_t> again;
+        for (std::size_t i = 0; i < range.size; ++i) {
+            const auto state = integer(*send_.server, (*states)[i]);
+            const std::size_t at = range.at(i);
+            if (state && *state == kIsBeingBuilt) {
+                again.push_back(at);
+            } else {
+                results_[at] = state ? Result{static_cast<Upsert>(*state)}
+                                     : Result<Upsert>{about(elements_[at].key, state.error())};
+            }
+        }
+        if (again.empty()) return;
+        ranges_.push_back({0, again.size(), Helpers::companion_build, std::move(again)});
+    }
+
+    // An ACL that denies one key refuses the whole call, and nothing was run: then each key goes by
+    // itself. A user who may not touch companions needs none without a version.
+    bool denied_for_a_key(const Range& range, const Error& error) {
+        if (range.helpers == Helpers::none || error.code != ErrorCode::permission_denied ||
+            !redis::concerns_a_key(error)) {
+            return false;
+        }
+        if (range.size > 1) {
+            for (std::size_t i = range.size; i-- > 0;) {
+                ranges_.push_back({range.at(i), 1, range.helpers});
+            }
+            return true;
+        }
+        const Element& only = elements_[range.at(0)];
+        if (only.version || only.companion.empty()) return false;
+        ranges_.push_back({range.at(0), 1, Helpers::none});
+        return true;
+    }
+
+    redis::Request request(const Range& range) const {
+        static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::single,
+                                           redis::is_some<redis::is_integer>};
+        std::vector<const Element*> elements;
+        elements.reserve(range.size);
+        for (std::size_t i = 0; i < range.size; ++i) elements.push_back(&elements_[range.at(i)]);
+        return to_request(kScript, *limits_, UpsertWords{elements, range.helpers});
+    }
+
+    const Sender send_;
+    const std::vector<Element> elements_;
+    const Limits limits_;
+    const Completion<Upserts> done_;
+    Upserts results_;
+    std::vector<Range> ranges_;  // Still to be sent, the next one last.
+    std::atomic<bool> other_side_done_{false};
+};
+
+}  // namespace
+
+void upsert_by_script(const Sender& send, Limits limits, Element element, Completion<Upsert> done) {
+    upsert_one(send, std::move(limits), std::move(element), Helpers::companion, std::move(done));
+}
+
+void upsert_by_script(const Sender& send, Limits limits, std::vector<Element> elements,
+                      std::size_t batch, Completion<Upserts> done) {
+    std::make_shared<UpsertList>(send, std::move(elements), batch, std::move(limits),
+                                 std::move(done))
+        ->go_on();
 }
 
 }  // namespace hotcount::zset

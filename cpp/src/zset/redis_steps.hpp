@@ -1,6 +1,6 @@
-// The calls of RedisSets that take several round trips and wait for each: upserts with ttl_gate, and
-// sweep(). Before them what both files over Redis share: numbers as arguments, and replies as
-// numbers.
+// The calls of RedisSets. RedisSteps has those that take several round trips and wait for each: upserts
+// with ttl_gate, and sweep(). upsert_by_script() runs upsert.lua. Before them stands what the files over
+// Redis share: numbers as arguments, and replies as numbers.
 #pragma once
 
 #include <array>
@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend.hpp"
 #include "redis/scripts.hpp"
@@ -79,5 +80,37 @@ class RedisSteps {
     const Duration gate_;
     const Server server_;
 };
+
+// -- upserts by upsert.lua -------------------------------------------------------------------------
+//
+// One, which travels with others that wait beside it, or a list of them, batch
+// by batch.
+
+/// How a call reaches the server.
+struct Sender {
+    redis::Channel& channel;
+    Deadline deadline;
+    const redis::Cancelled* cancelled;
+    Server server;
+
+    void operator()(redis::Request request, Completion<redis::Reply> done) const {
+        channel.submit(std::move(request), deadline, std::move(done), cancelled);
+    }
+};
+
+/// What upsert.lua is told of all elements, in ms. Shared as Server is.
+struct UpsertLimits {
+    std::string gate;
+    std::string keep;
+};
+using Limits = std::shared_ptr<const UpsertLimits>;
+
+void upsert_by_script(const Sender& send, Limits limits, LiveSetsBackend::Element element,
+                      Completion<Upsert> done);
+
+/// What goes again is done before the next batch is sent: the last upsert of a member stands.
+void upsert_by_script(const Sender& send, Limits limits,
+                      std::vector<LiveSetsBackend::Element> elements, std::size_t batch,
+                      Completion<LiveSetsBackend::Upserts> done);
 
 }  // namespace hotcount::zset
