@@ -1,4 +1,4 @@
-#include "view_worker.hpp"
+#include "view_writer.hpp"
 
 #include <algorithm>
 #include <hotcount/detail/sql/transaction.hpp>

@@ -124,4 +124,7 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     bool stop_{false};
 };
 
+/// The worker of a WriteBehindCounter: cells from Redis to SQL.
+std::shared_ptr<SyncWorker> make_view_worker(std::shared_ptr<ViewSettings> settings);
+
 }  // namespace hotcount

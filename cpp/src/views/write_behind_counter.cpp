@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "sql/dialect.hpp"
-#include "view_worker.hpp"
 #include "view_writer.hpp"
 
 namespace hotcount {
