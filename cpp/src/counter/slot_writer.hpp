@@ -1,4 +1,5 @@
-// Writes the adds of one group commit: the op_ids that are new, then one update per row.
+// Writes the adds of one group commit: the op_ids that are new, then one update per row. SlotTable has
+// the statements.
 //
 // Locks are taken in one order everywhere, ledger first, then rows by (key, slot).
 #pragma once
@@ -7,14 +8,50 @@
 #include <atomic>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <hotcount/slotted_counter.hpp>
+#include <hotcount/sql.hpp>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "slot_table.hpp"
+#include "sql/dialect.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount {
+
+/// The table of one SlottedCounter, and the statements over it, made once.
+class SlotTable {
+  public:
+    SlotTable(const SlottedCounterOptions& options, sql::Dialect dialect);
+
+    /// Whether the database has one writer at a time, and so no row that another one holds.
+    bool one_writer() const { return one_writer_; }
+    std::string schema;  ///< Creates table and ledger; idempotent.
+
+    sql::Statement add;            ///< With one writer it returns the count.
+    sql::Statement add_or_insert;  ///< If not one_writer().
+    sql::Statement take_free;
+    sql::Statement find;
+    sql::Statement sum;
+    sql::Statement lock_rows;
+    sql::Statement remove;
+    sql::Statement remember_op;
+    sql::Statement old_ops;
+    sql::Statement forget_op;
+
+    /// Several rows in one statement.
+    struct Rows {
+        std::size_t rows;
+        sql::Statement add_or_insert;
+    };
+    /// The largest first; empty with one writer: a statement there costs no round trip.
+    std::vector<Rows> add_rows;
+
+  private:
+    SlotTable(const sql::Statements& sql, bool one_writer);
+    bool one_writer_;
+};
 
 struct QueuedAdd final : sql::QueuedWrite {
     QueuedAdd(std::string_view to_key, std::int64_t to_add, std::optional<std::string_view> id = {},
