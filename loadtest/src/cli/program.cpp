@@ -18,11 +18,9 @@
 #include "load/run_folder.hpp"
 #include "report/compare.hpp"
 #include "report/fresh_trials.hpp"
-#include "report/html_report.hpp"
 #include "report/machine.hpp"
 #include "report/progress.hpp"
-#include "report/report_json.hpp"
-#include "report/report_text.hpp"
+#include "report/report.hpp"
 #include "report/trial.hpp"
 #include "targets/managed_server.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "numbers.hpp"
-#include "report_text.hpp"
+#include "report.hpp"
 
 namespace hotcount::loadtest {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "checkers/audit.hpp"
 #include "load/run_folder.hpp"
-#include "report_json.hpp"
+#include "report.hpp"
 #include "targets/redis_dump.hpp"
 #include "trial.hpp"
 

@@ -1,4 +1,4 @@
-#include "html_report.hpp"
+#include "report.hpp"
 
 #include <fmt/core.h>
 #include <spawn.h>

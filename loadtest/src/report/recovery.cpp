@@ -1,4 +1,4 @@
-#include "recovery.hpp"
+#include "trial.hpp"
 
 #include <fmt/core.h>
 

@@ -1,11 +1,10 @@
-#include "report_json.hpp"
+#include "report.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "figures.hpp"
 #include "load/run_folder.hpp"
 #include "load/words.hpp"
 #include "machine.hpp"

@@ -1,4 +1,4 @@
-#include "report_text.hpp"
+#include "report.hpp"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "figures.hpp"
 #include "load/trace.hpp"
 #include "machine.hpp"
 

@@ -1,7 +1,8 @@
 // What a run did interval by interval, from its ledger alone.
 //
 //   series.csv     one row an interval: answers by kind and outcome, latency, what waits
-//   response.hlog  latencies of the answers of each interval, by kind and outcome: hdr_log.hpp
+//   response.hlog  latencies of the answers of each interval, by kind and outcome,
+//                  a log of version 1.3 as HdrHistogram's tools read it
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@
 #include "load/callers.hpp"
 #include "load/run_folder.hpp"
 #include "machine.hpp"
-#include "report_json.hpp"
+#include "report.hpp"
 #include "run_series.hpp"
 #include "targets/beside_load.hpp"
 #include "targets/redis_dump.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "load/run_folder.hpp"
-#include "report/report_json.hpp"
+#include "report/report.hpp"
 #include "report/trial.hpp"
 #include "temporary_folder.hpp"
 

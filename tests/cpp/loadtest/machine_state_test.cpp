@@ -1,4 +1,4 @@
-#include "report/machine_state.hpp"
+#include "report/machine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
 // What reports say to people: of what did not run, and of what timers cannot tell.
-#include "report/report_text.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,9 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "report/figures.hpp"
 #include "report/progress.hpp"
-#include "report/report_json.hpp"
+#include "report/report.hpp"
 
 namespace hotcount::loadtest {
 namespace {

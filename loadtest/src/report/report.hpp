@@ -1,0 +1,106 @@
+// What a command reports: figures from the list in columns.cpp, JSON documents that hold them, and tables
+// for people.
+//
+// The documents have the schema "hotcount-load/1":
+//
+//   { "schema", "kind": "run" | "compare" | "audit", "state", "started", "command", "versions",
+//     "machine", ... , "conclusion", "exit_code" }
+//
+// A field's unit is the end of its name: _s, _us, _per_s, _bytes. Fields are added to a schema
+// version, never changed or removed.
+//
+// Pure functions; they may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <hotcount/result.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compare.hpp"
+#include "load/settings.hpp"
+#include "numbers.hpp"
+#include "trial.hpp"
+
+namespace hotcount::loadtest {
+
+// -- figures (figures.cpp) --------------------------------------------------------------------------
+
+/// The figures of one trial: "result" in run.json.
+nlohmann::json trial_figures(const TrialResult& trial);
+/// The figures of a strategy over all rounds: a member of "strategies" in compare.json.
+nlohmann::json summary_figures(const Summary& summary);
+/// What an audit found: "audit" in every document.
+nlohmann::json audit_figures(const AuditResult& audit);
+
+/// `run`: the load, and then what its audit found.
+Table run_table(const TrialResult& trial);
+/// The times of each kind of call and outcome, as they were: the first table counts what failed as
+/// slower than the time limit.
+Table outcome_table(const TrialResult& trial);
+Table run_audit_table(const TrialResult& trial);
+/// `compare`: a row for each strategy, the load and the audit.
+Table comparison_table(const PartResult& result);
+/// `audit`: a row for each run folder.
+Table folder_audit_table(const std::vector<FolderAudit>& audits);
+
+/// A time in the unit that the tables of this load have, such as "1.23 ms".
+std::string time_text(const TrialSettings& settings, std::int64_t ns);
+
+// -- documents (report_json.cpp) --------------------------------------------------------------------
+
+inline constexpr const char* kSchema = "hotcount-load/1";
+
+/// What does not depend on the trial: the exact command, versions, the machine.
+nlohmann::json describe_provenance(const std::vector<std::string>& command_line);
+
+/// The beginning of every document of a command, and its end.
+nlohmann::json begin_document(std::string_view kind, const nlohmann::json& provenance);
+void add_conclusion(nlohmann::json& document, Conclusion conclusion);
+/// A trial as a member of a document.
+nlohmann::json trial_document(const TrialResult& trial);
+
+/// The times of a histogram, for percentiles of all kinds: the end of each cell in units, and how many
+/// lie in it.
+nlohmann::json cells_of(const Histogram& times, double unit_ns);
+
+/// run.json, and what `run --json` prints. While it runs: settings only. What was not audited has
+/// null for its audit.
+nlohmann::json run_document(const TrialResult& trial, const nlohmann::json& provenance);
+/// The settings of such a document. An error if it is none, or of another schema version.
+Result<TrialSettings> trial_settings_of(const nlohmann::json& document);
+
+/// compare.json, and what `compare --json` prints.
+nlohmann::json compare_document(const Comparison& comparison, const nlohmann::json& provenance);
+
+/// What `audit --json` prints.
+nlohmann::json audit_document(const std::vector<FolderAudit>& audits,
+                              const nlohmann::json& provenance, Conclusion conclusion);
+
+// -- texts (report_text.cpp, closing_text.cpp); each function returns the whole text -----------------
+
+std::string run_text(const TrialResult& trial);
+std::string compare_text(const Comparison& comparison);
+/// The last sentences of a comparison. Of the first load that was compared, on each of several
+/// databases: the fastest strategy, and by how much.
+std::string fastest_sentences(const Comparison& comparison);
+/// Whether anything was lost. `all` is what the audits of `audited` of so many runs found.
+std::string lost_sentence(const Comparison& comparison, std::size_t audited, std::size_t runs,
+                          const AuditResult& all);
+std::string audit_text(const std::vector<FolderAudit>& audits);
+
+// -- the page of --html, which `hotcount report` draws of a folder (html_report.cpp) ----------------
+
+/// The command `hotcount`, beside this program or on PATH, that can draw. ErrorCode::config says what
+/// is missing, or that `file` cannot be made: it is asked before the load, because afterwards would be late.
+Result<std::filesystem::path> find_drawer(const std::filesystem::path& file);
+
+/// Writes the page of the folder to `file`. Waits for the command to end: a second or two.
+Result<void> write_html(const std::filesystem::path& drawer, const std::filesystem::path& folder,
+                        const std::filesystem::path& file);
+
+}  // namespace hotcount::loadtest
