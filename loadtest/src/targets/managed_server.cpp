@@ -48,20 +48,6 @@ std::string read_all(const fs::path& path) {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-fs::path socket_of(ServerKind kind, const fs::path& folder) {
-    switch (kind) {
-        case ServerKind::redis:
-            return folder / "redis.sock";
-        case ServerKind::postgres:
-            // The server puts this name together itself.
-            return folder / ".s.PGSQL.5432";
-        case ServerKind::mariadb:
-        case ServerKind::mysql:
-            break;
-    }
-    return folder / "mysql.sock";
-}
-
 /// Whether a server that gives up being root can get there.
 bool others_may_enter(fs::path folder) {
     for (; !folder.empty() && folder != folder.root_path(); folder = folder.parent_path()) {
@@ -70,23 +56,6 @@ bool others_may_enter(fs::path folder) {
         if (failed || (allowed & fs::perms::others_exec) == fs::perms::none) return false;
     }
     return true;
-}
-
-/// A unix socket's path has 108 bytes: what TMPDIR names may be longer.
-Result<OwnedFolder> make_folder(ServerKind kind) {
-    const std::string prefix = fmt::format("hotcount-{}-", to_string(kind));
-    std::string why = "their paths are too long for a socket, or its user may not enter them";
-    for (const fs::path& parent : {temporary_parent(), fs::path{"/tmp"}}) {
-        const fs::path longest = parent / (prefix + "XXXXXX");
-        if (socket_of(kind, longest).string().size() >= sizeof(sockaddr_un::sun_path)) continue;
-        if (kind == ServerKind::postgres && geteuid() == 0 && !others_may_enter(parent)) continue;
-        auto folder = OwnedFolder::make(parent, prefix);
-        if (folder) return folder;
-        why = folder.error().message;
-    }
-    return make_error(ErrorCode::config,
-                      fmt::format("no temporary folder for a private server in {} or /tmp: {}",
-                                  temporary_parent().string(), why));
 }
 
 bool is_program(const fs::path& path) {
@@ -135,137 +104,163 @@ fs::path find_mysql() {
     return fs::canonical(program, ignored).filename() == "mariadbd" ? fs::path{} : program;
 }
 
-std::string url_of(ServerKind kind, const fs::path& folder) {
-    switch (kind) {
-        case ServerKind::redis:
-            return "redis+unix://" + socket_of(kind, folder).string();
-        case ServerKind::postgres:
-            return "postgresql://postgres@/postgres?host=" + folder.string();
-        case ServerKind::mariadb:
-        case ServerKind::mysql:
-            break;
-    }
-    return fmt::format("{}://root@localhost/hotcount?unix_socket={}", to_string(kind),
-                       socket_of(kind, folder).string());
+using Words = std::vector<std::string>;
+
+/// How to find, start and reach the servers of a kind.
+struct KindOfServer {
+    const char* name;
+    const char* package;  ///< Debian's.
+    fs::path (*find)();   ///< The program; empty if it is not installed.
+    const char* socket;   ///< Its name in the server's folder.
+    std::string (*url)(const fs::path& folder);
+    Words (*start)(const fs::path& program, const fs::path& folder, const ManagedOptions& options);
+    /// What makes the data folder, before the first start; none for Redis.
+    Words (*prepare)(const fs::path& program, const fs::path& folder);
+};
+
+constexpr const char* kRedisSocket = "redis.sock";
+constexpr const char* kMysqlSocket = "mysql.sock";
+
+Words redis_words(const fs::path& program, const fs::path& folder, const ManagedOptions& options) {
+    const fs::path& kept = options.keep.empty() ? folder : options.keep;
+    return {program, "--port", "0", "--unixsocket", folder / kRedisSocket, "--unixsocketperm",
+            "700", "--logfile", folder / kLogName, "--daemonize", "no", "--dir", kept,
+            "--dbfilename", kRedisDump, "--pidfile", kept / kRedisPid,
+            // With a rule, however rare, it saves when it is terminated.
+            "--save", options.keep.empty() ? "" : "86400 1000000000", "--appendonly",
+            options.durable ? "yes" : "no", "--appendfsync", "always"};
 }
 
-std::vector<std::string> server_words(ServerKind kind, const fs::path& program,
-                                      const fs::path& folder, const ManagedOptions& options) {
-    const std::string data = folder / kDataName;
-    const std::string log = folder / kLogName;
-    const std::string socket = socket_of(kind, folder);
-    switch (kind) {
-        case ServerKind::redis:
-            return {program, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
-                    "--logfile", log, "--daemonize", "no", "--dir",
-                    options.keep.empty() ? folder : options.keep, "--dbfilename", kRedisDump,
-                    "--pidfile", (options.keep.empty() ? folder : options.keep) / kRedisPid,
-                    // With a rule, however rare, it saves when it is terminated.
-                    "--save", options.keep.empty() ? "" : "86400 1000000000", "--appendonly",
-                    options.durable ? "yes" : "no", "--appendfsync", "always"};
-        case ServerKind::postgres:
-            // Its durability is PostgreSQL's own default. More connections than its 100, for
-            // strategies with a transaction for each of many callers.
-            return {program,
-                    "-D",
-                    data,
-                    "-c",
-                    "listen_addresses=",
-                    "-c",
-                    "unix_socket_directories=" + folder.string(),
-                    "-c",
-                    "max_connections=300",
-                    "-c",
-                    "logging_collector=off"};
-        case ServerKind::mariadb:
-        case ServerKind::mysql:
-            break;
-    }
-    std::vector<std::string> words{
-        program, "--no-defaults", "--datadir=" + data, "--socket=" + socket,
-        "--pid-file=" + (folder / "mysql.pid").string(), "--log-error=" + log, "--skip-networking",
-        "--skip-log-bin", "--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=256M",
-        // For server_meter.hpp.
-        "--innodb-monitor-enable=trx_rw_commits", "--max-connections=300"};
-    if (kind == ServerKind::mysql) {
-        // Before 8.0.30 it has files of another size instead. The folder that Debian's and Ubuntu's
-        // builds keep for LOAD DATA belongs to the service.
-        words.insert(words.end(), {"--loose-innodb-redo-log-capacity=256M", "--mysqlx=OFF",
-                                   "--secure-file-priv=NULL"});
-    } else {
-        words.emplace_back("--innodb-log-file-size=256M");
-    }
+// Its durability is PostgreSQL's own default. More connections than its 100, for strategies with a
+// transaction for each of many callers.
+Words postgres_words(const fs::path& program, const fs::path& folder, const ManagedOptions&) {
+    return {program,
+            "-D",
+            folder / kDataName,
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "unix_socket_directories=" + folder.string(),
+            "-c",
+            "max_connections=300",
+            "-c",
+            "logging_collector=off"};
+}
+
+// --no-sync: of the empty folder only; the server flushes what it writes.
+Words postgres_preparation(const fs::path& program, const fs::path& folder) {
+    return {program.parent_path() / "initdb",
+            "-D",
+            folder / kDataName,
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "--no-sync"};
+}
+
+std::string mysql_url(const char* scheme, const fs::path& folder) {
+    return fmt::format("{}://root@localhost/hotcount?unix_socket={}", scheme,
+                       (folder / kMysqlSocket).string());
+}
+
+Words mysql_command(const fs::path& program, const fs::path& folder, const Words& own) {
+    Words words{program, "--no-defaults", "--datadir=" + (folder / kDataName).string()};
+    words.insert(words.end(), own.begin(), own.end());
     // It refuses to run as root unless it is told to.
     if (geteuid() == 0) words.emplace_back("--user=root");
     return words;
 }
 
-/// What makes the data folder, before the first start; none for Redis.
-std::vector<std::string> prepare_words(ServerKind kind, const fs::path& program,
-                                       const fs::path& folder) {
-    const std::string data = folder / kDataName;
-    switch (kind) {
-        case ServerKind::redis:
-            return {};
-        case ServerKind::postgres:
-            // --no-sync: of the empty folder only; the server flushes what it writes.
-            return {program.parent_path() / "initdb",
-                    "-D",
-                    data,
-                    "-U",
-                    "postgres",
-                    "-A",
-                    "trust",
-                    "-E",
-                    "UTF8",
-                    "--no-locale",
-                    "--no-sync"};
-        case ServerKind::mariadb:
-        case ServerKind::mysql:
-            break;
+Words mysql_words(const fs::path& program, const fs::path& folder, const Words& own) {
+    Words words{"--socket=" + (folder / kMysqlSocket).string(),
+                "--pid-file=" + (folder / "mysql.pid").string(),
+                "--log-error=" + (folder / kLogName).string(), "--skip-networking",
+                "--skip-log-bin", "--innodb-flush-log-at-trx-commit=1",
+                "--innodb-buffer-pool-size=256M",
+                // For server_meter.hpp.
+                "--innodb-monitor-enable=trx_rw_commits", "--max-connections=300"};
+    words.insert(words.end(), own.begin(), own.end());
+    return mysql_command(program, folder, words);
+}
+
+/// In the order of ServerKind.
+constexpr KindOfServer kKinds[] = {
+    {"redis-server", "redis-server",
+     [] {
+         return find_program({"redis-server", "valkey-server"});
+     },
+     kRedisSocket,
+     [](const fs::path& folder) { return "redis+unix://" + (folder / kRedisSocket).string(); },
+     &redis_words, [](const fs::path&, const fs::path&) { return Words{}; }},
+    {"PostgreSQL", "postgresql", [] { return find_program({"postgres"}); },
+     // The server puts this name together itself.
+     ".s.PGSQL.5432",
+     [](const fs::path& folder) {
+         return "postgresql://postgres@/postgres?host=" + folder.string();
+     },
+     &postgres_words, &postgres_preparation},
+    {"MariaDB", "mariadb-server-core", [] { return find_program({"mariadbd"}); }, kMysqlSocket,
+     [](const fs::path& folder) { return mysql_url("mariadb", folder); },
+     [](const fs::path& program, const fs::path& folder, const ManagedOptions&) {
+         return mysql_words(program, folder, {"--innodb-log-file-size=256M"});
+     },
+     // What mariadb-install-db does, which needs a program of a package that brings a service.
+     [](const fs::path& program, const fs::path& folder) {
+         return mysql_command(program, folder,
+                              {"--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"});
+     }},
+    {"MySQL", "", &find_mysql, kMysqlSocket,
+     [](const fs::path& folder) { return mysql_url("mysql", folder); },
+     // Before 8.0.30 it has files of another size instead. The folder that Debian's and Ubuntu's
+     // builds keep for LOAD DATA belongs to the service.
+     [](const fs::path& program, const fs::path& folder, const ManagedOptions&) {
+         return mysql_words(
+             program, folder,
+             {"--loose-innodb-redo-log-capacity=256M", "--mysqlx=OFF", "--secure-file-priv=NULL"});
+     },
+     [](const fs::path& program, const fs::path& folder) {
+         return mysql_command(
+             program, folder,
+             {"--initialize-insecure", "--init-file=" + (folder / kBootstrapName).string()});
+     }},
+};
+
+const KindOfServer& kind_of(ServerKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+/// A unix socket's path has 108 bytes: what TMPDIR names may be longer.
+Result<OwnedFolder> make_folder(ServerKind kind) {
+    const std::string prefix = fmt::format("hotcount-{}-", to_string(kind));
+    std::string why = "their paths are too long for a socket, or its user may not enter them";
+    for (const fs::path& parent : {temporary_parent(), fs::path{"/tmp"}}) {
+        const fs::path longest = parent / (prefix + "XXXXXX");
+        if ((longest / kind_of(kind).socket).string().size() >= sizeof(sockaddr_un::sun_path))
+            continue;
+        if (kind == ServerKind::postgres && geteuid() == 0 && !others_may_enter(parent)) continue;
+        auto folder = OwnedFolder::make(parent, prefix);
+        if (folder) return folder;
+        why = folder.error().message;
     }
-    std::vector<std::string> words{program, "--no-defaults", "--datadir=" + data};
-    if (kind == ServerKind::mysql) {
-        words.insert(words.end(), {"--initialize-insecure",
-                                   "--init-file=" + (folder / kBootstrapName).string()});
-    } else {
-        // What mariadb-install-db does, which needs a program of a package that brings a service.
-        words.insert(words.end(), {"--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"});
-    }
-    if (geteuid() == 0) words.emplace_back("--user=root");
-    return words;
+    return make_error(ErrorCode::config,
+                      fmt::format("no temporary folder for a private server in {} or /tmp: {}",
+                                  temporary_parent().string(), why));
 }
 
 }  // namespace
 
 Result<fs::path> ManagedServer::find(ServerKind kind) {
-    fs::path program;
-    const char* name = "redis-server";
-    const char* package = name;
-    switch (kind) {
-        case ServerKind::redis:
-            program = find_program({"redis-server", "valkey-server"});
-            break;
-        case ServerKind::postgres:
-            program = find_program({"postgres"});
-            name = "PostgreSQL";
-            package = "postgresql";
-            break;
-        case ServerKind::mariadb:
-            program = find_program({"mariadbd"});
-            name = "MariaDB";
-            package = "mariadb-server-core";
-            break;
-        case ServerKind::mysql:
-            program = find_mysql();
-            if (!program.empty()) break;
-            return make_error(ErrorCode::config,
-                              "MySQL is not installed: no mysqld of its own is on PATH, nor in the "
-                              "folder bin of what HOTCOUNT_MYSQL names");
-    }
+    const KindOfServer& row = kind_of(kind);
+    const fs::path program = row.find();
     if (!program.empty()) return program;
-    return make_error(ErrorCode::config,
-                      fmt::format("{} is not installed (Debian's package: {})", name, package));
+    return make_error(
+        ErrorCode::config,
+        kind == ServerKind::mysql
+            ? "MySQL is not installed: no mysqld of its own is on PATH, nor in the "
+              "folder bin of what HOTCOUNT_MYSQL names"
+            : fmt::format("{} is not installed (Debian's package: {})", row.name, row.package));
 }
 
 ManagedServer::ManagedServer(ServerKind kind, OwnedFolder folder, ManagedOptions options)
@@ -273,7 +268,7 @@ ManagedServer::ManagedServer(ServerKind kind, OwnedFolder folder, ManagedOptions
       own_(std::move(folder)),
       folder_(own_.path()),
       options_(std::move(options)),
-      url_(url_of(kind, folder_)) {}
+      url_(kind_of(kind).url(folder_)) {}
 
 ManagedServer::~ManagedServer() {
     // What an audit needs was saved by now: it need not be again.
@@ -417,7 +412,7 @@ Result<void> ManagedServer::write_bootstrap() const {
 }
 
 Result<void> ManagedServer::prepare(const fs::path& program, const std::atomic<bool>& interrupt) {
-    const std::vector<std::string> words = prepare_words(kind_, program, folder_);
+    const std::vector<std::string> words = kind_of(kind_).prepare(program, folder_);
     if (words.empty()) return {};
     HOTCOUNT_TRY(write_bootstrap());
     HOTCOUNT_TRY(launch(words));
@@ -485,7 +480,7 @@ Result<std::unique_ptr<ManagedServer>> ManagedServer::start(ServerKind kind,
         }
     }
     HOTCOUNT_TRY(server->prepare(program, interrupt));
-    server->words_ = server_words(kind, program, server->folder_, options);
+    server->words_ = kind_of(kind).start(program, server->folder_, options);
     HOTCOUNT_TRY(server->launch(server->words_));
     HOTCOUNT_TRY(server->wait_until_ready(interrupt));
     return server;
