@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "concepts/limiter_rates.hpp"
+#include "concepts/limiter_arguments.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "concepts/bound_limiter.hpp"
-#include "concepts/limiter_key.hpp"
 #include "native/bind.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"

@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "concepts/bound_limiter.hpp"
-#include "concepts/limiter_key.hpp"
 #include "native/bind.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
