@@ -12,11 +12,10 @@
 
 #include <hotcount/build_info.hpp>
 
-#include "native/bind.hpp"
 #include "native/native.hpp"
 #include "native/store.hpp"
 #include "values/errors.hpp"
-#include "values/interrupt.hpp"
+#include "values/gil.hpp"
 
 namespace py = pybind11;
 

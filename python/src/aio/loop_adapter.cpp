@@ -7,7 +7,7 @@
 #include <atomic>
 #include <hotcount/detail/base/fork.hpp>
 
-#include "asyncio_names.hpp"
+#include "pending.hpp"
 #include "values/convert.hpp"
 #include "values/errors.hpp"
 #include "values/gil.hpp"

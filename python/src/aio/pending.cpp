@@ -3,7 +3,6 @@
 #include <string_view>
 #include <utility>
 
-#include "asyncio_names.hpp"
 #include "values/gil.hpp"
 
 namespace hotcount::python {

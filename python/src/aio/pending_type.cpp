@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <string_view>
 
-#include "asyncio_names.hpp"
 #include "call_state.hpp"
 #include "values/errors.hpp"
 

@@ -5,7 +5,8 @@
 #include <array>
 
 #include "concepts/bound_limiter.hpp"
-#include "native/bind.hpp"
+#include "limiter_arguments.hpp"
+#include "native/native.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <variant>
 
-#include "native/bind.hpp"
 #include "native/key_batches.hpp"
+#include "native/native.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"

@@ -8,12 +8,13 @@
 #include <limits>
 
 #include "concepts/bound_limiter.hpp"
-#include "native/bind.hpp"
+#include "limiter_arguments.hpp"
+#include "native/native.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"
 #include "native/rows.hpp"
-#include "values/paired_columns.hpp"
+#include "values/convert.hpp"
 
 namespace hotcount::python {
 namespace {

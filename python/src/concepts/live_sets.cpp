@@ -3,11 +3,11 @@
 #include <array>
 
 #include "live_sets.hpp"
-#include "native/bind.hpp"
+#include "native/native.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"
 #include "native/rows.hpp"
-#include "values/paired_columns.hpp"
+#include "values/convert.hpp"
 
 namespace hotcount::python {
 namespace {

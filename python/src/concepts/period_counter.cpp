@@ -3,8 +3,8 @@
 #include <array>
 #include <hotcount/period_counter.hpp>
 
-#include "native/bind.hpp"
 #include "native/key_batches.hpp"
+#include "native/native.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "retry_queue.hpp"

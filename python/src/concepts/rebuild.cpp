@@ -4,8 +4,8 @@
 #include <hotcount/detail/base/event.hpp>
 
 #include "live_sets.hpp"
-#include "native/bind.hpp"
-#include "values/paired_columns.hpp"
+#include "native/native.hpp"
+#include "values/convert.hpp"
 
 namespace hotcount::python {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "native/bind.hpp"
+#include "native/native.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"

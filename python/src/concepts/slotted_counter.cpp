@@ -4,8 +4,8 @@
 #include <hotcount/detail/counter/session_statements.hpp>
 #include <hotcount/slotted_counter.hpp>
 
-#include "native/bind.hpp"
 #include "native/key_batches.hpp"
+#include "native/native.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 

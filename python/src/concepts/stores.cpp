@@ -12,7 +12,7 @@
 #include <hotcount/votes.hpp>
 #include <hotcount/write_behind_counter.hpp>
 
-#include "native/bind.hpp"
+#include "native/native.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "votes.hpp"

@@ -3,12 +3,12 @@
 
 #include <hotcount/votes.hpp>
 
-#include "native/bind.hpp"
+#include "native/native.hpp"
 #include "native/native_calls.hpp"
 #include "native/options.hpp"
 #include "native/result.hpp"
 #include "native/rows.hpp"
-#include "values/paired_columns.hpp"
+#include "values/convert.hpp"
 
 namespace hotcount::python {
 

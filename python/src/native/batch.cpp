@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "bind.hpp"
+#include "native.hpp"
 #include "rows.hpp"
 
 namespace hotcount::python {

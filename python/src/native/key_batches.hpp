@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "table.hpp"
-#include "values/paired_columns.hpp"
+#include "values/convert.hpp"
 
 namespace hotcount::python {
 

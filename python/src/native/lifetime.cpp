@@ -1,5 +1,5 @@
 // What all concepts and stores have: close(), `with` and closed. Declared in hotcount/_lifetime.py.
-#include "bind.hpp"
+#include "native.hpp"
 #include "native_calls.hpp"
 
 namespace hotcount::python {

@@ -192,4 +192,19 @@ class NativeFunction {
 /// Makes _core.Handle, `native`, `result` and what else hotcount/_native.py takes from here.
 void bind_native(const py::object& module);
 
+// One function per concept; module.cpp calls them.
+void bind_lifetime();
+void bind_batch(const py::object& module);
+void bind_stores();
+void bind_counter();
+void bind_period_counter();
+void bind_slotted_counter();
+void bind_live_sets();
+void bind_rebuild();
+void bind_limiter();
+void bind_concurrency_limit();
+void bind_sync_worker();
+void bind_votes();
+void bind_write_behind_counter();
+
 }  // namespace hotcount::python

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "aio/async_call.hpp"
-#include "aio/asyncio_names.hpp"
+#include "aio/pending.hpp"
 #include "native.hpp"
 #include "values/gil.hpp"
 #include "values/pybind.hpp"

@@ -6,7 +6,6 @@
 
 #include "convert.hpp"
 #include "gil.hpp"
-#include "paired_columns.hpp"
 
 namespace hotcount::python {
 namespace {

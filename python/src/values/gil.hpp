@@ -1,4 +1,4 @@
-// Leaving the GIL while the core works or waits.
+// Leaving the GIL while the core works or waits, and signals that come meanwhile.
 #pragma once
 
 #include <pybind11/gil_safe_call_once.h>
@@ -7,10 +7,23 @@
 #include <type_traits>
 #include <utility>
 
-#include "interrupt.hpp"
 #include "pybind.hpp"
 
 namespace hotcount::python {
+
+// -- Ctrl-C and other signals while a call waits without the GIL ------------------------------------
+//
+// CPython's C handler only notes a signal; its Python handler runs when the main thread asks for
+// it. The core asks through the hook of hotcount/detail/base/interrupt.hpp. What the handler raised is kept
+// until the call has let go of all that it held, and raised then in place of its result.
+
+/// On import.
+void install_interrupt_hook();
+
+/// Raises what a signal handler raised in this thread meanwhile, if anything. Needs the GIL.
+void raise_interrupt();
+
+// -- the GIL ----------------------------------------------------------------------------------------
 
 /// Without the GIL from here to the end of the scope. Nothing in between may touch Python.
 class WithoutGil {

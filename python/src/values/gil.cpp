@@ -1,4 +1,4 @@
-#include "interrupt.hpp"
+#include "gil.hpp"
 
 #include <hotcount/detail/base/interrupt.hpp>
 
