@@ -31,7 +31,6 @@
 #include <cstdint>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/redis/channel.hpp>
-#include <hotcount/detail/redis/loop_connection.hpp>
 #include <hotcount/detail/redis/options.hpp>
 #include <hotcount/detail/redis/reply.hpp>
 #include <hotcount/detail/redis/request.hpp>

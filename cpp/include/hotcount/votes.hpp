@@ -481,9 +481,6 @@ class Votes {
                                  Timeout timeout = {}) = 0;
     virtual void count_async(const sql::Id& item, Completion<Count> done, Timeout timeout = {},
                              Consistency consistency = Consistency::cached) = 0;
-    virtual void count_many_async(std::span<const sql::Id> items,
-                                  Completion<std::vector<Count>> done, Timeout timeout = {},
-                                  Consistency consistency = Consistency::cached) = 0;
     /// Has one of the threads make calls that have no form of their own here. If none is free by the
     /// deadline, or max_queue of them wait, `refuse` is told, and nothing was begun.
     virtual void run_async(Deadline deadline, std::function<void(Votes&)> work,

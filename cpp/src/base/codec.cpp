@@ -62,11 +62,6 @@ std::string encode_plain(std::string_view key) {
     return std::string{kPercent}.append(key.substr(1));
 }
 
-std::string decode_plain(std::string_view encoded) {
-    if (!encoded.starts_with(kPercent)) return std::string{encoded};
-    return "%" + std::string{encoded.substr(kPercent.size())};
-}
-
 Result<std::string> key_beside(std::string_view key, std::string_view what) {
     std::string name;
     name.reserve(key.size() + what.size() + 3);

@@ -118,4 +118,11 @@ bool Signal::wait(std::uint32_t seen, Deadline deadline, std::uint32_t) {
 
 #endif
 
+// Who has slept does not know whether others sleep: it takes the lock as one that is awaited.
+void ShortLock::wait() {
+    while (state_.exchange(kAwaited, std::memory_order_acquire) != kFree) {
+        state_.wait(kAwaited, std::memory_order_relaxed);
+    }
+}
+
 }  // namespace hotcount

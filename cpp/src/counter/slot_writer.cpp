@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "hotcount_embedded/counter/sql.hpp"
-#include "sql/session_statement.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount {
 namespace {

@@ -10,7 +10,7 @@
 // Thread-safe. The calls of one limiter, at whatever rates, share transactions.
 #include <array>
 #include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <hotcount/limiter.hpp>
 

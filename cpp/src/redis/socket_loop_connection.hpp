@@ -3,7 +3,7 @@
 
 #include <atomic>
 #include <functional>
-#include <hotcount/detail/redis/loop_connection.hpp>
+#include <hotcount/detail/redis/channel.hpp>
 #include <map>
 #include <memory>
 #include <mutex>

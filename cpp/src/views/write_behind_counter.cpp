@@ -5,7 +5,7 @@
 #include <hotcount/detail/base/event.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/hash.hpp>
-#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <iterator>
 #include <limits>

@@ -4,7 +4,7 @@
 #include <hotcount/detail/base/event.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/random.hpp>
-#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/live_sets.hpp>
 #include <mutex>
 

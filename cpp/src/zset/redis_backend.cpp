@@ -1,5 +1,5 @@
 #include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 
 #include "backend.hpp"
 #include "hotcount_embedded/zset/lua.hpp"

@@ -12,7 +12,7 @@
 #pragma once
 
 #include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/memory.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/sql.hpp>

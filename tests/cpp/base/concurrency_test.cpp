@@ -8,8 +8,7 @@
 #include <hotcount/detail/base/event.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/random.hpp>
-#include <hotcount/detail/base/recent_time.hpp>
-#include <hotcount/detail/base/short_lock.hpp>
+#include <hotcount/detail/memory/expiring_map.hpp>
 #include <mutex>
 #include <thread>
 #include <vector>

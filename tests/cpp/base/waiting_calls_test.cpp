@@ -1,4 +1,4 @@
-#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "sql/dialect.hpp"
-#include "sql/session_statement.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 namespace {

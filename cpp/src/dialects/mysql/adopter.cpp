@@ -7,7 +7,6 @@
 
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
-#include "sql/session_statement.hpp"
 #include "sql/statements.hpp"
 
 namespace hotcount {

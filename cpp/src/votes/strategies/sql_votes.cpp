@@ -333,16 +333,6 @@ void SqlVotes::count_async(const sql::Id& item, Completion<Count> done, Timeout 
         [done](Error error) { done(std::move(error)); });
 }
 
-void SqlVotes::count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
-                                Timeout timeout, Consistency consistency) {
-    const Deadline deadline = database_->deadline(timeout);
-    run_async(
-        deadline,
-        [kept = std::vector<sql::Id>(items.begin(), items.end()), done, deadline, consistency](
-            Votes& votes) { done(votes.count_many(kept, consistency, deadline.remaining())); },
-        [done](Error error) { done(std::move(error)); });
-}
-
 Result<FlushReport> SqlVotes::flush(Timeout timeout) {
     const Deadline deadline = database_->deadline(timeout);
     FlushReport report{0, 0, 0};

@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
 #include <string>
@@ -77,8 +77,6 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
                          Timeout timeout) final;
     void count_async(const sql::Id& item, Completion<Count> done, Timeout timeout,
                      Consistency consistency) override;
-    void count_many_async(std::span<const sql::Id> items, Completion<std::vector<Count>> done,
-                          Timeout timeout, Consistency consistency) override;
     void run_async(Deadline deadline, std::function<void(Votes&)> work,
                    std::function<void(Error)> refuse) override;
 

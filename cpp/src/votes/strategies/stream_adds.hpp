@@ -6,7 +6,7 @@
 #include <functional>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/portions.hpp>
-#include <hotcount/detail/base/waiting_calls.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <memory>
 #include <span>
 #include <string>

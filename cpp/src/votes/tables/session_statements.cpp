@@ -1,5 +1,5 @@
 // The statements of a vote in a transaction of the application's own: votes/sql/session.sql.
-#include "sql/session_statement.hpp"
+#include "sql/statements.hpp"
 
 #include <hotcount/detail/votes/session_statements.hpp>
 

@@ -25,8 +25,6 @@ Result<std::string> encode_parts(std::span<const std::string_view> parts);
 
 /// A plain key for a store that has tuple keys too: the same bytes, but a leading "%" is escaped.
 std::string encode_plain(std::string_view key);
-/// The inverse of encode_plain; the encoding of a tuple stays as it is.
-std::string decode_plain(std::string_view encoded);
 
 /// A second key in the same cluster slot as `key`: {KEY}:what for a key without braces, KEY:whatt for
 /// a key with a hash tag, which stays the hash tag. A config error for any other key, such as "a}b"

@@ -1,4 +1,5 @@
-// Where calls are handed in without waiting for them: the shared connection, or an event loop's own.
+// Where calls are handed in without waiting for them: the shared connection, or an event loop's own,
+// LoopConnection.
 #pragma once
 
 #include <atomic>
@@ -6,6 +7,8 @@
 #include <hotcount/detail/base/completion.hpp>
 #include <hotcount/detail/redis/reply.hpp>
 #include <hotcount/detail/redis/request.hpp>
+#include <hotcount/result.hpp>
+#include <memory>
 
 namespace hotcount::redis {
 
@@ -40,3 +43,57 @@ struct AsyncCall {
 };
 
 }  // namespace hotcount
+
+namespace hotcount::redis {
+
+// -- an event loop's own connection ----------------------------------------------------------------
+//
+//   submit --> queue --(flush)--> send ...  receive --(on_readable)--> completions
+//
+// Commands of one turn of the loop share a send. A send goes early when as many calls are queued as a
+// third of those that are under way, at most 48, so that the server works while the loop does. What is
+// combined, and what a failure means, is as on the shared connection (redis.hpp). Commands that are
+// not known to answer exactly once go over a second connection, one at a time.
+//
+// For the loop's thread alone: no locks, no thread of its own, and nothing here blocks. The client's
+// dialer, which has threads of its own, opens the connection.
+
+/// What a connection asks of its loop. Called in the loop's thread, from inside its functions.
+class LoopHost {
+  public:
+    virtual ~LoopHost() = default;
+    enum class Interest : std::uint8_t { none, read, read_and_write };
+    /// Watch a descriptor for this and nothing else from now on, level-triggered. When it can be read
+    /// call on_readable(fd), when it can be written on_writable(). `none` comes before it is closed.
+    virtual void watch(int fd, Interest interest) = 0;
+    /// Call flush() once, after what runs now.
+    virtual void flush_soon() = 0;
+    /// Call on_tick() once, after this delay, or earlier if that was asked for before.
+    virtual void tick_in(Duration delay) = 0;
+};
+
+/// When Options::max_queue calls wait to be sent, one more ends with a capacity error before submit()
+/// returns.
+class LoopConnection : public Channel {
+  public:
+    /// Sends what is queued, or starts connecting.
+    virtual void flush() = 0;
+    /// Reads what is there, and calls the completions of all calls that this answers. It does not
+    /// send: call flush() when what the completions started has run.
+    virtual void on_readable(int fd) = 0;
+    virtual void on_writable() = 0;
+    /// Polls for the reply for up to Options::spin, instead of letting the loop sleep, when one
+    /// command is on its way, the loop has nothing else to do and spinning has paid lately. Stops
+    /// when `also`, a descriptor that says what the loop waits for, can be read. Returns the
+    /// descriptor to call on_readable() with, or -1.
+    virtual int spin(int also) = 0;
+    /// Ends the calls whose deadline has passed. Like every function here it calls at most 1,024
+    /// completions; if there are more, it asks for a tick at once.
+    virtual void on_tick() = 0;
+    /// Ends the calls under way (closed, or outcome_unknown) and refuses later ones.
+    virtual void close() = 0;
+    /// False after close(), and in a forked child, which must drop it for a new one.
+    virtual bool usable() const = 0;
+};
+
+}  // namespace hotcount::redis
