@@ -211,7 +211,7 @@ constexpr KindOfServer kKinds[] = {
      // What mariadb-install-db does, which needs a program of a package that brings a service.
      [](const fs::path& program, const fs::path& folder) {
          return mysql_command(program, folder,
-                                  {"--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"});
+                              {"--bootstrap", "--log-warnings=0", "--net-buffer-length=16K"});
      }},
     {"MySQL", "", &find_mysql, kMysqlSocket,
      [](const fs::path& folder) { return mysql_url("mysql", folder); },
