@@ -205,7 +205,7 @@ struct Count {
     /// When it was read. Of a copy: when the fold ran that counted it. Of a replica: all votes that
     /// were acknowledged before are in it.
     WallTime as_of;
-    std::string_view source;  ///< "sql", "cache" or "replica".
+    std::string source;  ///< "sql", "cache" or "replica".
     /// Votes acknowledged but not yet in value. write_behind: those that wait in the stream of the
     /// item, other items' too, so at most as many are this item's; -1 if Redis did not answer.
     std::int64_t pending;
@@ -221,9 +221,10 @@ struct Cast {
     /// is false and `previous` is 0.
     bool pending{false};
     /// The item's count after this vote, which is in it, if Ballot::with_count asked for it. Count
-    /// says where it comes from. Empty also if it could not be read before the deadline: the vote
+    /// says where it comes from. Null also if it could not be read before the deadline: the vote
     /// stands all the same. write_behind: the count that SQL has, without this vote while it waits.
-    std::optional<Count> count{};
+    /// A pointer, because batches of votes that do not ask hold many Casts.
+    std::shared_ptr<const Count> count{};
 };
 
 /// A user whose vote counts, and the vote.

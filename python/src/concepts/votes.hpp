@@ -121,12 +121,10 @@ struct To<Count> {
 template <>
 struct From<Count> {
     static Count read(const Argument& argument) {
-        constexpr std::array<std::string_view, 3> kSources{"sql", "cache", "replica"};
-        const CountRow row = kResultRow<CountRow>.read(argument);
-        const py::str source{row.source};
+        CountRow row = kResultRow<CountRow>.read(argument);
         const std::chrono::duration<double> since_epoch{row.as_of};
         return {row.value, row.exact, WallTime{std::chrono::round<WallTime::duration>(since_epoch)},
-                kSources.at(to_choice(source, "source", kSources)), row.pending};
+                std::move(row.source), row.pending};
     }
 };
 inline ResultClass cast_class{
@@ -139,7 +137,7 @@ struct To<Cast> {
         using Previous = std::optional<std::int64_t>;
         return cast_class.make(cast.counted, cast.pending ? Changed{} : cast.changed,
                                cast.pending ? Previous{} : cast.previous, cast.value, cast.pending,
-                               cast.count);
+                               cast.count ? std::optional{*cast.count} : std::nullopt);
     }
 };
 template <>
@@ -149,12 +147,14 @@ struct From<Cast> {
             raise_wrong_type(argument.name, cast_class.name(), argument.value);
         }
         const py::handle object = argument.value;
-        return {cast_class.get<bool>(object, 0),
-                cast_class.get<std::optional<bool>>(object, 1).value_or(false),
-                cast_class.get<std::optional<std::int64_t>>(object, 2).value_or(0),
-                cast_class.get<std::int64_t>(object, 3),
-                cast_class.get<bool>(object, 4),
-                cast_class.get<std::optional<Count>>(object, 5)};
+        Cast cast{cast_class.get<bool>(object, 0),
+                  cast_class.get<std::optional<bool>>(object, 1).value_or(false),
+                  cast_class.get<std::optional<std::int64_t>>(object, 2).value_or(0),
+                  cast_class.get<std::int64_t>(object, 3), cast_class.get<bool>(object, 4)};
+        if (auto count = cast_class.get<std::optional<Count>>(object, 5)) {
+            cast.count = std::make_shared<const Count>(*std::move(count));
+        }
+        return cast;
     }
 };
 template <>

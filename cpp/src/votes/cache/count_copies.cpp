@@ -264,7 +264,7 @@ Count CountCopies::to_count(const CopyStore::Copy& copy, std::string_view source
     // A fold's number is its time in microseconds, and 0 stands for an item that none has counted.
     const WallTime folded{
         std::chrono::duration_cast<WallTime::duration>(std::chrono::microseconds{copy.ver})};
-    return {copy.n, false, copy.ver > 0 ? std::min(folded, now) : now, source, 0};
+    return {copy.n, false, copy.ver > 0 ? std::min(folded, now) : now, std::string{source}, 0};
 }
 
 Result<std::vector<Count>> CountCopies::counts(std::span<const sql::Id> items, Deadline deadline) {

@@ -68,7 +68,8 @@ class Increments {
             for (QueuedCachedVote* const write : sum.asking) {
                 if (!count) continue;
                 const std::int64_t in_doubt = cached_.in_doubt(write->counted_item());
-                write->cast.count = Count{*count, false, now, "cache", in_doubt};
+                write->cast.count =
+                    std::make_shared<const Count>(Count{*count, false, now, "cache", in_doubt});
             }
         }
     }

@@ -138,7 +138,7 @@ void SqlVotes::tell_counts(std::span<const Ballot> ballots, std::span<Result<Cas
     auto counts = count_many(items, Consistency::exact, deadline.remaining());
     if (!counts) return;
     for (std::size_t i = 0; i < places.size(); ++i) {
-        casts[places[i]]->count = std::move((*counts)[i]);
+        casts[places[i]]->count = std::make_shared<const Count>(std::move((*counts)[i]));
     }
 }
 

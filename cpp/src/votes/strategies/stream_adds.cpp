@@ -1,5 +1,6 @@
 #include "stream_adds.hpp"
 
+#include <algorithm>
 #include <hotcount/detail/base/check.hpp>
 #include <iterator>
 #include <set>
@@ -16,6 +17,11 @@ constexpr int kMostAttempts = 3;
 
 Cast waiting_cast(const Ballot& ballot) {
     return Cast{ballot.value != 0, false, 0, ballot.value, true};
+}
+
+// All of them share the error.
+void fill_up(Casts& casts, std::size_t size, Error why) {
+    std::fill_n(std::back_inserter(casts), size - casts.size(), Result<Cast>{std::move(why)});
 }
 
 Error versions_are_ours() {
@@ -124,7 +130,7 @@ Casts StreamAdds::add(std::span<const Ballot> ballots, Deadline deadline) {
         auto told = add_portion(ballots.subspan(casts.size(), size), until);
         std::move(told.begin(), told.end(), std::back_inserter(casts));
     }
-    if (casts.size() < ballots.size()) casts.resize(ballots.size(), Result<Cast>{late()});
+    if (casts.size() < ballots.size()) fill_up(casts, ballots.size(), late());
     return casts;
 }
 
@@ -143,7 +149,7 @@ void StreamAdds::go_on(const std::shared_ptr<LargeCall>& call) {
     do {
         const std::size_t begun = call->casts.size();
         if (begun < all && call->until.passed()) {
-            call->casts.resize(all, Result<Cast>{late()});
+            fill_up(call->casts, all, late());
         }
         if (call->casts.size() == all) return call->done(std::move(call->casts));
         call->open.store(2, std::memory_order_relaxed);
