@@ -49,10 +49,6 @@ class MysqlVotes final : public VoteDialect {
     std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const override {
         return make_mysql_single_vote(options);
     }
-    std::shared_ptr<sql::BatchWriter> cached_batch_writer(
-        std::shared_ptr<const Layout> layout, const VotesOptions& options) const override {
-        return make_mysql_batch_writer(std::move(layout), options);
-    }
     std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
                                           const VoteNames& names) const override {
         return make_mysql_sync_pages(options, names);

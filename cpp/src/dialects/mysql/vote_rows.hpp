@@ -84,10 +84,9 @@ class MysqlOneVote {
 
 std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> layout,
                                                const VoteNames& names, const VotesOptions& options);
-/// The writer of strategy batched.
 std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
                                                           const VotesOptions& options,
-                                                          NoteAppended appended = {});
+                                                          NoteAppended appended);
 
 /// strategy slotted, on servers with compound statements.
 std::unique_ptr<SingleVote> make_mysql_single_vote(const VotesOptions& options);

@@ -57,7 +57,7 @@ std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> 
                                                   const VoteNames& names,
                                                   const VotesOptions& options);
 std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(const VotesOptions& options,
-                                                             NoteAppended appended = {});
+                                                             NoteAppended appended);
 
 /// Visits rows that begin with (item, user) in the order of the ballots, and notes who had one.
 class BallotReader {

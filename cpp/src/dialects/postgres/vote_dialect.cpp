@@ -148,10 +148,6 @@ class PostgresVotes final : public VoteDialect {
     std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const override {
         return std::make_unique<PostgresSlottedVotes>(VoteNames{options, grammar()}, options);
     }
-    std::shared_ptr<sql::BatchWriter> cached_batch_writer(
-        std::shared_ptr<const Layout>, const VotesOptions& options) const override {
-        return make_postgres_batch_writer(options);
-    }
     std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
                                           const VoteNames& names) const override {
         return make_postgres_sync_pages(options, names);

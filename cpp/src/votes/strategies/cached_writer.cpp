@@ -69,7 +69,7 @@ CachedWriter::CachedWriter(const std::shared_ptr<const Layout>& layout,
                            const std::shared_ptr<CachedCounts>& cached)
     : cached_(cached),
       by_item_(layout, cached),
-      at_once_(layout->vote_dialect().cached_batch_writer(layout, cached->options())) {}
+      at_once_(layout->vote_dialect().batch_writer(layout, cached->options(), {})) {}
 
 Result<void> CachedWriter::write_and_commit(
     sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch,

@@ -46,11 +46,6 @@ std::shared_ptr<sql::BatchWriter> VoteDialect::batch_writer(std::shared_ptr<cons
     return nullptr;
 }
 
-std::shared_ptr<sql::BatchWriter> VoteDialect::cached_batch_writer(std::shared_ptr<const Layout>,
-                                                                   const VotesOptions&) const {
-    return nullptr;
-}
-
 std::unique_ptr<SyncPages> VoteDialect::sync_pages(const VotesOptions&, const VoteNames&) const {
     return nullptr;
 }

@@ -108,19 +108,16 @@ class VoteDialect {
     virtual std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
                                                 const VoteNames& names,
                                                 const VotesOptions& options) const = 0;
-    /// strategy batched: what writes a batch and counts it in the journal. Null if there is no
-    /// journal.
+    /// What writes a batch in a transaction of its own and counts it in the strategy's place. Journal:
+    /// calls `appended` after each commit. Cache: the batch is QueuedCachedVotes, which it fills in; it
+    /// leaves to a later turn (Fate::deferred) those that it marks as item_by_item. Null for a
+    /// database in this process, where a statement costs no round trip: all goes item by item.
     virtual std::shared_ptr<sql::BatchWriter> batch_writer(std::shared_ptr<const Layout> layout,
                                                            const VotesOptions& options,
                                                            NoteAppended appended) const;
     /// strategy slotted. Null if every vote needs more than one statement.
     virtual std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const;
-    /// strategy cached: what writes a batch of QueuedCachedVotes, and fills them in. It leaves to a
-    /// later turn (Fate::deferred) what it marks as item_by_item. Null if a statement costs no round
-    /// trip: then all goes item by item.
-    virtual std::shared_ptr<sql::BatchWriter> cached_batch_writer(
-        std::shared_ptr<const Layout> layout, const VotesOptions& options) const;
-    /// strategy cached. Null likewise.
+    /// strategy cached. Null as batch_writer() is.
     virtual std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
                                                   const VoteNames& names) const;
     /// Null if there is no journal.
