@@ -1,6 +1,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/redis/options.hpp>
@@ -41,6 +42,11 @@ Result<void> check_socket_path(const std::string& path) {
     }
     return {};
 }
+
+constexpr std::array<std::string_view, 8> kArguments{
+    "timeout", "prefix",        "client_name", "max_in_flight",
+    "spin",    "silence_limit", "max_queue",   "max_reply_bytes",
+};
 
 }  // namespace
 
@@ -112,12 +118,17 @@ Result<Options> parse_options(std::string_view text) {
             continue;
         }
         if (name != "db") {
+            const bool is_argument =
+                std::find(kArguments.begin(), kArguments.end(), name) != kArguments.end();
             return make_error(
                        ErrorCode::config,
                        "URL: unknown option '" + printable(name) + "' for " + url.scheme +
                            "; it takes: db, connect_timeout, protocol" +
                            (options.tls.enabled ? ", ca_file, cert_file, key_file, server_name"
-                                                : ""))
+                                                : "") +
+                           (is_argument ? ". " + name + " is an argument: hotcount.Redis(url, " +
+                                              name + "=...)"
+                                        : ""))
                 .about(&ErrorFacts::option, name);
         }
         if (!database.empty()) {

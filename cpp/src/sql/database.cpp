@@ -54,6 +54,21 @@ std::string to_string(const Id& id) {
     return "'" + std::get<std::string>(id) + "'";
 }
 
+namespace {
+
+/// Says of an option of the URL that no driver knows if it is an argument beside the URL.
+Error name_argument(Error error, const Url& url) {
+    for (const std::string name : {"timeout", "max_readers", "max_writers", "idle_timeout"}) {
+        if (error.facts && error.facts->option == name && url.query.contains(name)) {
+            error.message +=
+                ". " + name + " is an argument: hotcount.Database(url, " + name + "=...)";
+        }
+    }
+    return error;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOptions options) {
     if (options.timeout <= Duration{0}) {
         return bad_option("timeout", "must be more than 0 seconds");
@@ -71,7 +86,11 @@ Result<std::shared_ptr<Database>> open_database(std::string_view url, DatabaseOp
     std::string known;
     for (const Driver& driver : drivers()) {
         for (const Scheme& scheme : driver.schemes) {
-            if (parsed.scheme == scheme.name) return driver.open(parsed, options);
+            if (parsed.scheme == scheme.name) {
+                auto opened = driver.open(parsed, options);
+                if (!opened) return name_argument(std::move(opened).error(), parsed);
+                return opened;
+            }
             if (!scheme.alias) known += (known.empty() ? "" : ", ") + std::string{scheme.name};
         }
     }

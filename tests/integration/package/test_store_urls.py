@@ -68,6 +68,21 @@ def test_an_unknown_option_is_a_config_error_that_names_it(url: str, options: An
 
 
 @pytest.mark.parametrize(
+    ("url", "option", "title"),
+    [
+        ("redis://localhost", "timeout", "Redis"),
+        ("sqlite:///x.db", "timeout", "Database"),
+        ("postgresql://localhost/x", "idle_timeout", "Database"),
+        ("mariadb://localhost/x", "max_writers", "Database"),
+    ],
+)
+def test_an_argument_in_a_url_is_told_from_its_options(url: str, option: str, title: str) -> None:
+    told = rf"unknown option '{option}'.*hotcount\.{title}\(url, {option}=\.\.\.\)"
+    with pytest.raises(hotcount.ConfigError, match=told):
+        hotcount.connect(f"{url}?{option}=1")
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: hotcount.Memory(bogus=1),  # type: ignore[call-arg]
