@@ -60,6 +60,7 @@ def test_a_run_sets_counts_right_from_where_it_is_told(url: str) -> None:
         (["--strategy", "cached"], "--cache"),
         (["--cache", "memory://"], "--cache"),
         (["--item-table", "nothing"], "nothing"),
+        (["--vote-table", "nothing"], "--vote-table"),
     ],
 )
 def test_bad_usage_says_what_is_wrong(url: str, more: list[str], says: str) -> None:

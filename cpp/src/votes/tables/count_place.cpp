@@ -125,7 +125,9 @@ Error wrong_place(const VotesOptions& options, std::string_view found, sql::Dial
 
 Error explain_missing_table(Error error) {
     if (error.code == ErrorCode::database && error.condition == SqlCondition::undefined_table) {
-        error.message += "; create_tables() makes what is missing";
+        error.message +=
+            "; create_tables() makes what is missing, and the options vote_table and item_table "
+            "(--vote-table, --item-table) name tables of other names";
     }
     return error;
 }
