@@ -80,8 +80,9 @@ def test_a_year_without_neighbours_is_refused_by_name(daily: PeriodCounter, year
     "bad", ["Mars/Olympus", "", "../etc/passwd", "/etc/passwd", "a\0b", "Europe"]
 )
 def test_an_unknown_zone_is_refused_by_name(counter_store: Store, bad: str) -> None:
-    with pytest.raises(hotcount.ConfigError, match=r"^tz is "):
+    with pytest.raises(hotcount.ConfigError, match=r"^tz is ") as refused:
         PeriodCounter(counter_store, tz=bad)
+    assert (refused.value.option, refused.value.value or "") == ("tz", bad)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 36_526, 2**63, -(2**63)])

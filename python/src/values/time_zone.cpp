@@ -37,9 +37,12 @@ py::object find_zone(const std::string& name) {
             throw;
         }
     }
-    raise_config("tz is " + quoted(py::str(name)) +
-                 ", which zoneinfo does not know; it takes an IANA name such as 'Europe/Berlin'. "
-                 "Where the system has no time zones at all, install the package tzdata");
+    raise(bad_option("tz",
+                     "is " + quoted(py::str(name)) +
+                         ", which zoneinfo does not know; it takes an IANA name such as "
+                         "'Europe/Berlin'. Where the system has no time zones at all, install the "
+                         "package tzdata",
+                     name));
 }
 
 }  // namespace
