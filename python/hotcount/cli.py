@@ -396,3 +396,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except hotcount.HotcountError as error:
         say(f"hotcount {options.command}: {error}")
         return INCONCLUSIVE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

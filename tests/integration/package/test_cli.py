@@ -39,6 +39,10 @@ def test_demo_as_json_says_what_was_counted() -> None:
         assert outcome["check"] == "exact"
 
 
+def test_the_module_of_the_command_runs_it_too() -> None:
+    assert "reconcile" in run_python("-m", "hotcount.cli", "--help").stdout
+
+
 def test_a_wrong_count_is_reported_and_fails() -> None:
     from hotcount import _demo
 
