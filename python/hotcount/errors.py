@@ -123,8 +123,8 @@ class CapacityError(HotcountError):
 class IntegrityError(HotcountError):
     """A constraint refuses, such as a vote for an item that has no row. Nothing was applied.
 
-    ``missing`` says if the item or the user has none. The message names no host and no database, so
-    that it may be shown to whoever voted; ``server`` does.
+    ``missing`` says if the item or the user has none: answer a client by it. The message names no
+    host and no database, but tables and constraints; ``server`` names the database.
     """
 
 

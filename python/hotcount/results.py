@@ -209,7 +209,8 @@ class Count(Result):
     """An item's count. It compares, orders, hashes, formats and indexes as its value.
 
     So two are equal where their values are, whatever else they say. + and - give an int; for other
-    arithmetic take .value.
+    arithmetic take .value. With 'write_behind' .pending is -1 while Redis does not answer: the
+    value is what the database has, and how many votes wait is not known.
 
     >>> import hotcount
     >>> count = hotcount.Count(100, exact=True, as_of=0.0, source="sql", pending=0)

@@ -22,8 +22,9 @@ class Votes(Lifetime, VotesBase):
     so every call may be retried after any failure. cast returns after the vote is committed.
     Strategies: 'naive' (one transaction per vote, the item's row updated in it), 'slotted' (one
     transaction per vote, one of the item's cells), 'batched' (concurrent votes share a
-    transaction), 'cached' (like it, with the count in Redis or memory, which sync_worker() saves:
-    contract() says what that means). Safe from many threads and across fork.
+    transaction), 'cached' (like it, with the count in Redis or memory, which sync_worker() saves),
+    'write_behind' (the vote waits in Redis until sync_worker() writes it): contract() says what
+    each means. Safe from many threads and across fork.
 
     >>> import hotcount
     >>> votes = hotcount.Votes("sqlite:///:memory:")
