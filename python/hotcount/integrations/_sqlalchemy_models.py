@@ -31,11 +31,16 @@ if TYPE_CHECKING:
     _column = declared_attr
 else:
 
-    def _column(function: Any) -> Any:
-        # Without its annotation: of a model that is a dataclass it would be a field, which
-        # SQLAlchemy 2.1 refuses in a mixin that is none.
-        function.__annotations__ = {}
-        return declared_attr(function)
+    class _column(declared_attr):
+        def __init__(self, function: Any, *more: Any, **options: Any) -> None:
+            # Without its annotation: of a model that is a dataclass it would be a field, which
+            # SQLAlchemy 2.1 refuses in a mixin that is none.
+            function.__annotations__ = {}
+            super().__init__(function, *more, **options)
+
+        def __get__(self, instance: Any, owner: Any) -> Any:
+            # help() asks the mixins themselves, of which SQLAlchemy would warn.
+            return self if owner in (VotedMixin, VoteMixin) else super().__get__(instance, owner)
 
 
 def _integer() -> sa.types.TypeEngine[int]:
@@ -52,7 +57,9 @@ class VotedMixin:
     """For the model of the items: the column of their counts, and questions about their votes.
 
     The model has a primary key of one column, of an int, a str or a UUID. Its questions are there
-    once a model with VoteMixin names it.
+    once a model with VoteMixin names it: `voted_by(user)`, and `votes_exact`, the exact count from
+    the view {vote_table}_count. It is deferred: `undefer(Post.votes_exact)` loads it in the
+    statement that loads the items.
     """
 
     @_column
@@ -65,9 +72,6 @@ class VotedMixin:
 
     if TYPE_CHECKING:
         votes_exact: Mapped[int]
-        """The exact count, read from the view {vote_table}_count that Votes.create_tables() makes.
-        It is deferred: `undefer(Post.votes_exact)` loads it in the statement that loads the
-        items."""
 
     _hotcount_votes: ClassVar[Any] = None
 
@@ -105,7 +109,8 @@ class VoteMixin:
         """The item."""
         model: Any = cls  # Of a declared_attr it is the class.
         key = sa.ForeignKey(_key_of(_voted(model)).columns[0])
-        return mapped_column(key, primary_key=True, autoincrement=False)
+        # First in the key, which finds the votes of an item.
+        return mapped_column(key, primary_key=True, autoincrement=False, sort_order=-1)
 
     @_column
     def user_id(cls) -> Mapped[Any]:
@@ -260,8 +265,8 @@ def include_name(
 ) -> Callable[[str | None, str, Mapping[str, str | None]], bool]:
     """For Alembic's env.py: has autogenerate leave the tables of hotcount alone.
 
-    Those that stand beside the vote tables of models with VoteMixin, and tables whose names begin
-    with "hotcount_".
+    Those that stand beside the vote tables of models with VoteMixin, the index {vote_table}_of_item
+    that Votes.migration() prints, and tables whose names begin with "hotcount_".
 
     Args:
         metadata: The one of the models: `target_metadata`.
@@ -271,6 +276,12 @@ def include_name(
     """
 
     def is_included(name: str | None, kind: str, parents: Mapping[str, str | None]) -> bool:
+        if kind == "index":
+            votes = metadata.tables.get(parents.get("schema_qualified_table_name") or "")
+            if votes is None or "hotcount" not in votes.info:
+                return True
+            # One that the model declares is compared.
+            return name != f"{votes.name}_of_item" or name in {each.name for each in votes.indexes}
         if kind != "table" or name is None:
             return True
         schema = parents.get("schema_name")

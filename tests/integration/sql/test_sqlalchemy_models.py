@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import sys
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any, ClassVar
 import hotcount
 import pytest
 import sqlalchemy as sa
+from fastapi.testclient import TestClient
 from hotcount.integrations.sqlalchemy import VotedMixin, VoteMixin, cast_vote, drop_tables
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -96,6 +98,8 @@ def test_autogenerate_proposes_nothing_after_create_tables(
         Base.metadata.create_all(sides.engine)
     hotcount.Votes(sides.database, **PostVote.vote_options()).create_tables(timeout=20)
     hotcount.SlottedCounter(sides.database).create_table()
+    with sides.engine.begin() as connection:  # As migration() prints it for another key.
+        connection.execute(sa.text("CREATE INDEX post_vote_of_item ON post_vote (item_id)"))
     alembic = Alembic(tmp_path / "alembic", sides.engine, Base.metadata)
     alembic.run("check")
 
@@ -275,6 +279,12 @@ def test_models_that_cannot_be_voted_on_say_why(what: str, match: str) -> None:
         declare(what)
 
 
+@pytest.mark.filterwarnings("error")
+def test_help_of_the_mixins_has_their_columns_and_warns_of_nothing() -> None:
+    told = "".join(pydoc.plain(pydoc.render_doc(each)) for each in (VotedMixin, VoteMixin))
+    assert [name for name in ("votes_exact", "vote_count", "item_id") if name not in told] == []
+
+
 def test_dropping_what_was_never_made_does_nothing(sides: BothSides) -> None:
     Base.metadata.create_all(sides.engine)
     with sides.engine.begin() as connection:
@@ -292,8 +302,12 @@ async def test_the_blocks_of_the_document_run(
     for block in PROGRAM:
         exec(compile(block, "sqlalchemy.md", "exec", dont_inherit=True), told)
     assert told["cast"].counted
+    assert told["votes"].migration() == ""
     assert told["rows"] == [("first", 1, True), ("second", 0, False)]
     await told["vote_later"]()
+    with TestClient(told["app"]) as client:
+        answers = [client.post("/posts/2/like").json() for _ in range(2)]
+    assert [(each["value"], each["count"]["value"]) for each in answers] == [(0, 0), (1, 1)]
     with Session(told["engine"]) as session, session.begin():
         counts = {post.id: post.vote_count for post in session.scalars(sa.select(told["Post"]))}
         assert counts == {1: 1, 2: 1}
