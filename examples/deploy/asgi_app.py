@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+import hotcount
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
 from hotcount import aio
 from hotcount.integrations.prometheus import Collector
 from prometheus_client import CollectorRegistry, start_http_server
 
+AWAY = (
+    hotcount.UnavailableError,
+    hotcount.DeadlineError,
+    hotcount.OutcomeUnknownError,
+    hotcount.CapacityError,
+)
+
+
+async def away(request: Request, error: Exception) -> JSONResponse:
+    # The text names servers: it is for the log.
+    logging.getLogger("app").warning("%s: %s", request.url.path, error)
+    return JSONResponse({"detail": "try again later"}, 503, {"Retry-After": "1"})
+
 
 def make_app() -> FastAPI:
-    database_url, redis_url = os.environ["DATABASE_URL"], os.environ["REDIS_URL"]
-    votes = aio.Votes(database_url, missing_items="create")
-    views = aio.WriteBehindCounter(database_url, redis_url)
+    logging.basicConfig(level=logging.INFO)
+    database = aio.connect_database(os.environ["DATABASE_URL"])
+    store = aio.connect_store(os.environ["REDIS_URL"])
+    votes = aio.Votes(database, missing_items="create")
+    views = aio.WriteBehindCounter(database, store)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -27,8 +46,17 @@ def make_app() -> FastAPI:
         # After SIGTERM and the last request: sends the views that only this process has.
         await views.aclose()
         await votes.aclose()
+        await store.aclose()
+        await database.aclose()
 
     app = FastAPI(lifespan=lifespan)
+    for error in AWAY:
+        app.add_exception_handler(error, away)
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        ready = await asyncio.gather(database.ready(timeout=2), store.ready(timeout=2))
+        return Response(status_code=200 if all(ready) else 503)
 
     @app.post("/likes/{item}/{user}")
     async def like(item: int, user: int) -> dict[str, int]:

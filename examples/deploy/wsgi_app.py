@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import hotcount
-from flask import Flask
+from flask import Flask, Response, jsonify, request
+from flask.typing import ResponseReturnValue
 from hotcount.integrations.prometheus import Collector
 from prometheus_client import CollectorRegistry
 
@@ -13,12 +14,36 @@ DATABASE_URL = os.environ["DATABASE_URL"]
 REDIS_URL = os.environ["REDIS_URL"]
 
 # Made in the master if the application is preloaded. Each worker makes connections of its own.
-votes = hotcount.Votes(DATABASE_URL, missing_items="create")
-views = hotcount.WriteBehindCounter(DATABASE_URL, REDIS_URL)
+database = hotcount.connect_database(DATABASE_URL)
+store = hotcount.connect_store(REDIS_URL)
+votes = hotcount.Votes(database, missing_items="create")
+views = hotcount.WriteBehindCounter(database, store)
 registry = CollectorRegistry()
 registry.register(Collector(votes, views))
 
 app = Flask(__name__)
+AWAY = (
+    hotcount.UnavailableError,
+    hotcount.DeadlineError,
+    hotcount.OutcomeUnknownError,
+    hotcount.CapacityError,
+)
+
+
+def away(error: Exception) -> ResponseReturnValue:
+    # The text names servers: it is for the log.
+    app.logger.warning("%s: %s", request.path, error)
+    return jsonify(detail="try again later"), 503, {"Retry-After": "1"}
+
+
+for each in AWAY:
+    app.register_error_handler(each, away)
+
+
+@app.get("/readyz")
+def readyz() -> Response:
+    ready = database.ready(timeout=2) and store.ready(timeout=2)
+    return Response(status=200 if ready else 503)
 
 
 @app.post("/likes/<int:item>/<int:user>")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -19,6 +21,7 @@ from urllib.request import Request, urlopen
 import hotcount
 import pytest
 import yaml
+from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.commands import run
@@ -181,6 +184,36 @@ def test_uvicorn_is_scraped_and_sigterm_loses_no_view(
         server.send_signal(signal.SIGTERM)
         server.wait(30)
     assert counted_views(environment) == 51, (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("recipe", ["asgi_app", "wsgi_app"])
+def test_an_outage_is_a_503_that_names_no_server(
+    recipe: str, tcp_redis: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = urls(tcp_redis, tmp_path) | {"METRICS_PORT": str(free_ports(1))}
+    prepare(environment)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    names = runpy.run_path(str(DEPLOY / f"{recipe}.py"))
+    with ExitStack() as ends:
+        if recipe == "asgi_app":
+            client: Any = ends.enter_context(TestClient(names["make_app"]()))
+        else:
+            client = names["app"].test_client()
+            for name in ("views", "votes", "store", "database"):
+                ends.callback(names[name].close)
+        assert client.get("/readyz").status_code == 200
+        with closing(sqlite3.connect(tmp_path / "app.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert client.get("/readyz").status_code == 503
+            refused = client.post("/likes/7/1")
+            other.rollback()
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert "app.db" not in refused.text
+        assert client.post("/likes/7/1").status_code == 200
+        tcp_redis.stop()
+        assert client.get("/readyz").status_code == 503
 
 
 @pytest.mark.server
