@@ -1,4 +1,4 @@
-"""Every block of README.md runs, and prints what the README says it prints."""
+"""Every block of README.md runs and prints what it shows, and so do the recipes of docs."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ def test_the_commands_shown_first_are_the_two_that_need_no_explanation() -> None
     assert shown == ["make demo", "make test"]
 
 
+@pytest.mark.parametrize("document", ["README.md", "docs/counters-and-sets.md"])
 def test_python_blocks_print_what_they_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    blocks = blocks_of((ROOT / document).read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)
     # One session: later blocks use what earlier ones made.
-    session = "\n".join(block.text for block in BLOCKS if block.language == "pycon")
-    test = doctest.DocTestParser().get_doctest(session, {}, "README.md", "README.md", 0)
+    session = "\n".join(block.text for block in blocks if block.language == "pycon")
+    test = doctest.DocTestParser().get_doctest(session, {}, document, document, 0)
     assert test.examples
     runner = doctest.DocTestRunner(
         optionflags=doctest.ELLIPSIS | doctest.REPORT_NDIFF, verbose=False
