@@ -196,7 +196,8 @@ class Rule:
             name = getattr(self.key, "__qualname__", repr(self.key))
             raise ConfigError(
                 f"the key function {name} returned {key!r}: a key is str, bytes or a tuple of "
-                "them. exempt= lets requests pass"
+                "them. exempt_when= (of the ASGI middleware exempt=, in Django a rate of None) "
+                "lets requests pass"
             )
         if not self.scope and isinstance(key, (str, bytes)) and key:
             return self.limiter, _fit(key), cost, rate
