@@ -366,7 +366,8 @@ struct Method {
         } else if constexpr (std::is_void_v<Value>) {
             return [] { return py::object(py::none()); };
         } else if constexpr (requires { self.to_python(std::declval<Value>()); }) {
-            return [me](Value value) -> py::object {
+            // No copy: one that is read in words, just written field by field, stalls the processor.
+            return [me](Value&& value) -> py::object {
                 if constexpr (Each::template find<IsCounted>() < sizeof...(P)) me->count(value);
                 return me->to_python(std::move(value));
             };
@@ -515,15 +516,18 @@ struct Method {
         }
     }
     template <class Convert>
-    static py::object answer(Outcome outcome, const Convert& convert) {
-        if constexpr (requires { outcome.error(); }) {
+    static py::object answer(Outcome&& outcome, const Convert& convert) {
+        constexpr bool kMayFail = requires { outcome.error(); };
+        if constexpr (kMayFail) {
             if (!outcome.ok()) raise(convert.told(std::move(outcome).error()));
         }
         convert.answered();
         if constexpr (std::is_void_v<Value>) {
             return convert();
+        } else if constexpr (kMayFail) {
+            return convert(std::move(outcome).value());
         } else {
-            return convert(OutcomeType<Outcome>::unwrapped(std::move(outcome)));
+            return convert(std::move(outcome));
         }
     }
 };
