@@ -50,7 +50,7 @@ class Line:
 
     def is_in_vain(self, patience: Patience) -> bool:
         """Whether even the head asks again too late for this one."""
-        return patience.ends_before(self._due)
+        return self._refusal is not None and patience.ends_before(self._due)
 
     def pause(self, patience: Patience, decision: Decision) -> float | None:
         """For how long the head sleeps; None: it gives up, or was admitted."""
@@ -58,15 +58,20 @@ class Line:
             self.note(decision)
         pause = patience.pause(decision, has_followers=len(self._waiters) > 1)
         if decision.allowed and pause is not None:
-            self._ahead = decision, time.monotonic() + pause
+            self._due = time.monotonic() + pause
+            self._ahead = decision, self._due
         return pause
 
-    def taken(self) -> Decision | None:
+    def taken(self, cost: int, patience: Patience) -> Decision | None:
         """The hit that was admitted ahead, to this head or to one that was cancelled since."""
         if self._ahead is None:
             return None
-        (decision, due), self._ahead = self._ahead, None
-        return _after(decision, due - time.monotonic())
+        decision, due = self._ahead
+        left = due - time.monotonic()
+        if cost > decision.limit or (left > 0 and patience.ends_before(due)):
+            return None
+        self._ahead = None
+        return _after(decision, left)
 
     def takes(self, cost: Any) -> bool:
         """Whether this cost can ever be admitted; of one that is no cost a hit says so."""
@@ -86,7 +91,7 @@ class Line:
             was_head = next(iter(self._waiters)) is waiter
             del self._waiters[waiter]
             if not self._waiters:
-                self._lines.by_name.pop(self._name, None)
+                self._lines.end(self._name, self._ahead[1] if self._ahead else 0.0)
             elif was_head:
                 next(iter(self._waiters)).wake(HEAD)
 
@@ -107,6 +112,8 @@ class Lines:
         self.process = os.getpid()
         self.lock = threading.Lock()
         self.by_name: dict[Hashable, Line] = {}
+        # Queues without waiters that keep the hit of a cancelled one for the next, and until when.
+        self._keeping: dict[Hashable, float] = {}
 
     @staticmethod
     def of(owner: Any) -> Lines:
@@ -116,15 +123,32 @@ class Lines:
             lines = _of_objects[owner] = Lines()
         return lines
 
-    def join(self, name: Hashable, waiter: Any, refusal: Decision | None) -> tuple[Line, bool]:
-        """The line and whether the waiter is its head; refusal: what it was answered itself."""
+    def join(self, name: Hashable, waiter: Any, decision: Decision | None) -> tuple[Line, bool]:
+        """The line and whether the waiter is its head; decision: what it was answered itself."""
         with self.lock:
             line = self.by_name.get(name)
-            if line is None:
+            until = self._keeping.pop(name, None)
+            # Later than its time a hit that was kept must not be used: it would be one too many.
+            is_past = until is not None and (decision is not None or until <= time.monotonic())
+            if line is None or is_past:
                 line = self.by_name[name] = Line(self, name)
-            if refusal is not None and not line._waiters:
-                line.note(refusal)
+            if decision is not None and not decision.allowed and not line._waiters:
+                line.note(decision)
             return line, line.join(waiter)
+
+    def end(self, name: Hashable, until: float) -> None:
+        """The last waiter has left; until: when its hit may be used. With the lock."""
+        now = time.monotonic()
+        if until > now:
+            self._keeping[name] = until
+        else:
+            self.by_name.pop(name, None)
+        while self._keeping:
+            oldest = next(iter(self._keeping))
+            if self._keeping[oldest] > now:
+                break
+            del self._keeping[oldest]
+            self.by_name.pop(oldest, None)
 
 
 def _after(decision: Decision, left: float = 0.0) -> Decision:
@@ -198,26 +222,26 @@ def acquire_now(
         line = lines.by_name.get(name)
         if line is None or not line.takes(cost):
             decision = ask()
-            if (pause := patience.pause(decision)) is None:
+            if patience.pause(decision) is None:
                 return decision
-            if decision.allowed:
-                time.sleep(pause)
-                return _after(decision)
         elif line.is_in_vain(patience):
             return line.refusal() or ask()
         waiter = SleepingThread()
         line, is_head = lines.join(name, waiter, decision)
         try:
+            if decision is not None and decision.allowed and not is_head:
+                time.sleep(decision.retry_after or 0.0)
+                return _after(decision)
             why = HEAD if is_head else waiter.sleep(patience.left())
             if why is None:
                 return line.refusal() or ask()
             if why == ALONE:
                 continue
             if not is_head or decision is None:
-                decision = line.taken() or ask()
+                decision = line.taken(cost, patience) or ask()
             while (pause := line.pause(patience, decision)) is not None:
                 time.sleep(pause)
-                decision = line.taken() or ask()
+                decision = line.taken(cost, patience) or ask()
             return decision
         except HotcountError:
             line.dissolve()
@@ -243,26 +267,26 @@ async def acquire_soon(
         line = lines.by_name.get(name(loop))
         if line is None or not line.takes(cost):
             decision = await ask()
-            if (pause := patience.pause(decision)) is None:
+            if patience.pause(decision) is None:
                 return decision
-            if decision.allowed:
-                await asyncio.sleep(pause)
-                return _after(decision)
         elif line.is_in_vain(patience):
             return line.refusal() or await ask()
         waiter = SleepingTask(loop)
         line, is_head = lines.join(name(loop), waiter, decision)
         try:
+            if decision is not None and decision.allowed and not is_head:
+                await asyncio.sleep(decision.retry_after or 0.0)
+                return _after(decision)
             why = HEAD if is_head else await waiter.sleep(patience.left())
             if why is None:
                 return line.refusal() or await ask()
             if why == ALONE:
                 continue
             if not is_head or decision is None:
-                decision = line.taken() or await ask()
+                decision = line.taken(cost, patience) or await ask()
             while (pause := line.pause(patience, decision)) is not None:
                 await asyncio.sleep(pause)
-                decision = line.taken() or await ask()
+                decision = line.taken(cost, patience) or await ask()
             return decision
         except HotcountError:
             line.dissolve()

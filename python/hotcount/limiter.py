@@ -407,8 +407,9 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
         Waiters of this object for one key and rate are a queue, first come first served: the first
         one hits, the others sleep. A large cost at the head holds up small ones behind it. Other
-        objects and processes have queues of their own, and hit() passes all of them, but for a
-        limit without a burst ("50/second burst 1"): there the head takes its hit up to 10 ms ahead.
+        objects and processes have queues of their own, and hit() passes all of them. Of a limit
+        without a burst ("50/second burst 1") the head takes its hit up to 10 ms ahead, and returns
+        when its time has come: while others wait, nearly each hit() of the same limit is refused.
 
         Args:
             timeout: For how many seconds, 0 or more; None waits for ever.

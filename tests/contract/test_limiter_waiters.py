@@ -143,7 +143,6 @@ async def test_without_a_burst_hits_are_admitted_ahead_and_used_when_their_time_
         assert decision.reset_after < 0.0601
         assert not limiter.due or time.monotonic() >= limiter.due[-1]
 
-
 async def test_a_hit_ahead_of_a_cancelled_task_goes_to_the_one_behind(
     limit_store: AnyStore,
 ) -> None:
@@ -159,6 +158,42 @@ async def test_a_hit_ahead_of_a_cancelled_task_goes_to_the_one_behind(
     assert second.allowed
     assert len(limiter.due) == 1
     assert time.monotonic() >= limiter.due[0]
+
+
+async def test_a_hit_ahead_of_the_only_task_is_kept_for_the_next_until_its_time(
+    limit_store: AnyStore,
+) -> None:
+    limiter = Told(limit_store, "1/200 ms")
+    left = 0.0
+    while left < 0.004:  # The machine is busy: the hit's time has come already.
+        limiter.due.clear()
+        task = asyncio.create_task(limiter.acquire("k"))
+        limiter.when_ahead = task.cancel
+        await asyncio.wait([task])
+        left = limiter.due[0] - time.monotonic() if task.cancelled() else 0.0
+    assert not await limiter.acquire("k", timeout=0)
+    assert await limiter.acquire("k")
+    assert len(limiter.due) == 1
+    assert time.monotonic() >= limiter.due[0]
+
+
+async def test_hits_that_nobody_fetched_are_forgotten(limit_store: AnyStore) -> None:
+    limiter = Told(limit_store, "1/20 ms")
+    for key in range(20):
+        while True:
+            limiter.due.clear()
+            task = asyncio.create_task(limiter.acquire(f"{key}"))
+            limiter.when_ahead = task.cancel
+            await asyncio.wait([task])
+            if task.cancelled():
+                break
+    await asyncio.sleep(0.01)
+    # Its time has passed: it waits for one of its own.
+    taken = limiter.due[0]
+    limiter.when_ahead = lambda: None
+    assert await limiter.acquire("19")
+    assert time.monotonic() >= taken + 0.02
+    assert len(Lines.of(limiter).by_name) == 0
 
 
 async def test_queues_of_two_objects_share_a_limit_without_a_burst(limit_store: AnyStore) -> None:
