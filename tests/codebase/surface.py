@@ -269,6 +269,7 @@ def is_public(element: ElementTree.Element) -> bool:
     name = f"{element.findtext('compoundname')}{element.findtext('qualifiedname')}"
     return (
         element.get("prot", "public") == "public"
+        and element.get("kind") != "friend"
         and "/detail/" not in file
         and "::detail::" not in name
     )

@@ -248,12 +248,30 @@ Result<std::string> limiter_schema(sql::Dialect dialect, const LimiterOptions& o
 
 enum class KeyRule : std::uint8_t;
 class JointCall;
+class Limiter;
 class LimiterBackend;
 struct Outcome;
 struct OnceOnly;
 /// Makes the backend of a limiter at other rates, with what such limiters share.
 using LimiterBackendMaker =
     std::function<Result<std::unique_ptr<LimiterBackend>>(const LimiterOptions&)>;
+
+namespace detail {
+/// What acquire() does between its sleeps, for bindings that sleep by themselves.
+struct HitAhead {
+    /// How long before its time now() takes a hit: 10 ms, or half of what the burst takes to flow back
+    /// if that is less. 0 if it does as hit(): with gcra and the buckets it takes hits that cost the whole
+    /// burst of one rate, without charge_denied, shadow and leases. Others have saved up what a late
+    /// caller forfeits.
+    static Duration most(const Limiter& limiter, std::int64_t cost);
+    /// hit(), which may admit the hit for a moment that is most() ahead, and no other hit before.
+    /// retry_after of such a decision says in how long the caller may go on; it is 0 else.
+    static Result<Decision> now(Limiter& limiter, std::string_view key, std::int64_t cost,
+                                Timeout timeout = {});
+    static void later(Limiter& limiter, std::string_view key, std::int64_t cost,
+                      Completion<Decision> done, AsyncCall call);
+};
+}  // namespace detail
 
 class Limiter {
   public:
@@ -303,18 +321,11 @@ class Limiter {
     Result<void> block(std::string_view key, Duration duration, Timeout timeout = {});
     /// Hits, and as long as it is refused sleeps for retry_after and hits again. Callers of this object
     /// for one key are a queue, first come first served: the first one hits, the others sleep. A hit that
-    /// costs the whole burst is sent up to ahead() before its time, and returns when that has come. Returns
-    /// a refusal when the cost is above the limit, when `patience` has passed, or once the next hit
-    /// would come later; none waits for ever. Each hit has the store's timeout.
+    /// costs the whole burst is taken up to 10 ms ahead, and acquire returns when its time has come: while
+    /// others wait, such a limit refuses nearly each hit(). Returns a refusal when the cost is above the
+    /// limit, when `patience` has passed, or once the next hit would come later; none waits for ever.
+    /// Each hit has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::int64_t cost = 1, Timeout patience = {});
-    /// How long before its time hit_ahead() takes a hit: 10 ms, or half of what the burst takes to flow
-    /// back if that is less. 0 if it does not: for gcra and the buckets it takes hits that cost the whole burst
-    /// of one rate, without charge_denied, shadow and leases. Others have saved up what a late caller
-    /// forfeits.
-    Duration ahead(std::int64_t cost) const;
-    /// hit(), for callers who wait: it may admit the hit for a moment that is ahead(), and no other hit
-    /// before. retry_after of such a decision says in how long the caller may go on; it is 0 else.
-    Result<Decision> hit_ahead(std::string_view key, std::int64_t cost = 1, Timeout timeout = {});
     /// Holds `n` (1 or more) for an id (1 to 100 bytes of [0-9A-Za-z_-] that no other has:
     /// new_op_id()) until commit(), cancel() or the end of the lease (1 ms to 366 days), if there is
     /// room: to others it is taken meanwhile. Nothing is charged yet. A repeat with the id answers that
@@ -356,8 +367,6 @@ class Limiter {
     void create_table_async(Completion<void> done, AsyncCall call = {});
     void hit_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                    AsyncCall call = {});
-    void hit_ahead_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
-                         AsyncCall call = {});
     void hit_once_async(std::string_view key, std::int64_t cost, std::string_view op_id,
                         Completion<Decision> done, AsyncCall call = {});
     void hit_many_async(std::span<const std::string_view> keys, std::span<const std::int64_t> costs,
@@ -399,6 +408,7 @@ class Limiter {
 
   private:
     friend class JointCall;
+    friend struct detail::HitAhead;
     struct Batch;
     Result<std::string> full(std::string_view key) const;
     Result<void> check(std::int64_t cost) const;

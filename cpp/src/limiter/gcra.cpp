@@ -72,7 +72,7 @@ class Gcra {
         std::optional<State> change;
         const std::int64_t early = debt + price - capacity_;
         outcome.allowed = admissible && (early <= 0 || (ahead && at == now && 2 * early <= price &&
-                                                        early <= kMostAhead * refill_));
+                                                        divide_up(early, kMostAhead) <= refill_));
         if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
             debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity_);
             change = State{at, debt};

@@ -158,37 +158,39 @@ void Limiter::hit_once_async(std::string_view key, std::int64_t cost, std::strin
     backend_->hit_once(*name, cost, once(op_id), call, decided(std::move(done)));
 }
 
-Duration Limiter::ahead(std::int64_t cost) const {
-    const Rate& rate = options_.rates.front();
+Duration detail::HitAhead::most(const Limiter& limiter, std::int64_t cost) {
+    const LimiterOptions& options = limiter.options_;
+    const Rate& rate = options.rates.front();
     // A debt of two bursts and one more are numbers that Lua holds exactly.
     const bool is_exact = rate.burst < kExact / 4 / rate.period.count();
-    const bool is_bucket = info_.window == WindowKind::none;
-    if (!is_bucket || !is_exact || options_.rates.size() > 1 || cost != rate.burst ||
-        options_.charge_denied || options_.shadow || options_.lease > 1) {
+    const bool is_bucket = limiter.info_.window == WindowKind::none;
+    if (!is_bucket || !is_exact || options.rates.size() > 1 || cost != rate.burst ||
+        options.charge_denied || options.shadow || options.lease > 1) {
         return {};
     }
     const std::int64_t whole = rate.burst * rate.period.count() / rate.limit;
     return std::chrono::microseconds{std::min(kMostAhead, whole / 2)};
 }
 
-Result<Decision> Limiter::hit_ahead(std::string_view key, std::int64_t cost, Timeout timeout) {
+Result<Decision> detail::HitAhead::now(Limiter& limiter, std::string_view key, std::int64_t cost,
+                                       Timeout timeout) {
     return wait_for<Decision>([&](Completion<Decision> done) {
-        hit_ahead_async(key, cost, std::move(done), backend_->waiting(timeout));
+        later(limiter, key, cost, std::move(done), limiter.backend_->waiting(timeout));
     });
 }
 
-void Limiter::hit_ahead_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
-                              AsyncCall call) {
-    if (auto fits = check(cost); !fits) return done(fits.error());
-    const auto name = full(key);
+void detail::HitAhead::later(Limiter& limiter, std::string_view key, std::int64_t cost,
+                             Completion<Decision> done, AsyncCall call) {
+    if (auto fits = limiter.check(cost); !fits) return done(fits.error());
+    const auto name = limiter.full(key);
     if (!name) return done(name.error());
-    const Take take = ahead(cost) > Duration{0} ? Take::ahead : Take::all;
-    backend_->decide(*name, cost, take, call, decided(std::move(done)));
+    const Take take = most(limiter, cost) > Duration{0} ? Take::ahead : Take::all;
+    limiter.backend_->decide(*name, cost, take, call, limiter.decided(std::move(done)));
 }
 
 Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeout patience) {
     using std::chrono::steady_clock;
-    const Duration most_ahead = ahead(cost);
+    const Duration most_ahead = detail::HitAhead::most(*this, cost);
     Waiting waiting;
     waiting.cost = cost;
     if (patience) waiting.ends = steady_clock::now() + *patience;
@@ -197,7 +199,7 @@ Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeo
     };
     waiting.ask = [&]() -> Result<Decision> {
         if (!may_be_ahead(steady_clock::now())) return hit(key, cost);
-        HOTCOUNT_TRY_ASSIGN(Decision decision, hit_ahead(key, cost));
+        HOTCOUNT_TRY_ASSIGN(Decision decision, detail::HitAhead::now(*this, key, cost));
         if (decision.allowed && decision.retry_after > Duration{0}) {
             std::this_thread::sleep_for(*decision.retry_after);
             decision.reset_after -= *decision.retry_after;

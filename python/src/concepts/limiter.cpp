@@ -123,9 +123,14 @@ void hit_all_later(Limiter&, const LimitedHits& hits, Completion<JointDecision> 
 Result<void> refund_local_now(Limiter& limiter, std::string_view key, std::int64_t n) {
     return limiter.refund_local(key, n);
 }
-// In microseconds.
-Result<std::int64_t> ahead_of(Limiter& limiter, std::int64_t cost) {
-    return std::chrono::duration_cast<std::chrono::microseconds>(limiter.ahead(cost)).count();
+// In microseconds. No call that statistics count: it asks no store.
+py::object most_ahead(py::handle, BoundLimiter& self, std::int64_t cost, py::handle rate) {
+    self.check_open();
+    const AtRates at = From<AtRates>::read({rate.ptr(), "rate", true}, self);
+    BoundLimiter& limiter = at.limiter ? *at.limiter : self;
+    const Duration most = hotcount::detail::HitAhead::most(*limiter.held(), cost);
+    return To<std::int64_t>::make(
+        std::chrono::duration_cast<std::chrono::microseconds>(most).count());
 }
 // Nobody waits for it: who has waited for a reserve without an answer has waited long enough.
 Result<void> cancel_later(Limiter& limiter, std::string_view key, std::string_view id,
@@ -265,9 +270,9 @@ void bind_limiter() {
     method<&hit_all_now, &hit_all_later, LimitedHits, Timeout>("Limiter._hit_all", "hits timeout");
     method<&hit_now, &hit_later, LimiterKey, Cost, AtRates, OpId, Counted, Timeout>(
         "Limiter.hit", "key cost rate op_id timeout");
-    method<&Limiter::hit_ahead, &Limiter::hit_ahead_async, LimiterKey, Cost, AtRates, Timeout>(
-        "Limiter._hit_ahead", "key cost rate timeout");
-    method<&ahead_of, nullptr, Cost, AtRates>("LimiterBase._ahead", "cost rate");
+    method<&hotcount::detail::HitAhead::now, &hotcount::detail::HitAhead::later, LimiterKey, Cost,
+           AtRates, Counted, Timeout>("Limiter._hit_ahead", "key cost rate timeout");
+    object_method<&most_ahead, BoundLimiter, Cost, py::handle>("LimiterBase._ahead", "cost rate");
     refuse_keywords("Limiter.hit", "who",
                     "the lists that remember callers are strategies of hotcount-load, and "
                     "notebooks/ways.py has their code");

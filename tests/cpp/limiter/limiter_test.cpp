@@ -55,19 +55,20 @@ TEST_P(MemoryLimiter, OtherRatesAreOtherStates) {
 TEST_P(MemoryLimiter, AHitOfTheWholeBurstIsAdmittedAMomentAhead) {
     const auto limiter = make("1/s");
     const bool is_bucket = info(GetParam()).window == WindowKind::none;
-    EXPECT_EQ(limiter->ahead(1), is_bucket ? 10ms : 0ms);
-    EXPECT_EQ(make("100/s")->ahead(1), 0ms);
-    EXPECT_EQ(make("1/4 ms")->ahead(1), is_bucket ? 2ms : 0ms);
-    EXPECT_EQ((*limiter->with_rates(*Rate::parse_many("1/s; 1/minute")))->ahead(1), 0ms);
-    EXPECT_EQ(limiter->hit_ahead("k")->retry_after, Duration{0});
+    using detail::HitAhead;
+    EXPECT_EQ(HitAhead::most(*limiter, 1), is_bucket ? 10ms : 0ms);
+    EXPECT_EQ(HitAhead::most(*make("100/s"), 1), 0ms);
+    EXPECT_EQ(HitAhead::most(*make("1/4 ms"), 1), is_bucket ? 2ms : 0ms);
+    EXPECT_EQ(HitAhead::most(**limiter->with_rates(*Rate::parse_many("1/s; 1/minute")), 1), 0ms);
+    EXPECT_EQ(HitAhead::now(*limiter, "k", 1)->retry_after, Duration{0});
     clock_->advance(*limiter->peek("k")->retry_after - 10001us);
-    EXPECT_FALSE(limiter->hit_ahead("k")->allowed);
+    EXPECT_FALSE(HitAhead::now(*limiter, "k", 1)->allowed);
     clock_->advance(4001us);
-    const Decision decision = *limiter->hit_ahead("k");
+    const Decision decision = *HitAhead::now(*limiter, "k", 1);
     ASSERT_EQ(decision.allowed, is_bucket);
     if (!is_bucket) return;
     EXPECT_EQ(decision.retry_after, 6ms);
-    EXPECT_FALSE(limiter->hit_ahead("k")->allowed);
+    EXPECT_FALSE(HitAhead::now(*limiter, "k", 1)->allowed);
     EXPECT_EQ(limiter->hit("k")->retry_after, 1006ms);
 }
 
