@@ -199,8 +199,8 @@ class Cast(Result):
     known yet: changed and previous are None."""
     count: Count | None = None
     """With with_count=True the item's count after this vote, which is in it; with 'write_behind'
-    what the database has, without this vote while it waits. None: it was not asked for, or could
-    not be read before the deadline; the vote stands all the same."""
+    what the database has, without this vote while it waits. None: it was not asked for, or
+    could not be read until the timeout, or the server went away; the vote stands all the same."""
 
 
 @result

@@ -126,11 +126,12 @@ class Votes(Lifetime, VotesBase):
             value: -2147483647 to 2147483647; 0 retracts.
             version: applied only where higher than the row's.
             op_id: 1 to 255 characters; names a vote without a user for good: the first one stands.
-            with_count: the item's .count after this vote, which is in it; None where it could not
-                be read in time: the vote stands. It is read after the commit, exactly: a statement
-                more, shared by calls that read at once. 'cached': the cache tells it when it counts
-                the vote; if it cannot, the votes are summed in SQL. 'write_behind': one call of
-                Redis and one statement for what SQL has, without this vote while it waits.
+            with_count: the item's .count after this vote, which is in it. It is read after the
+                commit, exactly: a statement more, shared by calls that read at once. None where it
+                could not be read until the timeout, or the server went away: the vote stands.
+                'cached': the cache tells it when it counts the vote; if it cannot, the votes are
+                summed in SQL. 'write_behind': one call of Redis and one statement for what SQL has,
+                without this vote while it waits.
             timeout: seconds, more than 0; None is the database's.
 
         TypeError: an item or user of another type than item_type, user_type. IntegrityError: the
