@@ -127,10 +127,11 @@ def run(options: argparse.Namespace) -> int:
 
 def missing_file(url: str) -> bool:
     """Whether opening the database would make it."""
-    scheme, _, path = url.partition(":///")
-    if not scheme.startswith("sqlite") or path.startswith(":memory:"):
+    scheme, _, rest = url.partition(":///")
+    path = unquote(rest.partition("?")[0])
+    if not scheme.lower().startswith("sqlite") or path == ":memory:":
         return False
-    return not Path(unquote(path.partition("?")[0])).exists()
+    return not Path(path).exists()
 
 
 def add_arguments(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -71,16 +72,24 @@ class Reasons(logging.Handler):
         self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage().removeprefix("not ready: "))
+        kind, _, reason = record.getMessage().partition("not ready: ")
+        if not kind:  # Else the library tells of an outage.
+            self.said.append(reason)
 
 
-def read_votes(database: hotcount.Database, options: argparse.Namespace) -> None:
-    """The count of no item, from the tables: an error where one is missing."""
+def missing_votes(
+    database: hotcount.Database, options: argparse.Namespace, timeout: float
+) -> str | None:
+    """Why there is no count of no item in the tables."""
     names = _schema.names_of(options)
     kind = names["item_type"]
     nobody = uuid.UUID(int=0) if kind is uuid.UUID else kind(0)
     with _schema.votes_of_tables(database, options.votes, names) as votes:
-        votes.count(nobody, consistency="exact", timeout=options.timeout)
+        try:
+            votes.count(nobody, consistency="exact", timeout=timeout)
+        except hotcount.HotcountError as error:  # A ConfigError where the strategy is another.
+            return str(error)
+    return None
 
 
 def look(url: str, options: argparse.Namespace, reasons: Reasons) -> Target:
@@ -88,16 +97,20 @@ def look(url: str, options: argparse.Namespace, reasons: Reasons) -> Target:
     kind = kind_of_url(url)
     if kind == "Database" and _doctor.missing_file(url):
         return Target(target, False, "there is no such file")
+    until: float = time.monotonic() + options.timeout
     more: dict[str, Any] = {} if kind == "Memory" else {"timeout": options.timeout}
     if kind == "Redis":
         more["connect_timeout"] = options.timeout
+
+    def left() -> float:
+        return max(until - time.monotonic(), 0.001)
+
     try:
         with hotcount.connect(url, **more) as store:
-            if not store.ready(options.for_):
-                return Target(target, False, reasons.said[-1])
-            if options.votes and isinstance(store, hotcount.Database):
-                read_votes(store, options)
-            return Target(target, True, None)
+            reason = None if store.ready(options.for_, timeout=left()) else reasons.said[-1]
+            if reason is None and options.votes and isinstance(store, hotcount.Database):
+                reason = missing_votes(store, options, left())
+            return Target(target, reason is None, reason)
     except hotcount.ConfigError:
         raise
     except hotcount.HotcountError as error:  # A database is opened first.
@@ -107,8 +120,10 @@ def look(url: str, options: argparse.Namespace, reasons: Reasons) -> Target:
 def run(options: argparse.Namespace) -> int:
     reasons = Reasons()
     logger = logging.getLogger("hotcount")
+    # The reason stands on stdout. A line of the library about the outage may come after all else.
+    logger.addHandler(logging.NullHandler())
     logger.addHandler(reasons)
-    logger.propagate = False  # The reason stands on stdout.
+    logger.propagate = False
     try:
         found = [look(url, options, reasons) for url in options.urls]
     finally:

@@ -382,6 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["load"]:
         return load(given[1:])
     options = parser().parse_args(given)
+    code = DONE
     try:
         code = int(options.run(options))
         sys.stdout.flush()  # Here rather than at exit, where a reader that left would be a failure.
@@ -389,11 +390,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read the output has seen enough. Stdout is closed unflushed, or Python complains.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return code
     except hotcount.ConfigError as error:
         say(f"hotcount {options.command}: {error}")
         return BAD_USAGE
     except hotcount.HotcountError as error:
+        say(f"hotcount {options.command}: {error}")
+        return INCONCLUSIVE
+    except OSError as error:
+        # Stdout takes no more: a full disk. Errors of hotcount may be OSErrors too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         say(f"hotcount {options.command}: {error}")
         return INCONCLUSIVE
 

@@ -225,8 +225,8 @@ class Redis(Lifetime, RedisBase):
         """Whether the server serves calls now: for probes and health checks.
 
         Args:
-            for_: 'writes': it is reached, can be a store, and takes writes. 'reads': a read-only
-                replica will do too.
+            for_: 'writes': it is reached, can be a store, and takes writes. 'reads': a server that
+                only reads will do too.
             timeout: Seconds that the answer may take, more than 0. None: the store's. Two or three
                 round trips.
 
@@ -363,15 +363,16 @@ class Database(Lifetime, DatabaseBase):
         """Whether the database serves calls now: for probes and health checks.
 
         Args:
-            for_: 'writes': a transaction is begun, tried and rolled back. 'reads': a statement is
-                read.
+            for_: 'reads': a statement is read. 'writes': also, a transaction is begun, tried and
+                rolled back; what shows at a commit only, such as a full disk, is not seen.
             timeout: Seconds that the answer may take, more than 0. None: the database's.
 
         Returns:
-            False where the database cannot be reached or does not answer in time. For writes also
-            of a standby, a read-only server (default_transaction_read_only, read_only) and a
-            read-only file, and where another process holds the file's lock until the timeout. The
-            logger 'hotcount' has a warning that says why. Tables are not looked at.
+            False where the database cannot be reached or does not answer in time, and of a file
+            that was removed. For writes also of a standby, a read-only server
+            (default_transaction_read_only, read_only, innodb_read_only) and a read-only file, and
+            where another process holds the file's lock until the timeout. The logger 'hotcount' has
+            a warning that says why. Tables are not looked at.
 
         Raises:
             ConfigError: for_ is neither.

@@ -15,6 +15,12 @@ namespace {
 constexpr std::array<std::string_view, 4> kTakesNoWrites{"READONLY", "OOM", "MISCONF",
                                                          "NOREPLICAS"};
 
+// Those that do not concern reads, although a Redis whose disk fails refuses PING too.
+bool refuses_only_writes(const Error& error) {
+    return error.code == ErrorCode::unavailable &&
+           (error.server_code == "READONLY" || error.server_code == "MISCONF");
+}
+
 // A write that never changes anything, nor makes the key. It is in a script that returns the refusal,
 // because a command that is refused so is sent again until the deadline.
 const Script& try_write_script() {
@@ -51,9 +57,9 @@ void check_ready_async(Client& client, Access access, Completion<void> done,
          server = client.options().address(),
          key = full_key(client.options().prefix, "hotcount", "ready"),
          done = std::move(done)](Result<void> answered) {
-            const bool is_replica = !answered && answered.error().code == ErrorCode::unavailable &&
-                                    answered.error().server_code == "READONLY";
-            if (access == Access::reads && is_replica) return done({});
+            if (access == Access::reads && !answered && refuses_only_writes(answered.error())) {
+                return done({});
+            }
             if (!answered || access == Access::reads) return done(std::move(answered));
             const std::string_view keys[] = {key};
             channel.submit(

@@ -1,4 +1,5 @@
 #include <hotcount/detail/sql/settings.hpp>
+#include <hotcount/detail/sql/transaction.hpp>
 
 #include "dialect.hpp"
 #include "statements.hpp"
@@ -45,10 +46,11 @@ const Statement& try_write_of(const Grammar& grammar) {
 }  // namespace
 
 Result<void> check_ready(Database& database, Access access, Deadline deadline) {
+    static const Statement kSelect{"SELECT 1"};
     if (access == Access::reads) {
-        static const Statement kSelect{"SELECT 1"};
-        HOTCOUNT_TRY_ASSIGN(const Lease lease, database.reader(deadline));
-        HOTCOUNT_TRY(lease->read_alone(kSelect, {}, nullptr, deadline));
+        HOTCOUNT_TRY(read_statement(database, deadline, [&](Connection& connection) {
+            return connection.read_alone(kSelect, {}, nullptr, deadline);
+        }));
         return {};
     }
     HOTCOUNT_TRY_ASSIGN(const Lease lease, database.writer(deadline));
@@ -61,7 +63,11 @@ Result<void> check_ready(Database& database, Access access, Deadline deadline) {
     const auto tried = lease->query(try_write_of(database.dialect().grammar()), {}, see);
     lease->rollback();
     HOTCOUNT_TRY(tried);
-    if (!reads_only) return {};
+    if (!reads_only) {
+        // Only a transaction that ends well finds that SQLite's file was removed or replaced.
+        HOTCOUNT_TRY(lease->read_alone(kSelect, {}, nullptr, deadline));
+        return {};
+    }
     return make_error(ErrorCode::unavailable,
                       database.name() + ": the server is a standby, or reads only", {},
                       SqlCondition::read_only);

@@ -364,9 +364,15 @@ void ready_database_async(DatabaseStore& store, Access access, Completion<Readin
     // As in ping_database_async.
     sql::Database& database = *store.held();
     const Deadline deadline = database.deadline(call.timeout);
-    store.waiting_calls().run<Readiness>(
-        deadline, call.cancelled, std::move(done), [&database, access, deadline] {
-            return to_readiness(sql::check_ready(database, access, deadline));
+    // Where no thread is free in time, it is not ready either.
+    store.waiting_calls().run<bool>(
+        deadline, call.cancelled,
+        [done = std::move(done)](Result<bool> found) {
+            done(to_readiness(found ? Result<void>{} : std::move(found).error()));
+        },
+        [&database, access, deadline]() -> Result<bool> {
+            HOTCOUNT_TRY(sql::check_ready(database, access, deadline));
+            return true;
         });
 }
 

@@ -125,6 +125,20 @@ def wrong_password(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def failing_disk(folder: Path) -> Iterator[str]:
+    gone = folder / "gone"
+    gone.mkdir()
+    config = ("--dir", str(gone), "--save", "1 1")
+    with RedisServer(folder, config=config).started() as server, server.redis(timeout=5) as redis:
+        gone.rmdir()
+        redis.execute("SET", "k", "v")
+        failed = b"rdb_last_bgsave_status:err"
+        eventually(lambda: failed in redis.execute("INFO", "persistence"))
+        assert redis.execute("GET", "k") == b"v"
+        yield server.url
+
+
+@contextmanager
 def nobody(folder: Path) -> Iterator[str]:
     yield f"redis+unix://:canary@{folder}/nobody.sock"
 
@@ -137,6 +151,7 @@ REDIS: dict[str, tuple[Situation, bool, bool, str]] = {
     "replica": (redis_with(*REPLICA), False, True, "read-only replica"),
     "writable replica": (redis_with(*REPLICA, "--replica-read-only", "no"), True, True, ""),
     "full": (redis_with(*FULL), False, True, "takes no writes now: OOM"),
+    "failing disk": (failing_disk, False, True, "MISCONF"),
     "alone": (redis_with("--min-replicas-to-write", "1"), False, True, "NOREPLICAS"),
     "cluster of one": (all_slots, True, True, ""),
     "node without slots": (redis_with("--cluster-enabled", "yes"), False, False, "state fail"),
@@ -157,9 +172,10 @@ def test_a_redis_is_ready_for_what_it_would_do(
     situation, writes, reads, why = REDIS[name]
     with situation(tmp_path) as url:
         assert asked(url, "writes", timeout=5) == writes
-        reasons = [record.getMessage() for record in caplog.records]
+        lines = [record.getMessage() for record in caplog.records]
+        reasons = [line for line in lines if line.startswith("not ready: ")]
         assert len(reasons) == (0 if writes else 2)
-        assert all(why in reason and reason.startswith("not ready: ") for reason in reasons)
+        assert all(why in reason for reason in reasons)
         assert asked(url, "reads", timeout=5) == reads
         code, line = told(url)
         assert code == (0 if writes else 1)
@@ -223,7 +239,13 @@ def test_a_standby_and_a_session_that_reads_only_take_no_writes(
         code, line = told(url)
         assert (code, "standby" in line or "read-only" in line) == (1, True)
         assert told(url, "--for", "reads")[0] == 0
-    with hotcount.Database(database.url, timeout=2) as ours:
+    with hotcount.Database(database.url, timeout=5) as ours:
+        assert ours.ready("reads")
+        own_postgres.psql("ALTER SYSTEM SET default_transaction_read_only = on")
+        own_postgres.psql("SELECT pg_reload_conf()")
+        eventually(lambda: not ours.ready())
+        # The session that began before is given up, and another one reads.
+        assert ours.ready("reads")
         own_postgres.stop(signal.SIGINT)
         assert (ours.ready(), ours.ready("reads")) == (False, False)
     code, line = told(database.url)
@@ -241,6 +263,14 @@ def test_a_mariadb_that_reads_only_takes_no_writes(mariadb_server: MariaDbServer
     finally:
         mariadb_server.execute("SET GLOBAL read_only = 0")
     assert told(url) == (0, f"{url.partition('?')[0].replace('root@', '')}: ready for writes\n")
+
+
+@pytest.mark.server
+def test_a_mariadb_whose_innodb_reads_only_takes_no_writes() -> None:
+    server = MariaDbServer(config=("--innodb-read-only",))
+    with server.started():
+        url = server.url("mysql")
+        assert (asked(url, "writes"), asked(url, "reads")) == (False, True)
 
 
 HOLDS_THE_LOCK = """
@@ -286,6 +316,35 @@ def test_a_file_is_ready_unless_it_is_read_only_or_held(tmp_path: Path) -> None:
         assert asked(url, "writes") is False
 
 
+def test_a_file_that_was_removed_is_ready_for_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "votes.db"
+    with hotcount.Database(f"sqlite:///{file}") as database:
+        assert database.ready()
+        file.unlink()
+        assert (database.ready(), database.ready("reads")) == (False, False)
+
+
+@pytest.mark.parametrize("url", ["SQLITE:///votes.db", "sqlite:///:memory:votes.db"])
+def test_no_spelling_of_a_url_makes_a_file(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert told(url) == (1, f"{url}: there is no such file\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_of_many_that_ask_at_once_none_gets_an_error(tmp_path: Path) -> None:
+    """More than a loop has threads for calls that wait."""
+    file = tmp_path / "votes.db"
+    async with aio.Database(f"sqlite:///{file}") as database:
+        assert await database.ready()
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            asked = [database.ready(timeout=0.2) for _ in range(20)]
+            assert await asyncio.gather(*asked) == 20 * [False]
+        assert await database.ready(timeout=20)
+
+
 @pytest.mark.parametrize("kind", ["int", "str", "uuid"])
 def test_with_votes_the_tables_must_be_there(tmp_path: Path, kind: str) -> None:
     url = f"sqlite:///{tmp_path}/votes.db"
@@ -298,8 +357,9 @@ def test_with_votes_the_tables_must_be_there(tmp_path: Path, kind: str) -> None:
     with hotcount.Votes(url, strategy="slotted", item_table="post", item_type=id_type) as votes:
         votes.create_tables()
     assert told(url, "--votes", "slotted", *of) == (0, f"{url}: ready for writes\n")
-    done = run("ready", url, *of, "--votes")
-    assert (done.returncode, "strategy batched" in done.stderr) == (2, True)
+    code, line = told(url, "--votes", *of)
+    assert (code, "strategy batched" in line) == (1, True)
+    assert run("ready", url, "--votes", "--item-table", "").returncode == 2
 
 
 # -- what is asked ----------------------------------------------------------
@@ -338,11 +398,35 @@ def test_the_command_says_all_in_json_and_refuses_bad_usage(tmp_path: Path) -> N
         assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.parametrize(
+    ("stdout", "code", "says"), [("/dev/full", 3, "No space left"), ("pipe", 1, "")]
+)
+def test_an_output_that_takes_nothing_is_not_taken_for_an_answer(
+    stdout: str, code: int, says: str, tmp_path: Path
+) -> None:
+    away = f"redis+unix://{tmp_path}/nobody.sock"
+    command = [sys.executable, "-m", "hotcount", "ready", away]
+    if stdout == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+    else:
+        writer = os.open(stdout, os.O_WRONLY)
+    try:
+        buffered = {name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(
+            command, stdout=writer, stderr=subprocess.PIPE, text=True, env=buffered
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, says in done.stderr, "Traceback" in done.stderr) == (code, True, False)
+
+
 def test_the_log_keeps_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
     from hotcount.cli import main
 
     logger = logging.getLogger("hotcount")
     before = (list(logger.handlers), logger.propagate)
     assert main(["ready", "memory://"]) == 0
-    assert (logger.handlers, logger.propagate) == before
+    kept = [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]
+    assert (kept, logger.propagate) == before
     assert capsys.readouterr().out == "memory://: ready for writes\n"

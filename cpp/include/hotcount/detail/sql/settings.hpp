@@ -15,7 +15,8 @@ using Settings = std::map<std::string, std::string>;
 Result<Settings> read_settings(Database& database, Deadline deadline);
 
 /// Whether the database answers, and for writes, whether a transaction may write; the error says why
-/// not. The transaction is rolled back. On SQLite it waits for the file's lock as any other that writes.
+/// not. The transaction is rolled back, and a statement is read. On SQLite it waits for the file's lock
+/// as any other that writes.
 Result<void> check_ready(Database& database, Access access, Deadline deadline);
 
 }  // namespace hotcount::sql

@@ -54,7 +54,7 @@ CHAR
 -- A number, and from MariaDB 12 on a word.
 CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF')
 -- name: try_write
-SELECT {is_standby}
+SELECT {is_standby} OR @@global.innodb_read_only
 -- name: server_identity
 -- Servers that replicate have different ones.
 CAST(@@global.server_id AS CHAR)
