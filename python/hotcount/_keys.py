@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import hotcount
 from hotcount import _schema
@@ -43,11 +46,32 @@ EXAMPLES = {
 
 Url = Callable[[str], str]
 Seconds = Callable[[str], float]
+Key = str | bytes
+LimiterKey = Key | tuple[Key, ...]
+AnyKey = TypeVar("AnyKey", Key, LimiterKey)
+Answer = TypeVar("Answer")
+
+# Options that only some of what these commands look at has.
+OF_VOTES = (
+    *("exact", "strategy", "cache", "item_type", "user_type", "no_item_count"),
+    *(name for name, _ in _schema.NAMES),
+)
+OF_LIMITER = ("name", "algorithm", "align", "tuple")
+
+
+def key(text: str) -> Key:
+    """A key of a command line: bytes if they are not UTF-8."""
+    given = os.fsencode(text)
+    try:
+        given.decode()
+    except UnicodeDecodeError:
+        return given
+    return text
 
 
 def _add_counter(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("counters").add_argument
-    add("--prefix", default="count", help="of the Counter's keys (default: count)")
+    add("--prefix", type=key, default="count", help="of the Counter's keys (default: count)")
     add("--slots", action="store_true", help="of a SlottedCounter, in a database")
 
 
@@ -96,10 +120,13 @@ def add_commands(
         of = "the Redis" if name == "top" else "a Redis, or the database"
         each.add_argument("url", type=url, metavar="URL", help=of)
         if name == "top":
-            each.add_argument("key", metavar="KEY", help="in full, without the store's prefix")
+            each.add_argument(
+                "key", type=key, metavar="KEY", help="in full, without the store's prefix"
+            )
             each.add_argument("-n", type=count, default=10, help="how many (default: 10)")
         else:
-            each.add_argument("keys", nargs="+", metavar="KEY", help="or ITEM, of votes")
+            or_item = "or ITEM, of votes" if name == "get" else None
+            each.add_argument("keys", nargs="+", type=key, metavar="KEY", help=or_item)
         if name == "block":
             each.add_argument("--seconds", type=positive, required=True, help="for how long")
         if name in ("get", "reset"):
@@ -111,11 +138,15 @@ def add_commands(
         if name != "top":
             each.add_argument("--table", help="of a SlottedCounter or a limiter, in a database")
         each.add_argument(
-            "--store-prefix", default="", metavar="PREFIX", help="of all keys: Redis(prefix=)"
+            *("--store-prefix",),
+            type=key,
+            default="",
+            metavar="PREFIX",
+            help="of all keys: Redis(prefix=)",
         )
         each.add_argument("--timeout", type=positive, help="seconds for each call")
         each.add_argument("--json", action="store_true", help="the result as JSON")
-        each.set_defaults(run=run, refuse=each.error)
+        each.set_defaults(run=run, refuse=each.error, default_of=each.get_default)
 
 
 # -- what is behind the URL -------------------------------------------------
@@ -134,6 +165,13 @@ def _open(options: argparse.Namespace) -> Any:
     return hotcount.connect(options.url, **more)
 
 
+def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    """Refuses options that would be ignored, which is not what was meant."""
+    for name in names:
+        if hasattr(options, name) and getattr(options, name) != options.default_of(name):
+            options.refuse(f"--{name.replace('_', '-')} is of {why}")
+
+
 def _table(options: argparse.Namespace) -> dict[str, Any]:
     return {} if options.table is None else {"table": options.table}
 
@@ -147,35 +185,80 @@ def _counter(store: Any, options: argparse.Namespace) -> Any:
             if options.slots
             else "what is reset in a database is a limiter (--rate) or a SlottedCounter (--slots)"
         )
+    _refuse(options, OF_LIMITER, "a limiter, which --rate names")
+    _refuse(options, OF_VOTES, "votes, in a database without --slots")
     if is_database:
+        _refuse(options, ["prefix"], "a Counter, in a Redis")
         return hotcount.SlottedCounter(store, **_table(options))
+    _refuse(options, ["table"], "a database, and the URL names a Redis")
     return hotcount.Counter(store, options.prefix)
 
 
 def _limiter(store: Any, options: argparse.Namespace) -> hotcount.Limiter:
     is_database = isinstance(store, hotcount.Database)
-    more: dict[str, Any] = _table(options) if is_database else {}
+    _refuse(options, ["slots", "prefix"], "a counter, which has no --rate")
+    if not is_database:
+        _refuse(options, ["table"], "a database, and the URL names a Redis")
+    more: dict[str, Any] = _table(options)
     more["algorithm"] = options.algorithm or ("sliding_log" if is_database else "gcra")
     if more["algorithm"] == "fixed_window":
         more["align"] = options.align
+    else:
+        _refuse(options, ["align"], "--algorithm fixed_window")
     return hotcount.Limiter(store, options.rate, name=options.name, **more)
 
 
-def _limiter_keys(options: argparse.Namespace) -> list[str | tuple[str, ...]]:
+def _limiter_keys(options: argparse.Namespace) -> list[LimiterKey]:
     return [tuple(options.keys)] if options.tuple else list(options.keys)
 
 
-def printable(key: str | bytes | tuple[str, ...]) -> str:
+def printable(key: LimiterKey) -> str:
     """For a line: a key must not pass for two lines, or move the cursor."""
     if isinstance(key, tuple):
         return " ".join(map(printable, key))
-    text = key if isinstance(key, str) else key.decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text(key))
 
 
-def _print(options: argparse.Namespace, result: dict[str, Any], lines: Sequence[str]) -> int:
-    print(json.dumps(result, indent=2) if options.json else "\n".join(lines))
-    return 0
+def text(key: Key) -> str:
+    return key if isinstance(key, str) else key.decode(errors="backslashreplace")
+
+
+def in_json(key: LimiterKey) -> str | list[str]:
+    return [text(part) for part in key] if isinstance(key, tuple) else text(key)
+
+
+def _print(
+    options: argparse.Namespace,
+    result: dict[str, Any],
+    lines: Sequence[str],
+    failed: Sequence[str] = (),
+) -> int:
+    """Prints what is done, and then what is not."""
+    if options.json:
+        print(json.dumps(result, indent=2, allow_nan=False))
+    else:
+        for line in lines:
+            print(line)
+    for each in failed:
+        print(f"hotcount {options.command}: {each}", file=sys.stderr)
+    return 3 if failed else 0
+
+
+def _one_by_one(
+    keys: Sequence[AnyKey], call: Callable[[AnyKey], Answer]
+) -> tuple[list[tuple[AnyKey, Answer]], list[str]]:
+    """The answers until a key fails, and its error. An error of the first key is raised."""
+    done: list[tuple[AnyKey, Answer]] = []
+    for each in keys:
+        try:
+            done.append((each, call(each)))
+        except hotcount.HotcountError as error:
+            if not done:
+                raise
+            left = [printable(other) for other in keys[len(done) + 1 :]]
+            not_tried = f"; not tried: {', '.join(left)}" if left else ""
+            return done, [f"{printable(each)}: {error}{not_tried}"]
+    return done, []
 
 
 # -- the commands -----------------------------------------------------------
@@ -185,26 +268,37 @@ def get(options: argparse.Namespace) -> int:
     with _open(options) as store:
         if isinstance(store, hotcount.Database) and not options.slots:
             return _get_votes(store, options)
-        found = _counter(store, options).get_many(options.keys).tolist()
-    counts = dict(zip(options.keys, found, strict=True))
+        found = _counter(store, options).get_many(options.keys, errors="return")
+    if len(found.errors) == len(options.keys):
+        raise found.errors[0]
+    counts = [
+        (key, value)
+        for place, (key, value) in enumerate(zip(options.keys, found.tolist(), strict=True))
+        if place not in found.errors
+    ]
     return _print(
         options,
-        {"counts": [{"key": key, "value": value} for key, value in counts.items()]},
-        [f"{printable(key)}: {value:,}" for key, value in counts.items()],
+        {"counts": [{"key": text(key), "value": value} for key, value in counts]},
+        [f"{printable(key)}: {value:,}" for key, value in counts],
+        [f"{printable(options.keys[place])}: {error}" for place, error in found.errors.items()],
     )
 
 
 def _get_votes(database: hotcount.Database, options: argparse.Namespace) -> int:
+    _refuse(options, ["prefix"], "a Counter, in a Redis")
+    _refuse(options, ["table"], "a SlottedCounter: give --slots too")
     names = _schema.names_of(options)
     try:
-        items = [names["item_type"](text) for text in options.keys]
+        if not all(isinstance(each, str) for each in options.keys):
+            raise ValueError
+        items = [names["item_type"](each) for each in options.keys]
     except ValueError:
         options.refuse(f"an ITEM is not of --item-type {options.item_type}")
     strategy: Any = options.strategy or ("cached" if options.cache else "batched")
     with hotcount.Votes(database, options.cache, strategy, **names) as votes:
         found = votes.count_many(items, consistency="exact" if options.exact else "cached")
         counts = [
-            {"item": text, **asdict(count)} for text, count in zip(options.keys, found, strict=True)
+            {"item": item, **asdict(count)} for item, count in zip(options.keys, found, strict=True)
         ]
     for each in counts:
         each["item"] = int(each["item"]) if options.item_type == "int" else each["item"]
@@ -212,7 +306,7 @@ def _get_votes(database: hotcount.Database, options: argparse.Namespace) -> int:
         options,
         {"counts": counts},
         [
-            f"{each['item']}: {each['value']:,}"
+            f"{printable(str(each['item']))}: {each['value']:,}"
             + ("" if each["exact"] else f" (from {each['source']}; --exact reads the tables)")
             for each in counts
         ],
@@ -220,37 +314,37 @@ def _get_votes(database: hotcount.Database, options: argparse.Namespace) -> int:
 
 
 def peek(options: argparse.Namespace) -> int:
-    keys = _limiter_keys(options)
     with _open(options) as store:
-        limiter = _limiter(store, options)
-        decisions = [limiter.peek(key) for key in keys]
+        found, failed = _one_by_one(_limiter_keys(options), _limiter(store, options).peek)
     lines = []
-    for key, each in zip(keys, decisions, strict=True):
+    for key, each in found:
         line = f"{printable(key)}: {each.reason}, {each.remaining:,} of {each.limit:,} left"
         if each.retry_after:
             line += f", again in {each.retry_after:.3f} s"
         lines.append(f"{line}, as new in {each.reset_after:.3f} s")
-    found = [{"key": key, **asdict(each)} for key, each in zip(keys, decisions, strict=True)]
-    return _print(options, {"keys": found}, lines)
+    keys = [{"key": in_json(key), **asdict(each)} for key, each in found]
+    return _print(options, {"keys": keys}, lines, failed)
 
 
 def reset(options: argparse.Namespace) -> int:
     if options.rate is not None:
         return _reset_limiter(options)
     with _open(options) as store:
-        counter = _counter(store, options)
-        before = [{"key": key, "value": counter.reset(key)} for key in options.keys]
-    lines = [f"{printable(each['key'])}: was {each['value']:,}" for each in before]
-    return _print(options, {"before": before}, lines)
+        before, failed = _one_by_one(options.keys, _counter(store, options).reset)
+    return _print(
+        options,
+        {"before": [{"key": text(key), "value": value} for key, value in before]},
+        [f"{printable(key)}: was {value:,}" for key, value in before],
+        failed,
+    )
 
 
 def _reset_limiter(options: argparse.Namespace) -> int:
-    keys = _limiter_keys(options)
     with _open(options) as store:
-        limiter = _limiter(store, options)
-        for key in keys:
-            limiter.reset(key)
-    return _print(options, {"reset": keys}, [f"{printable(key)}: forgotten" for key in keys])
+        done, failed = _one_by_one(_limiter_keys(options), _limiter(store, options).reset)
+    keys = [key for key, _ in done]
+    lines = [f"{printable(key)}: forgotten" for key in keys]
+    return _print(options, {"reset": [in_json(key) for key in keys]}, lines, failed)
 
 
 def top(options: argparse.Namespace) -> int:
@@ -258,24 +352,28 @@ def top(options: argparse.Namespace) -> int:
         options.refuse("sorted sets are in a Redis, and the URL names a database")
     with _open(options) as store:
         found = hotcount.LiveSets(store).top(options.key, options.n)
-    members = [
-        (each if isinstance(each, str) else each.decode(errors="backslashreplace"), score)
-        for each, score in found
-    ]
     return _print(
         options,
-        {"members": [{"member": member, "score": score} for member, score in members]},
-        [f"{score:g} {printable(member)}" for member, score in members],
+        {"members": [{"member": text(member), "score": finite(score)} for member, score in found]},
+        [f"{repr(score).removesuffix('.0')} {printable(member)}" for member, score in found],
     )
 
 
+def finite(score: float) -> float | str:
+    """JSON has no number for inf and -inf."""
+    return score if math.isfinite(score) else str(score)
+
+
 def block(options: argparse.Namespace) -> int:
-    keys = _limiter_keys(options)
     with _open(options) as store:
         limiter = _limiter(store, options)
-        for key in keys:
-            limiter.block(key, options.seconds)
-    result = {"blocked": keys, "seconds": options.seconds}
+        done, failed = _one_by_one(
+            _limiter_keys(options), lambda key: limiter.block(key, options.seconds)
+        )
+    keys = [key for key, _ in done]
     return _print(
-        options, result, [f"{printable(key)}: blocked for {options.seconds:g} s" for key in keys]
+        options,
+        {"blocked": [in_json(key) for key in keys], "seconds": options.seconds},
+        [f"{printable(key)}: blocked for {options.seconds:g} s" for key in keys],
+        failed,
     )

@@ -95,8 +95,19 @@ def test_votes_and_slots_are_read(file: str) -> None:
     first = said_json("get", file, "7", "--exact")["counts"][0]
     assert (first["item"], first["value"], first["exact"], first["source"]) == (7, 3, True, "sql")
     assert said("get", file, "--slots", "home", "none") == "home: 1,234\nnone: 0\n"
+    assert said("get", file, "--slots", "none", "home", "none").splitlines()[0::2] == 2 * [
+        "none: 0"
+    ]
     assert said("reset", file, "--slots", "home") == "home: was 1,234\n"
     assert said("get", file, "--slots", "--table", "hotcount_slot", "home") == "home: 0\n"
+
+
+def test_an_item_of_odd_characters_is_one_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/votes.db"
+    with hotcount.Votes(url, missing_items="create", item_type=str) as votes:
+        votes.create_tables()
+        votes.cast("a\x1b\nb", 1)
+    assert said("get", url, "a\x1b\nb", "--item-type", "str") == "a\\x1b\\nb: 1\n"
 
 
 @pytest.mark.server
@@ -110,6 +121,39 @@ def test_counts_in_a_cache_are_those_of_the_cache(own_redis: RedisServer, file: 
     assert (count["value"], count["source"]) == (1, "cache")
     (count,) = said_json("get", file, "7", "--exact", *options)["counts"]
     assert (count["value"], count["source"]) == (1, "sql")
+
+
+@pytest.mark.server
+def test_a_key_that_fails_hides_no_other(own_redis: RedisServer, redis: hotcount.Redis) -> None:
+    url, likes = own_redis.url, hotcount.Counter(redis)
+    likes.add_many({"first": 5, "last": 7})
+    redis.execute("RPUSH", "count:list", "x")
+    done = run("get", url, "first", "list", "last")
+    assert (done.returncode, done.stdout) == (3, "first: 5\nlast: 7\n")
+    assert "hotcount get: list: " in done.stderr
+    assert "WRONGTYPE" in done.stderr
+    # What the first was is known nowhere else by then.
+    done = run("reset", url, "first", "list", "last", "more", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (
+        3,
+        {"before": [{"key": "first", "value": 5}]},
+    )
+    assert "hotcount reset: list: " in done.stderr
+    assert done.stderr.endswith("; not tried: last, more\n")
+    assert likes.get("last") == 7
+
+
+@pytest.mark.server
+def test_keys_may_be_bytes_that_are_no_text(own_redis: RedisServer, redis: hotcount.Redis) -> None:
+    url = own_redis.url
+    hotcount.Counter(redis).add(b"\xff", 3)
+    hotcount.LiveSets(redis).create(b"\xff", 60, [("a", 1)])
+    given = "\udcff"  # As Python has it of the command line.
+    assert said("get", url, given) == "\\xff: 3\n"
+    assert said_json("get", url, given) == {"counts": [{"key": "\\xff", "value": 3}]}
+    assert said("top", url, given) == "1 a\n"
+    assert said_json("block", url, given, *RATE, "--seconds", "60")["blocked"] == ["\\xff"]
+    assert said_json("peek", url, given, *RATE)["keys"][0]["reason"] == "blocked"
 
 
 # -- limiters ---------------------------------------------------------------
@@ -167,7 +211,15 @@ def test_the_top_of_a_set(own_redis: RedisServer, redis: hotcount.Redis) -> None
         {"member": "b", "score": 2.5},
         {"member": "a", "score": 1.0},
     ]
+    assert said("top", own_redis.url, "none") == ""
     assert said_json("top", own_redis.url, "none") == {"members": []}
+    scores = [("a", float("-inf")), ("b", 1700000001.0), ("c", 1700000001.25), ("d", float("inf"))]
+    sets.create("feed:8", 60, scores)
+    times = said("top", own_redis.url, "feed:8")
+    assert times == "inf d\n1700000001.25 c\n1700000001 b\n-inf a\n"
+    done = run("top", own_redis.url, "feed:8", "--json")
+    members = json.loads(done.stdout, parse_constant=pytest.fail)["members"]
+    assert [each["score"] for each in members] == ["inf", 1700000001.25, 1700000001, "-inf"]
 
 
 # -- what is refused --------------------------------------------------------
@@ -192,6 +244,19 @@ def test_bad_usage_is_told_before_anything_is_done(
         (["block", url, "k", "--rate", "5/s", "--seconds", "0"], "not more than 0"),
         (["top", file, "k"], "sorted sets are in a Redis"),
         (["top", url, "k", "-n", "0"], "not from 1 to 1000"),
+        (["get", url, "k", "--exact"], "--exact is of votes"),
+        (["get", url, "k", "--vote-table", "likes"], "--vote-table is of votes"),
+        (["get", url, "k", "--table", "x"], "--table is of a database"),
+        (["get", file, "7", "--prefix", "x"], "--prefix is of a Counter"),
+        (["get", file, "7", "--table", "x"], "--table is of a SlottedCounter"),
+        (["get", file, "k", "--slots", "--cache", url], "--cache is of votes"),
+        (["get", file, "a\udcff", "--item-type", "str"], "ITEM is not of --item-type str"),
+        # Without its rate it would be a counter that is reset.
+        (["reset", url, "k", "--name", "api"], "--name is of a limiter"),
+        (["reset", url, "k", *RATE, "--prefix", "x"], "--prefix is of a counter"),
+        (["reset", file, "k", *RATE, "--slots"], "--slots is of a counter"),
+        (["peek", url, "k", *RATE, "--table", "x"], "--table is of a database"),
+        (["peek", url, "k", *RATE, "--align", "first"], "--align is of --algorithm fixed_window"),
     ):
         assert exit_code(*arguments) == 2
         shown = capsys.readouterr()
