@@ -9,6 +9,7 @@ from typing import Any
 
 import hotcount
 import pytest
+from hotcount._keys import EXAMPLES
 from hotcount.cli import main
 
 from tests.support.commands import run
@@ -276,6 +277,21 @@ def test_a_server_that_fails_or_a_key_of_another_type_is_inconclusive(
             assert exit_code(command, url, key) == 3
             shown = capsys.readouterr()
             assert (shown.out, shown.err.startswith(f"hotcount {command}: ")) == ("", True)
+
+
+@pytest.mark.server
+def test_the_examples_of_help_run(
+    own_redis: RedisServer,
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", file)
+    for command, examples in EXAMPLES.items():
+        for example in examples.split("; "):
+            _, *arguments = example.replace("redis://cache/0", own_redis.url).split()
+            assert (arguments[0], exit_code(*arguments)) == (command, 0)
+            assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("command", ["get", "peek", "reset", "top", "block", "ready"])
