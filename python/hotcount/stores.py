@@ -236,7 +236,7 @@ class Redis(Lifetime, RedisBase):
             where it refuses them: a read-only replica, no memory left (OOM), a failing disk
             (MISCONF), too few replicas (NOREPLICAS). The logger 'hotcount' has a warning that says
             which. A write that changes nothing is tried for that, a SETRANGE of no bytes; where
-            the user may not send it, the answer goes by the rest.
+            the user may not send it, or not PING, the answer goes by the rest.
 
         Raises:
             ConfigError: for_ is neither.

@@ -15,10 +15,11 @@ namespace {
 constexpr std::array<std::string_view, 4> kTakesNoWrites{"READONLY", "OOM", "MISCONF",
                                                          "NOREPLICAS"};
 
-// Those that do not concern reads, although a Redis whose disk fails refuses PING too.
-bool refuses_only_writes(const Error& error) {
-    return error.code == ErrorCode::unavailable &&
-           (error.server_code == "READONLY" || error.server_code == "MISCONF");
+// What PING is refused for although the server serves reads: it is a replica, its disk fails, or the
+// user may not PING.
+bool may_serve_reads(const Error& error) {
+    return error.code == ErrorCode::permission_denied || error.server_code == "READONLY" ||
+           error.server_code == "MISCONF";
 }
 
 // A write that never changes anything, nor makes the key. It is in a script that returns the refusal,
@@ -57,10 +58,13 @@ void check_ready_async(Client& client, Access access, Completion<void> done,
          server = client.options().address(),
          key = full_key(client.options().prefix, "hotcount", "ready"),
          done = std::move(done)](Result<void> answered) {
-            if (access == Access::reads && !answered && refuses_only_writes(answered.error())) {
-                return done({});
+            if (access == Access::reads) {
+                const bool ready = answered || may_serve_reads(answered.error());
+                return done(ready ? Result<void>{} : std::move(answered));
             }
-            if (!answered || access == Access::reads) return done(std::move(answered));
+            if (!answered && answered.error().code != ErrorCode::permission_denied) {
+                return done(std::move(answered));
+            }
             const std::string_view keys[] = {key};
             channel.submit(
                 Request::run(try_write_script(), keys, {}, {}, Repeat::reads), deadline,

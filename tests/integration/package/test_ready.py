@@ -159,6 +159,7 @@ REDIS: dict[str, tuple[Situation, bool, bool, str]] = {
     "Sentinel": (sentinel, False, False, "a Sentinel"),
     "user who may": (redis_user("~likes:*", "+@all"), True, True, ""),
     "user who may hardly": (redis_user("~*", "+ping", "+hello"), True, True, ""),
+    "user who may not PING": (redis_user("~*", "+@read", "+@write", "+@scripting"), True, True, ""),
     "wrong password": (wrong_password, False, False, "WRONGPASS"),
     "nobody": (nobody, False, False, "nobody.sock"),
 }
