@@ -63,10 +63,9 @@ def key(text: str) -> Key:
     """A key of a command line: bytes if they are not UTF-8."""
     given = os.fsencode(text)
     try:
-        given.decode()
+        return given.decode()
     except UnicodeDecodeError:
         return given
-    return text
 
 
 def _add_counter(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ Results go to stdout (as JSON with ``--json``), progress to stderr. Exit codes, 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import logging
 import os
@@ -382,6 +383,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["load"]:
         return load(given[1:])
     options = parser().parse_args(given)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # Names that its encoding lacks.
     code = DONE
     try:
         code = int(options.run(options))

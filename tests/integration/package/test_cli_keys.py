@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hotcount._keys import EXAMPLES
 from hotcount.cli import main
 
 from tests.support.commands import run
+from tests.support.programs import run_python
 from tests.support.servers import PostgresDatabase, RedisServer
 
 RATE = ("--rate", "5/hour", "--name", "api")
@@ -155,6 +157,24 @@ def test_keys_may_be_bytes_that_are_no_text(own_redis: RedisServer, redis: hotco
     assert said("top", url, given) == "1 a\n"
     assert said_json("block", url, given, *RATE, "--seconds", "60")["blocked"] == ["\\xff"]
     assert said_json("peek", url, given, *RATE)["keys"][0]["reason"] == "blocked"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=["output", "locale"],
+)
+def test_a_key_is_the_same_where_the_locale_has_ascii_alone(
+    environment: dict[str, str], own_redis: RedisServer, redis: hotcount.Redis
+) -> None:
+    hotcount.Counter(redis).add("ключ", 3)
+    command = ("-m", "hotcount", "get", own_redis.url, "ключ")
+    done = run_python(*command, env={**os.environ, **environment})
+    assert (done.stderr, done.stdout) == ("", "\\u043a\\u043b\\u044e\\u0447: 3\n")
 
 
 # -- limiters ---------------------------------------------------------------
