@@ -77,16 +77,20 @@ class Reasons(logging.Handler):
             self.said.append(reason)
 
 
+def nobody(id_type: Any) -> Any:
+    return uuid.UUID(int=0) if id_type is uuid.UUID else id_type(0)
+
+
 def missing_votes(
-    database: hotcount.Database, options: argparse.Namespace, timeout: float
+    database: hotcount.Database, options: argparse.Namespace, left: Callable[[], float]
 ) -> str | None:
-    """Why there is no count of no item in the tables."""
+    """Why neither the count nor a vote of an item can be read. left: the seconds to do it in."""
     names = _schema.names_of(options)
-    kind = names["item_type"]
-    nobody = uuid.UUID(int=0) if kind is uuid.UUID else kind(0)
+    item, user = nobody(names["item_type"]), nobody(names["user_type"])
     with _schema.votes_of_tables(database, options.votes, names) as votes:
         try:
-            votes.count(nobody, consistency="exact", timeout=timeout)
+            votes.count(item, consistency="exact", timeout=left())
+            votes.get(item, user, timeout=left())
         except hotcount.HotcountError as error:  # A ConfigError where the strategy is another.
             return str(error)
     return None
@@ -109,7 +113,7 @@ def look(url: str, options: argparse.Namespace, reasons: Reasons) -> Target:
         with hotcount.connect(url, **more) as store:
             reason = None if store.ready(options.for_, timeout=left()) else reasons.said[-1]
             if reason is None and options.votes and isinstance(store, hotcount.Database):
-                reason = missing_votes(store, options, left())
+                reason = missing_votes(store, options, left)
             return Target(target, reason is None, reason)
     except hotcount.ConfigError:
         raise

@@ -360,6 +360,14 @@ def test_with_votes_the_tables_must_be_there(tmp_path: Path, kind: str) -> None:
     assert told(url, "--votes", "slotted", *of) == (0, f"{url}: ready for writes\n")
     code, line = told(url, "--votes", *of)
     assert (code, "strategy batched" in line) == (1, True)
+    with closing(sqlite3.connect(tmp_path / "votes.db")) as file:
+        for (name,) in file.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'view'"
+        ).fetchall():
+            file.execute(f"DROP VIEW {name}")
+        file.execute("DROP TABLE vote")
+    code, line = told(url, "--votes", "slotted", *of)
+    assert (code, "no such table: vote" in line) == (1, True)
     assert run("ready", url, "--votes", "--item-table", "").returncode == 2
 
 
