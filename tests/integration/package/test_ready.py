@@ -26,6 +26,7 @@ from hotcount import aio
 from tests.support.commands import run
 from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import new_server
 from tests.support.servers import (
     PostgresServer,
     PostgresStandby,
@@ -268,8 +269,7 @@ def test_a_mariadb_that_reads_only_takes_no_writes(mariadb_server: MariaDbServer
 
 @pytest.mark.server
 def test_a_mariadb_whose_innodb_reads_only_takes_no_writes() -> None:
-    server = MariaDbServer(config=("--innodb-read-only",))
-    with server.started():
+    with new_server(config=("--innodb-read-only",)).started() as server:
         url = server.url("mysql")
         assert (asked(url, "writes"), asked(url, "reads")) == (False, True)
 
