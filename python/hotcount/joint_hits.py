@@ -36,8 +36,8 @@ def hit_all(
     they are one script in one round trip. Only where keys stand in several slots of a Redis Cluster
     each is held first, which others see, and then all are taken: two steps. A refused one spends
     nothing of the others; denied hits are not charged. The decision is that of the limiter that
-    says most; violated names the limiters that refused, remaining is the least of all, the times
-    are the longest. Up to 100 hits of a store; more are a ConfigError.
+    says most, as are its times; violated names the limiters that refused, remaining is the least
+    of all. Up to 100 hits of a store; more are a ConfigError.
     A limiter with shadow is not taken from where it refuses, and keeps nobody from taking.
 
     Hits on several stores are taken store after store; those over a database, and of 'sliding_log'
@@ -179,6 +179,5 @@ def merge_decisions(answers: list[Answer]) -> Decision:
     return replace(
         most,
         remaining=min(one.remaining for one in decisions),
-        reset_after=max(one.reset_after for one in decisions),
         violated=tuple(name for one in decisions for name in one.violated),
     )

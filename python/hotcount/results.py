@@ -56,7 +56,7 @@ class Decision(Result):
     """Seconds until the same hit would be admitted if nobody else came: 0 where it was, None where
     it costs more than a limit and so never will."""
     reset_after: float
-    """Seconds until the key is as if it had never been hit."""
+    """Seconds until `limit` is left again if nobody else came, as of a key that was never hit."""
     reason: str
     """'allowed', 'limited', 'cost_above_limit', 'blocked': by Limiter.block, 'untracked': admitted
     without being counted, because the Memory store is full (its when_full), or because on_error

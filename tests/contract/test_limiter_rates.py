@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
+import time
 from typing import Any
 
 import hotcount
@@ -50,6 +52,45 @@ def test_the_rate_that_refuses_for_longest_speaks(limit_store: AnyStore, algorit
     assert 0 < (refused.retry_after or 0) <= refused.reset_after
     assert refused.reset_after <= periods(algorithm) * 300 * 86400 + 0.001
     assert refused.headers()["RateLimit-Policy"] == '"default";q=5;w=25920000'
+
+
+@ALGORITHMS
+def test_the_times_are_those_of_the_rate_that_speaks(limit_store: AnyStore, algorithm: Any) -> None:
+    short, long, day = "4/3 days", "10/300 days", 86400
+    limiter = hotcount.Limiter(limit_store, f"{short}; {long}", algorithm=algorithm)
+    most = periods(algorithm) * 3 * day
+    first = limiter.hit("k", 3)
+    assert (first.limit, first.remaining, first.allowed) == (4, 1, True)
+    assert 0 < first.reset_after <= most + 0.001
+    assert f";t={math.ceil(first.reset_after)}" in first.headers()["RateLimit"]
+    refused = limiter.hit("k", 2)
+    assert refused.violated == (short,)
+    assert 0 < (refused.retry_after or 0) <= refused.reset_after <= most + 0.001
+    told = refused.headers("legacy")
+    assert told["X-RateLimit-Limit"] == "4"
+    assert int(told["Retry-After"]) <= int(told["X-RateLimit-Reset"]) <= most + 1
+    # Of several limiters, in one step or in two.
+    for store in (limit_store, hotcount.Memory()):
+        few = hotcount.Limiter(limit_store, short, name="few", algorithm=algorithm)
+        many = hotcount.Limiter(store, long, name="many", algorithm=algorithm)
+        decision = hit_all([(few, "k"), (many, "k")])
+        assert decision.limit == 4
+        assert 0 < decision.reset_after <= most + 0.001
+
+
+@ALGORITHMS
+def test_a_key_outlives_the_reset_of_its_shorter_rate(
+    limit_store: AnyStore, algorithm: Any
+) -> None:
+    limiter = hotcount.Limiter(
+        limit_store,
+        (hotcount.Rate(2, 0.05, 2), hotcount.Rate(3, 300 * 86400, 3)),
+        algorithm=algorithm,
+    )
+    for hits in (2, 1):
+        assert limiter.hit("k", hits).allowed
+        time.sleep(0.15)
+    assert limiter.hit("k").violated == ("3/300 days",)
 
 
 @ALGORITHMS

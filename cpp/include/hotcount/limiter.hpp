@@ -95,8 +95,8 @@ enum class Reason : std::uint8_t {
 std::string_view to_string(Reason reason);
 
 /// Of a limiter with several rates, `limit` is that of the one that says most: of those that refused
-/// the one that refuses for longest, else the one that has least left. `remaining` is the least of
-/// all, the times are the longest.
+/// the one that refuses for longest, else the one that has least left. So are the times; `remaining`
+/// is the least of all.
 struct Decision {
     bool allowed;
     std::int64_t limit;      ///< What an idle key admits at once.
@@ -104,7 +104,7 @@ struct Decision {
     /// Until the same hit would be admitted if no other hit came: 0 when it was admitted, none when it
     /// never would be.
     std::optional<Duration> retry_after;
-    Duration reset_after;  ///< Until the key is as if it had never been hit.
+    Duration reset_after;  ///< Until `limit` is left again if no other hit came.
     Reason reason;
     std::uint8_t rate{0};      ///< Which of the limiter's rates `limit` is of.
     std::uint8_t violated{0};  ///< Which rates refused: bit i is for the rate i.
@@ -442,7 +442,7 @@ struct LimitedHit {
 };
 
 /// What hit_all() answers. `decision` is that of the limiter that says most, with the least that
-/// remains at any of them and the longest times.
+/// remains at any of them.
 struct JointDecision {
     Decision decision;
     std::shared_ptr<const Limiter> limiter;  ///< Which one that is.

@@ -38,15 +38,20 @@ struct Outcome {
     std::int64_t remaining{0};
     /// None: never. Of a hit that was admitted ahead: in how long it counts.
     std::optional<std::int64_t> retry_after_us{};
-    std::int64_t reset_after_us{0};  ///< 0: the state can be forgotten.
-    bool untracked{false};           ///< Admitted, but not counted: the store has no room.
-    bool blocked{false};             ///< Not allowed, whatever the limits say.
+    /// Until the rate it is of is as if it had never been hit.
+    std::int64_t reset_after_us{0};
+    bool untracked{false};  ///< Admitted, but not counted: the store has no room.
+    bool blocked{false};    ///< Not allowed, whatever the limits say.
     // As Decision has them.
     std::uint8_t rate{0};
     std::uint8_t violated{0};
-    std::int64_t taken{0};  ///< With Take::what_fits.
+    std::int64_t taken{0};             ///< With Take::what_fits.
+    std::int64_t longest_reset_us{0};  ///< Of several rates.
     /// open, closed or local: what answered in the place of a store that is away.
     Reason instead{Reason::allowed};
+
+    /// When the state can be forgotten, which all rates share.
+    std::int64_t forget_after_us() const { return std::max(reset_after_us, longest_reset_us); }
 };
 
 /// What a hit of a blocked key is answered, from what its limits say. It is of no rate more than of
@@ -81,7 +86,7 @@ Outcome merge(std::span<const Outcome> of_rates);
 template <class Change>
 struct StepResult {
     Outcome outcome{};
-    /// To keep for reset_after_us; none when nothing changed.
+    /// To keep for forget_after_us(); none when nothing changed.
     std::optional<Change> change{};
 };
 

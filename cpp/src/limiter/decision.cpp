@@ -24,13 +24,13 @@ Outcome merge(std::span<const Outcome> of_rates) {
     for (std::size_t i = 1; i < of_rates.size(); ++i) {
         const Outcome& one = of_rates[i];
         const std::int64_t remaining = std::min(merged.remaining, one.remaining);
-        const std::int64_t reset_after = std::max(merged.reset_after_us, one.reset_after_us);
+        const std::int64_t longest = std::max(merged.forget_after_us(), one.reset_after_us);
         if (says_more(one, merged)) {
             merged = one;
             merged.rate = static_cast<std::uint8_t>(i);
         }
         merged.remaining = remaining;
-        merged.reset_after_us = reset_after;
+        merged.longest_reset_us = longest;
     }
     merged.violated = 0;
     for (std::size_t i = 0; i < of_rates.size(); ++i) {

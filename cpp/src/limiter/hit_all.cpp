@@ -118,11 +118,9 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
     bool refused = false;
     std::size_t most = 0;
     std::int64_t remaining = outcomes.front().remaining;
-    std::int64_t reset_after = 0;
     JointDecision joint{};
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
         remaining = std::min(remaining, outcomes[i].remaining);
-        reset_after = std::max(reset_after, outcomes[i].reset_after_us);
         if (!outcomes[i].allowed) joint.violated.push_back(limiters_[i]->options().name);
         // A limiter that only looks on speaks when no other refuses.
         if (refuses(i) != refused ? refuses(i) : says_more(outcomes[i], outcomes[most])) most = i;
@@ -130,7 +128,6 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
     }
     Outcome outcome = outcomes[most];
     outcome.remaining = remaining;
-    outcome.reset_after_us = reset_after;
     joint.limiter = limiters_[most];
     for (const std::size_t place : places_) {
         joint.answered_by.push_back(outcomes[place].instead);

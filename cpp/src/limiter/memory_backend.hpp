@@ -235,7 +235,7 @@ class SteppedInMemory final : public JointInMemory {
     void settle_expiry(memory::Entry& entry, Marked& marked, std::int64_t now,
                        const Outcome& outcome) const {
         const std::int64_t until = std::max(marked.mark.blocked_until, marked.mark.lasts());
-        expire(entry, std::max(now + outcome.reset_after_us, until));
+        expire(entry, std::max(now + outcome.forget_after_us(), until));
         if (marked.mark.counts(now) || !marked.state) return;
         std::optional<State> kept = std::move(marked.state);
         entry.value.emplace<State>() = std::move(*kept);
@@ -302,7 +302,7 @@ class SteppedInMemory final : public JointInMemory {
         if (outcome.allowed) outcome.taken = cost;
         const bool changed = change.has_value();
         if (changed) apply_change(law_, state, std::move(*change));
-        if (changed || !entry.expires_at) expire(entry, now + outcome.reset_after_us);
+        if (changed || !entry.expires_at) expire(entry, now + outcome.forget_after_us());
     }
 
     Result<Outcome> take(memory::Entry& entry, bool fresh, std::int64_t cost, Take take,
@@ -324,7 +324,7 @@ class SteppedInMemory final : public JointInMemory {
         if (takes && next.outcome.allowed) next.outcome.taken = cost;
         const bool changed = next.change.has_value();
         if (changed) apply_change(law_, *state, std::move(*next.change));
-        if (changed || !entry.expires_at) expire(entry, now + next.outcome.reset_after_us);
+        if (changed || !entry.expires_at) expire(entry, now + next.outcome.forget_after_us());
         return next.outcome;
     }
 

@@ -149,7 +149,7 @@ class StoredLawOf final : public StoredLaw {
                 blocked_until = now + cost;
                 blocked_for = cost;
                 const Outcome outcome = blocked(step_of(law, known, now, 1, false).outcome, cost);
-                keep_until(now + outcome.reset_after_us);
+                keep_until(now + outcome.forget_after_us());
                 return outcome;
             }
             const bool moved = blocked_for && lies_ahead(blocked_until, now + *blocked_for);
@@ -177,7 +177,7 @@ class StoredLawOf final : public StoredLaw {
                 apply_change(law, *state, std::move(*next.change));
                 if (left <= 0) blocked_until = 0;
             }
-            if (next.change || moved) keep_until(now + outcome.reset_after_us);
+            if (next.change || moved) keep_until(now + outcome.forget_after_us());
             return outcome;
         }
         void forget() override {

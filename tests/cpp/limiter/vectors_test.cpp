@@ -12,7 +12,7 @@ namespace {
 
 std::vector<std::int64_t> numbers(const Outcome& outcome) {
     return {outcome.allowed, outcome.remaining, outcome.retry_after_us.value_or(-1),
-            outcome.reset_after_us};
+            outcome.forget_after_us()};
 }
 
 TEST(Vectors, TheCoreAnswersAsTheyAndTheScriptsDo) {
