@@ -86,7 +86,7 @@ def downgrade():
 class Alembic:
     """Its own commands over an engine, as `alembic check` and the others run them."""
 
-    def __init__(self, folder: Path, engine: sa.Engine, metadata: sa.MetaData) -> None:
+    def __init__(self, folder: Path, engine: sa.Engine, metadata: Any) -> None:
         (folder / "versions").mkdir(parents=True)
         (folder / "env.py").write_text(ENV)
         (folder / "script.py.mako").write_text(SCRIPT)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import sqlalchemy as sa
@@ -23,6 +24,8 @@ from hotcount.integrations._sqlalchemy_transaction import Where, connection_of, 
 # What Votes.create_tables() makes beside the tables of items and votes: {vote_table}_live ...
 _VIEWS = ("live", "count")
 _TABLES = ("anonymous", "cell", "journal", "meta", "sync", "recount")
+# Of SQLite's triggers, for the table of votes and that of votes without a user.
+_EVENTS = ("deleted", "inserted", "updated", "moved", "renamed")
 # Tables of other concepts begin so, unless their options say otherwise.
 _PREFIX = "hotcount_"
 
@@ -196,7 +199,12 @@ def _type_of(column: sa.Column[Any]) -> type[Any]:
 
 def _full_name(table: sa.Table) -> str:
     parts = [part for part in (table.schema, table.name) if part is not None]
-    return ".".join(f'"{part}"' if "." in part or '"' in part else part for part in parts)
+    return ".".join(_quoted(part) if "." in part or '"' in part else part for part in parts)
+
+
+def _quoted(part: str) -> str:
+    doubled = part.replace('"', '""')
+    return f'"{doubled}"'
 
 
 @event.listens_for(VoteMixin, "after_mapper_constructed", propagate=True)
@@ -216,7 +224,8 @@ def _join(mapper: Mapper[Any], cls: type[Any]) -> None:
     counts = sa.table(f"{votes.name}_count", sa.column("item"), number, schema=votes.schema)
     exact = sa.select(number).where(counts.c.item == key).scalar_subquery()
     cls._hotcount_item_key = sa.inspect(item).get_property_by_column(key).key
-    item.votes_exact = column_property(exact, deferred=True)
+    # By the mapper: a class without DeclarativeBase's metaclass would keep it as it is.
+    sa.inspect(item).add_property("votes_exact", column_property(exact, deferred=True))
     item._hotcount_votes = cls
     votes.info["hotcount"] = True
     # Also where no foreign key says so: the view of the counts reads both.
@@ -243,25 +252,49 @@ def drop_tables(where: Where, vote_table: str, schema: str | None = None) -> Non
     _drop(connection_of(where), vote_table, schema)
 
 
-def _drop(connection: sa.Connection, vote_table: str, schema: str | None) -> None:
-    quote = connection.dialect.identifier_preparer
-    prefix = "" if schema is None else f"{quote.quote(schema)}."
+@in_both
+def drop_dependents(where: Where, vote_table: str, schema: str | None = None) -> None:
+    """Drops the views of the tables of items and votes, on SQLite also hotcount's triggers.
 
-    def run(what: str, name: str, more: str = "") -> None:
-        statement = f"DROP {what} IF EXISTS {prefix}{quote.quote(f'{vote_table}_{name}')}{more}"
-        connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+    Before a migration that makes one of the two anew, as Alembic's batch operations do on SQLite,
+    or gives a column that a view reads another type on PostgreSQL:
+    `drop_dependents(op.get_bind(), "vote")`. It drops no counts. `Votes.create_tables()` makes all
+    of it again; on SQLite rows that others delete meanwhile are not counted.
 
+    Args:
+        where: The connection or session to run in.
+        vote_table: The name of the vote table.
+        schema: Its schema; None is the default one.
+    """
+    connection = connection_of(where)
     for view in _VIEWS:
-        run("VIEW", view)
+        _drop_one(connection, "VIEW", schema, f"{vote_table}_{view}")
+    if connection.dialect.name == "sqlite":
+        for table, event in itertools.product((vote_table, f"{vote_table}_anonymous"), _EVENTS):
+            _drop_one(connection, "TRIGGER", schema, f"{table}_hotcount_{event}")
+
+
+def _drop(connection: sa.Connection, vote_table: str, schema: str | None) -> None:
+    for view in _VIEWS:
+        _drop_one(connection, "VIEW", schema, f"{vote_table}_{view}")
     if connection.dialect.name == "postgresql":
         # The triggers of outside_writes call it.
-        run("FUNCTION", "hotcount", "() CASCADE")
+        _drop_one(connection, "FUNCTION", schema, f"{vote_table}_hotcount", "() CASCADE")
     for table in _TABLES:
-        run("TABLE", table)
+        _drop_one(connection, "TABLE", schema, f"{vote_table}_{table}")
+
+
+def _drop_one(
+    connection: sa.Connection, what: str, schema: str | None, name: str, more: str = ""
+) -> None:
+    # quote() doubles each % where the driver halves it.
+    quote = connection.dialect.identifier_preparer.quote
+    prefix = "" if schema is None else f"{quote(schema)}."
+    connection.exec_driver_sql(f"DROP {what} IF EXISTS {prefix}{quote(name)}{more}")
 
 
 def include_name(
-    metadata: sa.MetaData,
+    metadata: sa.MetaData | Sequence[sa.MetaData],
 ) -> Callable[[str | None, str, Mapping[str, str | None]], bool]:
     """For Alembic's env.py: has autogenerate leave the tables of hotcount alone.
 
@@ -269,11 +302,12 @@ def include_name(
     that Votes.migration() prints, and tables whose names begin with "hotcount_".
 
     Args:
-        metadata: The one of the models: `target_metadata`.
+        metadata: The one of the models, or several: `target_metadata`.
 
     Example:
         `context.configure(..., include_name=include_name(target_metadata))`
     """
+    every = [metadata] if isinstance(metadata, sa.MetaData) else metadata
 
     def is_included(name: str | None, kind: str, parents: Mapping[str, str | None]) -> bool:
         if kind == "index":
@@ -287,7 +321,8 @@ def include_name(
         schema = parents.get("schema_name")
         beside = {
             f"{table.name}_{suffix}"
-            for table in metadata.tables.values()
+            for one in every
+            for table in one.tables.values()
             if "hotcount" in table.info and table.schema == schema
             for suffix in _TABLES
         }

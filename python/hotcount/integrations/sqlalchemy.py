@@ -60,6 +60,7 @@ from hotcount import Cast, ConfigError, HotcountError, IntegrityError, SlottedCo
 from hotcount.integrations._sqlalchemy_models import (
     VotedMixin,
     VoteMixin,
+    drop_dependents,
     drop_tables,
     include_name,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "Where",
     "cast_vote",
     "count",
+    "drop_dependents",
     "drop_tables",
     "get_vote",
     "get_votes",

@@ -14,15 +14,25 @@ from typing import Any, ClassVar
 import hotcount
 import pytest
 import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from fastapi.testclient import TestClient
-from hotcount.integrations.sqlalchemy import VotedMixin, VoteMixin, cast_vote, drop_tables
+from hotcount.integrations.sqlalchemy import (
+    VotedMixin,
+    VoteMixin,
+    cast_vote,
+    drop_dependents,
+    drop_tables,
+)
 from sqlalchemy.orm import (
     DeclarativeBase,
+    DeclarativeBaseNoMeta,
     Mapped,
     MappedAsDataclass,
     Session,
     declarative_base,
     mapped_column,
+    registry,
     undefer,
 )
 
@@ -100,8 +110,8 @@ def test_autogenerate_proposes_nothing_after_create_tables(
     hotcount.SlottedCounter(sides.database).create_table()
     with sides.engine.begin() as connection:  # As migration() prints it for another key.
         connection.execute(sa.text("CREATE INDEX post_vote_of_item ON post_vote (item_id)"))
-    alembic = Alembic(tmp_path / "alembic", sides.engine, Base.metadata)
-    alembic.run("check")
+    for name, target in (("one", Base.metadata), ("several", [sa.MetaData(), Base.metadata])):
+        Alembic(tmp_path / name, sides.engine, target).run("check")
 
 
 def test_a_migration_of_alembics_makes_the_tables_and_takes_them_back(
@@ -118,6 +128,53 @@ def test_a_migration_of_alembics_makes_the_tables_and_takes_them_back(
         alembic.run("check")
     alembic.run("downgrade", "base")
     assert tables_of(sides) - before == {"alembic_version"}
+
+
+@pytest.mark.parametrize("form", ["deletes", "count"])
+@pytest.mark.parametrize("table", ["article", "like"])
+def test_a_migration_makes_a_table_anew_once_its_dependents_are_away(
+    sides: BothSides, table: str, form: Any
+) -> None:
+    votes = make_blog(sides, outside_writes=form)
+    assert votes.cast(1, 1).counted
+    with sides.engine.begin() as connection:
+        drop_dependents(connection, "like")
+        operations = Operations(MigrationContext.configure(connection))
+        recreate: Any = "always" if sides.dialect == "sqlite" else "auto"
+        with operations.batch_alter_table(table, recreate=recreate) as batch:
+            batch.add_column(sa.Column("more", sa.Integer))
+    assert votes.cast(1, 2).counted
+    votes.create_tables(timeout=20, outside_writes=form)
+    with Session(sides.engine) as session, session.begin():
+        session.execute(sa.delete(Like).where(Like.user_id == 1))
+    with Session(sides.engine) as session:
+        assert session.scalar(sa.select(Article.votes_exact).where(Article.number == 1)) == 1
+    assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("name", ["like%", "%(x)s", 'li"ke', "li'ke.x"])
+def test_tables_of_any_name_are_made_and_dropped(sides: BothSides, name: str) -> None:
+    class Odd(DeclarativeBase):
+        pass
+
+    class Item(VotedMixin, Odd):
+        __tablename__ = f"item {name}"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    class OddVote(VoteMixin, Odd):
+        __tablename__ = name
+        __voted__ = Item
+
+    before = tables_of(sides)
+    Odd.metadata.create_all(sides.engine)
+    with hotcount.Votes(sides.database, **OddVote.vote_options()) as votes:
+        votes.create_tables(timeout=20, outside_writes="deletes")
+        votes.add_items([1])
+        with Session(sides.engine) as session, session.begin():
+            assert cast_vote(session, votes, 1, 7).counted
+            assert session.scalar(sa.select(Item.votes_exact)) == 1
+    Odd.metadata.drop_all(sides.engine)
+    assert tables_of(sides) == before
 
 
 def test_counts_and_a_users_votes_come_with_the_items_in_one_statement(sides: BothSides) -> None:
@@ -223,10 +280,33 @@ def test_models_may_be_dataclasses_or_have_a_metaclass() -> None:
     class Special(LegacyVote):
         """Another one in the same table."""
 
+    class Bare(DeclarativeBaseNoMeta):
+        pass
+
+    class BarePost(VotedMixin, Bare):
+        __tablename__ = "post"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    class BareVote(VoteMixin, Bare):
+        __tablename__ = "vote"
+        __voted__ = BarePost
+
+    mapped = registry().mapped
+
+    @mapped
+    class Decorated(VotedMixin):
+        __tablename__ = "post"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    @mapped
+    class DecoratedVote(VoteMixin):
+        __tablename__ = "vote"
+        __voted__ = Decorated
+
     assert Special.vote_options() == LegacyVote.vote_options()
     assert DataPost(id=1).id == 1
     assert DataVote.vote_options() == LegacyVote.vote_options()
-    for model in (DataPost, LegacyPost):
+    for model in (DataPost, LegacyPost, BarePost, Decorated):
         assert "vote_count" in str(sa.select(model.votes_exact))
 
 
