@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Collection
 from typing import Any, Union
 
+from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -91,8 +92,12 @@ class Settings:
             )
         except ImportError as error:
             raise ImproperlyConfigured(f"VIEW is {value!r}: {error}") from error
-        if view is not None and not callable(view):
-            raise ImproperlyConfigured(f"VIEW is {value!r}; it takes a view or its dotted path")
+        is_plain = callable(view) and not isinstance(view, type) and not iscoroutinefunction(view)
+        if view is not None and not is_plain:
+            raise ImproperlyConfigured(
+                f"VIEW is {value!r}; it takes a plain function of the request and the exception, "
+                "or its dotted path"
+            )
         return view
 
 

@@ -16,7 +16,10 @@ configure_django()
 
 from django.core.exceptions import ImproperlyConfigured  # noqa: E402
 from django.http import HttpRequest, JsonResponse  # noqa: E402
+from django.template.backends.django import DjangoTemplates  # noqa: E402
+from django.template.response import SimpleTemplateResponse  # noqa: E402
 from django.test import AsyncClient, Client, RequestFactory, override_settings  # noqa: E402
+from django.views import View  # noqa: E402
 
 
 def with_settings(**changes: Any) -> Any:
@@ -165,8 +168,26 @@ def test_the_middleware_limits_all_requests() -> None:
         assert asyncio.run(told()) == [404, 404, 429]
 
 
+async def later(request: HttpRequest, error: Any) -> JsonResponse:
+    return JsonResponse({})
+
+
 def view_of_refusals(request: HttpRequest, error: Any) -> JsonResponse:
     return JsonResponse({"limit": error.decision.limit, "path": request.path}, status=429)
+
+
+def rendered_later(request: HttpRequest, error: Any) -> SimpleTemplateResponse:
+    engine = DjangoTemplates({"NAME": "x", "DIRS": [], "APP_DIRS": False, "OPTIONS": {}})
+    template = engine.from_string("at most {{ limit }}")
+    return SimpleTemplateResponse(template, {"limit": error.decision.limit}, status=429)
+
+
+def test_a_view_of_refusals_may_be_rendered_later() -> None:
+    with with_settings(RATE="1/m", VIEW=f"{__name__}.rendered_later"):
+        told = [Client().get("/open") for _ in range(2)]
+        told.append(asyncio.run(AsyncClient().get("/open")))
+        assert [one.status_code for one in told] == [200, 429, 429]
+        assert told[1].content == told[2].content == b"at most 1"
 
 
 @pytest.mark.parametrize("name", ["VIEW", "RATELIMIT_VIEW"])
@@ -231,7 +252,9 @@ def test_throttles_of_rest_framework() -> None:
         ({"HEADERS": "x"}, hotcount.ConfigError, "headers is 'x'"),
         ({"TRUSTED_PROXIES": ["x"]}, hotcount.ConfigError, "trusted_proxies has 'x'"),
         ({"VIEW": "no.view"}, ImproperlyConfigured, "VIEW is 'no.view': No module"),
-        ({"VIEW": 5}, ImproperlyConfigured, "VIEW is 5; it takes a view"),
+        ({"VIEW": 5}, ImproperlyConfigured, "VIEW is 5; it takes a plain function"),
+        ({"VIEW": later}, ImproperlyConfigured, "VIEW is .*later.*; it takes a plain function"),
+        ({"VIEW": View}, ImproperlyConfigured, "VIEW is .*View.*; it takes a plain function"),
         ({"ALGORITHM": "x"}, hotcount.ConfigError, "algorithm is 'x'"),
     ],
 )

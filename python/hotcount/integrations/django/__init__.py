@@ -275,7 +275,7 @@ class RateLimitMiddleware:
         limit = self._limit()
         decision = limit.hit_now(request) if limit else None
         if decision is not None and not decision:
-            response: HttpResponseBase = refusal(request, Ratelimited(decision))
+            response: HttpResponseBase = _rendered(refusal(request, Ratelimited(decision)))
         else:
             response = self._get_response(request)
         if limits_of(request).is_refused(response.status_code):
@@ -287,8 +287,10 @@ class RateLimitMiddleware:
         limit = self._limit()
         decision = await limit.hit_soon(request) if limit else None
         if decision is not None and not decision:
-            error = Ratelimited(decision)  # VIEW is a plain function.
-            response: HttpResponseBase = await sync_to_async(refusal)(request, error)
+            # VIEW is a plain function.
+            response: HttpResponseBase = await sync_to_async(
+                lambda: _rendered(refusal(request, Ratelimited(decision)))
+            )()
         else:
             response = await self._get_response(request)
         if limits_of(request).is_refused(response.status_code):
@@ -323,3 +325,9 @@ def refusal(request: HttpRequest, error: Ratelimited | LimitExceeded) -> HttpRes
         return view(request, error)
     text = to_message(error.decision)
     return HttpResponse(text, status=429, content_type="text/plain; charset=utf-8")
+
+
+def _rendered(response: HttpResponse) -> HttpResponse:
+    """A TemplateResponse waits for Django to render it, which does so for views alone."""
+    render: Callable[[], HttpResponse] | None = getattr(response, "render", None)
+    return response if render is None else render()
