@@ -72,12 +72,12 @@ async def likes(visitor: Visitor) -> dict[str, bool]:
 
 @app.put("/likes/{item}")
 async def like(item: Item, visitor: Visitor) -> hotcount.Cast:
-    return await votes.cast(item, visitor)
+    return await votes.cast(item, visitor, with_count=True)
 
 
 @app.delete("/likes/{item}")
 async def unlike(item: Item, visitor: Visitor) -> hotcount.Cast:
-    return await votes.retract(item, visitor)
+    return await votes.retract(item, visitor, with_count=True)
 
 
 @app.get("/events", response_class=EventSourceResponse)
