@@ -40,6 +40,9 @@ hotcount::Result<void> count_likes(const std::string& url) {
         ballots.push_back({.item = item, .user = user});
         items.insert(item);
     }
+    if (!std::cin.eof()) {
+        return Error{ErrorCode::config, "a line is not \"item user\"; nothing was counted", ""};
+    }
     // One transaction for many of them; each has a result of its own.
     for (const Result<Cast>& cast : votes->cast_many(ballots)) {
         if (!cast) std::fprintf(stderr, "%s\n", cast.error().message.c_str());

@@ -82,3 +82,7 @@ def test_a_project_and_the_documents_programs_build_against_an_install_prefix(
     assert run(build / "likes", url, fed=likes).splitlines() == told
     # The likes of before count once.
     assert run(build / "likes", url, fed="1 8\n").splitlines() == ["item 1: 3"]
+    refused = subprocess.run([build / "likes", url], input=b"1 4\nx 5\n", capture_output=True)
+    assert refused.returncode == 1
+    assert b"a line is not" in refused.stderr
+    assert run(build / "likes", url, fed="1 8\n").splitlines() == ["item 1: 3"]
