@@ -320,7 +320,7 @@ def peek(options: argparse.Namespace) -> int:
         line = f"{printable(key)}: {each.reason}, {each.remaining:,} of {each.limit:,} left"
         if each.retry_after:
             line += f", again in {each.retry_after:.3f} s"
-        lines.append(f"{line}, as new in {each.reset_after:.3f} s")
+        lines.append(f"{line}, full again in {each.reset_after:.3f} s")
     keys = [{"key": in_json(key), **asdict(each)} for key, each in found]
     return _print(options, {"keys": keys}, lines, failed)
 

@@ -193,7 +193,7 @@ def test_a_limiters_keys_are_looked_at_blocked_and_reset(
             limiter.hit("user:7")
         (full, fresh) = said("peek", url, "user:7", "user:8", *RATE).splitlines()
         assert full.startswith("user:7: limited, 0 of 5 left, again in ")
-        assert fresh.startswith("user:8: allowed, 5 of 5 left, as new in 0.000 s")
+        assert fresh.startswith("user:8: allowed, 5 of 5 left, full again in 0.000 s")
         found = said_json("peek", url, "user:7", *RATE)["keys"][0]
         assert (found["key"], found["allowed"], found["violated"]) == ("user:7", False, ["5/hour"])
         assert said("reset", url, "user:7", *RATE) == "user:7: forgotten\n"
