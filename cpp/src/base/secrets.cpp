@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <hotcount/detail/base/fork.hpp>
 #include <mutex>
 
 namespace hotcount {
@@ -10,7 +11,12 @@ namespace {
 constexpr std::size_t kMostSecrets = 1000;
 constexpr std::size_t kHiddenAnywhere = 4;  // Characters; shorter ones are hidden as words only.
 
-struct Secrets {
+// A child goes on with the passwords, and must not begin with a mutex that another thread held.
+struct Secrets final : ForkAware {
+    Secrets() { start_watching_forks_last(); }
+    void before_fork() override { mutex.lock(); }
+    void after_fork(bool) override { mutex.unlock(); }
+
     std::mutex mutex;
     std::deque<std::string> known;  // The longest first: one may be part of another.
     std::deque<std::string> by_age;
