@@ -1,3 +1,4 @@
+#include <condition_variable>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/log.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
@@ -14,7 +15,8 @@ std::atomic<LogSink> the_sink{nullptr};
 struct Waiting {
     std::mutex mutex;
     std::vector<LogLine> lines;
-    bool handed_on{false};  // A thread is about to take them.
+    bool handed_on{false};  // A thread takes them, or is with the sink.
+    std::condition_variable at_rest;
 };
 
 Waiting& waiting() {
@@ -31,6 +33,7 @@ void hand_on(Waiting& from) {
             lines.swap(from.lines);
             if (lines.empty()) {
                 from.handed_on = false;
+                from.at_rest.notify_all();
                 return;
             }
         }
@@ -46,7 +49,10 @@ std::string seconds_text(Duration time) {
 
 }  // namespace
 
-void set_log_sink(LogSink sink) { the_sink.store(sink); }
+void set_log_sink(LogSink sink) {
+    (void)waiting();  // Before there are threads and forks.
+    the_sink.store(sink);
+}
 
 void log_line(bool is_trouble, std::string_view text) {
     if (the_sink.load() == nullptr) return;
@@ -62,8 +68,13 @@ void log_line(bool is_trouble, std::string_view text) {
 
 std::vector<LogLine> take_log_lines() {
     Waiting& here = waiting();
-    const std::lock_guard lock(here.mutex);
+    std::unique_lock lock(here.mutex);
+    here.at_rest.wait_for(lock, kLastWait, [&] { return !here.handed_on; });
     return std::exchange(here.lines, {});
+}
+
+std::string_view without_key(std::string_view message) {
+    return message.substr(0, message.find(" (key "));
 }
 
 void Trouble::begin(std::string_view why) {
@@ -75,14 +86,20 @@ void Trouble::begin(std::string_view why) {
     if (last != kNever && now - last < kQuiet) return;
     // One of the threads that see trouble at once.
     if (!warned_at_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
-    warned_.store(true, std::memory_order_relaxed);
     if (why.starts_with(subject_ + ": ")) why.remove_prefix(subject_.size() + 2);
     log_line(true, subject_ + " " + std::string{begins_} + ": " + std::string{why});
+    warned_.store(true);
+    // It may have ended while this thread was at the warning.
+    if (since_.load() == kNever) tell_end(now);
 }
 
 void Trouble::end_now() {
-    const SteadyTime since = since_.exchange(kNever, std::memory_order_relaxed);
-    if (!warned_.exchange(false, std::memory_order_relaxed) || since == kNever) return;
+    const SteadyTime since = since_.exchange(kNever);
+    if (since != kNever) tell_end(since);
+}
+
+void Trouble::tell_end(SteadyTime since) {
+    if (!warned_.exchange(false)) return;
     log_line(false, subject_ + " " + std::string{ends_} + ", after " +
                         seconds_text(std::chrono::steady_clock::now() - since) + " s");
 }

@@ -1,6 +1,7 @@
 #include "limiter/outage.hpp"
 
 #include <algorithm>
+#include <hotcount/detail/base/log.hpp>
 #include <hotcount/detail/base/shared_objects.hpp>
 #include <utility>
 
@@ -25,8 +26,7 @@ Outage::Outage(const std::shared_ptr<redis::Client>& client, std::shared_ptr<mem
 void Outage::begin(std::uint64_t phase, const Error& why) {
     const std::lock_guard lock(mutex_);
     if (is_away(phase) || phase_.load(std::memory_order_relaxed) != phase) return;
-    // Without the key, which may be somebody's name or token: this goes to a log.
-    why_ = why.message.substr(0, why.message.rfind(" (key "));
+    why_ = without_key(why.message);
     since_ = std::chrono::steady_clock::now();
     // The failure was no probe, so the next call may send one at once. But if the outage before has
     // just ended, a second must have passed since its last probe.

@@ -1,6 +1,7 @@
 // hotcount.SyncWorker: declared in hotcount/_votes_base.py.
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/log.hpp>
 #include <optional>
 
 #include "votes.hpp"
@@ -23,7 +24,7 @@ class RoundLog {
         const SteadyTime now = std::chrono::steady_clock::now();
         if (stats.failed > failed_ && !since_) {
             since_ = now;
-            log("warning", name_ + ": rounds fail: " + stats.last_error);
+            log("warning", name_ + ": rounds fail: " + std::string{without_key(stats.last_error)});
         } else if (stats.rounds > rounds_ && since_) {
             const auto ms = std::chrono::ceil<std::chrono::milliseconds>(now - *since_).count();
             since_.reset();

@@ -143,7 +143,12 @@ void send_logs_to_python() {
     import_module("logging");
     static PyMethodDef last_lines{"hotcount_last_lines",
                                   [](PyObject*, PyObject*) -> PyObject* {
-                                      log_lines(take_log_lines());
+                                      std::vector<LogLine> lines;
+                                      {
+                                          const WithoutGil released;
+                                          lines = take_log_lines();
+                                      }
+                                      log_lines(std::move(lines));
                                       Py_RETURN_NONE;
                                   },
                                   METH_NOARGS, nullptr};

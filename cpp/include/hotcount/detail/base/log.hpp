@@ -29,8 +29,12 @@ using LogSink = void (*)(std::vector<LogLine> lines);
 void set_log_sink(LogSink sink);
 /// Queues a line for the sink, without the passwords that this process has connected with.
 void log_line(bool is_trouble, std::string_view text);
-/// The lines that no sink got yet: for the end of the process.
+/// The lines that no sink got yet: for the end of the process. If a thread is about to hand lines to the
+/// sink, waits for it, but no longer than kLastWait.
 std::vector<LogLine> take_log_lines();
+inline constexpr Duration kLastWait = std::chrono::seconds{1};
+/// An error's message without the key that may stand at its end, and may be a name or a token of a user.
+std::string_view without_key(std::string_view message);
 
 // What begins and ends.
 inline constexpr std::string_view kUnavailable = "is not available";
@@ -60,6 +64,7 @@ class Trouble {
     static constexpr SteadyTime kNever = SteadyTime::min();
 
     void end_now();
+    void tell_end(SteadyTime since);
 
     const std::string subject_;
     const std::string_view begins_;  // Literals, as the next.
