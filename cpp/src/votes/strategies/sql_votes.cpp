@@ -214,6 +214,7 @@ Result<FoundTriggers> SqlVotes::find_triggers(sql::Connection& connection) {
 }
 
 Result<VotesStats> SqlVotes::stats(Timeout timeout) {
+    const Deadline deadline = database_->deadline(timeout);
     VotesStats stats;
     const CallTimes& times = times_.get();
     stats.votes = times.good();
@@ -225,7 +226,7 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     add_stats(stats);
     if (replica_ != nullptr) replica_->add_stats(stats);
     const auto triggers =
-        sql::read_snapshot(*database_, database_->deadline(timeout),
+        sql::read_snapshot(*database_, deadline,
                            [&](sql::Connection& connection) { return find_triggers(connection); });
     if (triggers) {
         stats.outside_writes = to_string(triggers->form);
@@ -243,7 +244,7 @@ Result<VotesStats> SqlVotes::stats(Timeout timeout) {
     stats.fold_took = folds.took;
     stats.held_items = folds.held;
     stats.refused_items = folds.refused;
-    auto backlog = journal_->backlog(database_->deadline(timeout));
+    auto backlog = journal_->backlog(deadline);
     if (!backlog) {
         // What the database does must not hide what is known here.
         if (backlog.error().code == ErrorCode::closed) return std::move(backlog).error();
