@@ -10,12 +10,18 @@
 #include <cerrno>
 #include <ctime>
 #include <hotcount/detail/base/fork.hpp>
+#include <system_error>
+#include <utility>
+
+#include "helper_threads.hpp"
 
 namespace hotcount {
 namespace {
 
 std::atomic<InterruptHook> installed{nullptr};
 thread_local bool stopped = false;
+// Of a thread of HelperThreads: whether the thread that started it was interrupted.
+thread_local const std::atomic<bool>* starters = nullptr;
 
 // In a forked child the first thread is the one that forked.
 bool is_first_thread() {
@@ -35,7 +41,10 @@ bool is_first_thread() {
 #endif
 }
 
-bool asks() { return installed.load(std::memory_order_acquire) != nullptr && is_first_thread(); }
+bool asks() {
+    return starters != nullptr ||
+           (installed.load(std::memory_order_acquire) != nullptr && is_first_thread());
+}
 
 }  // namespace
 
@@ -47,6 +56,7 @@ void clear_interrupt() { stopped = false; }
 
 bool check_interrupt() {
     if (stopped || !asks()) return stopped;
+    if (starters != nullptr) return stopped = starters->load();
     if (const InterruptHook hook = installed.load(std::memory_order_acquire)) stopped = hook();
     return stopped;
 }
@@ -69,6 +79,41 @@ void sleep_or_interrupt(Duration duration) {
         nanosleep(&pause, nullptr);
         check_interrupt();
     }
+}
+
+bool HelperThreads::start(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    try {
+        threads_.emplace_back([this, work = std::move(work)] {
+            starters = &interrupted_;
+            work();
+            const std::lock_guard ends(mutex_);
+            --running_;
+            ended_.notify_all();
+        });
+    } catch (const std::system_error&) {
+        return false;
+    }
+    ++running_;
+    return true;
+}
+
+void HelperThreads::join() {
+    {
+        std::unique_lock lock(mutex_);
+        const auto none_runs = [&] { return running_ == 0; };
+        while (!none_runs()) {
+            if (interrupted()) {
+                interrupted_ = true;
+                ended_.wait(lock, none_runs);
+            } else {
+                (void)wait_or_interrupt(ended_, lock, Deadline::after(std::chrono::hours{1}),
+                                        none_runs);
+            }
+        }
+    }
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
 }
 
 }  // namespace hotcount

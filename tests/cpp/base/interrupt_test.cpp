@@ -12,6 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/helper_threads.hpp"
+
 namespace hotcount {
 namespace {
 
@@ -84,6 +86,27 @@ TEST_F(Interrupt, AHookThatSaysNoLetsTheWaitGoOn) {
     EXPECT_TRUE(event.wait(Deadline::after(60s)));
     setter.join();
     EXPECT_FALSE(interrupted());
+}
+
+TEST_F(Interrupt, EndsTheWaitsOfHelperThreadsToo) {
+    Event event;
+    std::atomic<int> ended{0};
+    const SteadyTime began = std::chrono::steady_clock::now();
+    HelperThreads helpers;
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(helpers.start([&] {
+            if (!event.wait(Deadline::after(60s))) ++ended;
+        }));
+    }
+    std::thread signal([&] {
+        while (asked < 2) std::this_thread::sleep_for(1ms);
+        answer = true;
+    });
+    helpers.join();
+    signal.join();
+    EXPECT_EQ(ended, 2);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 30s);
+    EXPECT_TRUE(interrupted());
 }
 
 TEST_F(Interrupt, ASignalEndsTheWait) {

@@ -8,10 +8,9 @@
 #include <hotcount/detail/sql/transaction.hpp>
 #include <map>
 #include <numeric>
-#include <system_error>
-#include <thread>
 #include <utility>
 
+#include "base/helper_threads.hpp"
 #include "count_cache.hpp"
 #include "rounds.hpp"
 #include "votes/tables/vote_rows.hpp"
@@ -142,16 +141,14 @@ class StreamWorker final : public StreamVisitor {
         HOTCOUNT_TRY_ASSIGN(auto streams, waiting_->streams(deadline));
         Round round{std::move(streams), deadline, once};
         for (const std::size_t shard : to_visit) round.to_visit.push_back(Visit{shard});
-        std::vector<std::thread> helpers;
-        for (std::size_t i = 1; i < waiting_->options.workers; ++i) {
-            try {
-                helpers.emplace_back([&] { drain_shards(round); });
-            } catch (const std::system_error&) {
-                break;  // The system starts no more threads: those that there are do it.
-            }
+        HelperThreads helpers;
+        // This thread waits for them alone: an interruption then ends all of them.
+        std::size_t started = 0;
+        while (started < waiting_->options.workers && helpers.start([&] { drain_shards(round); })) {
+            ++started;
         }
-        drain_shards(round);
-        for (std::thread& helper : helpers) helper.join();
+        if (started == 0) drain_shards(round);
+        helpers.join();
         outdated = round.outdated;
         std::array<std::size_t, VoteStream::kShards> shards{};
         std::iota(shards.begin(), shards.end(), 0);

@@ -4,11 +4,10 @@
 #include <iterator>
 #include <limits>
 #include <set>
-#include <system_error>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include "base/helper_threads.hpp"
 #include "cached_counts.hpp"
 #include "rounds.hpp"
 
@@ -81,20 +80,17 @@ class Worker final : public SyncWorker {
     // somebody dies with comes again in the next.
     Result<void> all_pages(Deadline deadline, SyncRound& round) {
         Pages pages;
-        std::vector<std::thread> helpers;
         Result<void> own = one_page(pages, deadline, round);
         if (own.ok() && !pages.done) {
-            const std::size_t wanted = cached_->options().workers - 1;
-            for (std::size_t i = 0; i < wanted; ++i) {
-                try {
-                    helpers.emplace_back([&] { (void)pages_until_done(pages, deadline, round); });
-                } catch (const std::system_error&) {
-                    break;  // The system starts no more threads: those that there are do it.
-                }
+            // This thread waits for them alone: an interruption then ends all of them.
+            HelperThreads helpers;
+            std::size_t started = 0;
+            while (started < cached_->options().workers &&
+                   helpers.start([&] { (void)pages_until_done(pages, deadline, round); })) {
+                ++started;
             }
-            own = pages_until_done(pages, deadline, round);
+            if (started == 0) own = pages_until_done(pages, deadline, round);
         }
-        for (std::thread& helper : helpers) helper.join();
         if (!own) return own;
         if (pages.failed) return *pages.failed;
         return {};
