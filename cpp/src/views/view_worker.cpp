@@ -65,13 +65,15 @@ class ViewWorker final : public SyncWorker {
             return make_error(ErrorCode::deadline,
                               "another round was under way; nothing was applied");
         }
-        auto round = whole_round(deadline, stop);
+        bool whole = false;
+        auto round = whole_round(deadline, stop, whole);
         const std::lock_guard lock(mutex_);
         if (!round) {
             stats_.fail(round.error());
             return round;
         }
-        ++stats_.rounds;
+        // A round that was stopped before it had looked at all cells has not shown that rounds work.
+        if (whole) ++stats_.rounds;
         add_round(stats_.total, *round);
         return round;
     }
@@ -86,7 +88,8 @@ class ViewWorker final : public SyncWorker {
         std::int64_t oldest{std::numeric_limits<std::int64_t>::max()};
     };
 
-    Result<SyncRound> whole_round(Deadline deadline, const Stop& stop) {
+    // `whole`: whether it has come to the end, and was not stopped before.
+    Result<SyncRound> whole_round(Deadline deadline, const Stop& stop, bool& whole) {
         Found found{stop};
         for (std::size_t shard = 0; shard < ViewCells::kShards && !stop(Duration{0}); ++shard) {
             auto done = whole_shard(shard, deadline, found);
@@ -96,11 +99,11 @@ class ViewWorker final : public SyncWorker {
             found.refused = std::move(done).error();
             found.all = false;
         }
-        // What is still in Redis must not become too old by what this worker does.
-        if (found.all && !stop(Duration{0})) {
-            HOTCOUNT_TRY(forget_old_writers(deadline, found.oldest, stop));
-        }
         if (found.refused) return std::move(*found.refused);
+        if (stop(Duration{0})) return found.round;
+        // What is still in Redis must not become too old by what this worker does.
+        if (found.all) HOTCOUNT_TRY(forget_old_writers(deadline, found.oldest, stop));
+        whole = true;
         return found.round;
     }
 
