@@ -47,7 +47,7 @@ def _each(
 
 
 UP = _one(
-    "gauge", "up", "up", "1: stats() was read. 0: closed, late, or its store does not answer."
+    "gauge", "up", "up", "1: stats() was read. 0: closed, or the query of Votes failed or was late."
 )
 
 # What each object has, whatever it is.

@@ -72,15 +72,17 @@ class _Shared:
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
         self._lock = threading.Lock()
-        self._samples: list[Sample] = []
+        self._samples: dict[Metric, list[Sample]] = {}
         self._read_at = float("-inf")
 
     def of(self, metric: Metric) -> list[Sample]:
         with self._lock:
             if time.monotonic() - self._read_at > KEPT:
-                self._samples = list(self._observed.samples())
+                self._samples = {}
+                for sample in self._observed.samples():
+                    self._samples.setdefault(sample.metric, []).append(sample)
                 self._read_at = time.monotonic()
-            return [sample for sample in self._samples if sample.metric is metric]
+            return self._samples.get(metric, [])
 
 
 def _attributes(sample: Sample) -> dict[str, str]:

@@ -39,8 +39,8 @@ class Collector(_Collector):
     """Reads stats() of stores, limiters, counters, votes, sets and workers at each scrape.
 
     It may be registered before tables exist, while a server is away, and stay after close(): a
-    scrape never fails, and `hotcount_up` is 0 for an object that could not be read. Votes cost one
-    query of their database for each scrape; all other numbers are in this process.
+    scrape never fails, and `hotcount_up` is 0 for an object that could not be read. Votes ask
+    their database at each scrape; all other numbers are in this process.
 
     Args:
         objects: Of hotcount or hotcount.aio. Each is labelled with its kind and a name: its name,

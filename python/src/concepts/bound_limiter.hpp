@@ -99,6 +99,7 @@ class BoundLimiter final : public Bound<Limiter> {
                 unwrap(core->with_rates(std::move(options.rates))), store);
             limiter->warned_ = warned_;
             limiter->decided_ = decided_;
+            limiter->calls = calls;
         }
         if (at_rates_.size() + 2 > kMostKept) at_rates_.clear();
         at_rates_.emplace(std::move(canonical), limiter);

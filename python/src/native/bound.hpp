@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <hotcount/error.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "values/errors.hpp"
@@ -39,7 +40,10 @@ class BoundBase {
         // By ErrorCode, of which closed is the last.
         std::array<std::uint64_t, static_cast<std::size_t>(ErrorCode::closed) + 1> failed{};
     };
-    Outcomes calls{};
+    std::shared_ptr<Outcomes> calls{std::make_shared<Outcomes>()};
+    void count_call(std::optional<ErrorCode> failed) const {
+        ++(failed ? calls->failed[static_cast<std::size_t>(*failed)] : calls->ok);
+    }
 
   private:
     const void* tag_;

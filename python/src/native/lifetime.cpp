@@ -21,10 +21,10 @@ py::object is_closed(py::handle, BoundBase& self) { return py::bool_(self.closed
 // By outcome: "ok", or the code of the error.
 py::object calls(py::handle, BoundBase& self) {
     py::dict all;
-    all["ok"] = self.calls.ok;
-    for (std::size_t i = 0; i < self.calls.failed.size(); ++i) {
-        if (self.calls.failed[i] == 0) continue;
-        all[py::str(std::string{to_string(static_cast<ErrorCode>(i))})] = self.calls.failed[i];
+    all["ok"] = self.calls->ok;
+    for (std::size_t i = 0; i < self.calls->failed.size(); ++i) {
+        if (self.calls->failed[i] == 0) continue;
+        all[py::str(std::string{to_string(static_cast<ErrorCode>(i))})] = self.calls->failed[i];
     }
     return all;
 }

@@ -283,16 +283,17 @@ template <>
 inline constexpr bool kIsStatistics<sql::Database::Stats> = true;
 template <>
 inline constexpr bool kIsStatistics<VotesStats> = true;
-template <class Self, bool kIsStats, class Convert>
+/// A batch counts its call by its elements, in its converter.
+template <class Self, bool kIsStats, bool kIsBatch, class Convert>
 struct Answer : Convert {
     Self* self;
     Timeout timeout;
 
     void answered() const {
-        if constexpr (!kIsStats) ++self->calls.ok;
+        if constexpr (!kIsStats && !kIsBatch) self->count_call({});
     }
     Error told(Error error) const {
-        if constexpr (!kIsStats) ++self->calls.failed[static_cast<std::size_t>(error.code)];
+        if constexpr (!kIsStats) self->count_call(error.code);
         self->tell(error, timeout);
         return error;
     }
@@ -334,8 +335,9 @@ struct Method {
     /// What makes the Python object of a Value. It may be moved in another thread, so it holds
     /// nothing of Python; the object that it points to is held by the call.
     static auto converter(Self& self, Held& held) {
-        return Answer<Self, kIsStatistics<Value>, decltype(bare_converter(self, held))>{
-            bare_converter(self, held), &self, timeout(held)};
+        return Answer<Self, kIsStatistics<Value>, Each::kIsBatch,
+                      decltype(bare_converter(self, held))>{bare_converter(self, held), &self,
+                                                            timeout(held)};
     }
     static auto bare_converter(Self& self, Held& held) {
         [[maybe_unused]] Self* const me = &self;
@@ -349,7 +351,12 @@ struct Method {
             auto finished = [me, refusals = std::move(batch.refusals),
                              on_errors = std::get<kErrors>(held),
                              left = timeout(held)](Results results) -> py::object {
-                tell_each(results, [&](Error& error) { me->tell(error, left); });
+                std::optional<ErrorCode> failed;
+                tell_each(results, [&](Error& error) {
+                    if (!failed) failed = error.code;
+                    me->tell(error, left);
+                });
+                me->count_call(failed);
                 if constexpr (HasToBatch<Self, Results>) {
                     return me->to_batch(std::move(results), refusals, on_errors);
                 } else {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,34 @@ async def test_calls_in_loops_and_their_errors_count_by_outcome() -> None:
         assert calls == {"ok": ok or 0.0, "overflow": 1.0}
 
 
+@pytest.mark.parametrize("errors", ["raise", "return"])
+async def test_a_batch_counts_by_the_first_error_of_its_elements(
+    errors: Any, tmp_path: Path
+) -> None:
+    with hotcount.Redis(f"redis+unix://{tmp_path}/none.sock", timeout=0.2) as away:
+        counter, in_loop = hotcount.Counter(away), aio.Counter(away)
+        with suppress(hotcount.BatchError):
+            counter.add_many(["a", "b"], errors=errors)
+        with suppress(hotcount.BatchError):
+            await in_loop.add_many(["a", "b"], errors=errors)
+        for each in (counter, in_loop):
+            registry = registered(likes=each)
+            calls = {
+                outcome: sample(registry, "calls_total", "counter", "likes", outcome=outcome)
+                for outcome in ("ok", "unavailable")
+            }
+            assert calls == {"ok": 0.0, "unavailable": 1.0}
+        await in_loop.aclose()
+
+
+def test_calls_at_a_rate_of_their_own_are_calls_of_the_limiter() -> None:
+    with hotcount.Limiter("memory://", "3/minute", name="mail") as limiter:
+        registry = registered(limiter)
+        limiter.hit("anna", rate="1/hour")
+        limiter.hit("anna")
+        assert sample(registry, "calls_total", "limiter", "mail", outcome="ok") == 2.0
+
+
 async def test_votes_of_a_loop_are_read_too() -> None:
     votes = aio.Votes("sqlite:///:memory:", missing_items="create")
     await votes.create_tables()
@@ -184,7 +212,11 @@ def test_a_scrape_while_servers_are_paused_ends_in_time_and_fails_not(
             began = time.monotonic()
             text = generate_latest(registry).decode()
             took = time.monotonic() - began
+            began = time.monotonic()
+            assert votes.stats(timeout=3)["pending_error"]
+            alone = time.monotonic() - began
         assert took < 3
+        assert alone < 5
         assert 'hotcount_up{kind="votes",name="vote"} 0.0' in text
         assert 'hotcount_up{kind="votes",name="other"} 0.0' in text
         assert 'hotcount_up{kind="redis",name="redis"} 1.0' in text
