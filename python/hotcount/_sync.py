@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import hotcount
@@ -37,10 +36,15 @@ def _abandon(*_: object) -> None:
     raise _Abandoned
 
 
-@contextlib.contextmanager
-def _until_signals(seconds: float) -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set. A round that goes on for so many seconds is abandoned:
-    nothing is lost by that, because each of its steps is fenced or a transaction."""
+def _until_signals(work: Callable[[threading.Event], None], says: str, seconds: float) -> bool:
+    """Calls `work` with an event that SIGINT and SIGTERM set.
+
+    A round that goes on for so many seconds is abandoned: nothing is lost by that, because each of
+    its steps is fenced or a transaction.
+
+    Returns:
+        Whether it was abandoned.
+    """
     stop = threading.Event()
 
     def end(*_: object) -> None:
@@ -51,12 +55,17 @@ def _until_signals(seconds: float) -> Iterator[threading.Event]:
     signal.signal(signal.SIGALRM, _abandon)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
+    _say(f"{says} until interrupted")
+    # The time may also be over when `work` has just ended.
     try:
-        yield stop
+        try:
+            work(stop)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except _Abandoned:
         _say(f"the round under way was abandoned after {seconds:g} s; the next worker goes on")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        return True
+    return False
 
 
 def _set_within(stop: threading.Event, seconds: float) -> bool:
@@ -91,11 +100,10 @@ def save_counts(
     worker = votes.sync_worker()
     if options.once:
         return _save_once(worker, options.timeout), worker.stats()
-    _say("saving until interrupted")
-    with _until_signals(options.stop_within) as stop:
-        worker.run(stop)
+    abandoned = _until_signals(worker.run, "saving", options.stop_within)
     stats = worker.stats()
-    return stats["rounds"] > 0 or stats["failed"] == 0, stats
+    # One that was abandoned counts as failed there.
+    return stats["rounds"] > 0 or stats["failed"] - abandoned <= 0, stats
 
 
 def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[bool, dict[str, Any]]:
@@ -104,9 +112,10 @@ def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[boo
         report = votes.flush(timeout=options.timeout)
         return report.pending == 0, {"rounds": 1, "failed": 0, "folded": report.acked}
     rounds = failed = folded = pending = 0
-    said = ""
-    _say("folding counts until interrupted")
-    with _until_signals(options.stop_within) as stop:
+
+    def fold(stop: threading.Event) -> None:
+        nonlocal rounds, failed, folded, pending
+        said = ""
         while True:
             began = time.monotonic()
             pause, trouble = options.interval, ""
@@ -128,5 +137,7 @@ def fold_counts(votes: hotcount.Votes, options: argparse.Namespace) -> tuple[boo
                 said = trouble
             if _set_within(stop, pause):
                 break
+
+    _until_signals(fold, "folding counts", options.stop_within)
     done = pending == 0 and (rounds > 0 or failed == 0)
     return done, {"rounds": rounds, "failed": failed, "folded": folded}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.support.commands import output_of, syncing, told_to_stop
 from tests.support.eventually import eventually
 from tests.support.programs import run_python
-from tests.support.servers import PostgresServer, RedisServer
+from tests.support.servers import PostgresServer, RedisServer, keys_of
 from tests.support.sqlite_files import rows
 from tests.support.together import together
 
@@ -131,6 +132,43 @@ def test_a_process_that_ends_at_once_and_a_child_log_what_they_saw(
         assert re.search(rf"^{pid} .*none.sock is not available", done.stderr, re.MULTILINE)
 
 
+SLOW_FILTER = """
+import hotcount, logging, sys, time
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+logging.getLogger("hotcount").addFilter(lambda record: time.sleep(0.3) or True)
+store = hotcount.Redis(sys.argv[1], timeout=0.05)
+try:
+    store.ping()
+except hotcount.HotcountError:
+    time.sleep(0.1)
+"""
+
+
+def test_the_end_of_the_process_waits_for_a_line_that_is_under_way(tmp_path: Path) -> None:
+    done = run_python("-c", SLOW_FILTER, f"redis+unix://{tmp_path}/none.sock")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.count("is not available") == 1
+
+
+def test_a_key_is_in_no_line_of_rounds(own_redis: RedisServer, tmp_path: Path, told: Any) -> None:
+    url = f"sqlite:///{tmp_path}/views.db"
+    with hotcount.WriteBehindCounter(url, own_redis.url) as views, own_redis.redis() as direct:
+        views.create_tables()
+        views.add("anna@example.org")
+        (cell,) = [key for key in keys_of(direct) if b"anna" in key]
+        direct.execute("DEL", cell)
+        direct.execute("SET", cell, "of another type")
+        worker, stop = views.sync_worker(), threading.Event()
+        runner = threading.Thread(target=worker.run, args=(stop,))
+        runner.start()
+        eventually(lambda: told("WARNING", "rounds fail") != [])
+        stop.set()
+        runner.join()
+        assert "anna" in worker.stats()["last_error"]
+    assert told("WARNING", "WRONGTYPE") != []
+    assert told("WARNING", "anna") == []
+
+
 HANDLER = """
 import hotcount, logging, sys, threading
 called = threading.Event()
@@ -153,18 +191,24 @@ def test_a_handler_may_call_hotcount(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("paused", ["nothing", "redis"])
+@pytest.mark.parametrize("strategy", ["cached", "write_behind"])
 def test_sigterm_ends_a_sync_within_its_time_and_loses_nothing(
-    paused: str, own_redis: RedisServer, tmp_path: Path
+    strategy: Any, paused: str, own_redis: RedisServer, tmp_path: Path
 ) -> None:
-    url = f"sqlite:///{tmp_path}/votes.db"
-    with hotcount.Votes(url, own_redis.url, "cached") as votes:
+    url, items = f"sqlite:///{tmp_path}/votes.db", list(range(1, 101))
+
+    def stored() -> int:
+        return int(rows(tmp_path / "votes.db", "SELECT sum(vote_count) FROM item")[0][0])
+
+    with hotcount.Votes(url, own_redis.url, strategy) as votes:
         votes.create_tables()
-        votes.add_items([1])
-        at = ("--db", url, "--cache", own_redis.url, "--stop-within", "1")
-        with syncing(*at) as (process, line):
+        votes.add_items(items)
+        at = ("--strategy", strategy, "--db", url, "--cache", own_redis.url, "--stop-within", "1")
+        # Rounds of many pages, which threads share.
+        with syncing(*at, "--page", "1") as (process, line):
             assert "until interrupted" in line()
-            votes.cast(1, 1)
-            eventually(lambda: rows(tmp_path / "votes.db", "SELECT vote_count FROM item") == [(1,)])
+            votes.cast_many(items, [1] * len(items))
+            eventually(lambda: stored() == 100)
             votes.cast(1, 2)
             with own_redis.stopped() if paused == "redis" else nullcontext():
                 time.sleep(0.3)  # If Redis is stopped, a round is under way.
@@ -174,5 +218,4 @@ def test_sigterm_ends_a_sync_within_its_time_and_loses_nothing(
         assert (process.returncode, took < 5) == (0, True), took
         votes.cast(1, 3)
         votes.sync_worker().run_once()
-    stored = rows(tmp_path / "votes.db", "SELECT vote_count FROM item")
-    assert stored == [(3,)]
+    assert stored() == 102

@@ -121,6 +121,63 @@ def test_sync_ends_when_the_signal_comes_while_it_looks_at_its_event(
     assert json.loads(said)["rounds"] in (0, 1)
 
 
+# SIGTERM as soon as it says that it may be interrupted.
+TERMINATED_AT_ITS_WORD = """
+import os, runpy, signal, sys
+
+class Said:
+    def write(self, text):
+        if "until interrupted" in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return len(text)
+    def flush(self):
+        pass
+
+sys.stderr = Said()
+sys.argv[0] = "hotcount"
+runpy.run_module("hotcount", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("strategy", ["views", "slotted"])
+def test_a_sync_that_is_told_to_stop_at_once_ends_well(
+    strategy: str, url: str, tmp_path: Path
+) -> None:
+    with hotcount.Votes(url, strategy="slotted") as votes:
+        votes.create_tables()
+    away = ("--views", "--cache", f"redis+unix://{tmp_path}/none.sock")
+    which = away if strategy == "views" else ("--strategy", strategy)
+    said = output_of(TERMINATED_AT_ITS_WORD, "sync", "--json", "--db", url, *which)
+    assert json.loads(said)["failed"] == 0
+
+
+class StopsAt:
+    """An event that is set when it is looked at for the nth time."""
+
+    def __init__(self, look: int) -> None:
+        self.left = look
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+@pytest.mark.server
+def test_a_round_that_is_stopped_before_its_end_is_not_a_round_that_worked(
+    url: str, own_redis: RedisServer
+) -> None:
+    with hotcount.WriteBehindCounter(url, own_redis.url) as views:
+        worker, look = views.sync_worker(), 2  # The first look is before the round.
+        while not (stats := worker.stats())["failed"]:
+            worker.run(StopsAt(look))  # type: ignore[arg-type]
+            look += 1
+            assert stats["rounds"] == 0
+        assert look > 3, "no round was stopped before it came to the missing tables"
+        views.create_tables()
+        worker.run(StopsAt(1000))  # type: ignore[arg-type]
+        assert worker.stats()["rounds"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
