@@ -269,4 +269,6 @@ def test_a_closed_store_ends_its_counters(counter_store: Store) -> None:
 def test_ping_and_stats_answer(counter_store: Store) -> None:
     assert counter_store.ping() is True
     Counter(counter_store).add("k")
-    assert all(isinstance(number, (int, float)) for number in counter_store.stats().values())
+    stats = counter_store.stats()
+    stats.pop("latency_s_buckets", None)  # Of a Redis: tests/integration/package/test_metrics.py
+    assert all(isinstance(number, (int, float)) for number in stats.values())

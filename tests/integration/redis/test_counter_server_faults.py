@@ -249,12 +249,12 @@ def test_the_present_is_the_servers_whatever_this_machines_clock_says(tmp_path: 
     there = AT + timedelta(days=40)
 
     def answer(command: list[bytes]) -> bytes:
-        _, _, _, _, amount, present, begins, ends, *_ = command
+        _, _, _, _, present, begins, ends, _, _, amount = command
         now = int(there.timestamp())
         assert present == b"1"
         if not int(begins) <= now < int(ends):
-            return b"*3\r\n:1\r\n:0\r\n:%d\r\n" % now
-        return b"*3\r\n:0\r\n$1\r\n%s\r\n:%d\r\n" % (amount or b"5", now)
+            return b"*1\r\n*3\r\n:1\r\n:0\r\n:%d\r\n" % now
+        return b"*1\r\n*3\r\n:0\r\n$1\r\n%s\r\n:%d\r\n" % (amount or b"5", now)
 
     with ScriptedServer(tmp_path, answer) as server:
         counter = hotcount.PeriodCounter(
