@@ -425,7 +425,8 @@ def _move_count(
 
 # -- who folds --------------------------------------------------------------
 
-# In a connection's info: the Votes that have rows in its transaction, and how many.
+# In a connection's info: the Votes that had rows in its transactions, and how many their folds have
+# not been told of.
 _ROWS = "hotcount.rows"
 
 
@@ -442,15 +443,18 @@ def _note_row(connection: sa.Connection, votes: Votes) -> None:
 def _at_commit(connection: sa.Connection) -> None:
     # For a connection that stays out of its pool. SQLAlchemy calls it before the commit: a fold
     # that is as quick as that leaves the rows to the next one.
-    _tell_folders(connection.info.get(_ROWS))
+    rows = connection.info.get(_ROWS, {})
+    _tell_folders(rows)
+    for key, (votes, _) in rows.items():
+        rows[key] = (votes, 0)
 
 
 def _when_back(_: object, record: Any) -> None:
-    # Also after a rollback, which costs a look at the journal.
-    _tell_folders(record.info.pop(_ROWS, None))
+    # Also after a rollback, which costs a look at the journal; once more after a commit.
+    _tell_folders(record.info.pop(_ROWS, {}), at_least=1)
 
 
-def _tell_folders(rows: dict[int, tuple[Votes, int]] | None) -> None:
-    for votes, appended in (rows or {}).values():
+def _tell_folders(rows: dict[int, tuple[Votes, int]], at_least: int = 0) -> None:
+    for votes, appended in rows.values():
         with suppress(HotcountError):  # It was closed: others fold.
-            votes._note_appended(appended)
+            votes._note_appended(max(appended, at_least))

@@ -191,6 +191,23 @@ def test_the_process_folds_after_the_commit_by_itself(server: BothSides, how: st
     eventually(lambda: one(server, "SELECT COUNT(*) FROM vote_journal") == 0)
 
 
+def test_a_connection_that_stays_out_of_its_pool_does_not_hurry_the_folds(
+    server: BothSides,
+) -> None:
+    votes = make_votes(server, "batched", fold_interval=30)
+    with server.engine.connect() as connection:
+        for user in range(1, 1101):
+            cast_vote(connection, votes, 1, user)
+        connection.commit()
+        votes.flush(timeout=30)
+        before = votes.stats()["folds"]
+        # Rows are told once: 20,000 are folded before the interval is over.
+        for user in range(1, 101):
+            cast_vote(connection, votes, 1, user, 2)
+            connection.commit()
+        assert votes.stats()["folds"] - before <= 1
+
+
 def test_votes_that_were_closed_before_the_commit_leave_the_fold_to_others(
     server: BothSides,
 ) -> None:
