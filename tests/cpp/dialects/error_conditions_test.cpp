@@ -66,6 +66,7 @@ TEST(MysqlConditions, WhatNoSingleWriteBringsAboutConcernsAll) {
 TEST(MysqlConditions, EachHasItsName) {
     EXPECT_EQ(mysql(1205).condition, SqlCondition::transaction_conflict);
     EXPECT_EQ(mysql(1213).condition, SqlCondition::transaction_conflict);
+    EXPECT_EQ(mysql(1467).condition, SqlCondition::transaction_conflict);
     EXPECT_EQ(mysql(1317).condition, SqlCondition::query_canceled);
     EXPECT_EQ(mysql(1243).condition, SqlCondition::invalid_statement_name);
     EXPECT_EQ(mysql(1615).condition, SqlCondition::invalid_statement_name);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import hotcount
 import pytest
@@ -226,3 +227,31 @@ def test_a_key_of_votes_may_change_while_a_process_votes(maria: MariaDbSide, cha
         assert each.cast(1, 4).counted
     assert [int(count) for count in votes.count_many([1, 2])] == [4, 2]
     assert votes.reconcile(dry_run=True) == []
+
+
+@pytest.mark.mariadb_only("MySQL 8 takes no lock for numbers that count up")
+def test_a_bulk_insert_that_holds_auto_increment_costs_the_deadline_only(
+    maria: MariaDbSide,
+) -> None:
+    """The server's number for that wait, 1467, is no fault of the vote."""
+    maria.run(
+        "CREATE TABLE item (id BIGINT PRIMARY KEY, vote_count BIGINT NOT NULL DEFAULT 0)",
+        "CREATE TABLE vote (id BIGINT AUTO_INCREMENT PRIMARY KEY, item_id BIGINT NOT NULL, "
+        "user_id BIGINT NOT NULL, val BIGINT NOT NULL, prev BIGINT NOT NULL DEFAULT 0, "
+        "version BIGINT, UNIQUE (item_id, user_id), FOREIGN KEY (item_id) REFERENCES item (id))",
+    )
+    votes = maria.new(foreign_key=False)
+    # It waits for the item within its INSERT, and so keeps the counter of ids.
+    insert = "INSERT INTO vote (item_id, user_id, val) SELECT 1, seq, 1 FROM seq_1_to_3"
+    with maria.server.connect(maria.database) as holder, holder.cursor() as cursor:
+        cursor.execute("SELECT * FROM item WHERE id = 1 FOR UPDATE")
+        bulk = threading.Thread(target=maria.run, args=[insert])
+        bulk.start()
+        eventually(lambda: maria.server.row_waits() == 1)
+        with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
+            votes.cast(2, 9, timeout=1)
+        errors = votes.cast_many([2] * 3, range(3), errors="return", timeout=1).errors.values()
+        assert {type(error) for error in errors} == {hotcount.DeadlineError}
+        holder.rollback()
+        bulk.join()
+    assert votes.cast(2, 9).counted

@@ -38,6 +38,7 @@ ErrorCode classify(unsigned number) {
         case 1205:  // ER_LOCK_WAIT_TIMEOUT
         case 1213:  // ER_LOCK_DEADLOCK
         case 1317:  // ER_QUERY_INTERRUPTED
+        case 1467:  // ER_AUTOINC_READ_FAILED
         case 1969:  // ER_STATEMENT_TIMEOUT
         case 3024:  // ER_QUERY_TIMEOUT
         case 3572:  // ER_LOCK_NOWAIT, MySQL
@@ -97,6 +98,7 @@ constexpr std::array kNumbersOfAll{
     1223U, 1226U, 1227U, 1290U,  // read lock, limits, rights, read only
     1305U, 1317U, 1356U, 1370U,  // no such routine, interrupted, invalid view, rights
     1412U, 1449U, 1461U, 1615U,  // table has changed, no definer, prepared statements
+    1467U,                       // a counter of rows that a bulk insert holds
     1792U, 1836U, 1927U, 1969U,  // read only, killed, statement timeout
     3024U, 3032U, 4031U,         // statement timeout, offline, idle for too long
 };
@@ -109,6 +111,7 @@ SqlCondition condition_of(unsigned number, std::string_view text) {
     switch (number) {
         case 1205:  // ER_LOCK_WAIT_TIMEOUT
         case 1213:  // ER_LOCK_DEADLOCK
+        case 1467:  // ER_AUTOINC_READ_FAILED: one of both, while AUTO_INCREMENT was locked
             return SqlCondition::transaction_conflict;
         case 1317:  // ER_QUERY_INTERRUPTED
             return SqlCondition::query_canceled;
