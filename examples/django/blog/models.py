@@ -20,14 +20,18 @@ class Post(VotedMixin, models.Model):
     def __str__(self) -> str:
         return str(self.title)
 
+    @property
+    def views_key(self) -> str:
+        return f"post:{self.pk}"
+
     def note_view(self) -> None:
-        VIEWS.add(f"post:{self.pk}")
+        VIEWS.add(self.views_key)
 
     def views_of_days(self, days: int) -> list[tuple[Any, int]]:
         """The last days of UTC, today included."""
         now = datetime.now(timezone.utc)
         tomorrow = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-        series = VIEWS.series(f"post:{self.pk}", tomorrow - timedelta(days=days), tomorrow)
+        series = VIEWS.series(self.views_key, tomorrow - timedelta(days=days), tomorrow)
         return [(day.date(), views) for day, views in series]
 
 

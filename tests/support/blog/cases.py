@@ -11,7 +11,7 @@ import hotcount
 import pytest
 from django.contrib.auth.models import AnonymousUser, Permission, User
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 from django.test import AsyncClient, TestCase, TransactionTestCase
 from hotcount.integrations.django import models as votes_app
 
@@ -100,15 +100,20 @@ class Votes(TransactionTestCase):
             dump = f"{folder}/dump.json"
             call_command("dumpdata", "blog", "auth.user", output=dump, verbosity=0)
             call_command("flush", interactive=False, verbosity=0)
-            call_command("loaddata", dump, verbosity=0)
-        assert exact(self.first) == 2
+            for _ in range(2):  # The second time over the rows of the first.
+                call_command("loaddata", dump, verbosity=0)
+                Post.votes.flush()
+                assert exact(self.first) == Post.objects.get(pk=self.first.pk).vote_count == 2
 
     def test_items_without_a_column_of_counts(self) -> None:
         tag = Tag.objects.create(word="it's")
         stars = votes_app.votes_of(TagStar)
-        assert stars.cast("it's", self.anna.pk).counted
+        assert stars.cast("it's", self.anna.username).counted
         TagStar.objects.create(tag=tag, by=self.ben)
         assert stars.count("it's") == 2
+        for user, vote in ((self.anna, 1), (self.anna.username, 1), (self.carl, 0)):
+            row = Tag.objects.with_counts().voted_by(user).get()
+            assert (row.exact_count, row.user_vote) == (2, vote)
         self.anna.delete()
         assert stars.count("it's") == 1
 
@@ -188,6 +193,11 @@ class InATransaction(TestCase):
     def test_a_copy_of_the_test_database_is_whole(self) -> None:
         """What other apps write at the end of `migrate`, after hotcount has used the file."""
         assert Permission.objects.filter(codename="add_post").count() == 1
+
+    def test_a_key_with_a_condition_is_refused(self) -> None:
+        options: dict[str, Any] = {"condition": models.Q(val__gt=0)}
+        with pytest.raises(TypeError, match="condition"):
+            votes_app.OneVote(fields=["post", "user"], name="one", **options)
 
     def test_votes_of_hotcount_are_refused(self) -> None:
         refused: Any = transaction.TransactionManagementError

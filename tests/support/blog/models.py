@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models
-from hotcount.integrations.django.models import OneVote, VotedMixin, VoteMixin
+from hotcount.integrations.django.models import OneVote, VotedManager, VotedMixin, VoteMixin
 
 CHANGED = "BLOG_CHANGED" in os.environ
 RELATED = os.environ.get("BLOG_RELATED")
@@ -37,6 +37,8 @@ class PostVote(VOTE):
     if CHANGED:
         val = models.BigIntegerField(default=1, db_default=1, help_text="-1, 0 or 1")
         why = models.CharField(max_length=9, default="", db_default="")
+    if "BLOG_NOTED" in os.environ:
+        noted = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints = [ONE(fields=["post", "user"], name="one_vote_per_post")]
@@ -45,10 +47,12 @@ class PostVote(VOTE):
 class Tag(models.Model):
     word = models.CharField(max_length=50, primary_key=True)
 
+    objects = VotedManager()
+
 
 class TagStar(VoteMixin, models.Model):
     tag = models.ForeignKey(Tag, on_delete=models.CASCADE, db_column="word")
-    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, to_field="username")
 
     class Meta:
         db_table = "starred tags"

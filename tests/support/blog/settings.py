@@ -24,7 +24,10 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "tests.support.blog",
+    *os.environ.get("BLOG_APPS", "").split(),
 ]
+if "BLOG_WITHOUT_HOTCOUNT" in os.environ:
+    INSTALLED_APPS.remove("hotcount.integrations.django")
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

@@ -9,6 +9,7 @@ from django.apps import apps
 from django.core import checks
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
+from django.db.models.fields import AutoFieldMixin
 
 from hotcount.integrations.django._schema import OneVote, VoteCountField, vote_models
 
@@ -23,6 +24,7 @@ def check_models(app_configs: Any = None, **_: Any) -> list[checks.CheckMessage]
         if not errors:
             item = model._meta.get_field(constraint.item).related_model
             voted.setdefault(item, []).append(model._meta.label)
+            found += _check_columns(model, {*constraint.fields, "val", "prev", "version"})
             if isinstance(model._meta.pk, models.AutoField) and not isinstance(
                 model._meta.pk, models.BigAutoField
             ):
@@ -96,3 +98,19 @@ def _check_vote_model(model: Any, constraint: OneVote) -> list[checks.CheckMessa
             )
         ]
     return []
+
+
+def _check_columns(model: Any, filled: set[str]) -> list[checks.CheckMessage]:
+    return [
+        checks.Error(
+            f"{field} has to have a value, and a vote of hotcount gives it none",
+            hint="a default of the database, such as db_default=Now() in the place of "
+            "auto_now_add=True, or null=True",
+            obj=model,
+            id="hotcount.E005",
+        )
+        for field in model._meta.local_concrete_fields
+        if field.name not in filled
+        and not (field.null or field.generated or field.has_db_default())
+        and not isinstance(field, AutoFieldMixin)
+    ]

@@ -3,53 +3,111 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from django.apps import apps as all_apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, router
+from django.db.migrations import AlterField, RenameModel
 
 import hotcount
 from hotcount.integrations.django import _votes
 from hotcount.integrations.django._schema import (
     DIALECTS,
-    drop_statements,
+    VIEWS,
+    VoteCountField,
+    column_statements,
+    ddl_statements,
+    drop_tables,
+    drop_triggers,
+    drop_views,
+    names_of,
+    rename_statements,
     schema_statements,
     settings,
-    vote_constraint,
     vote_models,
 )
 
+# Of each alias: what `migrate` found, the vote models by their labels.
+_found: dict[str, dict[tuple[str, str], _Tables]] = {}
 
-def before(*, using: str, plan: Any, **_: Any) -> None:
-    """On SQLite: takes out our views and triggers, which would stop an ALTER TABLE."""
+
+@dataclass
+class _Tables:
+    """A vote table, with the names that hotcount has from it."""
+
+    table: str
+    key: str
+    names: dict[str, Any]
+
+
+def _models(apps: Any, using: str) -> list[tuple[Any, Any]]:
+    return [each for each in vote_models(apps) if router.allow_migrate_model(using, each[0])]
+
+
+def _tables(apps: Any, using: str) -> dict[tuple[str, str], _Tables]:
+    return {
+        (model._meta.app_label, model._meta.model_name): _Tables(
+            model._meta.db_table, constraint.name, names_of(model, constraint, connections[using])
+        )
+        for model, constraint in _models(apps, using)
+    }
+
+
+def before(*, using: str, plan: Any, apps: Any = all_apps, **_: Any) -> None:
+    """Notes the tables, and takes out the views and triggers that would stop an ALTER TABLE."""
     connection = connections[using]
-    if connection.vendor != "sqlite" or not plan:
+    if not plan or connection.vendor not in DIALECTS:
         return
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT type, name FROM sqlite_master")
-        found = {(kind, name) for kind, name in cursor.fetchall()}
-        votes = [name[:-5] for kind, name in found if kind == "table" and name.endswith("_meta")]
-        ours = {("view", table + end) for table in votes for end in ("_live", "_count")}
-        ours |= {each for each in found if each[0] == "trigger" and "_hotcount_" in each[1]}
-        for kind, name in sorted(ours & found):
-            cursor.execute(f"DROP {kind} {connection.ops.quote_name(name)}")
+    _found[using] = _tables(apps, using)
+    quote = connection.ops.quote_name
+    if connection.vendor == "sqlite":
+        views = {f"{each.table}_{end}" for each in _found[using].values() for end in VIEWS}
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT type, name FROM sqlite_master")
+            for kind, name in cursor.fetchall():
+                if (kind == "trigger" and "_hotcount_" in name) or (
+                    kind == "view" and name in views
+                ):
+                    cursor.execute(f"DROP {kind} {quote(name)}")
+    elif connection.vendor == "postgresql":
+        for model, constraint in _models(apps, using):
+            if not _fields_of_views(model, constraint).isdisjoint(_altered(plan)):
+                _run(connection, drop_views(model._meta.db_table, connection))
 
 
-def after(*, using: str, apps: Any = all_apps, plan: Any = None, **more: Any) -> None:
+def _fields_of_views(model: Any, constraint: Any) -> set[tuple[str, str, str]]:
+    item, user = (model._meta.get_field(name) for name in constraint.fields)
+    fields = [item, user, model._meta.get_field("val"), item.target_field, user.target_field]
+    counts = item.target_field.model._meta.local_fields
+    fields += [each for each in counts if isinstance(each, VoteCountField)]
+    return {
+        (each.model._meta.app_label, each.model._meta.model_name, each.name.lower())
+        for each in fields
+    }
+
+
+def _altered(plan: Any) -> set[tuple[str, str, str]]:
+    return {
+        (migration.app_label, each.model_name_lower, each.name_lower)
+        for migration, _ in plan
+        for each in migration.operations
+        if isinstance(each, AlterField)
+    }
+
+
+def after(*, using: str, apps: Any = all_apps, plan: Any = None, **_: Any) -> None:
     """After `migrate`: completes the tables. After `flush`: empties ours, and ends our sessions."""
     connection = connections[using]
     if connection.vendor not in DIALECTS or _votes.is_in_test_case(using):
         return
-    tables = set(connection.introspection.table_names())
-    if plan:
-        _drop_leftovers(connection, tables)
+    changed = _follow(using, connection, apps, plan) if plan else set()
+    tables = set(connection.introspection.table_names(include_views=True))
     found = [
         (model, constraint)
-        for model, constraint in vote_models()
-        if router.allow_migrate_model(using, model)
-        and f"{model._meta.db_table}_meta" in tables
-        and _is_in(apps, model)
+        for model, constraint in _models(apps, using)
+        if f"{model._meta.db_table}_meta" in tables
     ]
     if connection.vendor == "sqlite" and connection.is_in_memory_db():
         for model, constraint in found:
@@ -59,35 +117,71 @@ def after(*, using: str, apps: Any = all_apps, plan: Any = None, **more: Any) ->
         _votes.close_votes(using)
     mode = _journal_mode(connection)
     for model, constraint in found:
+        table = model._meta.db_table
+        is_whole = f"{table}_count" in tables
+        is_lite = connection.vendor == "sqlite"
+        if not is_whole and not is_lite:  # create_tables() makes SQLite's views.
+            _run(connection, ddl_statements(model, constraint, connection))
         with closing(_votes.make_votes(model, constraint, using)) as votes:
             if plan is None:
                 _empty(votes)
             else:
-                _complete(votes, model, repair=bool(plan) and connection.vendor == "sqlite")
+                # Triggers were away, on SQLite with the views.
+                _complete(votes, model, repair=table in changed or (is_lite and not is_whole))
     if mode == "delete":
         # A copy of the file, as `test --parallel` makes, has what is in the file alone.
         with suppress(OperationalError):  # Somebody else reads it.
             _journal_mode(connection, "delete")
 
 
-def _is_in(state: Any, model: Any) -> bool:
-    """Whether the migrations that were applied have the vote tables."""
-    try:
-        return vote_constraint(state.get_model(model._meta.label)) is not None
-    except LookupError:
+def _follow(using: str, connection: Any, apps: Any, plan: Any) -> set[str]:
+    """Renames and drops our tables as the migrations did with the vote tables.
+
+    Returns:
+        The vote tables that are called otherwise now, or of which a column or OneVote is.
+    """
+    found, state = _found.pop(using, {}), _tables(apps, using)
+    for migration, backwards in plan:
+        steps = [each for each in migration.operations if isinstance(each, RenameModel)]
+        for step in reversed(steps) if backwards else steps:
+            names = [step.old_name_lower, step.new_name_lower]
+            old, new = reversed(names) if backwards else names
+            if (migration.app_label, old) in found:
+                found[migration.app_label, new] = found.pop((migration.app_label, old))
+    tables = set(connection.introspection.table_names())
+    kept = {each.table for each in state.values()}
+    changed = set()
+    for label, was in found.items():
+        now = state.get(label)
+        if now is None and was.table not in kept and not _is_there(was, tables, connection):
+            _run(connection, drop_views(was.table, connection))
+            _run(connection, drop_triggers(was.table, connection))
+            _run(connection, drop_tables(was.table, connection))
+        elif now is not None and now != was:
+            _run(connection, drop_views(was.table, connection))
+            _run(connection, drop_triggers(was.table, connection))
+            if was.table not in tables and f"{was.table}_meta" in tables:
+                # A OneVote that was added after the renaming has made empty ones.
+                _run(connection, drop_views(now.table, connection))
+                _run(connection, drop_tables(now.table, connection))
+                _run(connection, rename_statements(was.table, now.table, tables, connection))
+            _run(connection, column_statements(now.table, now.names, connection))
+            changed.add(now.table)
+    return changed
+
+
+def _is_there(was: _Tables, tables: set[str], connection: Any) -> bool:
+    """Whether its unique key is: `migrate --fake` changes nothing in the database."""
+    if was.table not in tables:
         return False
+    with connection.cursor() as cursor:
+        return was.key in connection.introspection.get_constraints(cursor, was.table)
 
 
-def _drop_leftovers(connection: Any, tables: set[str]) -> None:
-    """What is beside a vote table that a migration has dropped, forwards or back."""
-    beside = ("_anonymous", "_cell", "_meta")
-    gone = {name.removesuffix("_meta") for name in tables if name.endswith("_meta")} - tables
-    for table in sorted(gone):
-        if {table + end for end in beside} <= tables:
-            with connection.cursor() as cursor:
-                for statement in drop_statements(table, connection):
-                    cursor.execute(statement)
-            tables -= {table + end for end in (*beside, "_journal")}
+def _run(connection: Any, statements: list[str]) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
 
 
 def _complete(votes: hotcount.Votes, model: Any, *, repair: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import uuid
 from typing import Any
 
@@ -10,8 +11,11 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import models
+from django.db.backends.ddl_references import Statement
 from django.db.models import F
 
+import hotcount
+from hotcount._schema import NAMES
 from hotcount.functions import votes_schema
 
 # What hotcount calls Django's vendors.
@@ -44,6 +48,8 @@ class Settings:
             "OPTIONS": {},
         }
         given = getattr(django_settings, "HOTCOUNT_VOTES", {})
+        if not isinstance(given, dict):
+            raise ImproperlyConfigured(f"HOTCOUNT_VOTES is {given!r}; it takes a dict")
         unknown = set(given) - set(defaults)
         if unknown:
             raise ImproperlyConfigured(
@@ -54,6 +60,27 @@ class Settings:
         self.outside_writes = values["OUTSIDE_WRITES"]
         self.existing_counts = values["EXISTING_COUNTS"]
         self.options: dict[str, Any] = dict(values["OPTIONS"])
+        self._check(values)
+
+    def _check(self, values: dict[str, Any]) -> None:
+        known = {
+            "STRATEGY": ("naive", "slotted", "cached", "write_behind", "batched"),
+            "OUTSIDE_WRITES": ("none", "deletes", "count"),
+            "EXISTING_COUNTS": (None, "keep", "recount"),
+        }
+        for name, choices in known.items():
+            if values[name] not in choices:
+                raise ImproperlyConfigured(
+                    f"HOTCOUNT_VOTES[{name!r}] is {values[name]!r}; it takes "
+                    + ", ".join(map(repr, choices))
+                )
+        taken = {"db", "cache", "strategy", "foreign_key", *(name for name, _ in NAMES)}
+        options = set(inspect.signature(hotcount.Votes).parameters) - taken
+        for name in self.options:
+            if name not in options:
+                raise ImproperlyConfigured(
+                    f"HOTCOUNT_VOTES['OPTIONS'] has {name!r}; it takes {', '.join(sorted(options))}"
+                )
 
 
 @functools.cache
@@ -95,16 +122,29 @@ class OneVote(models.UniqueConstraint):
 
     Args:
         fields: The foreign key to what is voted for, then the one to the user.
-        name: As of each constraint.
+        name, violation_error_code, violation_error_message: As of each constraint. A key with a
+            condition, or a deferrable one, is none for votes.
     """
 
-    def __init__(self, *, fields: Any, name: str, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        fields: Any,
+        name: str,
+        violation_error_code: str | None = None,
+        violation_error_message: Any = None,
+    ) -> None:
         if len(fields) != 2:
             raise ValueError(
                 f"OneVote {name!r} takes two fields, the foreign key to what is voted for and the "
                 f"one to the user; it has {len(fields)}"
             )
-        super().__init__(fields=fields, name=name, **options)
+        super().__init__(
+            fields=fields,
+            name=name,
+            violation_error_code=violation_error_code,
+            violation_error_message=violation_error_message,
+        )
 
     @property
     def item(self) -> str:
@@ -129,36 +169,65 @@ class OneVote(models.UniqueConstraint):
 
     def constraint_sql(self, model: Any, schema_editor: Any) -> Any:
         """The unique key within CREATE TABLE; our tables after it."""
-        schema_editor.deferred_sql.extend(self._statements(model, schema_editor.connection))
+        self._defer(model, schema_editor)
         return super().constraint_sql(model, schema_editor)
 
     def create_sql(self, model: Any, schema_editor: Any) -> Any:
         """The unique key of a table that is there; our tables after it."""
-        schema_editor.deferred_sql.extend(self._statements(model, schema_editor.connection))
+        self._defer(model, schema_editor)
         return super().create_sql(model, schema_editor)
 
     def remove_sql(self, model: Any, schema_editor: Any) -> Any:
-        """Drops our tables, views and triggers, and then the unique key."""
+        """Drops our views and triggers, and then the unique key.
+
+        A constraint that changes is removed and added. So our tables stay until the end of
+        `migrate`, and go if no other OneVote has come.
+        """
         table, connection = model._meta.db_table, schema_editor.connection
-        for statement in drop_statements(table, connection, has_votes=True):
+        # MySQL's editor calls create_sql() to find out whether there is anything to remove.
+        schema_editor.deferred_sql[:] = [
+            each for each in schema_editor.deferred_sql if getattr(each, "vote_table", "") != table
+        ]
+        for statement in drop_views(table, connection) + drop_triggers(table, connection):
             schema_editor.execute(statement, params=None)
         return super().remove_sql(model, schema_editor)
 
-    def _statements(self, model: Any, connection: Any) -> list[str]:
+    def _defer(self, model: Any, schema_editor: Any) -> None:
+        connection = schema_editor.connection
         if connection.vendor not in DIALECTS:
-            return []  # As long as nobody votes there, the constraint alone does no harm.
-        statements = schema_statements(model, self, connection)
-        if connection.vendor == "sqlite":
-            # A view stands in the way of the next ALTER TABLE, which may follow in this `migrate`.
-            return [each for each in statements if not each.startswith("CREATE VIEW")]
-        if connection.vendor == "mysql":
-            return [
-                "SET @hotcount_mode = @@SESSION.sql_mode",
-                "SET SESSION sql_mode = CONCAT_WS(',', @@SESSION.sql_mode, 'ANSI_QUOTES')",
-                *statements,
-                "SET SESSION sql_mode = @hotcount_mode",
-            ]
-        return statements
+            return  # As long as nobody votes there, the constraint alone does no harm.
+        table = model._meta.db_table
+        with connection.cursor() as cursor:
+            if f"{table.removeprefix('new__')}_meta" in connection.introspection.table_names(
+                cursor
+            ):
+                return  # The end of `migrate` brings what is there in line.
+        for each in ddl_statements(model, self, connection):
+            schema_editor.deferred_sql.append(_Deferred(each, table))
+
+
+class _Deferred(Statement):
+    """A statement about what is beside a vote table, which follows it through its migration."""
+
+    def __init__(self, text: str, vote_table: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.vote_table = vote_table
+
+    def __str__(self) -> str:
+        return self.text
+
+    def references_table(self, table: str) -> bool:
+        """Whether it falls away with the table."""
+        return table == self.vote_table
+
+    def rename_table_references(self, old_table: str, new_table: str) -> None:
+        """The vote table, or that of the items, has another name when it runs."""
+        ends = [f"_{each}" for each in (*VIEWS, *_BESIDE, "by_item")]
+        for end in ["", *(ends if old_table == self.vote_table else [])]:
+            self.text = self.text.replace(f'"{old_table}{end}"', f'"{new_table}{end}"')
+        if old_table == self.vote_table:
+            self.vote_table = new_table
 
 
 def vote_constraint(model: Any) -> OneVote | None:
@@ -212,9 +281,9 @@ def id_type(field: Any, connection: Any) -> type:
     return found
 
 
-def vote_models() -> list[tuple[Any, Any]]:
-    """Each vote model of the project with its OneVote."""
-    found = ((model, vote_constraint(model)) for model in apps.get_models())
+def vote_models(registry: Any = apps) -> list[tuple[Any, Any]]:
+    """Each vote model of the project, or of a migration's state, with its OneVote."""
+    found = ((model, vote_constraint(model)) for model in registry.get_models())
     return [(model, constraint) for model, constraint in found if constraint is not None]
 
 
@@ -244,21 +313,76 @@ def schema_statements(model: Any, constraint: OneVote, connection: Any) -> list[
     return votes_schema(DIALECTS[connection.vendor], strategy, **names).strip().splitlines()
 
 
-def drop_statements(table: str, connection: Any, *, has_votes: bool = False) -> list[str]:
-    """Drops the tables and views beside a vote table, and its triggers if it is there."""
-    quote = connection.ops.quote_name
-    vote = quote(table)
-    statements: list[str] = []
-    if connection.vendor == "postgresql" and has_votes:
-        for event in ("deleted", "emptied", "inserted", "updated"):
-            statements.append(f"DROP TRIGGER IF EXISTS hotcount_{event} ON {vote}")
-    elif connection.vendor == "mysql" and has_votes:
-        for event in ("deleted", "inserted", "updated", "inserting"):
-            statements.append(f"DROP TRIGGER IF EXISTS {quote(f'{table}_hotcount_{event}')}")
-    for view in ("live", "count"):
-        statements.append(f"DROP VIEW IF EXISTS {quote(f'{table}_{view}')}")
-    for each in ("anonymous", "cell", "journal", "sync", "recount", "meta"):
-        statements.append(f"DROP TABLE IF EXISTS {quote(f'{table}_{each}')}")
-    if connection.vendor == "postgresql":
-        statements.append(f"DROP FUNCTION IF EXISTS {quote(f'{table}_hotcount')}()")
+def ddl_statements(model: Any, constraint: OneVote, connection: Any) -> list[str]:
+    """schema_statements() for a session of Django's."""
+    statements = schema_statements(model, constraint, connection)
+    if connection.vendor == "sqlite":
+        # A view stands in the way of the next ALTER TABLE, which may follow in this `migrate`.
+        return [each for each in statements if not each.startswith("CREATE VIEW")]
+    if connection.vendor == "mysql":
+        return [
+            "SET @hotcount_mode = @@SESSION.sql_mode",
+            "SET SESSION sql_mode = CONCAT_WS(',', @@SESSION.sql_mode, 'ANSI_QUOTES')",
+            *statements,
+            "SET SESSION sql_mode = @hotcount_mode",
+        ]
     return statements
+
+
+VIEWS = ("live", "count")
+_BESIDE = ("anonymous", "cell", "journal", "sync", "recount", "meta")
+
+
+def drop_views(table: str, connection: Any) -> list[str]:
+    """Drops the views beside a vote table."""
+    quote = connection.ops.quote_name
+    return [f"DROP VIEW IF EXISTS {quote(f'{table}_{view}')}" for view in VIEWS]
+
+
+def drop_triggers(table: str, connection: Any) -> list[str]:
+    """Drops the triggers of a vote table and of the one beside it; on SQLite `migrate` has."""
+    quote = connection.ops.quote_name
+    if connection.vendor == "postgresql":
+        return [f"DROP FUNCTION IF EXISTS {quote(f'{table}_hotcount')}() CASCADE"]
+    if connection.vendor == "mysql":
+        return [
+            f"DROP TRIGGER IF EXISTS {quote(f'{of}_hotcount_{event}')}"
+            for of in (table, f"{table}_anonymous")
+            for event in ("deleted", "inserted", "updated", "inserting")
+        ]
+    return []
+
+
+def drop_tables(table: str, connection: Any) -> list[str]:
+    """Drops the tables beside a vote table."""
+    quote = connection.ops.quote_name
+    return [f"DROP TABLE IF EXISTS {quote(f'{table}_{each}')}" for each in _BESIDE]
+
+
+def rename_statements(old: str, new: str, tables: set[str], connection: Any) -> list[str]:
+    """Renames the tables beside a vote table that has been renamed."""
+    quote = connection.ops.quote_name
+    statements = [
+        f"ALTER TABLE {quote(f'{old}_{each}')} RENAME TO {quote(f'{new}_{each}')}"
+        for each in _BESIDE
+        if f"{old}_{each}" in tables
+    ]
+    if connection.vendor == "postgresql":
+        index = quote(f"{old}_by_item")
+        statements.append(f"ALTER INDEX IF EXISTS {index} RENAME TO {quote(f'{new}_by_item')}")
+    return statements
+
+
+def column_statements(table: str, names: dict[str, Any], connection: Any) -> list[str]:
+    """Renames columns of the votes without a user, which have the names of the vote table's."""
+    with connection.cursor() as cursor:
+        beside = f"{table}_anonymous"
+        found = connection.introspection.get_table_description(cursor, beside)
+    wanted = [names[each] for each in ("vote_item", "vote_value", "vote_previous", "vote_version")]
+    quote = connection.ops.quote_name
+    columns = [each.name for each in found if each.name != "op_id"]
+    return [
+        f"ALTER TABLE {quote(beside)} RENAME COLUMN {quote(old)} TO {quote(new)}"
+        for old, new in zip(columns, wanted, strict=True)
+        if old != new
+    ]

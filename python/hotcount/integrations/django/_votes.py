@@ -103,7 +103,8 @@ def _mysql_url(using: str, parameters: dict[str, Any]) -> str:
         query["ssl_verify"] = "false"
     if given:
         raise _unknown(using, next(iter(given)), ("unix_socket", "ssl", "ssl_mode"))
-    where = "" if socket else f"{host or 'localhost'}" + (f":{port}" if port else "")
+    host = f"[{host}]" if ":" in str(host) else host or "localhost"
+    where = "" if socket else f"{host}" + (f":{port}" if port else "")
     return (
         f"mysql://{_login(user, password)}{where}/{quote(str(name), safe='')}"
         f"?{urlencode(query, quote_via=quote)}"
@@ -153,7 +154,8 @@ def votes_of(model: Any, using: str | None = None, *, face: type = hotcount.Vote
             "written over connections of their own, which do not see its rows. Use TransactionTest"
             f"Case, or write votes by the ORM: {vote_model.__name__}.objects.create()"
         )
-    key = (vote_model, alias, database_url(alias))
+    # Not the URL: a backend may make a new password each time, as for IAM.
+    key = (vote_model, alias, str(connections[alias].settings_dict["NAME"]))
     votes = _objects.get(key)
     if votes is None:
         made = make_votes(vote_model, constraint, alias)
