@@ -9,10 +9,14 @@ import hotcount
 from hotcount._doctor_finding import Finding
 
 CONCERNED = ("votes", "write_behind")
-# The longest pause between two folds, unless fold_interval is longer.
-LATE = 60.0
-# A process that votes folds at once if the last fold is as old as that.
-WATCH = 2.0
+# Rows wait for longer if no process folds, unless fold_interval is longer. After a slow fold the
+# pause is PAUSE times what it took, LONGEST at most.
+LATE = 10.0
+PAUSE = 20
+LONGEST = 60.0
+# In that time a process with an open Votes has looked for rows, and folded them.
+WATCH = 7.0
+STEP = 0.5
 TIMEOUT = 5.0
 DEFAULT_TABLE = "vote"
 
@@ -20,7 +24,10 @@ STAYS = (
     "count() is exact and the items' own counts stand still; once the cause is gone, the next "
     "process that votes folds, or `hotcount sync`"
 )
-NOBODY = "a process that votes, or `hotcount sync --db URL`; fold_interval may be longer than that"
+NOBODY = (
+    "a process with an open Votes that has voted or read counts, or `hotcount sync --db URL`; "
+    "fold_interval may be longer than that"
+)
 SLOW = "end the session that has a lock, if one has; else a trigger or the disk makes folds slow"
 UNSEEN = (
     "create_tables(outside_writes='deletes') or what `hotcount schema --outside-writes deletes` "
@@ -35,18 +42,21 @@ LOGIN = (
 def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
     """Nothing where there are no such tables, or their counts are in no journal."""
     votes = hotcount.Votes(database, **names)
+    began = time.monotonic()
     outcome, why = votes._try_fold(TIMEOUT)
+    late = max(LATE, min(PAUSE * (time.monotonic() - began), LONGEST))
     if outcome == "absent":
         if votes.vote_table == DEFAULT_TABLE:
             return []
         nothing = f"nothing to fold: there is no table {votes.vote_table}, or it has no journal"
         return [Finding("folds", "ok", nothing)]
     stats = votes.stats(timeout=TIMEOUT)
-    if outcome == "works" and is_late(stats):
-        # A vote may have come just now, after a pause of all voters.
-        time.sleep(WATCH)
+    # A vote may have come just now, after a pause of all voters.
+    until = time.monotonic() + WATCH
+    while outcome == "works" and is_late(stats, late) and time.monotonic() < until:
+        time.sleep(STEP)
         stats = votes.stats(timeout=TIMEOUT)
-    return [finding_of(outcome, why, stats), *outside(stats)]
+    return [finding_of(outcome, why, stats, late), *outside(stats)]
 
 
 def outside(stats: dict[str, Any]) -> list[Finding]:
@@ -62,15 +72,15 @@ def outside(stats: dict[str, Any]) -> list[Finding]:
     ]
 
 
-def is_late(stats: dict[str, Any]) -> bool:
-    return bool(stats["oldest_pending_s"] > LATE)
+def is_late(stats: dict[str, Any], late: float) -> bool:
+    return bool(stats["oldest_pending_s"] > late)
 
 
-def finding_of(outcome: str, why: str, stats: dict[str, Any]) -> Finding:
+def finding_of(outcome: str, why: str, stats: dict[str, Any], late: float) -> Finding:
     waits = what_waits(stats)
     if outcome == "fails":
         return Finding("folds", "unsafe", f"a fold fails: {why}; {waits}", CONCERNED, STAYS)
-    if is_late(stats):
+    if is_late(stats, late):
         said = f"; {why}" if why else ""
         return Finding("folds", "warning", f"nobody folds: {waits}{said}", CONCERNED, NOBODY)
     if outcome == "waits":

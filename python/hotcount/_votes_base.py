@@ -124,7 +124,8 @@ class VotesBase(Handle):
                 64; callers that wait need none. More than 2 gain nothing with 'batched' and
                 'cached'.
             fold_interval: 'batched' on servers: least seconds between two folds, 0.01 to 3600, and
-                so how far item.vote_count lags. Exact counts add up what waits.
+                so how far item.vote_count lags. Exact counts add up what waits. Rows that triggers
+                count for others (outside_writes) wait for 5 s if this is shorter.
             foreign_key: False makes vote tables that do not reference the items, which spares
                 voters a lock on the item's row; the votes of a deleted item stay.
             read_url: A replica of the database, for reads with consistency 'cached'; not for

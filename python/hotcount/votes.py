@@ -59,7 +59,8 @@ class Votes(Lifetime, VotesBase):
         tables. 'count': inserted and updated rows too; docs/votes.md has the price. 'none' drops
         the triggers, None leaves what is there. ConfigError, with nothing changed: the role may
         not create triggers, a name is taken, or a cascade runs no triggers there. What others
-        wrote before is found by reconcile().
+        wrote before is found by reconcile(). Counts have such a row at once; on servers
+        item.vote_count has it within 6 s while a process is open that has voted or read counts.
 
         OutcomeUnknownError, DeadlineError: do it again.
 

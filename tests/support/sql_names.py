@@ -236,6 +236,7 @@ ONLY_ON: dict[tuple[str, str], tuple[str, ...]] = {
     ("votes/sql/counts.sql", "fold_lagging"): ("sqlite", "postgresql"),
     ("votes/sql/counts.sql", "append"): SERVERS,
     ("votes/sql/counts.sql", "backlog"): SERVERS,
+    ("votes/sql/counts.sql", "look"): SERVERS,
     ("votes/sql/removal.sql", "append"): SERVERS,
     ("votes/sql/removal.sql", "delete_journal"): SERVERS,
     ("votes/sql/session.sql", "look"): ("postgresql",),

@@ -27,7 +27,7 @@ class MysqlJournal final : public Journal {
   public:
     MysqlJournal(std::shared_ptr<sql::Database> database, const VoteNames& n,
                  const VotesOptions& options, const sql::Statements& sql,
-                 const sql::Statements& sync_pages)
+                 const sql::Statements& sync_pages, const sql::Statements& backlog)
         : database_(std::move(database)),
           pause_us_(microseconds_of(options.fold_interval)),
           keys_(options),
@@ -46,7 +46,8 @@ class MysqlJournal final : public Journal {
           again_(sql["again"]),
           pace_(sql["pace"]),
           items_(sql["items"]),
-          backlog_(backlog_text(n, sql::mysql_grammar(), "SIGNED")),
+          backlog_(backlog["backlog"]),
+          look_(backlog["look"]),
           shows_(!n.count.empty()),
           show_(sync_pages["set_counts"]) {}
 
@@ -77,6 +78,10 @@ class MysqlJournal final : public Journal {
 
     Result<JournalBacklog> backlog(Deadline deadline) override {
         return read_backlog(*database_, backlog_, deadline);
+    }
+
+    Result<JournalLook> look(Deadline deadline) override {
+        return read_look(*database_, look_, deadline);
     }
 
     Result<void> tidy(Deadline) override { return {}; }  // InnoDB purges by itself.
@@ -318,6 +323,7 @@ class MysqlJournal final : public Journal {
     const sql::Statement pace_;
     const sql::Statement items_;
     const sql::Statement backlog_;
+    const sql::Statement look_;
     const bool shows_;  // The items have counts.
     BulkStatement show_;
 };
@@ -330,7 +336,8 @@ std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> datab
     return std::make_unique<MysqlJournal>(
         std::move(database), names, options,
         mysql_statements(sql::mysql::kJournalSql, names, options),
-        mysql_statements(sql::mysql::kSyncPagesSql, names, options));
+        mysql_statements(sql::mysql::kSyncPagesSql, names, options),
+        backlog_statements(names, sql::mysql_grammar(), "SIGNED"));
 }
 
 }  // namespace hotcount

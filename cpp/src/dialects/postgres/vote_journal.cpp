@@ -15,14 +15,16 @@ namespace {
 class PostgresJournal final : public Journal {
   public:
     PostgresJournal(std::shared_ptr<sql::Database> database, const VoteNames& n,
-                    const VotesOptions& options, const sql::Statements& sql)
+                    const VotesOptions& options, const sql::Statements& sql,
+                    const sql::Statements& backlog)
         : database_(std::move(database)),
           pause_us_(microseconds_of(options.fold_interval)),
           fold_(sql.with("fold", {{"only", ""}})),
           fold_only_(sql.with("fold", {{"only", "1"}})),
           ask_(sql["ask"]),
           items_(sql["items"]),
-          backlog_(backlog_text(n, sql::postgres_grammar(), "bigint")),
+          backlog_(backlog["backlog"]),
+          look_(backlog["look"]),
           journal_(n.journal),
           may_vacuum_(sql["may_vacuum"]),
           vacuum_(sql["vacuum"]) {}
@@ -58,6 +60,10 @@ class PostgresJournal final : public Journal {
 
     Result<JournalBacklog> backlog(Deadline deadline) override {
         return read_backlog(*database_, backlog_, deadline);
+    }
+
+    Result<JournalLook> look(Deadline deadline) override {
+        return read_look(*database_, look_, deadline);
     }
 
     Result<void> tidy(Deadline deadline) override {
@@ -122,6 +128,7 @@ class PostgresJournal final : public Journal {
     const sql::Statement ask_;
     const sql::Statement items_;
     const sql::Statement backlog_;
+    const sql::Statement look_;
     const std::string journal_;
     const sql::Statement may_vacuum_;
     const sql::Statement vacuum_;
@@ -135,7 +142,9 @@ std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> da
     const auto sql =
         postgres_statements(sql::postgres::kJournalSql, names, options,
                             {{"longest_pause", std::to_string(microseconds_of(kLongestPause))}});
-    return std::make_unique<PostgresJournal>(std::move(database), names, options, sql);
+    return std::make_unique<PostgresJournal>(
+        std::move(database), names, options, sql,
+        backlog_statements(names, sql::postgres_grammar(), "bigint"));
 }
 
 }  // namespace hotcount

@@ -46,6 +46,7 @@ class CellJournal final : public Journal {
     Result<JournalBacklog> backlog(Deadline deadline) override {
         return journal_->backlog(deadline);
     }
+    Result<JournalLook> look(Deadline deadline) override { return journal_->look(deadline); }
     Result<void> tidy(Deadline deadline) override { return journal_->tidy(deadline); }
 
   private:

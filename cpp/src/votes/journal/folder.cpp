@@ -1,17 +1,18 @@
 #include "folder.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
-#include <map>
 #include <mutex>
 #include <set>
 
 #include <hotcount/detail/base/worker_pool.hpp>
 
 #include "fold_failures.hpp"
+#include "left_items.hpp"
 
 namespace hotcount {
 namespace {
@@ -33,19 +34,23 @@ constexpr std::size_t kLeastPage = 100;
 constexpr std::size_t kRowsPerTidying = 2'000;
 constexpr int kFoldsPerTidying = 10;
 constexpr int kRestOfTidying = 5;
-// How long an item that failed alone is left out.
-constexpr Duration kRefusedFor = seconds{30};
 constexpr std::size_t kMostRefusals = 100;
 constexpr Duration kLongestRest = seconds{30};
-// So many folds leave a held item alone; then one waits for its row, if the database has a line to
-// wait in. A fold waits for so many items at most.
-constexpr int kPatientMisses = 2;
-constexpr std::size_t kInsisted = 4;
+// The least pause between two looks for rows of others, and the time that one may take.
+constexpr Duration kLookPause = seconds{5};
+constexpr Duration kLookPatience = seconds{2};
 // Between two checks of what somebody else holds.
 constexpr Duration kFirstLook = milliseconds{2};
 constexpr Duration kLastLook = milliseconds{100};
 
 bool took_too_long(const Error& error) { return error.code == ErrorCode::deadline; }
+
+// Processes that wait for the same moment do not all come at once.
+Duration with_jitter(Duration pause) {
+    const auto tenth = std::max<Duration::rep>(pause.count() / 10, 1);
+    return pause + Duration{static_cast<Duration::rep>(
+                       thread_random().below(static_cast<std::uint64_t>(tenth)))};
+}
 
 // What a fold on demand has come to.
 struct Progress {
@@ -61,16 +66,22 @@ Error still_taken() {
 
 }  // namespace
 
+Duration look_pause(const VotesOptions& options) {
+    return std::max<Duration>(options.fold_interval, kLookPause);
+}
+
 struct Folder::Work {
     Work(std::shared_ptr<Journal> of, const VotesOptions& options, Duration most, Publish to)
         : journal(std::move(of)),
           interval(options.fold_interval),
+          look_pause(hotcount::look_pause(options)),
           patience(most),
           publish(std::move(to)),
           bad_folds(options.vote_table) {}
 
     const std::shared_ptr<Journal> journal;
     const Duration interval;
+    const Duration look_pause;
     const Duration patience;
     const Publish publish;
 
@@ -82,22 +93,14 @@ struct Folder::Work {
     bool again{false};  // There is more to fold, whoever appended it.
     bool stop{false};
     bool started{false};
+    bool votes{false};  // This process has appended.
+    std::atomic<bool> looks{false};
+    SteadyTime look_at{};  // If it looks.
     SteadyTime not_before{};
     SteadyTime soon{};  // The same if many rows were read.
     Stats stats{};
     FoldFailures bad_folds;  // Has a lock of its own.
-
-    struct Refused {
-        std::string why;
-        SteadyTime until;
-    };
-    std::map<sql::Id, Refused> refused{};
-    struct Held {
-        SteadyTime since;  // When it was found so first.
-        int misses{0};     // Folds that found it so.
-        SteadyTime insist_after{};
-    };
-    std::map<sql::Id, Held> held{};
+    LeftItems left;          // Likewise.
     std::size_t page{kFoldPage};
     std::size_t untidied{0};  // Rows taken since.
     int folds_until_tidying{kFoldsPerTidying};
@@ -109,11 +112,11 @@ struct Folder::Work {
         int failures = 0;
         std::unique_lock lock(mutex);
         while (true) {
-            const bool hurried = read >= many_read;
+            const bool hurried = votes && read >= many_read;
             const bool wanted = appended > 0 || again || hurried;
             if (!wanted) {
                 if (stop) return;
-                if (!wait_for_work(lock)) again = true;
+                wait_for_work(lock);
                 continue;
             }
             const bool many = appended >= kManyRows;
@@ -139,29 +142,72 @@ struct Folder::Work {
             } else {
                 rest = std::max(interval, std::min<Duration>(kRest * stats.took, kLongestPause));
             }
-            // Processes that wait for the same moment do not all come at once.
-            rest += Duration{static_cast<Duration::rep>(thread_random().below(
-                static_cast<std::uint64_t>(std::max<Duration::rep>(rest.count() / 10, 1))))};
+            rest = with_jitter(rest);
             not_before = SteadyClock::now() + rest;
             soon = folded ? SteadyClock::now() + std::min(rest, std::max(kShortPause, stats.took))
                           : not_before;
             const bool done = folded && (folded->outcome == FoldedPage::Outcome::folded ||
                                          folded->outcome == FoldedPage::Outcome::elsewhere);
+            if (done && looks) look_after(look_pause);
+            if (!folded && only_reads(folded.error())) {
+                look_after(LeftItems::kRefusedFor);
+                continue;
+            }
             // What was appended may be in nobody's fold yet.
             if (!done) again = again || rows > 0 || more;
             if (folded && (folded->more || !folded->held.empty())) again = true;
         }
     }
 
-    // Waits for work; false once an item that was left out is to be tried again.
-    bool wait_for_work(std::unique_lock<std::mutex>& lock) {
-        if (refused.empty()) {
-            changed.wait(lock);
-            return true;
+    // With the lock. False if the system starts no more threads.
+    static bool start(const std::shared_ptr<Work>& work) {
+        if (!work->started) work->started = spawn_thread([work] { work->run(); }).ok();
+        return work->started;
+    }
+
+    // Waits for work: until there is some, an item that was left out is to be tried again, or the next
+    // look is due.
+    void wait_for_work(std::unique_lock<std::mutex>& lock) {
+        const SteadyTime retry = left.retry_at();
+        const bool look_first = looks && look_at < retry;
+        if (!look_first && retry == SteadyTime::max()) return changed.wait(lock);
+        const SteadyTime first = look_first ? look_at : retry;
+        if (changed.wait_until(lock, first) == std::cv_status::no_timeout) return;
+        if (look_first) {
+            look(lock);
+        } else {
+            again = true;
         }
-        SteadyTime first = SteadyTime::max();
-        for (const auto& [item, left] : refused) first = std::min(first, left.until);
-        return changed.wait_until(lock, first) == std::cv_status::no_timeout;
+    }
+
+    void look_after(Duration pause) {
+        looks = true;
+        look_at = SteadyClock::now() + with_jitter(pause);
+    }
+
+    void look(std::unique_lock<std::mutex>& lock) {
+        looks = false;  // A use from here on may have seen what this look does not.
+        lock.unlock();
+        const auto seen = journal->look(Deadline::after(kLookPatience));
+        lock.lock();
+        if (!seen) {
+            const ErrorCode code = seen.error().code;
+            if (code == ErrorCode::unavailable || code == ErrorCode::deadline) {
+                look_after(look_pause);
+            }
+            return;
+        }
+        if (!seen->others_append) return;
+        const Duration rest = look_pause - seen->since_folded;
+        const bool others_fold = seen->since_folded >= Duration{0} && rest > Duration{0};
+        if (seen->has_rows && !others_fold) again = true;
+        look_after(seen->has_rows && others_fold ? rest : look_pause);
+    }
+
+    // A login that reads counts may have no right to fold: others fold, and `hotcount doctor` tells if
+    // nobody does.
+    bool only_reads(const Error& error) const {
+        return !votes && error.code == ErrorCode::permission_denied;
     }
 
     // -- folding --------------------------------------------------------------------------------
@@ -172,7 +218,7 @@ struct Folder::Work {
                                 bool hurried = false) {
         FoldedPage all;
         while (true) {
-            const std::vector<sql::Id> but = left_out();
+            const std::vector<sql::Id> but = left.left_out();
             const auto begun = SteadyClock::now();
             std::size_t most;
             {
@@ -184,9 +230,11 @@ struct Folder::Work {
                 folded = fold_apart(but, folded.error(), deadline);
             }
             if (!folded) {
-                bad_folds.add(folded.error());
-                if (!took_too_long(folded.error())) return folded;
                 const std::lock_guard lock(mutex);
+                if (progress != nullptr || !only_reads(folded.error())) {
+                    bad_folds.add(folded.error());
+                }
+                if (!took_too_long(folded.error())) return folded;
                 page = std::max(page / 4, kLeastPage);
                 if (most > kLeastPage && !deadline.passed()) continue;
                 return folded;
@@ -204,7 +252,7 @@ struct Folder::Work {
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
                 insist(deadline, false, progress);
-                all.held = known_held();
+                all.held = left.held();
                 return all;
             }
             due_only = false;  // The pause is between what was caught up with and what comes.
@@ -215,20 +263,7 @@ struct Folder::Work {
     // gets it. A moment for each, for a few at a time, because voters wait behind.
     void insist(Deadline deadline, bool at_once, Progress* progress) {
         if (!journal->may_starve()) return;
-        std::vector<sql::Id> items;
-        {
-            const std::lock_guard lock(mutex);
-            const SteadyTime now = SteadyClock::now();
-            for (auto& [item, known] : held) {
-                if (known.misses < kPatientMisses) continue;
-                if (!at_once && known.insist_after > now) continue;
-                if (items.size() == kInsisted) break;
-                items.push_back(item);
-                known.insist_after =
-                    now + std::min<Duration>(interval * known.misses, kLongestRest);
-            }
-        }
-        for (const sql::Id& item : items) {
+        for (const sql::Id& item : left.take_patient(interval, at_once)) {
             const std::span<const sql::Id> only{&item, 1};
             auto folded =
                 journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true}, deadline);
@@ -274,7 +309,7 @@ struct Folder::Work {
         if (refusals == kMostRefusals) return std::move(folded).error();
         if (items.size() == 1) {
             ++refusals;
-            refuse(items.front(), folded.error().message);
+            left.refuse(items.front(), folded.error().message);
             return {};
         }
         const std::size_t half = items.size() / 2;
@@ -311,7 +346,7 @@ struct Folder::Work {
                 note_fold(*later, folded.held, Duration{0});
                 tell(*later, &progress);
                 insist(deadline, true, &progress);
-                keep_held(folded.held);
+                left.keep_held(folded.held);
                 // Checks of many items take half of the time at most.
                 pause = std::max<Duration>(pause, SteadyClock::now() - begun);
             }
@@ -325,7 +360,7 @@ struct Folder::Work {
 
     // Those that failed before, each alone.
     Result<void> try_refused(Progress& progress, FoldReport& report) {
-        for (const sql::Id& item : left_out()) {
+        for (const sql::Id& item : left.left_out()) {
             FoldedPage one;
             std::size_t refusals = 0;
             const std::span<const sql::Id> only{&item, 1};
@@ -334,8 +369,7 @@ struct Folder::Work {
             note_fold(one, only, Duration{0});
             tell(one, &progress);
         }
-        const std::lock_guard lock(mutex);
-        report.failed = static_cast<std::int64_t>(refused.size());
+        report.failed = static_cast<std::int64_t>(left.refused());
         return {};
     }
 
@@ -370,26 +404,11 @@ struct Folder::Work {
 
     // -- what is known --------------------------------------------------------------------------
 
-    // Sorted.
-    std::vector<sql::Id> left_out() {
-        const std::lock_guard lock(mutex);
-        const SteadyTime now = SteadyClock::now();
-        std::erase_if(refused, [&](const auto& entry) { return entry.second.until <= now; });
-        std::vector<sql::Id> items;
-        for (const auto& [item, why] : refused) items.push_back(item);
-        return items;
-    }
-
-    void refuse(const sql::Id& item, const std::string& why) {
-        const std::lock_guard lock(mutex);
-        refused[item] = {why, SteadyClock::now() + kRefusedFor};
-    }
-
     // `only`: the items that the fold was asked for, if it was asked for some.
     void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
+        left.note(folded, only);
+        if (left.refused() == 0) bad_folds.end();
         const std::lock_guard lock(mutex);
-        for (const sql::Id& item : only) refused.erase(item);
-        if (refused.empty()) bad_folds.end();
         if (folded.rows > 0) {
             ++stats.folds;
             stats.rows += folded.rows;
@@ -397,34 +416,6 @@ struct Folder::Work {
             if (took > Duration{0}) stats.took = took;
             if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
         }
-        // Items that it has shown, and those without rows now, are held no longer.
-        const std::set<sql::Id> now_held(folded.held.begin(), folded.held.end());
-        const auto free = [&](const sql::Id& item) {
-            if (!now_held.contains(item)) held.erase(item);
-        };
-        if (folded.more) {
-            for (const FoldedCount& count : folded.counts) free(count.item);
-        } else if (!only.empty()) {
-            for (const sql::Id& item : only) free(item);
-        } else {
-            std::erase_if(held, [&](const auto& one) { return !now_held.contains(one.first); });
-        }
-        for (const sql::Id& item : now_held) {
-            ++held.try_emplace(item, Held{SteadyClock::now()}).first->second.misses;
-        }
-    }
-
-    std::vector<sql::Id> known_held() {
-        const std::lock_guard lock(mutex);
-        std::vector<sql::Id> items;
-        for (const auto& [item, known] : held) items.push_back(item);
-        return items;
-    }
-
-    // Leaves in `items` those that are still held.
-    void keep_held(std::vector<sql::Id>& items) {
-        const std::lock_guard lock(mutex);
-        std::erase_if(items, [&](const sql::Id& item) { return !held.contains(item); });
     }
 };
 
@@ -451,11 +442,19 @@ void Folder::note_appended(std::size_t rows) {
     const bool many = work->appended < kManyRows && work->appended + rows >= kManyRows;
     const bool first = work->appended == 0;
     work->appended += rows;
-    if (!work->started) {
-        // If the system starts no more threads: perhaps with the next rows. Others fold too.
-        work->started = spawn_thread([work] { work->run(); }).ok();
-    }
+    work->votes = true;
+    // If the system starts no more threads: perhaps with the next rows. Others fold too.
+    (void)Work::start(work);
     if (first || many) work->changed.notify_one();
+}
+
+void Folder::watch() {
+    const std::shared_ptr<Work>& work = handle_.get().work;
+    if (work->looks.load(std::memory_order_relaxed)) return;
+    const std::lock_guard lock(work->mutex);
+    if (work->looks || !Work::start(work)) return;
+    work->look_after(work->look_pause);
+    work->changed.notify_one();
 }
 
 void Folder::note_read(std::size_t rows) {
@@ -479,12 +478,7 @@ Folder::Stats Folder::stats() const {
     const std::shared_ptr<Work>& work = handle_.get().work;
     const std::lock_guard lock(work->mutex);
     Stats stats = work->stats;
-    stats.held = static_cast<std::int64_t>(work->held.size());
-    stats.held_for = Duration{0};
-    for (const auto& [item, held] : work->held) {
-        stats.held_for = std::max<Duration>(stats.held_for, SteadyClock::now() - held.since);
-    }
-    for (const auto& [item, refused] : work->refused) stats.refused.emplace_back(item, refused.why);
+    work->left.add_to(stats);
     work->bad_folds.add_to(stats);
     return stats;
 }

@@ -1,11 +1,17 @@
 // Folds the journal from this process: at the pace that all processes share, and on demand.
 //
-// A background thread, started by the first append and not joined, folds after appends of this
-// process. It waits for the pause since the last fold, of whatever process: the longer of
+// A background thread, started by the first append or watch() and not joined, folds after appends of
+// this process. It waits for the pause since the last fold, of whatever process: the longer of
 // fold_interval and 20 times what that fold took (at most 60 s of the latter). After 20,000 own rows
 // it folds at once. A fold that fails because of one item is halved by item until that item alone is
 // left out; the item keeps its rows, is named in stats(), and is tried again after 30 s. Folds fail
 // until one ends well and leaves no item out.
+//
+// Rows that triggers append for others (outside_writes) have no process that would fold them. So the
+// thread looks for them: 5 s after the last fold of this process, look or first use, or fold_interval
+// if that is longer, and up to a tenth more. A look is one SELECT on a connection for reading. It
+// leads to a fold if rows wait and no process has folded for as long. Tables without such triggers are
+// looked at once; the next use of the Votes has them looked at again.
 #pragma once
 
 #include <functional>
@@ -23,6 +29,9 @@
 #include "journal.hpp"
 
 namespace hotcount {
+
+/// The pause between two looks for rows of others; a look comes up to a tenth of it later.
+Duration look_pause(const VotesOptions& options);
 
 /// The outcome of fold_now(), in items.
 struct FoldReport {
@@ -52,6 +61,9 @@ class Folder {
     /// Rows of the journal were read, to be summed: the longer it is, the sooner the next fold of this
     /// process, if it folds. Never waits for the database.
     void note_read(std::size_t rows);
+    /// This process uses the tables: has the thread look for rows of others. Costs one load of memory
+    /// while it looks already. Never waits for the database.
+    void watch();
     /// Folds what is in the journal now, whoever appended it and whenever the last fold was; waits
     /// for items that somebody holds, until the deadline.
     Result<FoldReport> fold_now(Deadline deadline);

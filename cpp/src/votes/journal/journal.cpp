@@ -8,8 +8,9 @@
 
 namespace hotcount {
 
-std::string backlog_text(const VoteNames& n, const sql::Grammar& g, const std::string& number) {
-    return vote_statements(vote_sql::kCountsSql, n, g, {{"number", number}})["backlog"];
+sql::Statements backlog_statements(const VoteNames& n, const sql::Grammar& g,
+                                   const std::string& number) {
+    return vote_statements(vote_sql::kCountsSql, n, g, {{"number", number}});
 }
 
 Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statement& statement,
@@ -26,6 +27,22 @@ Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statemen
     };
     HOTCOUNT_TRY(sql::read_snapshot(database, deadline, ask));
     return backlog;
+}
+
+Result<JournalLook> read_look(sql::Database& database, const sql::Statement& statement,
+                              Deadline deadline) {
+    JournalLook look{};
+    const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+        look = {row.integer(0) != 0, row.integer(1) != 0,
+                std::chrono::microseconds{row.integer(2)}};
+        return {};
+    };
+    const auto ask = [&](sql::Connection& connection) -> Result<void> {
+        HOTCOUNT_TRY(connection.read_alone(statement, {}, &read, deadline));
+        return {};
+    };
+    HOTCOUNT_TRY(sql::read_statement(database, deadline, ask));
+    return look;
 }
 
 Result<std::vector<sql::Id>> read_items(sql::Database& database, const sql::Statement& statement,

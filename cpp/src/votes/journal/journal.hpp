@@ -75,6 +75,13 @@ struct JournalBacklog {
     Duration since_folded;  ///< How long ago the last fold that found rows began.
 };
 
+/// The answer to a process that has nothing of its own to fold.
+struct JournalLook {
+    bool others_append;     ///< Triggers append what others write to the votes (outside_writes).
+    bool has_rows;          ///< Of whichever process.
+    Duration since_folded;  ///< As JournalBacklog has it; below 0 if the server's clock went back.
+};
+
 /// Thread-safe: the statements over one set of tables.
 class Journal {
   public:
@@ -92,6 +99,8 @@ class Journal {
     /// Items that have rows, at most a page's.
     virtual Result<std::vector<sql::Id>> items(Deadline deadline) = 0;
     virtual Result<JournalBacklog> backlog(Deadline deadline) = 0;
+    /// One statement that reads a row of the journal at most, and locks nothing.
+    virtual Result<JournalLook> look(Deadline deadline) = 0;
     /// Gives the room of rows taken out back to voters, if the database leaves that to be asked
     /// for and the role may.
     virtual Result<void> tidy(Deadline deadline) = 0;
@@ -99,11 +108,13 @@ class Journal {
 
 // -- shared by the dialects ---------------------------------------------------------------------
 
-/// `number`: the type of CAST(... AS type) for an integer.
-std::string backlog_text(const VoteNames& names, const sql::Grammar& grammar,
-                         const std::string& number);
+/// The statements `backlog` and `look`. `number`: the type of CAST(... AS type) for an integer.
+sql::Statements backlog_statements(const VoteNames& names, const sql::Grammar& grammar,
+                                   const std::string& number);
 Result<JournalBacklog> read_backlog(sql::Database& database, const sql::Statement& statement,
                                     Deadline deadline);
+Result<JournalLook> read_look(sql::Database& database, const sql::Statement& statement,
+                              Deadline deadline);
 Result<std::vector<sql::Id>> read_items(sql::Database& database, const sql::Statement& statement,
                                         Deadline deadline);
 std::int64_t microseconds_of(Duration time);

@@ -96,3 +96,17 @@ SELECT COUNT(*), COUNT(DISTINCT item),
         SELECT CAST(value AS {number}) FROM {meta} WHERE name = 'folded_at'
     ), 0)
 FROM {journal}
+
+-- name: look
+-- 1 if triggers append what others write to the votes; 1 if the journal has a row; and the
+-- microseconds since the last fold began. Reads one row of the journal at most.
+SELECT
+    CASE
+        WHEN {mark('counted_in')} = 'journal' AND {mark('outside_writes')} IS NOT NULL
+        THEN 1
+        ELSE 0
+    END,
+    CASE WHEN EXISTS (SELECT 1 FROM {journal}) THEN 1 ELSE 0 END,
+    {now_microseconds} - COALESCE((
+        SELECT CAST(value AS {number}) FROM {meta} WHERE name = 'folded_at'
+    ), 0)

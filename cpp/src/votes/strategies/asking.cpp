@@ -23,6 +23,7 @@ Result<void> check_rows(const char* option, std::size_t rows) {
 Result<std::int64_t> SqlVotes::get(const sql::Id& item, const sql::Id& user, Timeout timeout) {
     HOTCOUNT_TRY(check_id(item, options_.item_type, "item"));
     HOTCOUNT_TRY(check_id(user, options_.user_type, "user"));
+    watch_journal();
     return vote_reader_.get(*database_, item, user, database_->deadline(timeout));
 }
 
@@ -30,6 +31,7 @@ Result<std::vector<std::int64_t>> SqlVotes::get_many(std::span<const sql::Id> it
                                                      const sql::Id& user, Timeout timeout) {
     HOTCOUNT_TRY(check_items(items));
     HOTCOUNT_TRY(check_id(user, options_.user_type, "user"));
+    watch_journal();
     return vote_reader_.get_many(*database_, items, user, database_->deadline(timeout));
 }
 
@@ -37,6 +39,7 @@ Result<std::vector<std::int64_t>> SqlVotes::get_many(std::span<const sql::Id> it
 template <class Ask>
 auto SqlVotes::ask_votes(Consistency consistency, Deadline deadline, const Ask& ask) {
     using Answer = decltype(ask(VoteReader::Run{}));
+    watch_journal();
     if (Replica* const replica = replica_for(consistency)) {
         std::optional<Answer> answer;
         const auto read = [&](sql::Connection& connection) -> Result<void> {
@@ -112,6 +115,7 @@ Result<Cast> SqlVotes::toggle(const Ballot& ballot, Timeout timeout) {
         return bad_option("version", "is for cast(): a toggle follows what it finds");
     const Timed timed{times_.get()};
     const Deadline deadline = database_->deadline(timeout);
+    watch_journal();
     auto cast = write_toggled(ballot, deadline);
     timed.end(cast);
     if (ballot.with_count) tell_counts({&ballot, 1}, {&cast, 1}, deadline);

@@ -83,6 +83,7 @@ class BatchedVotes final : public SqlVotes {
             return SqlVotes::count_many(items, consistency, timeout);
         }
         HOTCOUNT_TRY(check_items(items));
+        watch_journal();
         return copies_->counts(items, database().deadline(timeout));
     }
 

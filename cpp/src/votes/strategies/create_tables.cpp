@@ -128,7 +128,10 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
     };
     HOTCOUNT_TRY_ASSIGN(const bool done, sql::read_snapshot(*database_, deadline, look));
     lost_rights = have_lost_rights(found_triggers, deadline);
-    if (done && !lost_rights) return {};
+    if (done && !lost_rights) {
+        watch_journal();
+        return {};
+    }
     Adoption adoption{options_, dialect};
     const auto refuse = [&](sql::Connection& connection) -> Result<void> {
         HOTCOUNT_TRY(adoption.look(connection));
@@ -197,6 +200,7 @@ Result<void> SqlVotes::create_tables(ExistingCounts existing, OutsideWrites outs
         return take_over(connection);
     };
     HOTCOUNT_TRY(sql::transact(*database_, deadline, count));
+    watch_journal();
     if (installs == OutsideWrites::leave) return {};
     // For counts_agree(). All is done without it.
     (void)sql::read_snapshot(*database_, deadline, [&](sql::Connection& connection) {

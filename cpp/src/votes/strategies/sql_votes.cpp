@@ -71,7 +71,11 @@ std::string lag_of_item_count(const VotesOptions& options) {
            pause +
            " ms) and 20 times what the last fold took (60 s at most), and one fold more; later "
            "while somebody "
-           "holds the item's row, and once a process folds where all that voted have ended; "
+           "holds the item's row, and once a process folds where all that voted have ended; a row "
+           "that outside_writes counts after " +
+           std::to_string(microseconds_of(look_pause(options)) / 1000) +
+           " ms, up to a tenth more and one fold, while a process is open that has voted or read "
+           "counts; "
            "stats() has the age of the oldest. " +
            exact;
 }
@@ -106,6 +110,7 @@ Result<void> SqlVotes::check_items(std::span<const sql::Id> items) const {
 
 Result<Cast> SqlVotes::cast(const Ballot& ballot, Timeout timeout) {
     HOTCOUNT_TRY(check_ballot(ballot, options_));
+    watch_journal();
     const Timed timed{times_.get()};
     const Deadline deadline = database_->deadline(timeout);
     auto result = write(ballot, timeout);
@@ -116,6 +121,7 @@ Result<Cast> SqlVotes::cast(const Ballot& ballot, Timeout timeout) {
 
 std::vector<Result<Cast>> SqlVotes::cast_many(std::span<const Ballot> ballots, Timeout timeout) {
     const CheckedBallots checked{ballots, options_};
+    watch_journal();
     const Timed timed{times_.get()};
     const Deadline deadline = database_->deadline(timeout);
     auto results = write_many(checked.all_good() ? ballots : checked.good(), timeout);
@@ -146,6 +152,7 @@ void SqlVotes::tell_counts(std::span<const Ballot> ballots, std::span<Result<Cas
 void SqlVotes::cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout) {
     if (auto checked = check_ballot(ballot, options_); !checked)
         return done(std::move(checked).error());
+    watch_journal();
     if (ballot.with_count) {
         // Reading waits, which a thread that writes votes must not do.
         const Deadline deadline = database_->deadline(timeout);
@@ -174,6 +181,7 @@ void SqlVotes::cast_many_async(std::span<const Ballot> ballots,
                                std::function<void(std::vector<Result<Cast>>)> done,
                                Timeout timeout) {
     CheckedBallots checked{ballots, options_};
+    watch_journal();
     if (ask_for_counts(ballots)) {
         const Deadline deadline = database_->deadline(timeout);
         done = [self = shared_from_this(), deadline, done,
@@ -273,6 +281,7 @@ Result<void> SqlVotes::add_items(std::span<const sql::Id> items, Timeout timeout
 Result<std::vector<Count>> SqlVotes::count_many(std::span<const sql::Id> items,
                                                 Consistency consistency, Timeout timeout) {
     HOTCOUNT_TRY(check_items(items));
+    watch_journal();
     std::vector<Count> counts;
     if (items.empty()) return counts;
     const Deadline deadline = database_->deadline(timeout);

@@ -129,6 +129,10 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     void note_cell(const sql::Id& item);
     /// Null if the strategy has no journal.
     const std::shared_ptr<Folder>& folder() const { return folder_; }
+    /// Each call that votes, or reads votes or counts, calls it: see Folder::watch().
+    void watch_journal() const {
+        if (folder_ != nullptr) folder_->watch();
+    }
 
     /// What a reconcile found in a page.
     struct Findings {

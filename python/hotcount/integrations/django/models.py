@@ -79,9 +79,10 @@ class VotedQuerySet(models.QuerySet):
     def with_counts(self) -> VotedQuerySet:
         """Annotates `exact_count`: the item's count as of this query.
 
-        On PostgreSQL, MariaDB and MySQL the column `vote_count` follows the votes within the fold
-        interval (1 s); `exact_count` adds what waits. Order large tables by `vote_count`, which an
-        index may serve: an order by `exact_count` computes it for every row.
+        On PostgreSQL, MariaDB and MySQL the column `vote_count` follows the votes after the fold
+        interval (1 s), and writes of the ORM within 6 s; `exact_count` adds what waits. Order large
+        tables by `vote_count`, which an index may serve: an order by `exact_count` computes it for
+        every row.
         """
         return cast(VotedQuerySet, with_counts(self))
 

@@ -1,0 +1,144 @@
+// The items that folds of a process have left behind: held ones, whose row somebody else has locked,
+// and refused ones, for which a fold fails. Both keep rows in the journal.
+//
+// Thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <hotcount/clock.hpp>
+#include <hotcount/sql.hpp>
+#include <map>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "folder.hpp"
+#include "journal.hpp"
+
+namespace hotcount {
+
+class LeftItems {
+  public:
+    /// How long an item that failed alone is left out.
+    static constexpr Duration kRefusedFor = std::chrono::seconds{30};
+
+    // -- refused --------------------------------------------------------------------------------
+
+    void refuse(const sql::Id& item, const std::string& why) {
+        const std::lock_guard lock(mutex_);
+        refused_[item] = {why, Clock::now() + kRefusedFor};
+    }
+
+    /// Those that the next fold leaves out, sorted.
+    std::vector<sql::Id> left_out() {
+        const std::lock_guard lock(mutex_);
+        const SteadyTime now = Clock::now();
+        std::erase_if(refused_, [&](const auto& entry) { return entry.second.until <= now; });
+        std::vector<sql::Id> items;
+        for (const auto& [item, why] : refused_) items.push_back(item);
+        return items;
+    }
+
+    std::size_t refused() const {
+        const std::lock_guard lock(mutex_);
+        return refused_.size();
+    }
+
+    /// When the first of them is to be tried again; SteadyTime::max() if there is none.
+    SteadyTime retry_at() const {
+        const std::lock_guard lock(mutex_);
+        SteadyTime first = SteadyTime::max();
+        for (const auto& [item, left] : refused_) first = std::min(first, left.until);
+        return first;
+    }
+
+    // -- held -----------------------------------------------------------------------------------
+
+    std::vector<sql::Id> held() const {
+        const std::lock_guard lock(mutex_);
+        std::vector<sql::Id> items;
+        for (const auto& [item, known] : held_) items.push_back(item);
+        return items;
+    }
+
+    /// Leaves in `items` those that are still held.
+    void keep_held(std::vector<sql::Id>& items) const {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(items, [&](const sql::Id& item) { return !held_.contains(item); });
+    }
+
+    /// A few that folds have found held again and again, to wait for their rows now; each comes again
+    /// after a rest, unless `at_once`.
+    std::vector<sql::Id> take_patient(Duration interval, bool at_once) {
+        const std::lock_guard lock(mutex_);
+        std::vector<sql::Id> items;
+        const SteadyTime now = Clock::now();
+        for (auto& [item, known] : held_) {
+            if (known.misses < kPatientMisses) continue;
+            if (!at_once && known.insist_after > now) continue;
+            if (items.size() == kInsisted) break;
+            items.push_back(item);
+            known.insist_after = now + std::min<Duration>(interval * known.misses, kRefusedFor);
+        }
+        return items;
+    }
+
+    // -- both -----------------------------------------------------------------------------------
+
+    /// A fold ended well. `only`: the items that it was asked for, if it was asked for some.
+    void note(const FoldedPage& folded, std::span<const sql::Id> only) {
+        const std::lock_guard lock(mutex_);
+        for (const sql::Id& item : only) refused_.erase(item);
+        // Items that it has shown, and those without rows now, are held no longer.
+        const std::set<sql::Id> now_held(folded.held.begin(), folded.held.end());
+        const auto free = [&](const sql::Id& item) {
+            if (!now_held.contains(item)) held_.erase(item);
+        };
+        if (folded.more) {
+            for (const FoldedCount& count : folded.counts) free(count.item);
+        } else if (!only.empty()) {
+            for (const sql::Id& item : only) free(item);
+        } else {
+            std::erase_if(held_, [&](const auto& one) { return !now_held.contains(one.first); });
+        }
+        for (const sql::Id& item : now_held) {
+            ++held_.try_emplace(item, Held{Clock::now()}).first->second.misses;
+        }
+    }
+
+    void add_to(Folder::Stats& stats) const {
+        const std::lock_guard lock(mutex_);
+        stats.held = static_cast<std::int64_t>(held_.size());
+        stats.held_for = Duration{0};
+        for (const auto& [item, held] : held_) {
+            stats.held_for = std::max<Duration>(stats.held_for, Clock::now() - held.since);
+        }
+        for (const auto& [item, refused] : refused_) stats.refused.emplace_back(item, refused.why);
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    // So many folds leave a held item alone; then one waits for its row, if the database has a line to
+    // wait in. A fold waits for so many items at most.
+    static constexpr int kPatientMisses = 2;
+    static constexpr std::size_t kInsisted = 4;
+
+    struct Refused {
+        std::string why;
+        SteadyTime until;
+    };
+    struct Held {
+        SteadyTime since;  // When it was found so first.
+        int misses{0};     // Folds that found it so.
+        SteadyTime insist_after{};
+    };
+
+    mutable std::mutex mutex_{};
+    std::map<sql::Id, Refused> refused_{};
+    std::map<sql::Id, Held> held_{};
+};
+
+}  // namespace hotcount
