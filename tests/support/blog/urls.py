@@ -11,13 +11,13 @@ from tests.support.blog.models import Post
 
 def like(request: HttpRequest, pk: int) -> JsonResponse:
     cast = Post.votes.toggle(pk, user=request.user.pk, with_count=True)
-    return JsonResponse({"liked": cast.counted, "count": cast.count})
+    return JsonResponse({"liked": cast.counted, "count": int(cast.count)})
 
 
 async def like_soon(request: HttpRequest, pk: int) -> JsonResponse:
     user = await request.auser()
     cast = await Post.avotes.toggle(pk, user=user.pk, with_count=True)
-    return JsonResponse({"liked": cast.counted, "count": cast.count})
+    return JsonResponse({"liked": cast.counted, "count": int(cast.count)})
 
 
 urlpatterns = [
