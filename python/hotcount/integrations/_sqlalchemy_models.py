@@ -311,7 +311,8 @@ def include_name(
 
     def is_included(name: str | None, kind: str, parents: Mapping[str, str | None]) -> bool:
         if kind == "index":
-            votes = metadata.tables.get(parents.get("schema_qualified_table_name") or "")
+            full_name = parents.get("schema_qualified_table_name") or ""
+            votes = next((one.tables[full_name] for one in every if full_name in one.tables), None)
             if votes is None or "hotcount" not in votes.info:
                 return True
             # One that the model declares is compared.

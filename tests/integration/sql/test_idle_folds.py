@@ -55,7 +55,7 @@ async def count_in_a_loop(votes: hotcount.aio.Votes) -> None:
 
 
 # How a process has used its Votes, which does nothing any more.
-USES: dict[str, tuple[str, Use]] = {
+USES: dict[str, tuple[Any, Use]] = {
     "a vote": ("batched", vote),
     "a vote in a slot": ("slotted", vote),
     "a count": ("batched", lambda votes: votes.count(1)),
