@@ -12,20 +12,20 @@ namespace {
 
 std::atomic<LogSink> the_sink{nullptr};
 
-struct Waiting {
+struct LogQueue {
     std::mutex mutex;
     std::vector<LogLine> lines;
     bool handed_on{false};  // A thread takes them, or is with the sink.
     std::condition_variable at_rest;
 };
 
-Waiting& waiting() {
+LogQueue& log_queue() {
     // Never destroyed: threads may log while the process ends.
-    static auto* const own = new ForkLocal<Waiting>{[] { return std::make_unique<Waiting>(); }};
+    static auto* const own = new ForkLocal<LogQueue>{[] { return std::make_unique<LogQueue>(); }};
     return own->get();
 }
 
-void hand_on(Waiting& from) {
+void hand_on(LogQueue& from) {
     while (true) {
         std::vector<LogLine> lines;
         {
@@ -50,14 +50,14 @@ std::string seconds_text(Duration time) {
 }  // namespace
 
 void set_log_sink(LogSink sink) {
-    (void)waiting();  // Before there are threads and forks.
+    (void)log_queue();  // Before there are threads and forks.
     the_sink.store(sink);
 }
 
 void log_line(bool is_trouble, std::string_view text) {
     if (the_sink.load() == nullptr) return;
     LogLine line{is_trouble, hide_secrets(text)};
-    Waiting& here = waiting();
+    LogQueue& here = log_queue();
     const std::lock_guard lock(here.mutex);
     if (here.lines.size() >= kMostLines) return;
     here.lines.push_back(std::move(line));
@@ -67,7 +67,7 @@ void log_line(bool is_trouble, std::string_view text) {
 }
 
 std::vector<LogLine> take_log_lines() {
-    Waiting& here = waiting();
+    LogQueue& here = log_queue();
     std::unique_lock lock(here.mutex);
     here.at_rest.wait_for(lock, kLastWait, [&] { return !here.handed_on; });
     return std::exchange(here.lines, {});

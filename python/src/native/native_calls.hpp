@@ -273,7 +273,6 @@ concept HasToBatch = requires(Self& self, Results results, const Refusals& refus
     self.to_batch(std::move(results), refusals, OnErrors::raise);
 };
 
-/// What makes a call's answer, and what its errors say beside what the core knows.
 /// A call for statistics is not one of the calls that they count.
 template <class T>
 inline constexpr bool kIsStatistics = false;
@@ -283,7 +282,8 @@ template <>
 inline constexpr bool kIsStatistics<sql::Database::Stats> = true;
 template <>
 inline constexpr bool kIsStatistics<VotesStats> = true;
-/// A batch counts its call by its elements, in its converter.
+/// What makes a call's answer, and what its errors say beside what the core knows. A batch counts its
+/// call by its elements, in its converter.
 template <class Self, bool kIsStats, bool kIsBatch, class Convert>
 struct Answer : Convert {
     Self* self;
