@@ -392,8 +392,7 @@ class Votes(Lifetime, VotesBase):
 
         Reads an index that begins with the user: CREATE INDEX ON vote (user_id, item_id). Without
         one it scans the whole vote table, 10,000 rows a statement, and the logger 'hotcount' gets a
-        warning with the statement to run. create_tables() makes none, because every new vote then
-        writes it too.
+        warning with the statement to run. create_tables() makes none: each new vote would write it.
 
         >>> import hotcount
         >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
@@ -442,8 +441,7 @@ class Votes(Lifetime, VotesBase):
         In pages of at most 512 items, fewer if they have many votes, each committed by itself.
         timeout: seconds for each page, not for the call. progress: called after each page with the
         last item that is done (None for named items and orphans), how many items were looked at,
-        and how many differ so far; in aio from a thread. What it raises ends the call, and is
-        raised.
+        and how many differ so far; in aio from a thread. What it raises ends the call.
 
         After any error the pages before it stay right, and the message says where to go on: after,
         an item, begins behind it. Or do it all again. CounterOverflowError: an item's count or sum

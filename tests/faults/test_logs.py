@@ -18,7 +18,6 @@ from tests.support.eventually import eventually
 from tests.support.programs import run_python
 from tests.support.servers import PostgresServer, RedisServer, keys_of
 from tests.support.sqlite_files import rows
-from tests.support.together import together
 
 pytestmark = pytest.mark.server
 
@@ -89,8 +88,23 @@ def test_a_full_queue_is_one_warning(own_redis: RedisServer, told: Any) -> None:
     with hotcount.Redis(own_redis.url, timeout=0.3, max_queue=1, max_in_flight=1) as redis:
         counter = hotcount.Counter(redis)
         counter.add("a")
+
+        def wait_long(key: int) -> None:
+            fails(lambda: counter.add(str(key), timeout=20))
+
+        # One is under way and one in the queue when the third has no room.
+        waiting = [threading.Thread(target=wait_long, args=(key,)) for key in range(2)]
         with own_redis.stopped():
-            together(lambda key: fails(lambda: counter.add(str(key))), 8)
+            for each in waiting:
+                each.start()
+            eventually(
+                lambda: (
+                    fails(lambda: counter.add("b", timeout=0.05))
+                    and told("WARNING", "has a full queue") != []
+                )
+            )
+        for each in waiting:
+            each.join()
         eventually(lambda: not fails(lambda: counter.add("a")))
         eventually(lambda: told("INFO", "has room in its queue again") != [])
     assert len(told("WARNING", "has a full queue")) == 1

@@ -141,7 +141,7 @@ def test_an_add_that_redis_may_have_forgotten_is_not_counted_again(
 def test_adds_that_were_never_sent_count_whatever_the_clock_of_redis_does(
     clocked: Clocked, step: int
 ) -> None:
-    counter: Any = hotcount.Counter(clocked.server.redis(timeout=0.3), retry=RetryQueue())
+    counter: Any = hotcount.Counter(clocked.server.redis(timeout=2), retry=RetryQueue())
     assert counter.add("k") == 1
     clocked.server.kill()
     for _ in range(5):

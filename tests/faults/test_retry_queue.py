@@ -196,7 +196,7 @@ def test_a_server_that_kept_its_data_counts_what_waits_once(tmp_path: Path) -> N
     config = ("--appendonly", "yes", "--appendfsync", "always")
     server = RedisServer(tmp_path, config=config).start()
     try:
-        counter = hotcount.Counter(server.redis(timeout=1), retry=RetryQueue())
+        counter = hotcount.Counter(server.redis(timeout=5), retry=RetryQueue())
         for done in range(5):
             assert counter.add("k") == 101 * done + 1
             server.kill()
