@@ -55,9 +55,9 @@ void BoundVotes::log_event_of_core() const {
     }
 }
 
-py::object BoundVotes::to_python(Cast cast) const {
+py::object BoundVotes::to_python(const Cast& cast) const {
     log_event_of_core();
-    return To<Cast>::make(std::move(cast));
+    return To<Cast>::make(cast);
 }
 
 py::object BoundVotes::to_python(const FlushReport& report) const {

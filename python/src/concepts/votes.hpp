@@ -89,7 +89,7 @@ class BoundVotes final : public Bound<Votes> {
         return store.backend<sql::Database>()->deadline(timeout);
     }
 
-    py::object to_python(Cast cast) const;
+    py::object to_python(const Cast& cast) const;
     py::object to_python(const FlushReport& report) const;
     py::object to_python(Count count) const;
     py::object to_python(std::vector<Count> counts) const;
