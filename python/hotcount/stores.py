@@ -239,7 +239,7 @@ class Redis(Lifetime, RedisBase):
             the user may not send it, or not PING, the answer goes by the rest.
 
         Raises:
-            ConfigError: for_ is neither.
+            ConfigError: `for_` is neither.
             ClosedError: After close().
         """
 
@@ -375,7 +375,7 @@ class Database(Lifetime, DatabaseBase):
             a warning that says why. Tables are not looked at.
 
         Raises:
-            ConfigError: for_ is neither.
+            ConfigError: `for_` is neither.
             ClosedError: After close().
 
         >>> import hotcount
