@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -28,8 +30,9 @@ from sqlalchemy.orm import (
 )
 
 from tests.support.commands import output_of
+from tests.support.eventually import eventually
 from tests.support.sql_votes import make_votes
-from tests.support.sqlalchemy_side import BothSides, until_it_commits
+from tests.support.sqlalchemy_side import BothSides, both_sides, until_it_commits
 from tests.support.together import together
 
 INT64_MAX = 2**63 - 1
@@ -425,3 +428,24 @@ def test_without_sqlalchemy_the_error_names_the_extra() -> None:
         "except ImportError as error: print(error)\n"
     )
     assert "hotcount[sqlalchemy]" in output_of(program)
+
+
+@pytest.mark.server
+def test_votes_whose_commit_ends_after_the_fold_are_folded_all_the_same(
+    request: pytest.FixtureRequest, database_path: Path
+) -> None:
+    """SQLAlchemy tells of a commit before it, for a connection that stays out of its pool."""
+    with closing(both_sides(request, "postgresql", database_path)) as sides:
+        votes = make_votes(sides, "batched", fold_interval=0.1)
+        sides.run(
+            "CREATE TABLE slow (id int)",
+            "CREATE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$",
+            "CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON slow "
+            "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION sleep()",
+        )
+        with sides.engine.connect() as connection:
+            assert cast_vote(connection, votes, 1, 1).counted
+            connection.execute(sa.text("INSERT INTO slow VALUES (1)"))
+            connection.commit()
+            eventually(lambda: sides.run("SELECT vote_count FROM item WHERE id = 1") == [(1,)])

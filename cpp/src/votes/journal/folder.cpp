@@ -197,11 +197,14 @@ struct Folder::Work {
             }
             return;
         }
-        if (!seen->others_append) return;
         const Duration rest = look_pause - seen->since_folded;
         const bool others_fold = seen->since_folded >= Duration{0} && rest > Duration{0};
         if (seen->has_rows && !others_fold) again = true;
-        look_after(seen->has_rows && others_fold ? rest : look_pause);
+        if (seen->has_rows && others_fold) {
+            look_after(rest);
+        } else if (seen->others_append) {
+            look_after(look_pause);
+        }
     }
 
     // A login that reads counts may have no right to fold: others fold, and `hotcount doctor` tells if

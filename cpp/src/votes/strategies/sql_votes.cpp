@@ -364,6 +364,8 @@ Result<FlushReport> SqlVotes::flush(Timeout timeout) {
 
 void SqlVotes::note_appended(std::size_t rows) {
     if (folder_ != nullptr) folder_->note_appended(rows);
+    // The caller's COMMIT may end after the next fold: a look finds the rows that it has missed.
+    watch_journal();
 }
 
 void SqlVotes::note_cell(const sql::Id& item) {
