@@ -298,8 +298,9 @@ def include_name(
 ) -> Callable[[str | None, str, Mapping[str, str | None]], bool]:
     """For Alembic's env.py: has autogenerate leave the tables of hotcount alone.
 
-    Those that stand beside the vote tables of models with VoteMixin, the index `{vote_table}_of_item`
-    that Votes.migration() prints, and tables whose names begin with `hotcount_`.
+    Those that stand beside the vote tables of models with VoteMixin, the index
+    `{vote_table}_of_item` that Votes.migration() prints, and tables whose names begin with
+    `hotcount_`.
 
     Args:
         metadata: The one of the models, or several: `target_metadata`.
