@@ -285,7 +285,7 @@ class RedisBackend final : public CounterBackend {
 
     static Error about(const std::string& key, const Error& error) {
         if (error.code == ErrorCode::overflow) return counter_overflow(key);
-        return redis::of_key(key, error).about(&ErrorFacts::key, key);
+        return redis::of_key(key, error);
     }
 
     static Result<PeriodAnswer> to_period_answer(const std::string& server, const std::string& key,

@@ -133,7 +133,7 @@ class RedisLimiterBackend : public LimiterBackend {
     std::string_view store_prefix() const override { return client_->options().prefix; }
     std::string store_name() const override { return server(); }
     AsyncCall waiting(Timeout timeout) const override {
-        return {&client_->waiting(), timeout ? timeout : client_->options().timeout, nullptr, true};
+        return redis::waiting_call(*client_, timeout ? timeout : client_->options().timeout);
     }
 
     void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override;
@@ -148,13 +148,9 @@ class RedisLimiterBackend : public LimiterBackend {
 
     // What outlives a call must not point back here: a limiter may go before its calls end.
     const std::string& server() const { return *server_; }
-    redis::Channel& channel(const AsyncCall& call) const {
-        return call.channel != nullptr ? *call.channel : client_->without_waiting();
-    }
     void submit(redis::Request request, const AsyncCall& call,
                 Completion<redis::Reply> done) const {
-        channel(call).submit(std::move(request), client_->deadline(call.timeout), std::move(done),
-                             call.cancelled);
+        redis::submit(*client_, std::move(request), call, std::move(done));
     }
     /// As the scripts have it.
     static std::string_view to_word(Take take) {

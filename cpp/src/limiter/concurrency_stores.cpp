@@ -156,7 +156,7 @@ class ConcurrencyOverRedis final : public ConcurrencyBackend {
 
     std::string_view store_prefix() const override { return client_->options().prefix; }
     AsyncCall waiting(Timeout timeout) const override {
-        return {&client_->waiting(), timeout, nullptr};
+        return redis::waiting_call(*client_, timeout);
     }
 
     void acquire(const std::string& key, std::string_view holder, const AsyncCall& call,
@@ -206,10 +206,7 @@ class ConcurrencyOverRedis final : public ConcurrencyBackend {
     }
     void submit(redis::Request request, const AsyncCall& call,
                 Completion<redis::Reply> done) const {
-        redis::Channel& channel =
-            call.channel != nullptr ? *call.channel : client_->without_waiting();
-        channel.submit(std::move(request), client_->deadline(call.timeout), std::move(done),
-                       call.cancelled);
+        redis::submit(*client_, std::move(request), call, std::move(done));
     }
     static Error about(const std::string& key, const Error& error) {
         if (error.code == ErrorCode::wrong_type) return no_holders(key);

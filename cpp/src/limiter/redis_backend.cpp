@@ -26,7 +26,7 @@ std::string once_only(std::string_view script) {
 
 Error about_limit(const std::string& key, const Error& error) {
     if (error.code == ErrorCode::wrong_type) return no_limit_state(key);
-    return redis::of_key(key, error).about(&ErrorFacts::key, key);
+    return redis::of_key(key, error);
 }
 
 void RedisLimiterBackend::reset(const std::string& key, const AsyncCall& call,
@@ -161,7 +161,8 @@ class ScriptBackend final : public RedisLimiterBackend {
         batch.arguments.reserve(costs.size());
         for (const std::int64_t cost : costs) batch.arguments.push_back(to_price(cost));
         redis::submit_script_batch(
-            channel(call), server(), std::move(batch), client_->deadline(call.timeout),
+            redis::channel_of(*client_, call), server(), std::move(batch),
+            client_->deadline(call.timeout),
             [gathered](std::size_t i, const Result<redis::Reply>& reply) {
                 gathered->outcomes[i] = to_outcome(gathered->server, reply, gathered->keys[i]);
             },
@@ -243,7 +244,7 @@ class ScriptBackend final : public RedisLimiterBackend {
                        Completion<Outcome>& done) {
         // Where the clock was set back, a look of the script ends the window in time. Nobody waits for it.
         const auto end_in_time = [&script = script_, look = encoded_.front(), client = client_,
-                                  to = &channel(call),
+                                  to = &redis::channel_of(*client_, call),
                                   by = client_->deadline(call.timeout)](const std::string& of_key) {
             const std::string_view its_keys[] = {of_key};
             const std::string_view cost[] = {"1"};

@@ -124,12 +124,29 @@ std::string milliseconds(Duration duration) {
 
 Error of_key(std::string_view key, const Error& error) {
     return make_error(error.code, error.message + " (key " + printable(key) + ")",
-                      error.server_code);
+                      error.server_code)
+        .about(&ErrorFacts::key, key);
 }
 
 Error strange_reply(const std::string& server, std::string_view who) {
     return make_error(ErrorCode::reply,
                       server + ": " + std::string{who} + " got a reply of another shape");
+}
+
+Result<ScanPage> to_page(const std::string& server, Reply reply) {
+    auto* const parts = std::get_if<ReplyArray>(&reply.value);
+    if (parts == nullptr || parts->size() != 2) return strange_reply(server, "SCAN");
+    auto* const next = std::get_if<std::string>(&(*parts)[0].value);
+    auto* const items = std::get_if<ReplyArray>(&(*parts)[1].value);
+    if (next == nullptr || items == nullptr) return strange_reply(server, "SCAN");
+    ScanPage page{std::move(*next), {}};
+    page.items.reserve(items->size());
+    for (Reply& each : *items) {
+        auto* const text = std::get_if<std::string>(&each.value);
+        if (text == nullptr) return strange_reply(server, "SCAN");
+        page.items.push_back(std::move(*text));
+    }
+    return page;
 }
 
 void submit_script_batch(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,

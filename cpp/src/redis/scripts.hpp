@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <functional>
 #include <hotcount/detail/redis/channel.hpp>
+#include <hotcount/redis.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace hotcount::redis {
@@ -63,10 +65,31 @@ bool is_one_per_key(const Reply& reply, std::size_t keys) {
 
 /// Rounded up.
 std::string milliseconds(Duration duration);
-/// The error of a call on this key, which the message names.
+/// The error of a call on this key, which the message and the error's fact name.
 Error of_key(std::string_view key, const Error& error);
 /// `who`, in words, got a reply that it cannot read.
 Error strange_reply(const std::string& server, std::string_view who);
+
+/// A page of SCAN or SSCAN.
+struct ScanPage {
+    std::string next;
+    std::vector<std::string> items;
+};
+Result<ScanPage> to_page(const std::string& server, Reply reply);
+
+// -- how a call is sent -------------------------------------------------------------------------
+
+/// With this a call has completed when it returns.
+inline AsyncCall waiting_call(Client& client, Timeout timeout) {
+    return {&client.waiting(), timeout, nullptr, true};
+}
+inline Channel& channel_of(Client& client, const AsyncCall& call) {
+    return call.channel != nullptr ? *call.channel : client.without_waiting();
+}
+inline void submit(Client& client, Request request, const AsyncCall& call, Completion<Reply> done) {
+    channel_of(client, call)
+        .submit(std::move(request), client.deadline(call.timeout), std::move(done), call.cancelled);
+}
 
 // -- many calls of one script -------------------------------------------------------------------
 

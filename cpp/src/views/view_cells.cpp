@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "hotcount_embedded/views/lua.hpp"
-#include "redis/scripts.hpp"
 #include "redis/server_role.hpp"
 
 namespace hotcount {
 namespace {
 
+using redis::of_key;
 using redis::Reply;
 using redis::ReplyArray;
 
@@ -56,10 +56,6 @@ std::optional<CellSum> sum_of(std::string_view text) {
 
 std::string new_identity() {
     return std::to_string(thread_random().next()) + "." + std::to_string(thread_random().next());
-}
-
-Error of_key(std::string_view key, const Error& error) {
-    return redis::of_key(key, error).about(&ErrorFacts::key, key);
 }
 
 // What HGETALL of a key's hash has answered.
@@ -119,10 +115,6 @@ std::string ViewCells::cells_key(std::string_view key) const {
 }
 std::string ViewCells::keys_key(std::string_view key) const {
     return in_shard(shard_of(key), "keys");
-}
-
-Error ViewCells::strange_reply() const {
-    return redis::strange_reply(client_->options().address(), "a call on cells");
 }
 
 void ViewCells::publish(const ViewCell& cell, redis::Channel& channel, Deadline deadline,
@@ -229,24 +221,13 @@ Result<std::vector<ViewCell>> ViewCells::read(std::span<const std::string> keys,
     return found;
 }
 
-Result<ViewCells::Page> ViewCells::scan(std::size_t shard, const std::string& cursor,
+Result<redis::ScanPage> ViewCells::scan(std::size_t shard, const std::string& cursor,
                                         std::size_t size, Deadline deadline) const {
     const std::string key = in_shard(shard, "keys");
     const std::string count = std::to_string(size);
     const std::string_view command[] = {"SSCAN", key, cursor, "COUNT", count};
-    HOTCOUNT_TRY_ASSIGN(const Reply reply, client_->execute(command, deadline.remaining()));
-    const auto* const parts = std::get_if<ReplyArray>(&reply.value);
-    if (parts == nullptr || parts->size() != 2) return strange_reply();
-    const auto* const next = std::get_if<std::string>(&(*parts)[0].value);
-    const auto* const keys = std::get_if<ReplyArray>(&(*parts)[1].value);
-    if (next == nullptr || keys == nullptr) return strange_reply();
-    Page page{{}, *next};
-    for (const Reply& each : *keys) {
-        const auto* const text = std::get_if<std::string>(&each.value);
-        if (text == nullptr) return strange_reply();
-        page.keys.push_back(*text);
-    }
-    return page;
+    HOTCOUNT_TRY_ASSIGN(Reply reply, client_->execute(command, deadline.remaining()));
+    return redis::to_page(client_->options().address(), std::move(reply));
 }
 
 Result<std::vector<std::string>> ViewCells::identities(std::span<const std::size_t> shards,
@@ -267,7 +248,8 @@ Result<std::vector<std::string>> ViewCells::identities(std::span<const std::size
         if (!replies[i]) return of_key(keys[i / 2], replies[i].error());
         if (i % 2 == 0) continue;
         const auto* const name = std::get_if<std::string>(&replies[i]->value);
-        if (name == nullptr) return strange_reply();
+        if (name == nullptr)
+            return redis::strange_reply(client_->options().address(), "a call on cells");
         names.push_back(*name);
     }
     return names;

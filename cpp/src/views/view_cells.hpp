@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "redis/scripts.hpp"
+
 namespace hotcount {
 
 /// What a writer has counted for a key, ever: neither falls.
@@ -66,12 +68,9 @@ class ViewCells {
     Result<std::vector<ViewCell>> read(std::span<const std::string> keys, Deadline deadline,
                                        std::optional<Error>* bad = nullptr) const;
 
-    struct Page {
-        std::vector<std::string> keys;
-        std::string next;  ///< "0": that was the last page.
-    };
-    Result<Page> scan(std::size_t shard, const std::string& cursor, std::size_t size,
-                      Deadline deadline) const;
+    /// Keys of a shard. After the last page `next` is "0".
+    Result<redis::ScanPage> scan(std::size_t shard, const std::string& cursor, std::size_t size,
+                                 Deadline deadline) const;
 
     /// The names of the shards' data, for those that are asked for; made where there is none.
     Result<std::vector<std::string>> identities(std::span<const std::size_t> shards,
@@ -85,7 +84,6 @@ class ViewCells {
     std::string in_shard(std::size_t shard, std::string_view what) const;
     std::string cells_key(std::string_view key) const;
     std::string keys_key(std::string_view key) const;
-    Error strange_reply() const;
 
     const std::shared_ptr<redis::Client> client_;
     const std::string prefix_;

@@ -113,10 +113,10 @@ class ViewWorker final : public SyncWorker {
         std::string cursor = "0";
         do {
             const Deadline until = page_of(deadline);
-            HOTCOUNT_TRY_ASSIGN(const ViewCells::Page page, redis.scan(shard, cursor, most, until));
+            HOTCOUNT_TRY_ASSIGN(const redis::ScanPage page, redis.scan(shard, cursor, most, until));
             cursor = page.next;
             // A scan may name a key twice.
-            const std::set<std::string> unique(page.keys.begin(), page.keys.end());
+            const std::set<std::string> unique(page.items.begin(), page.items.end());
             const std::vector<std::string> keys(unique.begin(), unique.end());
             std::optional<Error> bad;
             HOTCOUNT_TRY_ASSIGN(std::vector<ViewCell> cells, redis.read(keys, until, &bad));

@@ -1,4 +1,5 @@
-// What LiveSets asks of a store. Keys come checked and in full, no score is NaN.
+// What LiveSets asks of a store. Keys come checked and in full, no score is NaN. Each call completes;
+// whether its caller waits, AsyncCall says.
 #pragma once
 
 #include <hotcount/detail/redis/channel.hpp>
@@ -61,51 +62,27 @@ class LiveSetsBackend {
     }
     virtual ~LiveSetsBackend() = default;
 
+    /// How a caller who waits calls the others: with this they have completed when they return.
+    virtual AsyncCall waiting(Timeout timeout) const { return {nullptr, timeout, nullptr, true}; }
+
     /// Results by index; `batch` of them, at most kMaxBatch, in one go.
-    virtual Upserts upsert(std::vector<Element> elements, std::size_t batch, Timeout timeout) = 0;
+    virtual void upsert(std::vector<Element> elements, std::size_t batch, const AsyncCall& call,
+                        Completion<Upserts> done) = 0;
     /// One, which may travel with others that wait beside it.
-    virtual Result<Upsert> upsert_one(Element element, Timeout timeout) = 0;
+    virtual void upsert_one(Element element, const AsyncCall& call, Completion<Upsert> done) = 0;
     /// `which`: key, member, companion and version as above.
-    virtual Result<Upsert> remove(const Element& which, Timeout timeout) = 0;
-    virtual Result<Members> range(const std::string& key, std::int64_t start, std::int64_t stop,
-                                  Timeout timeout) = 0;
-    virtual Result<Rank> rank(const std::string& key, std::string_view member, Timeout timeout) = 0;
+    virtual void remove(const Element& which, const AsyncCall& call, Completion<Upsert> done) = 0;
+    virtual void range(const std::string& key, std::int64_t start, std::int64_t stop,
+                       const AsyncCall& call, Completion<Members> done) = 0;
+    virtual void rank(const std::string& key, std::string_view member, const AsyncCall& call,
+                      Completion<Rank> done) = 0;
     /// An empty companion: the key cannot have one.
-    virtual Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
-                                std::span<const ScoredMember> members, Timeout timeout) = 0;
+    virtual void create(const std::string& key, const std::string& companion, Duration ttl,
+                        std::span<const ScoredMember> members, const AsyncCall& call,
+                        Completion<void> done) = 0;
     /// The report's keys are in full.
-    virtual Result<SweepReport> sweep(const std::string& pattern, bool dry_run,
-                                      Timeout timeout) = 0;
-
-    // The same without waiting. What stands here is for backends that never wait: memory.
-
-    virtual void upsert_async(std::vector<Element> elements, std::size_t batch, const AsyncCall&,
-                              Completion<Upserts> done) {
-        done(upsert(std::move(elements), batch, {}));
-    }
-    virtual void upsert_one_async(Element element, const AsyncCall&, Completion<Upsert> done) {
-        done(upsert_one(std::move(element), {}));
-    }
-    virtual void remove_async(const Element& which, const AsyncCall&, Completion<Upsert> done) {
-        done(remove(which, {}));
-    }
-    virtual void range_async(const std::string& key, std::int64_t start, std::int64_t stop,
-                             const AsyncCall&, Completion<Members> done) {
-        done(range(key, start, stop, {}));
-    }
-    virtual void rank_async(const std::string& key, std::string_view member, const AsyncCall&,
-                            Completion<Rank> done) {
-        done(rank(key, member, {}));
-    }
-    virtual void create_async(const std::string& key, const std::string& companion, Duration ttl,
-                              std::span<const ScoredMember> members, const AsyncCall&,
-                              Completion<void> done) {
-        done(create(key, companion, ttl, members, {}));
-    }
-    virtual void sweep_async(const std::string& pattern, bool dry_run, const AsyncCall&,
-                             Completion<SweepReport> done) {
-        done(sweep(pattern, dry_run, {}));
-    }
+    virtual void sweep(const std::string& pattern, bool dry_run, const AsyncCall& call,
+                       Completion<SweepReport> done) = 0;
 
     virtual std::shared_ptr<Builds> builds() const = 0;
     /// By when a call ends that has this timeout.

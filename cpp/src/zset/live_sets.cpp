@@ -200,51 +200,6 @@ LiveSets::~LiveSets() = default;
 
 const LiveSetsOptions& LiveSets::options() const { return backend_->options(); }
 
-// -- calls that are waited for --------------------------------------------------------------------
-
-Result<Upsert> LiveSets::upsert(std::string_view key, std::string_view member, double score,
-                                std::optional<std::int64_t> version, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(Element element, to_element(*backend_, {key, member, score, version}));
-    return backend_->upsert_one(std::move(element), timeout);
-}
-
-Result<std::vector<Result<Upsert>>> LiveSets::upsert_many(std::span<const UpsertItem> items,
-                                                          std::size_t batch, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(Batch checked, to_batch(*backend_, items, batch));
-    return checked.merge(backend_->upsert(std::move(checked.elements), batch, timeout));
-}
-
-Result<Upsert> LiveSets::remove(std::string_view key, std::string_view member,
-                                std::optional<std::int64_t> version, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const Element which, to_element(*backend_, {key, member, 0, version}));
-    return backend_->remove(which, timeout);
-}
-
-Result<std::vector<ScoredMember>> LiveSets::top(std::string_view key, std::int64_t n,
-                                                Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, check_top(*backend_, key, n));
-    if (n == 0) return Members{};
-    return backend_->range(name, 0, n - 1, timeout);
-}
-
-Result<std::vector<ScoredMember>> LiveSets::range(std::string_view key, std::int64_t start,
-                                                  std::int64_t stop, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, full(*backend_, key));
-    return backend_->range(name, start, stop, timeout);
-}
-
-Result<std::optional<std::int64_t>> LiveSets::rank(std::string_view key, std::string_view member,
-                                                   Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string name, check_rank(*backend_, key, member));
-    return backend_->rank(name, member, timeout);
-}
-
-Result<void> LiveSets::create(std::string_view key, Duration ttl,
-                              std::span<const ScoredMember> members, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const Names names, check_create(*backend_, key, ttl, members));
-    return backend_->create(names.key, names.companion, ttl, members, timeout);
-}
-
 Result<std::shared_ptr<Rebuild>> LiveSets::rebuild(std::string_view key, Duration ttl,
                                                    Duration lease) {
     if (options().method != UpsertMethod::script) {
@@ -261,20 +216,12 @@ Result<std::shared_ptr<Rebuild>> LiveSets::rebuild(std::string_view key, Duratio
     return std::make_shared<Rebuild>(backend_, std::move(name), std::move(companion), ttl, lease);
 }
 
-Result<SweepReport> LiveSets::sweep(std::string_view match, bool dry_run, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(const std::string pattern, to_pattern(*backend_, match));
-    HOTCOUNT_TRY_ASSIGN(SweepReport report, backend_->sweep(pattern, dry_run, timeout));
-    return without_prefix(std::move(report), backend_->before_key().size());
-}
-
-// -- calls that are not ---------------------------------------------------------------------------
-
 void LiveSets::upsert_async(std::string_view key, std::string_view member, double score,
                             std::optional<std::int64_t> version, Completion<Upsert> done,
                             AsyncCall call) {
     auto element = to_element(*backend_, {key, member, score, version});
     if (!element) return done(std::move(element).error());
-    backend_->upsert_one_async(std::move(*element), call, std::move(done));
+    backend_->upsert_one(std::move(*element), call, std::move(done));
 }
 
 void LiveSets::upsert_many_async(std::span<const UpsertItem> items, std::size_t batch,
@@ -282,11 +229,11 @@ void LiveSets::upsert_many_async(std::span<const UpsertItem> items, std::size_t 
     auto checked = to_batch(*backend_, items, batch);
     if (!checked) return done(std::move(checked).error());
     const auto kept = std::make_shared<Batch>(std::move(*checked));
-    backend_->upsert_async(std::move(kept->elements), batch, call,
-                           [kept, done = std::move(done)](Result<Upserts> answers) {
-                               if (!answers) return done(std::move(answers).error());
-                               done(kept->merge(std::move(*answers)));
-                           });
+    backend_->upsert(std::move(kept->elements), batch, call,
+                     [kept, done = std::move(done)](Result<Upserts> answers) {
+                         if (!answers) return done(std::move(answers).error());
+                         done(kept->merge(std::move(*answers)));
+                     });
 }
 
 void LiveSets::remove_async(std::string_view key, std::string_view member,
@@ -294,7 +241,7 @@ void LiveSets::remove_async(std::string_view key, std::string_view member,
                             AsyncCall call) {
     auto which = to_element(*backend_, {key, member, 0, version});
     if (!which) return done(std::move(which).error());
-    backend_->remove_async(*which, call, std::move(done));
+    backend_->remove(*which, call, std::move(done));
 }
 
 void LiveSets::top_async(std::string_view key, std::int64_t n,
@@ -302,21 +249,21 @@ void LiveSets::top_async(std::string_view key, std::int64_t n,
     auto name = check_top(*backend_, key, n);
     if (!name) return done(std::move(name).error());
     if (n == 0) return done(Members{});
-    backend_->range_async(*name, 0, n - 1, call, std::move(done));
+    backend_->range(*name, 0, n - 1, call, std::move(done));
 }
 
 void LiveSets::range_async(std::string_view key, std::int64_t start, std::int64_t stop,
                            Completion<std::vector<ScoredMember>> done, AsyncCall call) {
     auto name = full(*backend_, key);
     if (!name) return done(std::move(name).error());
-    backend_->range_async(*name, start, stop, call, std::move(done));
+    backend_->range(*name, start, stop, call, std::move(done));
 }
 
 void LiveSets::rank_async(std::string_view key, std::string_view member,
                           Completion<std::optional<std::int64_t>> done, AsyncCall call) {
     auto name = check_rank(*backend_, key, member);
     if (!name) return done(std::move(name).error());
-    backend_->rank_async(*name, member, call, std::move(done));
+    backend_->rank(*name, member, call, std::move(done));
 }
 
 void LiveSets::create_async(std::string_view key, Duration ttl,
@@ -324,19 +271,76 @@ void LiveSets::create_async(std::string_view key, Duration ttl,
                             AsyncCall call) {
     auto names = check_create(*backend_, key, ttl, members);
     if (!names) return done(std::move(names).error());
-    backend_->create_async(names->key, names->companion, ttl, members, call, std::move(done));
+    backend_->create(names->key, names->companion, ttl, members, call, std::move(done));
 }
 
 void LiveSets::sweep_async(std::string_view match, bool dry_run, Completion<SweepReport> done,
                            AsyncCall call) {
     auto pattern = to_pattern(*backend_, match);
     if (!pattern) return done(std::move(pattern).error());
-    backend_->sweep_async(*pattern, dry_run, call,
-                          [size = backend_->before_key().size(),
-                           done = std::move(done)](Result<SweepReport>&& report) {
-                              if (!report) return done(std::move(report).error());
-                              done(without_prefix(std::move(*report), size));
-                          });
+    backend_->sweep(*pattern, dry_run, call,
+                    [size = backend_->before_key().size(),
+                     done = std::move(done)](Result<SweepReport>&& report) {
+                        if (!report) return done(std::move(report).error());
+                        done(without_prefix(std::move(*report), size));
+                    });
+}
+
+// -- the same for callers who wait ---------------------------------------------------------------
+
+Result<Upsert> LiveSets::upsert(std::string_view key, std::string_view member, double score,
+                                std::optional<std::int64_t> version, Timeout timeout) {
+    return wait_for<Upsert>([&](Completion<Upsert> done) {
+        upsert_async(key, member, score, version, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<std::vector<Result<Upsert>>> LiveSets::upsert_many(std::span<const UpsertItem> items,
+                                                          std::size_t batch, Timeout timeout) {
+    return wait_for<Upserts>([&](Completion<Upserts> done) {
+        upsert_many_async(items, batch, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<Upsert> LiveSets::remove(std::string_view key, std::string_view member,
+                                std::optional<std::int64_t> version, Timeout timeout) {
+    return wait_for<Upsert>([&](Completion<Upsert> done) {
+        remove_async(key, member, version, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<std::vector<ScoredMember>> LiveSets::top(std::string_view key, std::int64_t n,
+                                                Timeout timeout) {
+    return wait_for<Members>([&](Completion<Members> done) {
+        top_async(key, n, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<std::vector<ScoredMember>> LiveSets::range(std::string_view key, std::int64_t start,
+                                                  std::int64_t stop, Timeout timeout) {
+    return wait_for<Members>([&](Completion<Members> done) {
+        range_async(key, start, stop, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<std::optional<std::int64_t>> LiveSets::rank(std::string_view key, std::string_view member,
+                                                   Timeout timeout) {
+    return wait_for<Rank>([&](Completion<Rank> done) {
+        rank_async(key, member, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<void> LiveSets::create(std::string_view key, Duration ttl,
+                              std::span<const ScoredMember> members, Timeout timeout) {
+    return wait_for<void>([&](Completion<void> done) {
+        create_async(key, ttl, members, std::move(done), backend_->waiting(timeout));
+    });
+}
+
+Result<SweepReport> LiveSets::sweep(std::string_view match, bool dry_run, Timeout timeout) {
+    return wait_for<SweepReport>([&](Completion<SweepReport> done) {
+        sweep_async(match, dry_run, std::move(done), backend_->waiting(timeout));
+    });
 }
 
 }  // namespace hotcount

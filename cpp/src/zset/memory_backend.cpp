@@ -16,15 +16,99 @@ class MemorySets final : public LiveSetsBackend {
         : LiveSetsBackend(std::move(sets_options), store->options().prefix),
           store_(std::move(store)) {}
 
-    Upserts upsert(std::vector<Element> elements, std::size_t, Timeout) override {
+    void upsert(std::vector<Element> elements, std::size_t, const AsyncCall&,
+                Completion<Upserts> done) override {
         Upserts results;
         results.reserve(elements.size());
         for (const Element& element : elements) results.push_back(put_one(element));
-        return results;
+        done(std::move(results));
     }
-    Result<Upsert> upsert_one(Element element, Timeout) override { return put_one(element); }
+    void upsert_one(Element element, const AsyncCall&, Completion<Upsert> done) override {
+        done(put_one(element));
+    }
+    void remove(const Element& which, const AsyncCall&, Completion<Upsert> done) override {
+        done(take_one(which));
+    }
+    void range(const std::string& key, std::int64_t start, std::int64_t stop, const AsyncCall&,
+               Completion<Members> done) override {
+        done(store_->read(key, [&](const Entry* entry) -> Result<Members> {
+            Members members;
+            if (entry == nullptr) return members;
+            const auto* const set = entry->as<SortedSet>();
+            if (set == nullptr) return wrong_type(key);
+            const auto size = static_cast<std::int64_t>(set->size());
+            const std::int64_t first = std::max<std::int64_t>(start < 0 ? start + size : start, 0);
+            const std::int64_t last = std::min(stop < 0 ? stop + size : stop, size - 1);
+            if (first > last) return members;
+            for (const auto& item :
+                 set->highest(static_cast<std::size_t>(first), static_cast<std::size_t>(last))) {
+                members.push_back({std::string{item.member}, item.score});
+            }
+            return members;
+        }));
+    }
 
-    Result<Upsert> remove(const Element& which, Timeout) override {
+    void rank(const std::string& key, std::string_view member, const AsyncCall&,
+              Completion<Rank> done) override {
+        done(store_->read(key, [&](const Entry* entry) -> Result<Rank> {
+            if (entry == nullptr) return Rank{};
+            const auto* const set = entry->as<SortedSet>();
+            if (set == nullptr) return wrong_type(key);
+            const auto place = set->rank(member);
+            if (!place) return Rank{};
+            return Rank{static_cast<std::int64_t>(*place)};
+        }));
+    }
+
+    void create(const std::string& key, const std::string& companion, Duration ttl,
+                std::span<const ScoredMember> members, const AsyncCall&,
+                Completion<void> done) override {
+        done(make(key, companion, ttl, members));
+    }
+
+    std::shared_ptr<Builds> builds() const override {
+        return make_memory_builds(store_, options().keep);
+    }
+    Deadline deadline(Timeout timeout) const override {
+        // Nobody waits here but for another call of the same build.
+        return Deadline::after(timeout.value_or(std::chrono::seconds{10}));
+    }
+    WaitingCalls* waiting_calls() override { return nullptr; }
+
+    void sweep(const std::string& pattern, bool dry_run, const AsyncCall&,
+               Completion<SweepReport> done) override {
+        SweepReport report;
+        store_->erase_if([&](std::string_view key, const Entry& entry) {
+            const auto* const set = entry.as<SortedSet>();
+            // On a server a set without members is no key.
+            if (set == nullptr || set->empty() || !zset::matches(pattern, key)) return false;
+            ++report.scanned;
+            if (entry.expires_at) return false;
+            ++report.found;
+            if (report.keys.size() < SweepReport::kMaxKeys) report.keys.emplace_back(key);
+            if (!dry_run) ++report.deleted;
+            return !dry_run;
+        });
+        done(std::move(report));
+    }
+
+  private:
+    static Error wrong_type(const std::string& key) {
+        return make_error(ErrorCode::wrong_type,
+                          "the key " + printable(key) + " holds something that is no sorted set")
+            .about(&ErrorFacts::key, key);
+    }
+
+    // What an upsert with this gate would come to; a gate below 0 lets all through that have a TTL.
+    Result<Upsert> state_of(const Entry* entry, const std::string& key, Duration gate) const {
+        const bool keeps_empty = options().method == UpsertMethod::script;
+        if (entry == nullptr || !(keeps_empty || is_key(entry))) return Upsert::absent;
+        if (entry->as<SortedSet>() == nullptr) return wrong_type(key);
+        if (!entry->expires_at) return Upsert::no_ttl;
+        return *entry->expires_at - store_->now() > gate ? Upsert::applied : Upsert::expiring;
+    }
+
+    Result<Upsert> take_one(const Element& which) {
         const auto take_out = [&](Entry& entry, bool keeps_empty) {
             auto* const set = entry.as<SortedSet>(false);
             const bool was_there = set->erase(which.member);
@@ -52,38 +136,8 @@ class MemorySets final : public LiveSetsBackend {
         });
     }
 
-    Result<Members> range(const std::string& key, std::int64_t start, std::int64_t stop,
-                          Timeout) override {
-        return store_->read(key, [&](const Entry* entry) -> Result<Members> {
-            Members members;
-            if (entry == nullptr) return members;
-            const auto* const set = entry->as<SortedSet>();
-            if (set == nullptr) return wrong_type(key);
-            const auto size = static_cast<std::int64_t>(set->size());
-            const std::int64_t first = std::max<std::int64_t>(start < 0 ? start + size : start, 0);
-            const std::int64_t last = std::min(stop < 0 ? stop + size : stop, size - 1);
-            if (first > last) return members;
-            for (const auto& item :
-                 set->highest(static_cast<std::size_t>(first), static_cast<std::size_t>(last))) {
-                members.push_back({std::string{item.member}, item.score});
-            }
-            return members;
-        });
-    }
-
-    Result<Rank> rank(const std::string& key, std::string_view member, Timeout) override {
-        return store_->read(key, [&](const Entry* entry) -> Result<Rank> {
-            if (entry == nullptr) return Rank{};
-            const auto* const set = entry->as<SortedSet>();
-            if (set == nullptr) return wrong_type(key);
-            const auto place = set->rank(member);
-            if (!place) return Rank{};
-            return Rank{static_cast<std::int64_t>(*place)};
-        });
-    }
-
-    Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
-                        std::span<const ScoredMember> members, Timeout) override {
+    Result<void> make(const std::string& key, const std::string& companion, Duration ttl,
+                      std::span<const ScoredMember> members) {
         SortedSet made;
         for (const auto& [member, score] : members) made.put(member, score);
         const auto check = [&](const Entry* entry) -> Result<void> {
@@ -107,47 +161,6 @@ class MemorySets final : public LiveSetsBackend {
             entry.expires_at = store_->now() + ttl;
             return {};
         });
-    }
-
-    std::shared_ptr<Builds> builds() const override {
-        return make_memory_builds(store_, options().keep);
-    }
-    Deadline deadline(Timeout timeout) const override {
-        // Nobody waits here but for another call of the same build.
-        return Deadline::after(timeout.value_or(std::chrono::seconds{10}));
-    }
-    WaitingCalls* waiting_calls() override { return nullptr; }
-
-    Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout) override {
-        SweepReport report;
-        store_->erase_if([&](std::string_view key, const Entry& entry) {
-            const auto* const set = entry.as<SortedSet>();
-            // On a server a set without members is no key.
-            if (set == nullptr || set->empty() || !zset::matches(pattern, key)) return false;
-            ++report.scanned;
-            if (entry.expires_at) return false;
-            ++report.found;
-            if (report.keys.size() < SweepReport::kMaxKeys) report.keys.emplace_back(key);
-            if (!dry_run) ++report.deleted;
-            return !dry_run;
-        });
-        return report;
-    }
-
-  private:
-    static Error wrong_type(const std::string& key) {
-        return make_error(ErrorCode::wrong_type,
-                          "the key " + printable(key) + " holds something that is no sorted set")
-            .about(&ErrorFacts::key, key);
-    }
-
-    // What an upsert with this gate would come to; a gate below 0 lets all through that have a TTL.
-    Result<Upsert> state_of(const Entry* entry, const std::string& key, Duration gate) const {
-        const bool keeps_empty = options().method == UpsertMethod::script;
-        if (entry == nullptr || !(keeps_empty || is_key(entry))) return Upsert::absent;
-        if (entry->as<SortedSet>() == nullptr) return wrong_type(key);
-        if (!entry->expires_at) return Upsert::no_ttl;
-        return *entry->expires_at - store_->now() > gate ? Upsert::applied : Upsert::expiring;
     }
 
     Result<Upsert> put_one(const Element& element) {

@@ -16,7 +16,6 @@ using Element = LiveSetsBackend::Element;
 using Members = LiveSetsBackend::Members;
 using Rank = LiveSetsBackend::Rank;
 using Upserts = LiveSetsBackend::Upserts;
-using zset::about;
 using zset::integer;
 using zset::Limits;
 using zset::Sender;
@@ -28,7 +27,7 @@ using zset::UpsertLimits;
 
 Result<Members> to_members(const std::string& server, const Result<Reply>& reply,
                            const std::string& key) {
-    if (!reply) return about(key, reply.error());
+    if (!reply) return redis::of_key(key, reply.error());
     const auto* const items = std::get_if<ReplyArray>(&reply->value);
     if (items == nullptr) return redis::strange_reply(server, "ZREVRANGE");
     Members members;
@@ -72,62 +71,37 @@ class RedisSets final : public LiveSetsBackend {
                                                     limits.max_queue);
           }) {}
 
-    // A call that waits is the other one over the waiting channel, where it has ended when it
-    // returns.
-
-    Upserts upsert(std::vector<Element> elements, std::size_t batch, Timeout timeout) override {
-        if (options().method != UpsertMethod::script) {
-            return steps_->upsert(elements, batch, client_->deadline(timeout));
-        }
-        return *wait<Upserts>([&](Completion<Upserts> done) {
-            upsert_async(std::move(elements), batch, waiting(timeout), std::move(done));
-        });
+    AsyncCall waiting(Timeout timeout) const override {
+        return redis::waiting_call(*client_, timeout);
     }
-    void upsert_async(std::vector<Element> elements, std::size_t batch, const AsyncCall& call,
-                      Completion<Upserts> done) override {
+
+    void upsert(std::vector<Element> elements, std::size_t batch, const AsyncCall& call,
+                Completion<Upserts> done) override {
         if (options().method == UpsertMethod::script) {
             return zset::upsert_by_script(sender(call), limits_, std::move(elements), batch,
                                           std::move(done));
         }
         const Deadline deadline = client_->deadline(call.timeout);
-        elsewhere_.get().run<Upserts>(
-            deadline, call.cancelled, std::move(done),
-            [steps = steps_, elements = std::move(elements), batch, deadline] {
-                return Result{steps->upsert(elements, batch, deadline)};
-            });
+        in_steps<Upserts>(call, deadline, std::move(done),
+                          [steps = steps_, elements = std::move(elements), batch, deadline] {
+                              return Result{steps->upsert(elements, batch, deadline)};
+                          });
     }
 
-    Result<Upsert> upsert_one(Element element, Timeout timeout) override {
+    void upsert_one(Element element, const AsyncCall& call, Completion<Upsert> done) override {
         if (options().method != UpsertMethod::script) {
             std::vector<Element> alone;
             alone.push_back(std::move(element));
-            return std::move(upsert(std::move(alone), 1, timeout).front());
-        }
-        return wait<Upsert>([&](Completion<Upsert> done) {
-            upsert_one_async(std::move(element), waiting(timeout), std::move(done));
-        });
-    }
-    void upsert_one_async(Element element, const AsyncCall& call,
-                          Completion<Upsert> done) override {
-        if (options().method != UpsertMethod::script) {
-            std::vector<Element> alone;
-            alone.push_back(std::move(element));
-            return upsert_async(std::move(alone), 1, call,
-                                [done = std::move(done)](Result<Upserts> states) {
-                                    if (!states) return done(std::move(states).error());
-                                    done(std::move(states->front()));
-                                });
+            return upsert(std::move(alone), 1, call,
+                          [done = std::move(done)](Result<Upserts> states) {
+                              if (!states) return done(std::move(states).error());
+                              done(std::move(states->front()));
+                          });
         }
         zset::upsert_by_script(sender(call), limits_, std::move(element), std::move(done));
     }
 
-    Result<Upsert> remove(const Element& which, Timeout timeout) override {
-        return wait<Upsert>([&](Completion<Upsert> done) {
-            remove_async(which, waiting(timeout), std::move(done));
-        });
-    }
-    void remove_async(const Element& which, const AsyncCall& call,
-                      Completion<Upsert> done) override {
+    void remove(const Element& which, const AsyncCall& call, Completion<Upsert> done) override {
         static const redis::Script kScript{lua::zset::kRemoveLua, redis::Script::Kind::single,
                                            redis::is_integer};
         const Sender send = sender(call);
@@ -154,14 +128,8 @@ class RedisSets final : public LiveSetsBackend {
              });
     }
 
-    Result<Members> range(const std::string& key, std::int64_t start, std::int64_t stop,
-                          Timeout timeout) override {
-        return wait<Members>([&](Completion<Members> done) {
-            range_async(key, start, stop, waiting(timeout), std::move(done));
-        });
-    }
-    void range_async(const std::string& key, std::int64_t start, std::int64_t stop,
-                     const AsyncCall& call, Completion<Members> done) override {
+    void range(const std::string& key, std::int64_t start, std::int64_t stop, const AsyncCall& call,
+               Completion<Members> done) override {
         const std::string first = std::to_string(start);
         const std::string last = std::to_string(stop);
         const std::string_view command[] = {"ZREVRANGE", key, first, last, "WITHSCORES"};
@@ -171,13 +139,8 @@ class RedisSets final : public LiveSetsBackend {
                      });
     }
 
-    Result<Rank> rank(const std::string& key, std::string_view member, Timeout timeout) override {
-        return wait<Rank>([&](Completion<Rank> done) {
-            rank_async(key, member, waiting(timeout), std::move(done));
-        });
-    }
-    void rank_async(const std::string& key, std::string_view member, const AsyncCall& call,
-                    Completion<Rank> done) override {
+    void rank(const std::string& key, std::string_view member, const AsyncCall& call,
+              Completion<Rank> done) override {
         const std::string_view command[] = {"ZREVRANK", key, member};
         sender(call)(redis::Request::command(command),
                      [server = server_, key, done = std::move(done)](const Result<Reply>& reply) {
@@ -185,15 +148,9 @@ class RedisSets final : public LiveSetsBackend {
                      });
     }
 
-    Result<void> create(const std::string& key, const std::string& companion, Duration ttl,
-                        std::span<const ScoredMember> members, Timeout timeout) override {
-        return wait<void>([&](Completion<void> done) {
-            create_async(key, companion, ttl, members, waiting(timeout), std::move(done));
-        });
-    }
-    void create_async(const std::string& key, const std::string& companion, Duration ttl,
-                      std::span<const ScoredMember> members, const AsyncCall& call,
-                      Completion<void> done) override {
+    void create(const std::string& key, const std::string& companion, Duration ttl,
+                std::span<const ScoredMember> members, const AsyncCall& call,
+                Completion<void> done) override {
         static const redis::Script kScript{lua::zset::kCreateLua, redis::Script::Kind::single,
                                            redis::is_integer};
         std::vector<std::string> scores;
@@ -208,7 +165,7 @@ class RedisSets final : public LiveSetsBackend {
         if (!companion.empty()) keys.push_back(companion);
         sender(call)(redis::Request::run(kScript, keys, {}, arguments),
                      [key, done = std::move(done)](const Result<Reply>& reply) {
-                         done(reply ? Result<void>{} : about(key, reply.error()));
+                         done(reply ? Result<void>{} : redis::of_key(key, reply.error()));
                      });
     }
 
@@ -218,14 +175,11 @@ class RedisSets final : public LiveSetsBackend {
     Deadline deadline(Timeout timeout) const override { return client_->deadline(timeout); }
     WaitingCalls* waiting_calls() override { return &elsewhere_.get(); }
 
-    Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout) override {
-        return steps_->sweep(pattern, dry_run, timeout);
-    }
-    void sweep_async(const std::string& pattern, bool dry_run, const AsyncCall& call,
-                     Completion<SweepReport> done) override {
+    void sweep(const std::string& pattern, bool dry_run, const AsyncCall& call,
+               Completion<SweepReport> done) override {
         const Deadline deadline = steps_->sweep_deadline(call.timeout);
-        elsewhere_.get().run<SweepReport>(
-            deadline, call.cancelled, std::move(done),
+        in_steps<SweepReport>(
+            call, deadline, std::move(done),
             [steps = steps_, pattern, dry_run, deadline, timed = call.timeout.has_value()] {
                 return steps->sweep(pattern, dry_run,
                                     timed ? Timeout{deadline.remaining()} : Timeout{});
@@ -233,16 +187,15 @@ class RedisSets final : public LiveSetsBackend {
     }
 
   private:
-    template <class T, class Start>
-    static Result<T> wait(const Start& start) {
-        std::optional<Result<T>> outcome;
-        start([&](Result<T> found) { outcome.emplace(std::move(found)); });
-        return std::move(*outcome);
+    // Several round trips that wait: in the caller's thread if it waits, else in one of the library.
+    template <class T, class Work>
+    void in_steps(const AsyncCall& call, Deadline deadline, Completion<T> done, Work work) {
+        if (call.waits) return done(work());
+        elsewhere_.get().run<T>(deadline, call.cancelled, std::move(done), std::move(work));
     }
-    AsyncCall waiting(Timeout timeout) const { return {&client_->waiting(), timeout, nullptr}; }
     Sender sender(const AsyncCall& call) const {
-        return {call.channel != nullptr ? *call.channel : client_->without_waiting(),
-                client_->deadline(call.timeout), call.cancelled, server_};
+        return {redis::channel_of(*client_, call), client_->deadline(call.timeout), call.cancelled,
+                server_};
     }
 
     static void remove_alone(const Sender& send, const std::string& key, const std::string& member,

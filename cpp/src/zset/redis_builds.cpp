@@ -13,7 +13,6 @@ namespace {
 using redis::Repeat;
 using redis::Reply;
 using redis::Script;
-using zset::about;
 
 bool is_text(const Reply& reply, std::size_t) {
     return std::holds_alternative<std::string>(reply.value);
@@ -68,7 +67,7 @@ class RedisBuilds final : public Builds {
         const std::string lease = redis::milliseconds(build.lease);
         const std::string_view arguments[] = {build.token, lease, cursor};
         const auto reply = send(kScript, keys, arguments, Repeat::counted_once, timeout);
-        if (!reply) return about(build.key, reply.error());
+        if (!reply) return redis::of_key(build.key, reply.error());
         const auto* const next = std::get_if<std::string>(&reply->value);
         if (next == nullptr) return redis::strange_reply(server(), "carry_versions");
         if (next->empty()) return to_outcome(build, 0, timeout).error();
@@ -125,11 +124,10 @@ class RedisBuilds final : public Builds {
     Result<Reply> send(const Script& script, std::span<const std::string_view> keys,
                        std::span<const std::string_view> arguments, Repeat repeat,
                        Timeout timeout) const {
-        std::optional<Result<Reply>> outcome;
-        client_->waiting().submit(redis::Request::run(script, keys, {}, arguments, repeat),
-                                  client_->deadline(timeout),
-                                  [&](Result<Reply> reply) { outcome.emplace(std::move(reply)); });
-        return std::move(*outcome);
+        return wait_for<Reply>([&](Completion<Reply> done) {
+            redis::submit(*client_, redis::Request::run(script, keys, {}, arguments, repeat),
+                          redis::waiting_call(*client_, timeout), std::move(done));
+        });
     }
     Result<std::int64_t> run(const Build& build, const Script& script,
                              std::span<const std::string_view> keys,

@@ -51,7 +51,7 @@ RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements,
         const Element& element = elements[i];
         const auto left = seen[i] ? integer(*server_, *seen[i]) : seen[i].error();
         if (!left) {
-            results.emplace_back(about(element.key, left.error()));
+            results.emplace_back(redis::of_key(element.key, left.error()));
             continue;
         }
         results.emplace_back(state_of(*left));
@@ -63,7 +63,8 @@ RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements,
     if (adds.empty()) return results;
     const auto added = client_->execute_many(adds, deadline.remaining());
     for (std::size_t i = 0; i < passed.size(); ++i) {
-        if (!added[i]) results[passed[i]] = about(elements[passed[i]].key, added[i].error());
+        if (!added[i])
+            results[passed[i]] = redis::of_key(elements[passed[i]].key, added[i].error());
     }
     return results;
 }
@@ -74,17 +75,11 @@ Upsert RedisSteps::state_of(std::int64_t pttl) const {
     return std::chrono::milliseconds{pttl} > gate_ ? Upsert::applied : Upsert::expiring;
 }
 
-// Of a SCAN's page, the keys without a TTL. Views of the page.
-Result<std::vector<std::string_view>> RedisSteps::without_ttl(const ReplyArray& page,
+// Of these keys, those without a TTL. Views of them.
+Result<std::vector<std::string_view>> RedisSteps::without_ttl(std::span<const std::string> keys,
                                                               Timeout timeout) const {
-    std::vector<std::string_view> keys;
     Commands looks;
-    for (const Reply& item : page) {
-        const auto* const key = std::get_if<std::string>(&item.value);
-        if (key == nullptr) return redis::strange_reply(*server_, "SCAN");
-        keys.push_back(*key);
-        looks.push_back({"PTTL", *key});
-    }
+    for (const std::string& key : keys) looks.push_back({"PTTL", key});
     std::vector<std::string_view> found;
     if (keys.empty()) return found;
     const auto replies = client_->execute_many(looks, timeout);
@@ -117,16 +112,13 @@ Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run,
     do {
         const std::string_view scan[] = {"SCAN",  cursor, "MATCH", pattern,
                                          "COUNT", "500",  "TYPE",  "zset"};
-        const auto reply = client_->execute(scan, left());
-        if (!reply) return about(pattern, reply.error());
-        const auto* const parts = std::get_if<ReplyArray>(&reply->value);
-        if (parts == nullptr || parts->size() != 2) return redis::strange_reply(*server_, "SCAN");
-        const auto* const next = std::get_if<std::string>(&(*parts)[0].value);
-        const auto* const page = std::get_if<ReplyArray>(&(*parts)[1].value);
-        if (next == nullptr || page == nullptr) return redis::strange_reply(*server_, "SCAN");
-        cursor = *next;
-        report.scanned += static_cast<std::int64_t>(page->size());
-        HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(*page, left()));
+        auto reply = client_->execute(scan, left());
+        if (!reply) return redis::of_key(pattern, reply.error());
+        HOTCOUNT_TRY_ASSIGN(const redis::ScanPage page,
+                            redis::to_page(*server_, std::move(*reply)));
+        cursor = page.next;
+        report.scanned += static_cast<std::int64_t>(page.items.size());
+        HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(page.items, left()));
         if (found.empty()) continue;
         report.found += static_cast<std::int64_t>(found.size());
         for (const std::string_view key : found) {
@@ -225,7 +217,7 @@ void upsert_one(const Sender& send, Limits limits, Element element, Helpers help
                                   Helpers::companion_build, std::move(done));
             }
             return state ? done(static_cast<Upsert>(*state))
-                         : done(about(element.key, state.error()));
+                         : done(redis::of_key(element.key, state.error()));
         }
         const Error& error = reply.error();
         // A user who may not touch companions needs none without a version.
@@ -234,7 +226,7 @@ void upsert_one(const Sender& send, Limits limits, Element element, Helpers help
             return upsert_one(send, std::move(limits), std::move(element), Helpers::none,
                               std::move(done));
         }
-        done(about(element.key, error));
+        done(redis::of_key(element.key, error));
     });
 }
 
@@ -289,7 +281,7 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
     void take_in(const Range& range, const Result<Reply>& reply) {
         const auto settle = [&](const Error& error) {
             for (std::size_t i = 0; i < range.size; ++i) {
-                results_[range.at(i)] = about(elements_[range.at(i)].key, error);
+                results_[range.at(i)] = redis::of_key(elements_[range.at(i)].key, error);
             }
         };
         if (!reply) {
@@ -307,8 +299,9 @@ class UpsertList : public std::enable_shared_from_this<UpsertList> {
             if (state && *state == kIsBeingBuilt) {
                 again.push_back(at);
             } else {
-                results_[at] = state ? Result{static_cast<Upsert>(*state)}
-                                     : Result<Upsert>{about(elements_[at].key, state.error())};
+                results_[at] =
+                    state ? Result{static_cast<Upsert>(*state)}
+                          : Result<Upsert>{redis::of_key(elements_[at].key, state.error())};
             }
         }
         if (again.empty()) return;

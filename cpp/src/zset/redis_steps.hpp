@@ -32,10 +32,6 @@ inline std::string to_text(double score) {
     return {text.data(), end};
 }
 
-inline Error about(const std::string& key, const Error& error) {
-    return redis::of_key(key, error).about(&ErrorFacts::key, key);
-}
-
 /// The server ran what nobody can make sense of the answer to.
 inline Error unknown(const std::string& server, std::string_view what) {
     return make_error(ErrorCode::outcome_unknown, redis::strange_reply(server, what).message +
@@ -51,7 +47,7 @@ inline Result<std::int64_t> integer(const std::string& server, const redis::Repl
 }
 inline Result<std::int64_t> integer(const std::string& server, const Result<redis::Reply>& reply,
                                     const std::string& key) {
-    if (!reply) return about(key, reply.error());
+    if (!reply) return redis::of_key(key, reply.error());
     return integer(server, *reply);
 }
 
@@ -73,7 +69,7 @@ class RedisSteps {
 
     Upserts look_then_add(std::span<const Element> elements, Deadline deadline) const;
     Upsert state_of(std::int64_t pttl) const;
-    Result<std::vector<std::string_view>> without_ttl(const redis::ReplyArray& page,
+    Result<std::vector<std::string_view>> without_ttl(std::span<const std::string> keys,
                                                       Timeout timeout) const;
 
     const std::shared_ptr<redis::Client> client_;
