@@ -198,11 +198,6 @@ class LimiterBackend {
     virtual std::optional<OutageEvent> next_outage_event() { return std::nullopt; }
 };
 
-/// The same backend, or one that answers for it while the store is away, as the options say.
-Result<std::unique_ptr<LimiterBackend>> with_outage_policy(
-    std::unique_ptr<LimiterBackend> backend, const std::shared_ptr<redis::Client>& client,
-    const LimiterOptions& options);
-
 /// One key of an algorithm outside of any store, on a clock that is given to it: for tests.
 class SimulatedKey {
   public:

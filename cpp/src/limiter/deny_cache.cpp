@@ -1,13 +1,5 @@
-#include "limiter/deny_cache.hpp"
-
 #include <algorithm>
 #include <atomic>
-#include <hotcount/detail/base/fork.hpp>
-#include <hotcount/detail/base/hash.hpp>
-#include <mutex>
-#include <optional>
-#include <unordered_map>
-#include <utility>
 
 #include "limiter/wrapped_backend.hpp"
 
@@ -16,25 +8,24 @@ namespace hotcount {
 class DenyCache {
   public:
     explicit DenyCache(std::size_t size)
-        : size_(size), denials_([] { return std::make_unique<Denials>(); }) {}
+        : denials_([size] { return std::make_unique<Denials>(size); }) {}
 
     std::optional<Outcome> find(const std::string& key, std::int64_t cost) {
         Denials& denials = denials_.get();
         const std::lock_guard lock(denials.mutex);
-        const auto found = denials.by_key.find(key);
-        if (found == denials.by_key.end()) return std::nullopt;
-        const Denial& denial = found->second;
+        const Denial* const denial = denials.find(key);
+        if (denial == nullptr) return std::nullopt;
         const SteadyTime time = std::chrono::steady_clock::now();
-        if (time >= denial.until) {
-            denials.by_key.erase(found);
+        if (time >= denial->until) {
+            denials.erase(key);
             return std::nullopt;
         }
         // A smaller cost may fit already. A larger one fits later: the server knows when.
-        if (denial.cost != cost) return std::nullopt;
+        if (denial->cost != cost) return std::nullopt;
         using std::chrono::microseconds;
-        Outcome outcome = denial.outcome;
-        outcome.retry_after_us = std::chrono::ceil<microseconds>(denial.until - time).count();
-        outcome.reset_after_us = std::chrono::ceil<microseconds>(denial.reset - time).count();
+        Outcome outcome = denial->outcome;
+        outcome.retry_after_us = std::chrono::ceil<microseconds>(denial->until - time).count();
+        outcome.reset_after_us = std::chrono::ceil<microseconds>(denial->reset - time).count();
         return outcome;
     }
 
@@ -60,44 +51,31 @@ class DenyCache {
         Denials& denials = denials_.get();
         const std::lock_guard lock(denials.mutex);
         if (denials.forgets != sending.forgets) return;
-        if (denials.by_key.size() >= size_ && !denials.by_key.contains(key)) make_room(denials);
-        denials.by_key.insert_or_assign(key, denial);
+        *denials.find_or_make(key, sending.time) = denial;
     }
 
     void forget(const std::string& key) {
         Denials& denials = denials_.get();
         const std::lock_guard lock(denials.mutex);
         ++denials.forgets;
-        denials.by_key.erase(key);
+        denials.erase(key);
     }
 
   private:
     struct Denial {
-        std::int64_t cost;
-        Outcome outcome;
-        SteadyTime until;  // Of the call's sending: the server's decision was later.
-        SteadyTime reset;
+        std::int64_t cost{0};
+        Outcome outcome{};
+        SteadyTime until{};  // Of the call's sending: the server's decision was later.
+        SteadyTime reset{};
+
+        SteadyTime removable_at() const { return until; }
     };
-    struct Denials {
-        std::mutex mutex;
+    // Any denial may go: its key is then asked about.
+    struct Denials : KeyTable<Denial> {
+        explicit Denials(std::size_t size) : KeyTable(size, true) {}
         std::uint64_t forgets{0};
-        std::unordered_map<std::string, Denial, KeyedHash> by_key;
     };
 
-    // Any denial may go: its key is then asked about. Better one that has passed, of the first few.
-    static void make_room(Denials& denials) {
-        constexpr int kLooksAt = 8;
-        const SteadyTime time = std::chrono::steady_clock::now();
-        auto oldest = denials.by_key.begin();
-        auto one = oldest;
-        for (int i = 0; i < kLooksAt && one != denials.by_key.end(); ++i, ++one) {
-            if (one->second.until < oldest->second.until) oldest = one;
-            if (oldest->second.until <= time) break;
-        }
-        denials.by_key.erase(oldest);
-    }
-
-    const std::size_t size_;
     ForkLocal<Denials> denials_;
 };
 

@@ -1,13 +1,170 @@
-#include "limiter/leases.hpp"
-
+// Units of a limit that a process takes in advance and spends by itself (LimiterOptions::lease).
+//
+// The store counts them when they are taken. At most lease - 1 of a key are held when no hit is being
+// decided, until the window in which they were taken ends or the shortest period has passed since the
+// call that took them was sent. While a call takes units of a key, other hits of it ask the store for
+// themselves, so no hit waits for another one.
+//
+// Thread-safe. A forked child begins with none.
 #include <algorithm>
-#include <optional>
-#include <utility>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 
-#include "limiter/lease_table.hpp"
 #include "limiter/wrapped_backend.hpp"
 
 namespace hotcount {
+
+// What the calls of a limiter hold of each key, and which of them takes a lease.
+class Leases {
+  public:
+    /// Units that are held, or were taken out of what is held.
+    struct HeldUnits {
+        std::int64_t n{0};
+        SteadyTime ends{};
+    };
+
+    /// What the store last said of a key.
+    struct LastAnswer {
+        Outcome outcome{};
+        SteadyTime reset{};
+    };
+
+    explicit Leases(std::int64_t size)
+        : size_(size), table_([] { return std::make_unique<Table>(); }) {}
+
+    std::int64_t size() const { return size_; }
+
+    struct Begun {
+        std::optional<Outcome> spent{};  ///< What is held was enough.
+        std::uint64_t taking{0};         ///< Else the call that takes a lease; 0: take none.
+        HeldUnits held{};                ///< What that call begins with.
+    };
+    Begun begin(const std::string& key, std::int64_t cost) {
+        if (cost > size_) return {};
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        const SteadyTime now = std::chrono::steady_clock::now();
+        Lease* const lease = table.find_or_make(key, now);
+        if (lease == nullptr) return {};
+        if (now >= lease->held.ends) lease->held.n = 0;
+        if (lease->held.n >= cost) return {.spent = spend(*lease, cost, now)};
+        if (lease->taking != 0) return {};
+        // Not used twice in the processes of a fork: a child's are greater than those it inherits.
+        static std::atomic<std::uint64_t> last{0};
+        lease->taking = ++last;
+        return {{}, lease->taking, std::exchange(lease->held, {})};
+    }
+    /// For a hit that takes no lease: its outcome if what is held is enough.
+    std::optional<Outcome> spend_held(const std::string& key, std::int64_t cost) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        Lease* const lease = current(table, key);
+        if (lease == nullptr || lease->held.n < cost) return std::nullopt;
+        return spend(*lease, cost, std::chrono::steady_clock::now());
+    }
+
+    /// Ends a call that took a lease, and holds what it has not spent.
+    void end(const std::string& key, std::uint64_t taking, const HeldUnits& rest,
+             const LastAnswer* answer) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        Lease* const lease = table.find(key);
+        // It was dropped meanwhile, or is another process's.
+        if (lease == nullptr || lease->taking != taking) return;
+        table.ended.notify_all();
+        if (rest.n == 0) return table.erase(key);
+        lease->taking = 0;
+        lease->held = rest;
+        if (answer != nullptr) lease->last = *answer;
+    }
+
+    /// Takes out as much of n as is held.
+    HeldUnits take_out(const std::string& key, std::int64_t n) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        Lease* const lease = current(table, key);
+        if (lease == nullptr) return {};
+        const HeldUnits out{std::min(lease->held.n, n), lease->held.ends};
+        lease->held.n -= out.n;
+        return out;
+    }
+    /// What was not spent of that. It is lost if the lease was dropped, or another one taken.
+    void put_back(const std::string& key, const HeldUnits& out) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        Lease* const lease = current(table, key);
+        if (lease != nullptr && lease->held.ends == out.ends) lease->held.n += out.n;
+    }
+    /// For a hit that the store denied: its outcome if what is held is enough, once nobody takes a
+    /// lease of the key any more. Waits for that, until `deadline`.
+    std::optional<Outcome> spend_taken(const std::string& key, std::int64_t cost,
+                                       SteadyTime deadline) {
+        Table& table = table_.get();
+        std::unique_lock lock(table.mutex);
+        table.ended.wait_until(lock, deadline, [&] {
+            const Lease* const lease = table.find(key);
+            return lease == nullptr || lease->taking == 0;
+        });
+        Lease* const lease = current(table, key);
+        if (lease == nullptr || lease->held.n < cost) return std::nullopt;
+        return spend(*lease, cost, std::chrono::steady_clock::now());
+    }
+    std::int64_t held(const std::string& key) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        const Lease* const lease = current(table, key);
+        return lease == nullptr ? 0 : lease->held.n;
+    }
+
+    void drop(const std::string& key) {
+        Table& table = table_.get();
+        const std::lock_guard lock(table.mutex);
+        table.erase(key);
+        table.ended.notify_all();
+    }
+
+  private:
+    // How many keys have a lease at once; hits of more ask the store.
+    static constexpr std::size_t kMost = 100'000;
+
+    struct Lease {
+        HeldUnits held{};
+        std::uint64_t taking{0};  // The call that takes units for it; 0: none.
+        LastAnswer last{};
+
+        SteadyTime removable_at() const {
+            if (taking != 0) return SteadyTime::max();
+            return held.n > 0 ? held.ends : SteadyTime::min();
+        }
+    };
+    struct Table : KeyTable<Lease> {
+        Table() : KeyTable(kMost, false) {}
+        std::condition_variable ended{};  // Of a call that took a lease.
+    };
+
+    static Lease* current(Table& table, const std::string& key) {
+        Lease* const lease = table.find(key);
+        if (lease != nullptr && std::chrono::steady_clock::now() >= lease->held.ends) {
+            lease->held.n = 0;
+        }
+        return lease;
+    }
+
+    static Outcome spend(Lease& lease, std::int64_t cost, SteadyTime now) {
+        lease.held.n -= cost;
+        Outcome outcome = lease.last.outcome;
+        outcome.remaining += lease.held.n;
+        outcome.taken = cost;
+        const auto left = std::chrono::ceil<std::chrono::microseconds>(lease.last.reset - now);
+        outcome.reset_after_us = std::max<std::int64_t>(left.count(), 0);
+        return outcome;
+    }
+
+    const std::int64_t size_;
+    ForkLocal<Table> table_;
+};
+
 namespace {
 
 /// How long units of a limiter are held.

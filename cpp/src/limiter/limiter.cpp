@@ -3,8 +3,7 @@
 #include <hotcount/detail/base/codec.hpp>
 
 #include "algorithm.hpp"
-#include "limiter/deny_cache.hpp"
-#include "limiter/leases.hpp"
+#include "limiter/wrapped_backend.hpp"
 
 namespace hotcount {
 namespace {

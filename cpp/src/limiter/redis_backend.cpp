@@ -4,7 +4,7 @@
 
 #include "backends.hpp"
 #include "hotcount_embedded/limiter/lua.hpp"
-#include "limiter/deny_cache.hpp"
+#include "limiter/wrapped_backend.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {

@@ -15,9 +15,9 @@
 #include <hotcount/limiter.hpp>
 
 #include "limiter/algorithm.hpp"
-#include "limiter/leases.hpp"
 #include "limiter/sql_table.hpp"
 #include "limiter/sql_writer.hpp"
+#include "limiter/wrapped_backend.hpp"
 
 namespace hotcount {
 namespace {

@@ -1,12 +1,17 @@
-// A backend that stands before another one and passes on what it does not decide itself.
+// Backends that stand before another one and pass on what they do not decide themselves: denials that
+// this process remembers, units of a limit that it holds, and what answers during an outage.
 #pragma once
 
 #include <functional>
+#include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/hash.hpp>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -92,5 +97,80 @@ class WrappedBackend : public LimiterBackend {
     // Shared, because calls may outlive the limiter.
     const std::shared_ptr<LimiterBackend> backend_;
 };
+
+/// What a process keeps of a bounded number of keys. Its user locks `mutex` for each call. When it is
+/// full a new key takes the place of one of the next few: the first whose removable_at() has passed,
+/// else, where `any_may_go`, the one whose comes first. SteadyTime::max() is never.
+template <class Value>
+class KeyTable {
+  public:
+    KeyTable(std::size_t most, bool any_may_go) : most_(most), any_may_go_(any_may_go) {}
+
+    Value* find(const std::string& key) {
+        const auto found = by_key_.find(key);
+        return found == by_key_.end() ? nullptr : &found->second;
+    }
+    /// The key's value, a new one if it has none. Null: there is no room.
+    Value* find_or_make(const std::string& key, SteadyTime now) {
+        if (Value* const known = find(key)) return known;
+        if (by_key_.size() >= most_ && !make_room(now)) return nullptr;
+        return &by_key_[key];
+    }
+    void erase(const std::string& key) { by_key_.erase(key); }
+
+    std::mutex mutex{};
+
+  private:
+    bool make_room(SteadyTime now) {
+        const std::size_t looks_at = std::min<std::size_t>(by_key_.size(), 16);
+        const std::string* first = nullptr;
+        SteadyTime first_at = SteadyTime::max();
+        for (std::size_t looked = 0; looked < looks_at;) {
+            bucket_ = (bucket_ + 1) % by_key_.bucket_count();
+            for (auto one = by_key_.begin(bucket_); one != by_key_.end(bucket_); ++one) {
+                ++looked;
+                if (one->second.removable_at() >= first_at) continue;
+                first = &one->first;
+                first_at = one->second.removable_at();
+            }
+            if (first_at <= now) break;
+        }
+        if (first == nullptr || (first_at > now && !any_may_go_)) return false;
+        by_key_.erase(by_key_.find(*first));
+        return true;
+    }
+
+    const std::size_t most_;
+    const bool any_may_go_;
+    std::size_t bucket_{0};  // Where make_room() goes on.
+    std::unordered_map<std::string, Value, KeyedHash> by_key_{};
+};
+
+// Each returns the same backend where the options ask for nothing, and gives a null for what they keep.
+
+/// Denials that this process remembers (LimiterOptions::deny_cache): a key that is denied for a minute
+/// need not be asked about for a minute. Thread-safe. A forked child begins with none.
+class DenyCache;
+std::shared_ptr<DenyCache> make_deny_cache(const LimiterOptions& options);
+/// A backend that answers a hit from the cache if the same hit was denied and its retry_after has not
+/// passed since it was sent.
+std::unique_ptr<LimiterBackend> with_deny_cache(std::unique_ptr<LimiterBackend> backend,
+                                                std::shared_ptr<DenyCache> cache);
+/// Forgets what all caches of this process know of a key: its state is about to change otherwise than
+/// by hits and time, or has just changed so. Costs one load if there are no caches.
+void forget_denials(const std::string& key);
+
+/// Units of a limit that this process holds (LimiterOptions::lease): leases.cpp.
+class Leases;
+std::shared_ptr<Leases> make_leases(const LimiterOptions& options);
+/// A backend that spends what is held.
+std::unique_ptr<LimiterBackend> with_leases(std::unique_ptr<LimiterBackend> backend,
+                                            std::shared_ptr<Leases> leases,
+                                            const LimiterOptions& options);
+
+/// A backend that answers for the store while it is away (LimiterOptions::on_error).
+Result<std::unique_ptr<LimiterBackend>> with_outage_policy(
+    std::unique_ptr<LimiterBackend> backend, const std::shared_ptr<redis::Client>& client,
+    const LimiterOptions& options);
 
 }  // namespace hotcount
