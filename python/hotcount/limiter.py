@@ -42,7 +42,6 @@ class LimiterBase(Handle):
     deny_cache: ReadOnly[int]
     lease: ReadOnly[int]
     op_keep: ReadOnly[float]
-    increx: ReadOnly[bool]
     # Those that have the same can take hits in one step; None: with no other.
     _joins: ReadOnly[int | None]
 
@@ -62,7 +61,6 @@ class LimiterBase(Handle):
         deny_cache: int = 0,
         lease: int = 0,
         op_keep: Seconds = 86400.0,
-        increx: bool = False,
     ) -> None:
         """Makes a limiter; nothing is sent.
 
@@ -101,11 +99,8 @@ class LimiterBase(Handle):
                 when it was last asked, and the hits that are held. Not with charge_denied, shadow
                 or a Memory.
             op_keep: Seconds that hit remembers an op_id, 1 or more.
-            increx: For fixed_window with align='first' over Redis: a server that has INCREX (Redis
-                8.8, Valkey 9.2) counts hits of cost 1 with it. Takes one rate of whole milliseconds
-                and no charge_denied. Releases without it answer WrongTypeError for such keys.
 
-        A Database takes no on_error, deny_cache or increx.
+        A Database takes no on_error and no deny_cache.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.

@@ -24,8 +24,6 @@ FULL = [w for i in range(4096) for w in (f"i{i}", "1")]
 GCRA = ["", "1", "0", "5", "600000000", "1"]
 # From the epoch to 2065, so that no window ends, and takes its key along, while a test runs.
 WINDOW = ["", "1", "0", "5", "3000000000000000", "0"]
-# Whose windows INCREX counts where a server has it.
-PLAIN = [*WINDOW[:4], "60000000", "2"]
 SLIDING = ["", "1", "0", "5", "60000000", "1"]
 # Of two rates.
 LOG = ["1000000000000", "1", "0", "5", "60000000", "0", "9", "600000000", "0"]
@@ -151,26 +149,6 @@ SITUATIONS = [
         "limiter_fixed_window/there", ["k"], [*WINDOW, "1"], [["SET", "k", "0 1", "PX", SOON]]
     ),
     Situation("limiter_fixed_window/denied", ["k"], [*WINDOW, "6"], [["SET", "k", f"{2**50} 5"]]),
-    Situation("limiter_fixed_window/plain fresh", ["k"], [*PLAIN, "1"]),
-    Situation(
-        "limiter_fixed_window/plain there", ["k"], [*PLAIN, "1"], [["SET", "k", "1", "PX", SOON]]
-    ),
-    Situation(
-        "limiter_fixed_window/plain back", ["k"], [*PLAIN, "-1"], [["SET", "k", "1", "PX", SOON]]
-    ),
-    Situation("limiter_fixed_window/plain immortal", ["k"], [*PLAIN, "1"], [["SET", "k", "1"]]),
-    Situation(
-        "limiter_hit_all/plain",
-        ["k"],
-        ["", "fixed_window", "0", "1", "1", *PLAIN[3:]],
-        [["SET", "k", "1", "PX", SOON]],
-    ),
-    Situation(
-        "limiter_hit_all/plain back",
-        ["k"],
-        ["", "fixed_window", "0", "-1", "1", *PLAIN[3:]],
-        [["SET", "k", "1", "PX", SOON]],
-    ),
     Situation("limiter_fixed_window/several", ["k"], [*WINDOW, *WINDOW[3:], "1"]),
     Situation(
         "limiter_fixed_window/several there",
@@ -244,12 +222,6 @@ SITUATIONS = [
             ("blocked", [["SET", "k", f"!{FAR}000000|1 1"]]),
             ("block passed", [["SET", "k", "!1|1 1", "PX", SOON]]),
         ]
-    ),
-    Situation(
-        "limiter_hit_all/plain, ahead",
-        ["k"],
-        ["", "fixed_window", "0", "1", "1", *PLAIN[3:]],
-        [["SET", "k", "1", "PX", SOON]],
     ),
     Situation("limiter_gcra/what fits", ["k"], [*GCRA[:1], "2", *GCRA[2:], "9"]),
     Situation("limiter_sliding_log/what fits", ["k"], [LOG[0], "2", *LOG[2:], "9"]),

@@ -15,7 +15,6 @@ import hotcount
 import pytest
 import sqlalchemy as sa
 
-from tests.support.increx_server import IncrexServer, redis_8_8
 from tests.support.limiters import OPTIONS, SAFE, periods
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides, both_sides
@@ -176,22 +175,6 @@ def test_a_reservation_is_held_no_longer_than_its_lease(redis: ClockedRedis, joi
     assert wait_of(hit()) <= 30
     redis.step(31)
     assert hit()
-
-
-def test_a_window_that_increx_counts_ends_in_time(redis: ClockedRedis) -> None:
-    with (
-        IncrexServer(redis.server.socket, redis_8_8) as server,
-        hotcount.Redis(server.url, timeout=20) as store,
-    ):
-        limiter = hotcount.Limiter(
-            store, FIVE, name="n", algorithm="fixed_window", align="first", increx=True
-        )
-        assert admitted(limiter) == 5
-        assert server.hits
-        redis.step(-HOUR)
-        assert wait_of(limiter.hit("k")) <= MINUTE
-        redis.step(MINUTE + 1)
-        assert admitted(limiter) == 5
 
 
 def test_a_place_is_held_no_longer_than_its_own_lease(redis: ClockedRedis) -> None:

@@ -32,9 +32,6 @@ def made_at(seconds: float) -> str:
 
 
 def occupy(store: Store, options: dict[str, Any], key: str) -> None:
-    """Puts a counter where a limiter's state would be.
-
-    Below 0: another integer may be a window that INCREX counts.
-    """
+    """Puts a counter where a limiter's state would be."""
     algorithm = options["algorithm"] + ("_first" if options.get("align") == "first" else "")
     hotcount.Counter(store, f"limit:default:{algorithm}:10/300_days").add(key, -1)

@@ -228,11 +228,6 @@ struct LimiterOptions {
     std::int64_t lease{0};
     /// How long hit_once() remembers an op_id, 1 second or more.
     Duration op_keep{std::chrono::hours{24}};
-    /// For fixed_window with Align::first over Redis, with one rate, a period of whole milliseconds and
-    /// no charge_denied: hits of cost 1 are counted by INCREX where a server has it (Redis 8.8, Valkey
-    /// 9.2), by the script elsewhere. A window is then kept as an integer: switch the option on in all
-    /// processes that count the same keys.
-    bool increx{false};
 };
 
 /// That a store went away, or came back.

@@ -29,22 +29,6 @@ Result<void> check_limiter_name(std::string_view name) {
                       printable(name));
 }
 
-namespace {
-
-Result<void> check_increx(const LimiterOptions& options) {
-    if (options.algorithm != Algorithm::fixed_window || options.align != Align::first) {
-        return bad_option("increx", "is for fixed_window whose windows begin with the first hit");
-    }
-    if (options.rates.size() != 1) return bad_option("increx", "takes one rate");
-    if (options.rates.front().period.count() % 1000 != 0) {
-        return bad_option("increx", "takes a period of whole milliseconds");
-    }
-    if (options.charge_denied) return bad_option("increx", "is not for charge_denied");
-    return {};
-}
-
-}  // namespace
-
 Result<void> check_limiter_options(const LimiterOptions& options) {
     HOTCOUNT_TRY(check_limiter_name(options.name));
     const AlgorithmInfo& algorithm = info(options.algorithm);
@@ -94,7 +78,6 @@ Result<void> check_limiter_options(const LimiterOptions& options) {
         return bad_option("charge_denied", "is for " + names_of(takes_charge) + ", not for " +
                                                std::string{algorithm.name});
     }
-    if (options.increx) return check_increx(options);
     return {};
 }
 

@@ -18,7 +18,6 @@
 //   holds(const State&)                         whether hits at this rate can have led to it: what a
 //                                               row says may be anybody's
 //   script(), script_arguments()                the same in Lua, and its three numbers
-//   window()                                    if INCREX may count its hits: in which window
 //   kStepName, step_text()                      if its state is one string: what hit_all.lua takes
 //
 // Several<Law> is a law of several rates. The memory store runs the C++, a Redis the Lua, which
@@ -142,8 +141,6 @@ class RedisLimiterBackend : public LimiterBackend {
     static Result<Outcome> to_outcome(const std::string& server, const redis::Reply& reply);
     static Result<Outcome> to_outcome(const std::string& server, const Result<redis::Reply>& reply,
                                       const std::string& key);
-    static Result<Outcome> to_outcome(const std::string& server, const Result<redis::Reply>& reply,
-                                      const std::string& key, const redis::HitWindow& window);
     static Error strange_reply(const std::string& server);
 
     // What outlives a call must not point back here: a limiter may go before its calls end.
@@ -192,11 +189,13 @@ std::string once_only(std::string_view script);
 /// `step_name`: in hit_all.lua; empty when it is not in there.
 /// ARGV: the server's clock, what to take, whether denied hits are charged, three numbers for
 /// each rate, costs.
-/// `once`: the same as once_only() has it. `window`: what a server with INCREX counts hits in.
-std::unique_ptr<LimiterBackend> make_script_backend(
-    std::shared_ptr<redis::Client> client, const redis::Script& script, const redis::Script& once,
-    std::int64_t limit, bool charge_denied, std::span<const std::int64_t> numbers,
-    std::string_view step_name, std::optional<redis::HitWindow> window);
+/// `once`: the same as once_only() has it.
+std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
+                                                    const redis::Script& script,
+                                                    const redis::Script& once, std::int64_t limit,
+                                                    bool charge_denied,
+                                                    std::span<const std::int64_t> numbers,
+                                                    std::string_view step_name);
 
 // -- the registration of a law --------------------------------------------------------------------
 
@@ -266,17 +265,15 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
         static const redis::Script kOnce{kOnceText, redis::Script::Kind::single, is_outcome};
         std::vector<std::int64_t> numbers;
         std::int64_t most = 0;
-        std::optional<redis::HitWindow> window;
         for (const Rate& rate : options.rates) {
             HOTCOUNT_TRY_ASSIGN(const Law law, Law::make(rate, options));
             most = std::max(most, law.limit());
-            if constexpr (requires { law.window(); }) window = law.window();
             for (const std::int64_t number : law.script_arguments()) numbers.push_back(number);
         }
         std::string_view step_name;
         if constexpr (requires { Law::kStepName; }) step_name = Law::kStepName;
         return make_script_backend(std::move(client), kScript, kOnce, most, options.charge_denied,
-                                   numbers, step_name, window);
+                                   numbers, step_name);
     };
     algorithm.stored = [](const LimiterOptions& options) -> Result<std::unique_ptr<StoredLaw>> {
         if constexpr (requires { Law::kMostStored; }) {

@@ -15,10 +15,7 @@ class FixedWindow {
     };
     static constexpr std::string_view kStepName = "fixed_window";
     static std::string_view step_text() { return lua::limiter::kFixedWindowLua; }
-    static std::string script() {
-        return std::string{lua::limiter::kPlainWindowsLua} +
-               "local redis = plain_windows_of_keys(KEYS, ARGV)\n" + framed(step_text());
-    }
+    static std::string script() { return framed(step_text()); }
 
     static Result<FixedWindow> make(const Rate& rate, const LimiterOptions& options) {
         HOTCOUNT_TRY(check_window_rate(rate));
@@ -27,11 +24,7 @@ class FixedWindow {
 
     std::int64_t limit() const { return limit_; }
     std::array<std::int64_t, 3> script_arguments() const {
-        return {limit_, period_, align_ == Align::clock ? 0 : increx_ ? 2 : 1};
-    }
-    std::optional<redis::HitWindow> window() const {
-        if (!increx_) return std::nullopt;
-        return redis::HitWindow{limit_, period_ / 1000};
+        return {limit_, period_, align_ == Align::clock ? 0 : 1};
     }
 
     bool holds(const State& state) const { return state.used <= 2 * limit_; }
@@ -72,14 +65,12 @@ class FixedWindow {
         : limit_(rate.limit),
           period_(rate.period.count()),
           align_(options.align),
-          charge_denied_(options.charge_denied),
-          increx_(options.increx) {}
+          charge_denied_(options.charge_denied) {}
 
     std::int64_t limit_;
     std::int64_t period_;  // In microseconds.
     Align align_;
     bool charge_denied_;
-    bool increx_;
 };
 
 }  // namespace

@@ -52,7 +52,6 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<memory::Store> st
                                                LimiterOptions options) {
     HOTCOUNT_TRY(check_limiter_options(options));
     HOTCOUNT_TRY(check_no_table(options));
-    if (options.increx) return bad_option("increx", "is for Redis");
     return make_with(
         [store = std::move(store)](const LimiterOptions& chosen) {
             return find_algorithm(chosen.algorithm).over_memory(store, chosen);

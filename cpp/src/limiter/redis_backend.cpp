@@ -77,42 +77,17 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
     return merged;
 }
 
-// A hit in a window, which INCREX has counted, or the script where it could not.
-Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
-                                                const Result<redis::Reply>& reply,
-                                                const std::string& key,
-                                                const redis::HitWindow& window) {
-    const auto* const parts = reply.ok() ? std::get_if<redis::ReplyArray>(&reply->value) : nullptr;
-    if (parts == nullptr || parts->size() != 3) return to_outcome(server, reply, key);
-    std::array<std::int64_t, 3> numbers{};
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-        const auto number = redis::to_integer((*parts)[i]);
-        if (!number) return strange_reply(server);
-        numbers[i] = *number;
-    }
-    const auto [used, taken, life] = numbers;
-    const std::int64_t period = 1000 * window.period_ms;
-    // A key lives through the millisecond in which it expires.
-    const std::int64_t left = life < 0 ? period : std::min(1000 * (life + 1), period);
-    Outcome outcome{taken > 0, std::max<std::int64_t>(window.limit - used, 0), taken > 0 ? 0 : left,
-                    used > 0 ? left : 0};
-    outcome.taken = taken;
-    return merge(std::span{&outcome, 1});
-}
-
 namespace {
 
 class ScriptBackend final : public RedisLimiterBackend {
   public:
     ScriptBackend(std::shared_ptr<redis::Client> client, const redis::Script& script,
                   const redis::Script& once, std::int64_t limit, bool charge_denied,
-                  std::span<const std::int64_t> numbers, std::string_view step_name,
-                  std::optional<redis::HitWindow> window)
+                  std::span<const std::int64_t> numbers, std::string_view step_name)
         : RedisLimiterBackend(std::move(client), limit),
           script_(script),
           once_(once),
-          step_name_(step_name),
-          window_(window) {
+          step_name_(step_name) {
         shared_ = {"", "1", charge_denied ? "1" : "0"};
         for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
         for (const Take take :
@@ -132,9 +107,6 @@ class ScriptBackend final : public RedisLimiterBackend {
             take == Take::ahead ? encoded_.back() : encoded_[to_word(take).front() - '0'];
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {price};
-        const bool takes = take == Take::all || take == Take::all_free;
-        if (window_ && cost == 1 && takes)
-            return hit_in_window(keys, shared, arguments, call, done);
         const bool is_hit = is_decision(cost, take);
         if (!is_hit) forget_denials(key);
         submit(redis::Request::run(
@@ -238,36 +210,6 @@ class ScriptBackend final : public RedisLimiterBackend {
     }
 
   private:
-    // A hit of cost 1, which INCREX may count.
-    void hit_in_window(std::span<const std::string_view> keys, const redis::SharedArguments& shared,
-                       std::span<const std::string_view> arguments, const AsyncCall& call,
-                       Completion<Outcome>& done) {
-        // Where the clock was set back, a look of the script ends the window in time. Nobody waits for it.
-        const auto end_in_time = [&script = script_, look = encoded_.front(), client = client_,
-                                  to = &redis::channel_of(*client_, call),
-                                  by = client_->deadline(call.timeout)](const std::string& of_key) {
-            const std::string_view its_keys[] = {of_key};
-            const std::string_view cost[] = {"1"};
-            to->submit(
-                redis::Request::run(script, its_keys, look, cost, redis::Repeat::reads), by,
-                [](const Result<redis::Reply>&) {}, nullptr);
-        };
-        submit(redis::Request::run(script_, keys, shared, arguments).in_window(*window_), call,
-               [server = server(), key = std::string{keys.front()}, window = *window_, end_in_time,
-                done = std::move(done)](const Result<redis::Reply>& reply) {
-                   if (outlasts(reply, window)) end_in_time(key);
-                   done(to_outcome(server, reply, key, window));
-               });
-    }
-    // Whether a window that INCREX counts lasts longer than its period.
-    static bool outlasts(const Result<redis::Reply>& reply, const redis::HitWindow& window) {
-        const auto* const parts =
-            reply.ok() ? std::get_if<redis::ReplyArray>(&reply->value) : nullptr;
-        if (parts == nullptr || parts->size() != 3) return false;
-        const auto life = redis::to_integer(parts->back());
-        return life && *life > window.period_ms + kMostSkew / 1000;
-    }
-
     // A call of the script that sets a state; `argument` is the key's.
     void run(std::string_view mode, const std::string& key, const std::string& argument,
              redis::Repeat repeat, const AsyncCall& call, Completion<Outcome> done) {
@@ -322,8 +264,7 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     static const redis::Script& joint_script() {
         static const std::string kText = [] {
-            std::string text{lua::limiter::kPlainWindowsLua};
-            text += "local steps = {}\n";
+            std::string text{"local steps = {}\n"};
             std::vector<std::string_view> there;
             for (const LimiterAlgorithm* const one : kLimiterAlgorithms) {
                 if (one->step_text == nullptr) continue;
@@ -332,7 +273,6 @@ class ScriptBackend final : public RedisLimiterBackend {
                 text += "do\n" + std::string{one->step_text()} + "\nsteps['" +
                         std::string{one->step_name} + "'] = step\nend\n";
             }
-            text += "local redis = plain_windows_of_hits(KEYS, ARGV)\n";
             return text + std::string{lua::limiter::kHitAllLua};
         }();
         static const redis::Script kScript{kText, redis::Script::Kind::single,
@@ -343,7 +283,6 @@ class ScriptBackend final : public RedisLimiterBackend {
     const redis::Script& script_;
     const redis::Script& once_;
     const std::string_view step_name_;
-    const std::optional<redis::HitWindow> window_;
     std::vector<std::string> shared_;
     // The same with each word of to_word(), and at last for Take::ahead.
     std::vector<redis::SharedArguments> encoded_;
@@ -351,12 +290,14 @@ class ScriptBackend final : public RedisLimiterBackend {
 
 }  // namespace
 
-std::unique_ptr<LimiterBackend> make_script_backend(
-    std::shared_ptr<redis::Client> client, const redis::Script& script, const redis::Script& once,
-    std::int64_t limit, bool charge_denied, std::span<const std::int64_t> numbers,
-    std::string_view step_name, std::optional<redis::HitWindow> window) {
+std::unique_ptr<LimiterBackend> make_script_backend(std::shared_ptr<redis::Client> client,
+                                                    const redis::Script& script,
+                                                    const redis::Script& once, std::int64_t limit,
+                                                    bool charge_denied,
+                                                    std::span<const std::int64_t> numbers,
+                                                    std::string_view step_name) {
     return std::make_unique<ScriptBackend>(std::move(client), script, once, limit, charge_denied,
-                                           numbers, step_name, window);
+                                           numbers, step_name);
 }
 
 }  // namespace hotcount

@@ -227,7 +227,6 @@ Result<std::shared_ptr<Limiter>> Limiter::make(std::shared_ptr<sql::Database> da
         return bad_option("on_error", "is for Redis: over a database the error is raised");
     }
     if (options.deny_cache > 0) return bad_option("deny_cache", "is for Redis");
-    if (options.increx) return bad_option("increx", "is for Redis");
     HOTCOUNT_TRY(check_table(options));
     auto calls = std::make_shared<LimitCalls>(database, options.table);
     auto leases = make_leases(options);

@@ -1,7 +1,6 @@
 // What the multiplexer does with replies: each goes to the calls that its flight answers, and a reply
 // that cannot be theirs ends the connection. multiplexer_sending.cpp makes the flights,
-// multiplexer_windows.cpp has hits that INCREX counts, multiplexer_endings.cpp ends calls that get no
-// reply, multiplexer_retries.cpp asks a server again.
+// multiplexer_endings.cpp ends calls that get no reply, multiplexer_retries.cpp asks a server again.
 #include "multiplexer.hpp"
 
 #include <algorithm>
@@ -29,10 +28,6 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
     Flight& front = flights_.front();
     if (!belongs(front, reply)) return false;
     if (replies_due_ > 0) --replies_due_;
-    if (front.window && !front.counted) {
-        front.counted.emplace(std::move(reply));
-        return true;
-    }
     Operation& first = *front.first;
     if (first.is(Request::Kind::batch) && first.replies_.size() + 1 < first.request_.replies_) {
         if (first.replies_.empty()) first.replies_.reserve(first.request_.replies_);
@@ -45,15 +40,6 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
     answered_ = flight.end;
     round_trip_ = now - flight.encoded_at;
     counts_.latency.record(round_trip_);
-    if (flight.window) {
-        settle_window(flight, &reply);
-        return true;
-    }
-    if (flight.asks_for_increx) {
-        first.replies_.push_back(std::move(reply));
-        learn(first.replies_, now);
-        return true;
-    }
     if (refused_whole(flight, reply)) return true;
     switch (flight.first->request_.kind_) {
         case Request::Kind::add:
@@ -89,7 +75,6 @@ Error Multiplexer::misfit() const {
 bool Multiplexer::belongs(Flight& flight, const Reply& reply) {
     const Operation& first = *flight.first;
     const bool batch = first.is(Request::Kind::batch);
-    if (flight.window) return belongs_to_window(flight, reply);
     if (batch ? flight.begin >= sent_ : flight.end > sent_) {
         const auto* error = std::get_if<ReplyError>(&reply.value);
         return does_not_fit("a reply came before its command, " + first.name() + ", was sent" +

@@ -89,7 +89,6 @@ class Operation : public Sleeper {
     bool with_text_{false};  // The server does not know the script.
     bool resent_{false};     // Queued again after a broken connection; a second one ends it.
     bool maybe_ran_{false};  // Sent once over a connection that broke.
-    bool by_script_{false};  // INCREX was refused.
     SteadyTime retry_at_{};
     Duration pause_{};                // Before the next try, when the server will serve it soon.
     ReplyArray replies_;              // batch: the replies so far.
@@ -202,10 +201,6 @@ class Multiplexer {
         std::size_t keys{0};    // Of a combined script.
         std::size_t memory{0};  // Of a batch's replies so far.
         bool with_text{false};
-        bool window{false};              // INCREX and PTTL, for calls in one window.
-        bool asks_for_increx{false};     // The batch that shows whether the server has INCREX.
-        std::uint64_t applied_at{0};     // window: the last byte of INCREX.
-        std::optional<Reply> counted{};  // window: what INCREX answered.
         std::uint64_t begin{0};  // Its first byte, counted from the start of this connection.
         std::uint64_t end{0};
         SteadyTime encoded_at{};
@@ -230,24 +225,18 @@ class Multiplexer {
     Result<Reply> known_of(const Operation& operation, bool was_sent,
                            std::size_t commands_sent) const;
     static std::size_t request_replies(const Operation& operation);
-    static std::size_t replies_of(const Flight& flight);
     bool can_encode() const;
     void encode();
     void encode(Flight& flight);
     void encode_script(const Flight& flight);
-    void encode_window(Flight& flight);
-    std::optional<Flight> ask_for_increx(std::string_view key);
-    void learn(const ReplyArray& replies, SteadyTime now);
     bool belongs(Flight& flight, const Reply& reply);
     bool belongs_to_batch(Flight& flight, const Reply& reply);
     bool belongs_to_script(const Flight& flight, const Reply& reply);
     static bool is_rows(const Flight& flight, const ReplyArray& answers);
-    bool belongs_to_window(const Flight& flight, const Reply& reply);
     bool does_not_fit(const std::string& why);
     void settle_add(Flight& flight, const Reply& reply);
     void settle_script(Flight& flight, Reply reply);
     void settle_batch(Flight& flight, Reply reply);
-    void settle_window(const Flight& flight, const Reply* life);
     void answer(const OperationPtr& operation, Reply reply);
     bool splits(const Flight& flight, const ReplyError& error) const;
     const ReplyError* refused_for_now(const Reply& reply);
@@ -292,10 +281,6 @@ class Multiplexer {
     std::optional<Error> unreachable_;
     bool demoted_{false};
     bool draining_{false};
-    // Whether the server at the other end of this connection has INCREX as hits need it.
-    enum class Increx : std::uint8_t { not_asked, asked, there, absent };
-    Increx increx_{Increx::not_asked};
-    SteadyTime ask_again_at_{};  // The server could not say.
     Counts counts_;
 };
 

@@ -136,8 +136,6 @@ void Multiplexer::connected() {
     unreachable_.reset();
     draining_ = false;
     demoted_ = false;
-    increx_ = Increx::not_asked;
-    ask_again_at_ = {};
     encoded_ = 0;
     sent_ = 0;
     answered_ = 0;
@@ -159,12 +157,7 @@ void Multiplexer::lost(const Error& why, bool resend) {
 void Multiplexer::lose(const Flight& flight, const Error& why, bool resend, Operations& again) {
     // The server runs a command only when it has all of its bytes.
     const bool batch = flight.first->is(Request::Kind::batch);
-    const bool refused =
-        flight.counted && std::holds_alternative<ReplyError>(flight.counted->value);
-    if (flight.counted && !refused) return settle_window(flight, nullptr);
-    const bool may_have_run =
-        batch ? commands_sent(flight) > 0
-              : !refused && (flight.window ? flight.applied_at : flight.end) <= sent_;
+    const bool may_have_run = batch ? commands_sent(flight) > 0 : flight.end <= sent_;
     flight.for_each([&](const OperationPtr& member) {
         if (member->state_ != Operation::State::in_flight) return;
         const bool repeats = member->repeat() != Repeat::never;

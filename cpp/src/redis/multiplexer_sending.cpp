@@ -30,8 +30,8 @@ bool same_sign(std::int64_t a, std::int64_t b) { return (a < 0) == (b < 0); }
 // a flight only if no later flight touches one of the call's keys.
 class Multiplexer::Combiner {
   public:
-    Combiner(std::size_t calls, bool has_increx)
-        : single_(calls == 1), has_increx_(has_increx), last_(std::min(calls, kReserved) + 1) {
+    explicit Combiner(std::size_t calls)
+        : single_(calls == 1), last_(std::min(calls, kReserved) + 1) {
         flights_.reserve(std::min(calls, kReserved));
     }
 
@@ -53,10 +53,7 @@ class Multiplexer::Combiner {
             for (std::size_t i = 0; i < request.keys_.size(); ++i) {
                 keys_.emplace_back(request.keys_[i]);
             }
-            if (goes_by_increx(*operation)) {
-                if (join_window(operation)) return true;
-            } else if (!operation->alone_ && request.script_->combinable() &&
-                       join_script(operation)) {
+            if (!operation->alone_ && request.script_->combinable() && join_script(operation)) {
                 return true;
             }
         }
@@ -85,9 +82,8 @@ class Multiplexer::Combiner {
             case Request::Kind::script:
                 flight.keys = request.keys_.size();
                 flight.with_text = operation->with_text_;
-                flight.window = goes_by_increx(*operation);
                 note(index);
-                if (!flight.window && !operation->alone_ && request.script_->combinable()) {
+                if (!operation->alone_ && request.script_->combinable()) {
                     scripts_.push_back(index);
                 }
                 break;
@@ -172,23 +168,6 @@ class Multiplexer::Combiner {
         return true;
     }
 
-    bool goes_by_increx(const Operation& operation) const {
-        return has_increx_ && operation.request_.window_ && !operation.by_script_ &&
-               !operation.with_text_;
-    }
-
-    bool join_window(const OperationPtr& operation) {
-        const std::size_t found = last_.find(keys_.front());
-        if (found == kNone) return false;
-        Flight& flight = flights_[found];
-        if (!flight.window || flight.first->request_.window_ != operation->request_.window_ ||
-            flight.calls() >= kMaxCombined) {
-            return false;
-        }
-        flight.rest.push_back(operation);
-        return true;
-    }
-
     bool join_script(const OperationPtr& operation) {
         const Request& request = operation->request_;
         for (const std::size_t index : scripts_) {
@@ -216,7 +195,6 @@ class Multiplexer::Combiner {
     }
 
     const bool single_;
-    const bool has_increx_;
     std::vector<Flight> flights_;
     LastFlights last_;
     std::vector<LastFlights::Key> keys_;  // Of the call that is being taken.
@@ -225,10 +203,6 @@ class Multiplexer::Combiner {
 
 std::size_t Multiplexer::request_replies(const Operation& operation) {
     return operation.request_.replies_ - operation.answered_before_;
-}
-
-std::size_t Multiplexer::replies_of(const Flight& flight) {
-    return flight.window ? 2 : request_replies(*flight.first);
 }
 
 bool Multiplexer::can_encode() const {
@@ -252,8 +226,7 @@ void Multiplexer::put_back_unsent(std::string rest) {
 void Multiplexer::encode() {
     returned_ = 0;
     const SteadyTime now = std::chrono::steady_clock::now();
-    Combiner combiner{queue_.size(), increx_ == Increx::there};
-    std::optional<Flight> question;
+    Combiner combiner{queue_.size()};
     std::size_t bytes = encoded_ - answered_;
     std::size_t replies = replies_due_;
     while (!queue_.empty() && bytes < options_.max_send_bytes && replies < options_.max_in_flight) {
@@ -267,9 +240,6 @@ void Multiplexer::encode() {
         }
         operation->state_ = Operation::State::in_flight;
         const Request& request = operation->request_;
-        if (request.window_ && increx_ == Increx::not_asked && now >= ask_again_at_) {
-            question = ask_for_increx(request.keys_[0]);
-        }
         bytes += request.bytes_.size() + request.key_.size() + 64;
         const std::size_t own_replies = request_replies(*operation);
         if (combiner.take(std::move(operation))) {
@@ -279,14 +249,11 @@ void Multiplexer::encode() {
         }
     }
     if (flights_.empty()) heard_at_ = now;
-    // Before the calls: who waits for theirs reads its replies too, and leaves none behind.
-    auto& encoded = combiner.flights();
-    if (question) encoded.insert(encoded.begin(), std::move(*question));
-    for (Flight& flight : encoded) {
+    for (Flight& flight : combiner.flights()) {
         flight.begin = encoded_;
         flight.encoded_at = now;
         encode(flight);
-        replies_due_ += replies_of(flight);
+        replies_due_ += request_replies(*flight.first);
         calls_in_flight_ += flight.calls();
         flights_.push_back(std::move(flight));
     }
@@ -300,11 +267,7 @@ void Multiplexer::encode(Flight& flight) {
             encode_add(out_, request.key_, flight.total);
             break;
         case Request::Kind::script:
-            if (flight.window) {
-                encode_window(flight);
-            } else {
-                encode_script(flight);
-            }
+            encode_script(flight);
             break;
         default:
             out_ += request.bytes_;

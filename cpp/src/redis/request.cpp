@@ -136,9 +136,4 @@ Request Request::run_many(const Script& script, std::size_t calls,
     return request;
 }
 
-Request Request::in_window(const HitWindow& window) && {
-    window_ = window;
-    return std::move(*this);
-}
-
 }  // namespace hotcount::redis

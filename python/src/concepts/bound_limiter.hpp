@@ -60,8 +60,7 @@ inline constexpr std::array kLimiterOptions{
     option<&LO::on_error>(),
     option<&LO::deny_cache>(),
     option<&LO::lease>(),
-    option<&LO::op_keep>(),
-    option<&LO::increx>()};
+    option<&LO::op_keep>()};
 
 class BoundLimiter final : public Bound<Limiter> {
   public:

@@ -251,6 +251,8 @@ void bind_limiter() {
 
     constructor<&make_limiter, StoreArgument, Options<LimiterOptions, kLimiterOptions>>(
         "LimiterBase.__init__", "store " + names_of<kLimiterOptions>());
+    refuse_keywords("LimiterBase.__init__", "increx",
+                    "algorithm='fixed_window' with align='first' counts such windows by a script");
     attributes<BoundLimiter, kLimiterOptions>("LimiterBase", "rate");
     attribute<BoundLimiter>("LimiterBase", "rate", [](const BoundLimiter& self) {
         return To<Rate>::make(self.options().rates.front());

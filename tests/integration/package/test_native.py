@@ -352,7 +352,6 @@ def test_a_default_that_cannot_be_or_is_not_the_cores_is_an_import_error() -> No
             deny_cache: int = 0,
             lease: int = 0,
             op_keep: float = 86400.0,
-            increx: bool = False,
         ) -> None:
             """."""
 

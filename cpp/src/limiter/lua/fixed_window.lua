@@ -1,6 +1,6 @@
 -- Decides by fixed windows: limiter/fixed_window.cpp in doubles.
 -- rate {limit, period in microseconds, 0 for windows aligned to the epoch, 1 for those that begin with
--- the first hit, 2 for such that INCREX counts}   kept the state "start used", or nothing
+-- the first hit}   kept the state "start used", or nothing
 local format, match, max, min = string.format, string.match, math.max, math.min
 -- As kMostSkew in limiter/algorithm.hpp.
 local SKEW = 100000

@@ -83,14 +83,6 @@ enum class Repeat : std::uint8_t {
     counted_once,  ///< Its op_id makes the script count it once. Lost twice: outcome_unknown.
 };
 
-/// A window that a server with INCREX counts: at most `limit` from the first hit on, while the key
-/// lives.
-struct HitWindow {
-    std::int64_t limit;
-    std::int64_t period_ms;
-    friend bool operator==(const HitWindow&, const HitWindow&) = default;
-};
-
 /// A config error for a command that changes or holds a connection that others use, such as MULTI,
 /// SELECT, CLIENT TRACKING or BLPOP. execute() refuses those; who submits users' commands must, too.
 Result<void> check_command(std::span<const std::string_view> command);
@@ -124,13 +116,6 @@ class Request {
                             std::span<const std::string_view> shared,
                             std::span<const std::string_view> arguments,
                             Repeat repeat = Repeat::never);
-
-    /// The same call, of a combinable script with one key, which takes 1 of a window. Over a connection
-    /// whose server has INCREX such calls of a key travel as one INCREX. The reply is then an array
-    /// of three: how much of the window is used after this call, 1 or 0 for what the call took, and
-    /// for how many milliseconds the key lives, or -1 when that is not known. Over any other
-    /// connection, or when the server refuses INCREX for this key, it is the script's.
-    Request in_window(const HitWindow& window) &&;
 
     const std::string& name() const { return name_; }
     /// Whether it must not share a connection with other calls.
@@ -185,8 +170,7 @@ class Request {
     std::shared_ptr<const SharedArguments::Words> shared_{};  // script: the same for all that
                                                               // travel together
     std::size_t arguments_count_{0};                          // script
-    std::size_t calls_{0};               // script: 0: one call, whose reply is no array of calls
-    std::optional<HitWindow> window_{};  // script
+    std::size_t calls_{0};  // script: 0: one call, whose reply is no array of calls
 };
 
 }  // namespace hotcount::redis
