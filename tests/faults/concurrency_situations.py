@@ -52,7 +52,7 @@ LIVE = [["SET", "k", f"{HELD}1 1", "PX", SOON]]
 
 RESERVATIONS = [
     *(
-        Situation(f"limiter_gcra/reserve, {name}", ["k"], [*GCRA, "2 60000000 me"], before)
+        Situation(f"limiter_gcra/reserve, {name}", ["k"], [*GCRA, "2", "60000000", "me"], before)
         for name, before in {
             "fresh": [],
             "there": [["SET", "k", "1 1", "PX", SOON]],
@@ -63,7 +63,7 @@ RESERVATIONS = [
     ),
     *(
         Situation(
-            f"limiter_gcra/commit, {name}", ["k"], [*GCRA[:1], "5", *GCRA[2:], "3 me"], before
+            f"limiter_gcra/commit, {name}", ["k"], [*GCRA[:1], "5", *GCRA[2:], "3", "me"], before
         )
         for name, before in {"fresh": [], "there": LIVE}.items()
     ),
@@ -71,7 +71,7 @@ RESERVATIONS = [
         Situation(
             f"limiter_hit_once/commit, {name}",
             ["k", "o"],
-            [SOON, "", *GCRA[:1], "5", *GCRA[2:], "3 me"],
+            [SOON, "", *GCRA[:1], "5", *GCRA[2:], "3", "me"],
             before,
         )
         for name, before in {"fresh": [], "there": LIVE}.items()

@@ -174,7 +174,7 @@ SITUATIONS = [
     Situation(
         "limiter_gcra/given back",
         ["k"],
-        [*GCRA, "-1"],
+        [GCRA[0], "6", *GCRA[2:], "1"],
         # More than is given back: a limiter that is full again keeps its key for a millisecond.
         [["SET", "k", f"{FAR}000000 1200000000", "PX", SOON]],
     ),
@@ -184,7 +184,7 @@ SITUATIONS = [
             ("blocks", "3", SOON, [["SET", "k", f"{FAR}000000 9", "PX", SOON]]),
             ("blocks a fresh one", "3", SOON, []),
             ("blocked", "1", "1", [["SET", "k", f"!{FAR}000000|1 1"]]),
-            ("given back while blocked", "1", "-1", [["SET", "k", f"!{FAR}000000|{FAR}000000 9"]]),
+            ("given back while blocked", "6", "1", [["SET", "k", f"!{FAR}000000|{FAR}000000 9"]]),
             ("block passed", "1", "1", [["SET", "k", "!1|1 1", "PX", SOON]]),
             ("blocked, ahead", "1", "1", [["SET", "k", f"!{FAR}000000 9000000|1 1", "PX", SOON]]),
             ("looked at, ahead", "0", "1", [["SET", "k", f"{FAR}000000 9", "PX", SOON]]),
@@ -198,12 +198,12 @@ SITUATIONS = [
             ("blocks a fresh one", "3", SOON, []),
             ("blocked", "1", "1", log_of("k", f"!{FAR}000000", ttl=None)),
             ("block passed", "1", "1", log_of("k", "999999999999 1 1", "!1")),
-            ("given back", "1", "-1", log_of("k", "999999999998 1 1", "999999999999 3 2")),
-            ("all given back", "1", "-5", log_of("k", "999999999998 1 1", "999999999999 3 2")),
+            ("given back", "6", "1", log_of("k", "999999999998 1 1", "999999999999 3 2")),
+            ("all given back", "6", "5", log_of("k", "999999999998 1 1", "999999999999 3 2")),
             (
                 "given back while blocked",
+                "6",
                 "1",
-                "-1",
                 log_of("k", "999999999999 3 3", f"!{FAR}000000"),
             ),
             ("ahead", "1", "1", log_of("k", f"{FAR}000000 1 1")),

@@ -54,7 +54,8 @@ end
 local answers = {}
 for i = %d, #ARGV, 3 do
     local hit = {unpack(ARGV, 1, %d)}
-    hit[1], hit[2], hit[#hit + 1] = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    hit[1], hit[2] = ARGV[i], ARGV[i + 1]
+    for word in string.gmatch(ARGV[i + 2], '%%S+') do hit[#hit + 1] = word end
     answers[#answers + 1] = run(KEYS, hit)[1]
 end
 return answers
@@ -66,7 +67,7 @@ def answers_of(
 ) -> list[list[list[int]]]:
     """The script's answers to calls of one key, for each of its rates.
 
-    A call is when, what is asked ("1" is a hit), and its argument, which is a hit's cost.
+    A call is when, the mode ("1" is a hit), and its arguments with spaces between: a hit's cost.
     """
     charges = 2 if case.get("ahead") else int(case["charge_denied"])
     shared = ["", "", charges, *case["script"]]

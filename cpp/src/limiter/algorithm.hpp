@@ -19,18 +19,14 @@
 
 namespace hotcount {
 
-/// What a call takes.
+/// What a hit takes.
 enum class Take : std::uint8_t {
     nothing,    ///< It only looks.
     all,        ///< The cost or nothing.
     all_free,   ///< As all, and a denied hit is not charged, whatever the options say.
     what_fits,  ///< As much of the cost as there is room for.
-    block,      ///< Nothing: the cost is for how long the key is blocked, in microseconds.
     ahead,  ///< As all, and a hit for which there is room within kMostAhead is admitted: for then.
 };
-
-/// Whether a call decides on a hit; others block a key or give hits back.
-constexpr bool is_decision(std::int64_t cost, Take take) { return cost > 0 && take != Take::block; }
 
 /// What a limiter answers to a hit, in whole microseconds.
 struct Outcome {
@@ -108,6 +104,13 @@ StepResult<ChangeOf<Law>> step_of(const Law& law, const typename Law::State* sta
     return result;
 }
 
+/// Gives n hits back, no more than there are: to a law it is a cost below 0.
+template <class Law>
+StepResult<ChangeOf<Law>> give_back(const Law& law, const typename Law::State* state,
+                                    std::int64_t now, std::int64_t n) {
+    return step_of(law, state, now, -n, state != nullptr);
+}
+
 template <class Law, class Change>
 void apply_change(const Law& law, typename Law::State& state, Change change) {
     if constexpr (requires { law.apply(state, std::move(change)); }) {
@@ -136,8 +139,8 @@ struct JointHit {
     bool looks_on;  ///< Its refusal keeps nobody from taking.
 };
 
-/// An algorithm over one store. Each call completes; whether its caller waits, AsyncCall says. Keys come checked and in full, costs 1 or more; a cost below 0 gives
-/// hits back.
+/// An algorithm over one store. Each call completes; whether its caller waits, AsyncCall says. Keys come
+/// checked and in full, costs are 1 or more.
 class LimiterBackend {
   public:
     virtual ~LimiterBackend() = default;
@@ -159,6 +162,12 @@ class LimiterBackend {
             decide(key, cost, take, waiting(timeout), std::move(done));
         });
     }
+    /// Gives n hits back, no more than there are. The outcome has what remains then.
+    virtual void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
+                        Completion<Outcome> done) = 0;
+    /// Refuses all hits of the key for so long.
+    virtual void block(const std::string& key, std::chrono::microseconds life,
+                       const AsyncCall& call, Completion<Outcome> done) = 0;
     /// decide() with Take::all, for a caller who waits, of a key that lacks what the limiter's keys
     /// begin with. The outcome is written where it is read: in memory a copy would cost as much as
     /// the arithmetic.
@@ -172,8 +181,8 @@ class LimiterBackend {
     /// refuses: databases remember none.
     virtual void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                           const AsyncCall& call, Completion<Outcome> done);
-    /// Holds `n` for an id for so long, in microseconds, if there is room; a repeat of the id changes
-    /// nothing. What stands here refuses.
+    /// Holds `n` for an id for so long, if there is room; a repeat of the id changes nothing. What
+    /// stands here refuses.
     virtual void reserve(const std::string& key, std::int64_t n, std::string_view id,
                          std::int64_t lease_us, const AsyncCall& call, Completion<Outcome> done);
     /// Ends that and takes what was used, 0 or more; allowed if there was room for it. With `once`

@@ -10,8 +10,7 @@
 //   step(const State*, now_us, cost, take, outcome&)
 //                                               a hit: fills a new Outcome, returns the change to keep
 //                                               for reset_after_us, if any. Null: the key is absent.
-//                                               A cost below 0 gives hits back, no more than there
-//                                               are. A state that lies_ahead() is moved to now: then
+//                                               give_back() alone has a cost below 0. A state that lies_ahead() is moved to now: then
 //                                               there is a change although nothing was taken.
 //                                               With `ahead` behind these, as Take::ahead has it
 //   apply(State&, change)                       if a change is less than a whole new State
@@ -149,26 +148,9 @@ class RedisLimiterBackend : public LimiterBackend {
                 Completion<redis::Reply> done) const {
         redis::submit(*client_, std::move(request), call, std::move(done));
     }
-    /// As the scripts have it.
-    static std::string_view to_word(Take take) {
-        switch (take) {
-            case Take::nothing:
-                return "0";
-            case Take::all:
-            case Take::all_free:
-            case Take::ahead:
-                return "1";
-            case Take::what_fits:
-                return "2";
-            case Take::block:
-                break;
-        }
-        return "3";
-    }
-    // What no limit admits may be cut, and what none can have admitted: Lua would round a larger
-    // number.
+    // What no limit admits may be cut: Lua would round a larger number.
     std::string to_price(std::int64_t cost) const {
-        return std::to_string(std::clamp(cost, -2 * limit_, limit_ + 1));
+        return std::to_string(std::min(cost, limit_ + 1));
     }
 
     std::shared_ptr<redis::Client> client_;

@@ -122,7 +122,7 @@ class DenyCacheBackend final : public WrappedBackend {
 
     void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
                 Completion<Outcome> done) override {
-        if (!may_know(cost, take)) {
+        if (take != Take::all) {
             return backend_->decide(key, cost, take, call, std::move(done));
         }
         if (const auto known = cache_->find(key, cost)) return done(*known);
@@ -153,9 +153,6 @@ class DenyCacheBackend final : public WrappedBackend {
     // that are taken together. The backend below forgets the denials of keys whose states it sets.
 
   private:
-    static bool may_know(std::int64_t cost, Take take) {
-        return take == Take::all && is_decision(cost, take);
-    }
     AskedElements::Known known() const {
         return
             [this](const std::string& key, std::int64_t cost) { return cache_->find(key, cost); };

@@ -296,15 +296,6 @@ class LeaseBackend final : public WrappedBackend {
 
     void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
                 Completion<Outcome> done) override {
-        if (take == Take::block) {
-            leases_->drop(key);
-            return backend_->decide(
-                key, cost, take, call,
-                [leases = leases_, key, done = std::move(done)](Result<Outcome> outcome) {
-                    leases->drop(key);  // What was taken meanwhile.
-                    done(std::move(outcome));
-                });
-        }
         if (!may_spend(cost, take)) {
             return backend_->decide(key, cost, take, call, std::move(done));
         }
@@ -374,21 +365,26 @@ class LeaseBackend final : public WrappedBackend {
             });
     }
 
+    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall& call,
+               Completion<Outcome> done) override {
+        backend_->block(key, life, call, dropping(key, std::move(done)));
+    }
     void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
-        leases_->drop(key);
-        backend_->reset(key, call,
-                        [leases = leases_, key, done = std::move(done)](Result<void> reset) {
-                            leases->drop(key);  // What was taken meanwhile.
-                            done(std::move(reset));
-                        });
+        backend_->reset(key, call, dropping(key, std::move(done)));
     }
 
   private:
-    // Hits that are taken with those of others are not spent from what is held, nor are those that
-    // are given back.
+    template <class T>
+    Completion<T> dropping(const std::string& key, Completion<T> done) const {
+        leases_->drop(key);
+        return [leases = leases_, key, done = std::move(done)](Result<T> outcome) {
+            leases->drop(key);  // What was taken meanwhile.
+            done(std::move(outcome));
+        };
+    }
+    // Hits that are taken with those of others are not spent from what is held.
     bool may_spend(std::int64_t cost, Take take) const {
-        return is_decision(cost, take) && take != Take::all_free &&
-               (take == Take::what_fits || cost <= limit_);
+        return take != Take::all_free && (take == Take::what_fits || cost <= limit_);
     }
 
     static bool is_denied(const Result<Outcome>& outcome) {

@@ -129,10 +129,8 @@ Result<void> Limiter::check_n(std::int64_t n) const {
     return make_error(ErrorCode::config, "n is " + std::to_string(n) + "; it takes 1 or more");
 }
 
-Result<std::int64_t> Limiter::check_block(Duration duration) const {
-    if (duration > Duration{0} && duration <= Rate::kMaxPeriod) {
-        return std::chrono::ceil<std::chrono::microseconds>(duration).count();
-    }
+Result<void> Limiter::check_block(Duration duration) const {
+    if (duration > Duration{0} && duration <= Rate::kMaxPeriod) return {};
     return make_error(ErrorCode::config,
                       "seconds is " +
                           std::to_string(std::chrono::duration<double>(duration).count()) +
@@ -191,7 +189,7 @@ void Limiter::refund_async(std::string_view key, std::int64_t n, Completion<std:
     if (auto fits = check_n(n); !fits) return done(fits.error());
     auto name = full(key);
     if (!name) return done(std::move(name).error());
-    backend_->decide(*name, -n, Take::all, call, [done = std::move(done)](Result<Outcome> found) {
+    backend_->refund(*name, n, call, [done = std::move(done)](Result<Outcome> found) {
         if (!found) return done(std::move(found).error());
         done(found->remaining);
     });
@@ -205,14 +203,13 @@ Result<void> Limiter::refund_local(std::string_view key, std::int64_t n) {
 
 void Limiter::block_async(std::string_view key, Duration duration, Completion<void> done,
                           AsyncCall call) {
-    const auto us = check_block(duration);
-    if (!us) return done(us.error());
+    if (auto fits = check_block(duration); !fits) return done(fits.error());
     auto name = full(key);
     if (!name) return done(std::move(name).error());
-    backend_->decide(*name, *us, Take::block, call,
-                     [done = std::move(done)](Result<Outcome> found) {
-                         done(found ? Result<void>{} : std::move(found).error());
-                     });
+    backend_->block(*name, std::chrono::ceil<std::chrono::microseconds>(duration), call,
+                    [done = std::move(done)](Result<Outcome> found) {
+                        done(found ? Result<void>{} : std::move(found).error());
+                    });
 }
 
 // A batch's good elements as a backend takes them, and the errors of the others in their places.

@@ -141,6 +141,29 @@ class SteppedInMemory final : public JointInMemory {
         done(decided(key, cost, take));
     }
 
+    void refund(const std::string& key, std::int64_t n, const AsyncCall&,
+                Completion<Outcome> done) override {
+        done(store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
+            if (entry != nullptr) return give_back_to(key, *entry, n);
+            return give_back(law_, nullptr, law_now(), n).outcome;
+        }));
+    }
+    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall&,
+               Completion<Outcome> done) override {
+        done(store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
+            const std::int64_t now = law_now();
+            Marked* const marked = mark(entry, fresh, now);
+            if (marked == nullptr) return no_limit_state(key);
+            marked->mark.blocked_until = now + life.count();
+            const Outcome outcome = blocked(
+                step_beside(law_, known(*marked), now, 1, Take::nothing, false, marked->mark)
+                    .outcome,
+                life.count());
+            settle_expiry(entry, *marked, now, outcome);
+            return outcome;
+        }));
+    }
+
     void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs, const AsyncCall&,
                    Completion<std::vector<Result<Outcome>>> done) override {
         std::vector<Result<Outcome>> outcomes;
@@ -151,7 +174,7 @@ class SteppedInMemory final : public JointInMemory {
         done(std::move(outcomes));
     }
 
-    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease,
+    void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
                  const AsyncCall&, Completion<Outcome> done) override {
         if (n > limit_) return done(decided(key, n, Take::nothing));
         done(or_untracked(store_->upsert(key,
@@ -160,7 +183,7 @@ class SteppedInMemory final : public JointInMemory {
                                              Marked* const marked = mark(entry, fresh, now);
                                              if (marked == nullptr) return no_limit_state(key);
                                              const Outcome outcome =
-                                                 hold(*marked, now, n, id, lease);
+                                                 hold(*marked, now, n, id, lease_us);
                                              settle_expiry(entry, *marked, now, outcome);
                                              return outcome;
                                          }),
@@ -169,18 +192,11 @@ class SteppedInMemory final : public JointInMemory {
 
   private:
     Result<Outcome> decided(const std::string& key, std::int64_t cost, Take take) {
-        if (take == Take::block) return block(key, cost);
         if (take == Take::what_fits) cost = std::min(cost, limit_);
         // What can only be denied must not leave an absent key behind.
         if (take == Take::nothing || cost > limit_) {
             return store_->read(key,
                                 [&](const memory::Entry* entry) { return look(key, entry, cost); });
-        }
-        if (cost < 0) {
-            return store_->modify(key, [&](memory::Entry* entry) -> Result<Outcome> {
-                if (entry != nullptr) return take_from(key, *entry, false, cost, take);
-                return step_of(law_, nullptr, law_now(), cost, false).outcome;
-            });
         }
         return or_untracked(store_->upsert(key,
                                            [&](memory::Entry& entry, bool fresh) {
@@ -331,35 +347,31 @@ class SteppedInMemory final : public JointInMemory {
     Result<Outcome> take_beside(memory::Entry& entry, Marked& marked, std::int64_t now,
                                 std::int64_t cost, Take take) const {
         const std::int64_t left = marked.mark.blocked_until - now;
-        // Hits that are given back are so although the key is blocked.
-        if (left > 0 && cost > 0) take = Take::nothing;
+        if (left > 0) take = Take::nothing;
         auto next = step_beside(law_, known(marked), now, cost, take, charges_, marked.mark);
         if (next.change) {
             if (!marked.state) marked.state.emplace();
             apply_change(law_, *marked.state, std::move(*next.change));
         }
-        Outcome outcome = next.outcome;
-        if (left > 0) {
-            outcome = blocked(outcome, left);
-            if (cost < 0) outcome.remaining = next.outcome.remaining;
-        }
+        const Outcome outcome = left > 0 ? blocked(next.outcome, left) : next.outcome;
         settle_expiry(entry, marked, now, outcome);
         return outcome;
     }
 
-    Result<Outcome> block(const std::string& key, std::int64_t duration) {
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<Outcome> {
-            const std::int64_t now = law_now();
-            Marked* const marked = mark(entry, fresh, now);
-            if (marked == nullptr) return no_limit_state(key);
-            marked->mark.blocked_until = now + duration;
-            const Outcome outcome = blocked(
-                step_beside(law_, known(*marked), now, 1, Take::nothing, false, marked->mark)
-                    .outcome,
-                duration);
-            settle_expiry(entry, *marked, now, outcome);
-            return outcome;
-        });
+    // Although the key may be blocked.
+    Result<Outcome> give_back_to(const std::string& key, memory::Entry& entry,
+                                 std::int64_t n) const {
+        const std::int64_t now = law_now();
+        Marked* const marked = mark(entry, false, now);
+        if (marked == nullptr) return no_limit_state(key);
+        auto next = give_back(law_, known(*marked), now, n);
+        if (next.change) apply_change(law_, *marked->state, std::move(*next.change));
+        const Outcome beside = beside_held(next.outcome, marked->mark, now);
+        const std::int64_t left = marked->mark.blocked_until - now;
+        Outcome outcome = left > 0 ? blocked(beside, left) : beside;
+        outcome.remaining = beside.remaining;
+        settle_expiry(entry, *marked, now, outcome);
+        return outcome;
     }
 
     const Law law_;

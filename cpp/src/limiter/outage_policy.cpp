@@ -172,9 +172,6 @@ class PolicyBackend final : public WrappedBackend {
 
     void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
                 Completion<Outcome> done) override {
-        if (!is_decision(cost, take)) {
-            return backend_->decide(key, cost, take, call, std::move(done));
-        }
         const OutageAnswers::Asking asking = begin(call.timeout);
         if (auto instead = answers_->decide_if_away(asking.phase, channel(call), key, cost, take)) {
             return done(std::move(*instead));
@@ -260,8 +257,11 @@ class PolicyBackend final : public WrappedBackend {
     }
 
     Result<void> refund_local(const std::string& key, std::int64_t n) override {
-        if (answers_->local) HOTCOUNT_TRY(answers_->local->decide(key, -n, Take::all, {}));
-        return {};
+        if (!answers_->local) return {};
+        const auto left = wait_for<Outcome>([&](Completion<Outcome> done) {
+            answers_->local->refund(key, n, {}, std::move(done));
+        });
+        return left ? Result<void>{} : left.error();
     }
 
     // What sets or shows a state is no decision: no policy can answer it.

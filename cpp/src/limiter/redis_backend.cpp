@@ -79,6 +79,11 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
 
 namespace {
 
+// What frame/hit_keys.lua and sliding_log.lua are asked for, and how they count it.
+constexpr std::string_view kLook = "0", kTake = "1", kTakeWhatFits = "2", kBlock = "3",
+                           kReserve = "4", kCommit = "5", kRefund = "6";
+constexpr std::string_view kChargeDenied = "1", kAdmitAhead = "2";
+
 class ScriptBackend final : public RedisLimiterBackend {
   public:
     ScriptBackend(std::shared_ptr<redis::Client> client, const redis::Script& script,
@@ -88,13 +93,18 @@ class ScriptBackend final : public RedisLimiterBackend {
           script_(script),
           once_(once),
           step_name_(step_name) {
-        shared_ = {"", "1", charge_denied ? "1" : "0"};
+        shared_ = {"", std::string{kTake}, std::string{charge_denied ? kChargeDenied : "0"}};
         for (const std::int64_t number : numbers) shared_.push_back(std::to_string(number));
-        for (const Take take :
-             {Take::nothing, Take::all, Take::what_fits, Take::block, Take::ahead}) {
+        using Asked = std::pair<std::string_view, std::string_view>;
+        for (const auto& [mode, charge] :  // In the order of Take.
+             {Asked{kLook, shared_[2]},
+              {kTake, shared_[2]},
+              {kTake, shared_[2]},
+              {kTakeWhatFits, shared_[2]},
+              {kTake, kAdmitAhead}}) {
             std::vector<std::string_view> words(shared_.begin(), shared_.end());
-            words[1] = to_word(take);
-            if (take == Take::ahead) words[2] = "2";
+            words[1] = mode;
+            words[2] = charge;
             encoded_.emplace_back(words);
         }
         client_->prepare(script_);
@@ -102,21 +112,27 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
                 Completion<Outcome> done) override {
-        const std::string price = take == Take::block ? std::to_string(cost) : to_price(cost);
-        const redis::SharedArguments& shared =
-            take == Take::ahead ? encoded_.back() : encoded_[to_word(take).front() - '0'];
+        const std::string price = to_price(cost);
         const std::string_view keys[] = {key};
         const std::string_view arguments[] = {price};
-        const bool is_hit = is_decision(cost, take);
-        if (!is_hit) forget_denials(key);
-        submit(redis::Request::run(
-                   script_, keys, shared, arguments,
-                   take == Take::nothing ? redis::Repeat::reads : redis::Repeat::never),
-               call,
-               [server = server_, key, is_hit, done = std::move(done)](Result<redis::Reply> reply) {
-                   if (!is_hit) forget_denials(key);  // Of hits that were sent before.
+        const bool looks = take == Take::nothing;
+        submit(redis::Request::run(script_, keys, encoded_[static_cast<std::size_t>(take)],
+                                   arguments, looks ? redis::Repeat::reads : redis::Repeat::never),
+               call, [server = server_, key, done = std::move(done)](Result<redis::Reply> reply) {
                    done(to_outcome(*server, reply, key));
                });
+    }
+
+    void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
+                Completion<Outcome> done) override {
+        // What no limit can have admitted may be cut.
+        run(kRefund, key, {std::to_string(std::min(n, 2 * limit_))}, redis::Repeat::never, call,
+            std::move(done));
+    }
+    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall& call,
+               Completion<Outcome> done) override {
+        run(kBlock, key, {std::to_string(life.count())}, redis::Repeat::never, call,
+            std::move(done));
     }
 
     void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
@@ -144,24 +160,24 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     void hit_once(const std::string& key, std::int64_t cost, const OnceOnly& once,
                   const AsyncCall& call, Completion<Outcome> done) override {
-        run_once("1", key, op_key(key, once.op_id), to_price(cost), once, call, std::move(done));
+        run_once(kTake, key, op_key(key, once.op_id), {to_price(cost)}, once, call,
+                 std::move(done));
     }
 
     void reserve(const std::string& key, std::int64_t n, std::string_view id, std::int64_t lease_us,
                  const AsyncCall& call, Completion<Outcome> done) override {
-        run("4", key, to_price(n) + " " + std::to_string(lease_us) + " " + std::string{id},
+        run(kReserve, key, {to_price(n), std::to_string(lease_us), std::string{id}},
             redis::Repeat::counted_once, call, std::move(done));
     }
     // One that takes nothing may be repeated.
     void commit(const std::string& key, std::string_view id, std::int64_t used,
                 const OnceOnly* once, const AsyncCall& call, Completion<Outcome> done) override {
-        const std::string argument =
-            std::to_string(std::min(used, 2 * limit_ + 1)) + " " + std::string{id};
+        const Words arguments{std::to_string(std::min(used, 2 * limit_ + 1)), std::string{id}};
         if (once != nullptr) {
-            return run_once("5", key, commit_op_key(key, once->op_id), argument, *once, call,
+            return run_once(kCommit, key, commit_op_key(key, once->op_id), arguments, *once, call,
                             std::move(done));
         }
-        run("5", key, argument, used == 0 ? redis::Repeat::counted_once : redis::Repeat::never,
+        run(kCommit, key, arguments, used == 0 ? redis::Repeat::counted_once : redis::Repeat::never,
             call, std::move(done));
     }
 
@@ -210,15 +226,17 @@ class ScriptBackend final : public RedisLimiterBackend {
     }
 
   private:
-    // A call of the script that sets a state; `argument` is the key's.
-    void run(std::string_view mode, const std::string& key, const std::string& argument,
+    using Words = std::vector<std::string>;
+
+    // A call of the script that sets a state; `arguments` are the key's.
+    void run(std::string_view mode, const std::string& key, const Words& arguments,
              redis::Repeat repeat, const AsyncCall& call, Completion<Outcome> done) {
         std::vector<std::string_view> shared(shared_.begin(), shared_.end());
         shared[1] = mode;
         const std::string_view keys[] = {key};
-        const std::string_view arguments[] = {argument};
+        const std::vector<std::string_view> words(arguments.begin(), arguments.end());
         forget_denials(key);
-        submit(redis::Request::run(script_, keys, shared, arguments, repeat), call,
+        submit(redis::Request::run(script_, keys, shared, words, repeat), call,
                [server = server(), key, done = std::move(done)](const Result<redis::Reply>& reply) {
                    forget_denials(key);  // Of hits that were sent before.
                    done(to_outcome(server, reply, key));
@@ -227,7 +245,7 @@ class ScriptBackend final : public RedisLimiterBackend {
 
     // The same once per op_id, which is remembered at `beside`.
     void run_once(std::string_view mode, const std::string& key, const Result<std::string>& beside,
-                  const std::string& argument, const OnceOnly& once, const AsyncCall& call,
+                  const Words& own, const OnceOnly& once, const AsyncCall& call,
                   Completion<Outcome> done) {
         if (!beside) return done(beside.error());
         const std::string_view keys[] = {key, *beside};
@@ -237,8 +255,8 @@ class ScriptBackend final : public RedisLimiterBackend {
         std::vector<std::string_view> arguments{keep, made};
         arguments.insert(arguments.end(), shared_.begin(), shared_.end());
         arguments[3] = mode;
-        arguments.push_back(argument);
-        const bool is_hit = mode == "1";
+        arguments.insert(arguments.end(), own.begin(), own.end());
+        const bool is_hit = mode == kTake;
         if (!is_hit) forget_denials(key);
         submit(redis::Request::run(once_, keys, {}, arguments, redis::Repeat::counted_once), call,
                [server = server(), key, op_id = std::string{once.op_id}, is_hit,
@@ -284,7 +302,7 @@ class ScriptBackend final : public RedisLimiterBackend {
     const redis::Script& once_;
     const std::string_view step_name_;
     std::vector<std::string> shared_;
-    // The same with each word of to_word(), and at last for Take::ahead.
+    // The same for each Take.
     std::vector<redis::SharedArguments> encoded_;
 };
 

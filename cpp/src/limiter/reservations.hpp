@@ -117,18 +117,25 @@ std::optional<std::int64_t> retry_beside(const Law& law, const typename Law::Sta
     return std::max(wait, low > 0 ? live[low - 1].ends - now : 0);
 }
 
+/// What is left beside what is reserved, of an outcome that does not count that.
+inline Outcome beside_held(Outcome outcome, const KeyMark& mark, std::int64_t now) {
+    outcome.remaining = std::max<std::int64_t>(outcome.remaining - mark.held(), 0);
+    outcome.reset_after_us = std::max(outcome.reset_after_us, mark.lasts() - now);
+    return outcome;
+}
+
 /// A hit beside what is reserved; blocks are the caller's. `charges`: denied hits are charged.
 template <class Law>
 auto step_beside(const Law& law, const typename Law::State* state, std::int64_t now,
                  std::int64_t cost, Take take, bool charges, const KeyMark& mark) {
     const std::int64_t held = mark.held();
-    bool takes = take != Take::nothing && (cost > 0 || state != nullptr);
+    bool takes = take != Take::nothing;
     bool admits = true;
-    if (cost > 0 && take == Take::what_fits) {
+    if (take == Take::what_fits) {
         const std::int64_t room = step_of(law, state, now, 1, false).outcome.remaining - held;
         takes = admits = room > 0;
         cost = admits ? std::min(cost, room) : 1;
-    } else if (cost > 0 && held > 0) {
+    } else if (held > 0) {
         admits = step_of(law, state, now, cost + held, false).outcome.allowed;
         takes = takes && (admits || charges);
     }
@@ -153,8 +160,7 @@ auto step_beside(const Law& law, const typename Law::State* state, std::int64_t 
             });
     }
     if (takes && outcome.allowed) outcome.taken = cost;
-    outcome.remaining = std::max<std::int64_t>(outcome.remaining - held, 0);
-    outcome.reset_after_us = std::max(outcome.reset_after_us, mark.lasts() - now);
+    outcome = beside_held(outcome, mark, now);
     return next;
 }
 

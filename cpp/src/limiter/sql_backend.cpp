@@ -112,23 +112,31 @@ class SqlLimiterBackend final : public LimiterBackend {
         if (only_looks(cost, take)) {
             return read<LimitStore::Looked>(
                 call,
-                [calls = calls_, move = move_of(key), call, by = deadline(call.timeout),
+                [calls = calls_, move = hit_of(key, 1, Take::nothing), call,
+                 by = deadline(call.timeout),
                  done = std::move(done)](const Result<LimitStore::Looked>& look) {
                     if (!look) return done(look.error());
                     // In vain without the right to write, or while others hold the row: the next
                     // call tries.
-                    if (look->moved) write(*calls, move, by, call.waits, [](Result<void>) {});
+                    if (look->moved) submit(*calls, move, by, call.waits, [](Result<void>) {});
                     done(look->outcome);
                 },
                 [law = law_, key, cost](const LimitStore& store, Deadline by) {
                     return store.look(*law, key, cost, by);
                 });
         }
-        auto hit = std::make_shared<QueuedHit>(key, law_, cost, take);
-        write(*calls_, hit, deadline(call.timeout), call.waits,
-              [hit, done = std::move(done)](Result<void> written) {
-                  done(outcome(*hit, std::move(written)));
-              });
+        write(hit_of(key, cost, take), call, std::move(done));
+    }
+    void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
+                Completion<Outcome> done) override {
+        write(queued(key, false, [n](auto& row, std::int64_t now) { return row.refund(now, n); }),
+              call, std::move(done));
+    }
+    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall& call,
+               Completion<Outcome> done) override {
+        write(
+            queued(key, true, [life](auto& row, std::int64_t now) { return row.block(now, life); }),
+            call, std::move(done));
     }
 
     void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
@@ -144,8 +152,8 @@ class SqlLimiterBackend final : public LimiterBackend {
     }
 
     void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
-        write(*calls_, std::make_shared<QueuedHit>(key, law_), deadline(call.timeout), call.waits,
-              std::move(done));
+        submit(*calls_, queued(key, false, nullptr), deadline(call.timeout), call.waits,
+               std::move(done));
     }
 
   private:
@@ -158,11 +166,16 @@ class SqlLimiterBackend final : public LimiterBackend {
     }
     // What can only be denied must not leave an absent key behind.
     bool only_looks(std::int64_t cost, Take take) const {
-        return take == Take::nothing || (take != Take::block && cost > law_->limit());
+        return take == Take::nothing || cost > law_->limit();
     }
-    // Writes a state that a look has found to lie ahead.
-    std::shared_ptr<QueuedHit> move_of(const std::string& key) const {
-        return std::make_shared<QueuedHit>(key, law_, 1, Take::nothing);
+    std::shared_ptr<QueuedHit> queued(const std::string& key, bool needs_row,
+                                      QueuedHit::Apply apply) const {
+        return std::make_shared<QueuedHit>(key, law_, needs_row, std::move(apply));
+    }
+    std::shared_ptr<QueuedHit> hit_of(const std::string& key, std::int64_t cost, Take take) const {
+        return queued(key, take != Take::nothing, [cost, take](auto& row, std::int64_t now) {
+            return row.hit(now, cost, take);
+        });
     }
 
     // In order, those that only look too.
@@ -171,7 +184,7 @@ class SqlLimiterBackend final : public LimiterBackend {
         hits.reserve(keys.size());
         for (std::size_t i = 0; i < keys.size(); ++i) {
             const Take take = only_looks(costs[i], Take::all) ? Take::nothing : Take::all;
-            hits.push_back(std::make_shared<QueuedHit>(keys[i], law_, costs[i], take));
+            hits.push_back(hit_of(keys[i], costs[i], take));
         }
         return hits;
     }
@@ -189,8 +202,15 @@ class SqlLimiterBackend final : public LimiterBackend {
         return found;
     }
 
-    static void write(LimitCalls& calls, std::shared_ptr<sql::QueuedWrite> hit, Deadline by,
-                      bool waits, Completion<void> done) {
+    void write(const std::shared_ptr<QueuedHit>& hit, const AsyncCall& call,
+               Completion<Outcome> done) const {
+        submit(*calls_, hit, deadline(call.timeout), call.waits,
+               [hit, done = std::move(done)](Result<void> written) {
+                   done(outcome(*hit, std::move(written)));
+               });
+    }
+    static void submit(LimitCalls& calls, std::shared_ptr<sql::QueuedWrite> hit, Deadline by,
+                       bool waits, Completion<void> done) {
         sql::GroupCommit& commit = calls.commit.get();
         if (waits) return done(commit.submit(hit, by));
         commit.submit_async(std::move(hit), by, std::move(done));

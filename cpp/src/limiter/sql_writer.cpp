@@ -37,7 +37,7 @@ Result<void> HitWriter::write(sql::Connection& connection,
     Rows rows;
     for (const auto& write : batch) {
         const auto& hit = static_cast<const QueuedHit&>(*write);
-        rows[hit.key].needed |= hit.needs_row();
+        rows[hit.key].needed |= hit.needs_row;
     }
     inserted_ = 0;
     auto now = lock_rows(connection, rows);
@@ -92,13 +92,13 @@ void HitWriter::decide(std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
         Row& row = rows.find(hit.key)->second;
         if (!row.key) row.key = hit.law->open(row.text.value_or(""));
         // A reset also forgets what is no state.
-        if (!row.key && hit.resets) row.key = hit.law->open("");
+        if (!row.key && !hit.apply) row.key = hit.law->open("");
         if (!row.key) {
             hit.error = no_limit_state(hit.key);
-        } else if (hit.resets) {
+        } else if (!hit.apply) {
             row.key->forget();
         } else {
-            hit.outcome = row.key->hit(now, hit.cost, hit.take);
+            hit.outcome = hit.apply(*row.key, now);
         }
     }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <map>
 #include <memory>
@@ -18,27 +19,21 @@
 
 namespace hotcount {
 
-/// A hit, a block or a refund, as LimiterBackend::decide() has them.
+/// A hit, a refund, a block or a reset.
 struct QueuedHit final : sql::QueuedWrite {
-    QueuedHit(std::string of_key, std::shared_ptr<const StoredLaw> by_law, std::int64_t with_cost,
-              Take to_take)
-        : key(std::move(of_key)), law(std::move(by_law)), cost(with_cost), take(to_take) {}
-    /// A reset.
-    QueuedHit(std::string of_key, std::shared_ptr<const StoredLaw> by_law)
+    using Apply = std::function<Outcome(StoredKey&, std::int64_t now_us)>;
+    QueuedHit(std::string of_key, std::shared_ptr<const StoredLaw> by_law, bool needs,
+              Apply to_apply)
         : key(std::move(of_key)),
           law(std::move(by_law)),
-          cost(0),
-          take(Take::nothing),
-          resets(true) {}
-    /// Whether there must be a row: what only looks or gives back makes none.
-    bool needs_row() const { return take != Take::nothing && cost > 0; }
+          needs_row(needs),
+          apply(std::move(to_apply)) {}
 
     const std::string key;
     const std::shared_ptr<const StoredLaw> law;  // The same for all hits of a key.
-    const std::int64_t cost;
-    const Take take;
-    const bool resets{false};
-    Outcome outcome{};  // Once it is written.
+    const bool needs_row;  // There must be a row; what looks or gives back makes none.
+    const Apply apply;     // None: a reset.
+    Outcome outcome{};     // Once it is written.
 };
 
 class HitWriter final : public sql::BatchWriter {

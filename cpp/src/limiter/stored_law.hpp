@@ -26,8 +26,10 @@ class StoredKey {
   public:
     virtual ~StoredKey() = default;
 
-    /// `cost` as LimiterBackend::decide() has it.
+    // As LimiterBackend has them.
     virtual Outcome hit(std::int64_t now_us, std::int64_t cost, Take take) = 0;
+    virtual Outcome refund(std::int64_t now_us, std::int64_t n) = 0;
+    virtual Outcome block(std::int64_t now_us, std::chrono::microseconds life) = 0;
     /// As if it had never been hit.
     virtual void forget() = 0;
     /// What the row is to hold; empty if there is to be none.
@@ -144,21 +146,9 @@ class StoredLawOf final : public StoredLaw {
         explicit Key(const Law& of_law) : law(of_law) {}
 
         Outcome hit(std::int64_t now, std::int64_t cost, Take take) override {
-            const State* const known = state ? &*state : nullptr;
-            if (take == Take::block) {
-                blocked_until = now + cost;
-                blocked_for = cost;
-                const Outcome outcome = blocked(step_of(law, known, now, 1, false).outcome, cost);
-                keep_until(now + outcome.forget_after_us());
-                return outcome;
-            }
-            const bool moved = blocked_for && lies_ahead(blocked_until, now + *blocked_for);
-            if (moved) blocked_until = now + *blocked_for;
-            const bool gives_back = cost < 0;
-            const std::int64_t left = blocked_until - now;
-            bool takes = take != Take::nothing && cost <= law.limit();
-            if (gives_back) takes = known != nullptr;
-            if (left > 0) takes = takes && gives_back;
+            const State* const known = kept();
+            const std::int64_t left = left_of_block(now);
+            bool takes = take != Take::nothing && cost <= law.limit() && left <= 0;
             if (takes && take == Take::all_free) {
                 takes = step_of(law, known, now, cost, false).outcome.allowed;
             }
@@ -168,16 +158,23 @@ class StoredLawOf final : public StoredLaw {
                 cost = takes ? std::min(cost, room) : 1;
             }
             auto next = step_of(law, known, now, cost, takes, take == Take::ahead);
-            Outcome outcome = next.outcome;
-            if (left > 0) outcome = blocked(outcome, left);
-            if (gives_back) outcome.remaining = next.outcome.remaining;
-            if (takes && outcome.allowed) outcome.taken = cost;
-            if (next.change) {
-                if (!state) state.emplace();
-                apply_change(law, *state, std::move(*next.change));
-                if (left <= 0) blocked_until = 0;
-            }
-            if (next.change || moved) keep_until(now + outcome.forget_after_us());
+            if (takes && next.outcome.allowed) next.outcome.taken = cost;
+            return keep(std::move(next), now, left);
+        }
+        Outcome refund(std::int64_t now, std::int64_t n) override {
+            const std::int64_t left = left_of_block(now);
+            auto next = give_back(law, kept(), now, n);
+            const std::int64_t remaining = next.outcome.remaining;
+            Outcome outcome = keep(std::move(next), now, left);
+            outcome.remaining = remaining;
+            return outcome;
+        }
+        Outcome block(std::int64_t now, std::chrono::microseconds life) override {
+            blocked_until = now + life.count();
+            blocked_for = life.count();
+            const Outcome outcome =
+                blocked(step_of(law, kept(), now, 1, false).outcome, life.count());
+            keep_until(now + outcome.forget_after_us());
             return outcome;
         }
         void forget() override {
@@ -193,7 +190,26 @@ class StoredLawOf final : public StoredLaw {
             return text_of(numbers);
         }
 
+        const State* kept() const { return state ? &*state : nullptr; }
+        // Where the clock was set back, all of a block lies ahead.
+        std::int64_t left_of_block(std::int64_t now) {
+            moved = blocked_for && lies_ahead(blocked_until, now + *blocked_for);
+            if (moved) blocked_until = now + *blocked_for;
+            return blocked_until - now;
+        }
+        Outcome keep(StepResult<ChangeOf<Law>> next, std::int64_t now, std::int64_t left) {
+            const Outcome outcome = left > 0 ? blocked(next.outcome, left) : next.outcome;
+            if (next.change) {
+                if (!state) state.emplace();
+                apply_change(law, *state, std::move(*next.change));
+                if (left <= 0) blocked_until = 0;
+            }
+            if (next.change || moved) keep_until(now + outcome.forget_after_us());
+            return outcome;
+        }
+
         const Law& law;
+        bool moved{false};
         std::optional<State> state{};
         std::int64_t blocked_until{0};
         std::optional<std::int64_t> blocked_for{};

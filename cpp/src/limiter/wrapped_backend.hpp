@@ -73,6 +73,14 @@ class WrappedBackend : public LimiterBackend {
     void create_table(const AsyncCall& call, Completion<void> done) override {
         backend_->create_table(call, std::move(done));
     }
+    void refund(const std::string& key, std::int64_t n, const AsyncCall& call,
+                Completion<Outcome> done) override {
+        backend_->refund(key, n, call, std::move(done));
+    }
+    void block(const std::string& key, std::chrono::microseconds life, const AsyncCall& call,
+               Completion<Outcome> done) override {
+        backend_->block(key, life, call, std::move(done));
+    }
     void reset(const std::string& key, const AsyncCall& call, Completion<void> done) override {
         backend_->reset(key, call, std::move(done));
     }

@@ -81,7 +81,7 @@ TEST(StoredLaw, WhoeverAsksFirstAfterAStepBackWritesTheRow) {
     constexpr std::int64_t kMinute = 60'000'000;
     constexpr std::int64_t kNow = 30'000'000 * kMinute;
     struct Case {
-        Take filled_by;
+        bool blocks;
         Take asked_by;
         std::int64_t back;
         bool writes;
@@ -92,16 +92,19 @@ TEST(StoredLaw, WhoeverAsksFirstAfterAStepBackWritesTheRow) {
                                       Algorithm::sliding_window, Algorithm::sliding_log}) {
         options.algorithm = algorithm;
         const auto law = std::move(*find_algorithm(algorithm).stored(options));
-        for (const Case& one : {Case{Take::all, Take::all, 10 * kMinute, true},
-                                {Take::all, Take::nothing, 10 * kMinute, true},
-                                {Take::all, Take::what_fits, 10 * kMinute, true},
-                                {Take::all, Take::all_free, kMostSkew + 1, true},
-                                {Take::all, Take::nothing, kMostSkew, false},
-                                {Take::block, Take::all, 10 * kMinute, true},
-                                {Take::block, Take::nothing, kMostSkew, false}}) {
+        for (const Case& one : {Case{false, Take::all, 10 * kMinute, true},
+                                {false, Take::nothing, 10 * kMinute, true},
+                                {false, Take::what_fits, 10 * kMinute, true},
+                                {false, Take::all_free, kMostSkew + 1, true},
+                                {false, Take::nothing, kMostSkew, false},
+                                {true, Take::all, 10 * kMinute, true},
+                                {true, Take::nothing, kMostSkew, false}}) {
             const auto filled = law->open("");
-            const bool blocks = one.filled_by == Take::block;
-            filled->hit(kNow, blocks ? kMinute : 10, one.filled_by);
+            if (one.blocks) {
+                filled->block(kNow, std::chrono::microseconds{kMinute});
+            } else {
+                filled->hit(kNow, 10, Take::all);
+            }
             const auto asked = law->open(filled->text());
             ASSERT_NE(asked, nullptr) << filled->text();
             const Outcome outcome = asked->hit(kNow - one.back, 1, one.asked_by);

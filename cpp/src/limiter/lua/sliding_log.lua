@@ -2,11 +2,11 @@
 -- rates: it reaches back as far as the longest period, and all of them take a hit or none.
 -- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one. That of a
 -- key that was blocked has '!', until when and ' ' and for how long behind them, in microseconds
--- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
--- 2 to take as much of the cost as there is room for, 3 to block for the cost in microseconds
--- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then the cost
--- for each key; below 0 it gives the newest hits back, no more than there are
--- RETURNS for each key its error, or {allowed, or with 2 how much was taken, or -1 when it is blocked,
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] the mode, one of those below
+-- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then for each key
+-- a cost; with BLOCK its length in microseconds, with REFUND how many of the newest hits are given back,
+-- no more than there are
+-- RETURNS for each key its error, or {allowed, or with TAKE_WHAT_FITS how much was taken, or -1 when it is blocked,
 -- remaining, retry_after or -1, reset_after} for each rate in a row; times in microseconds
 -- WHY a script: a check before the hit lets two callers both take the last one.
 -- Many keys in one script, each by itself and in order. What it writes with is asked for before the
@@ -22,7 +22,11 @@ if not now then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
 end
-local take, what_fits, blocks = ARGV[2] ~= '0', ARGV[2] == '2', ARGV[2] == '3'
+-- As frame/hit_keys.lua has them.
+local LOOK, TAKE_WHAT_FITS, BLOCK, REFUND = '0', '2', '3', '6'
+local mode = ARGV[2]
+local take, what_fits, blocks, refunds =
+    mode ~= LOOK, mode == TAKE_WHAT_FITS, mode == BLOCK, mode == REFUND
 local last_number = #ARGV - #KEYS
 local rates = {}
 for first = 4, last_number, 3 do
@@ -97,6 +101,7 @@ local function end_of_block(key)
 end
 
 local function hit(key, cost)
+    if refunds then cost = -cost end
     moved = 0
     local length = call('LLEN', key)
     local at, last_at, last_total, last_cost, ends, mark = now, now, 0, 0, nil, nil
@@ -194,7 +199,7 @@ local function hit(key, cost)
     local blocked = blocks or (ends and ends > now)
     if blocked then
         local left = blocks and block_for or ends - now
-        if cost < 0 and take then
+        if cost < 0 then
             give_back()
         elseif blocks then
             local life = milliseconds(max(longest, left))
@@ -210,7 +215,7 @@ local function hit(key, cost)
             answer[place + 3] = max(answer[place + 3], left)
             if cost > 0 then answer[place + 1] = 0 end
         end
-    elseif take and cost < 0 then
+    elseif cost < 0 then
         give_back()
     elseif take and all and cost > 0 then
         for index, rate in ipairs(rates) do

@@ -6,13 +6,12 @@
 -- or has reservations begins with a mark: '!', until when it is blocked in microseconds or 0, if it is
 -- ' ' and for how long, for each reservation ',', how much it holds, ' ', when its lease ends, ' ', its
 -- id, ' ' and its lease, and then '|'
--- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] 1 to take, 0 to look,
--- 2 to take as much of the cost as there is room for, 3 to block for the cost in microseconds, 4 to
--- reserve, 5 to end a reservation and take what was used
--- ARGV[3] 1 to charge denied hits, 2 to admit hits ahead of their time, which is in retry_after   ARGV[4..] three numbers for each rate, then the cost for each key;
--- below 0 it gives hits back, no more than there are. With 4 the cost, the lease in microseconds and an
--- id, with 5 what was used and the id, with a space between them
--- RETURNS for each key its error, or {allowed, or with 2 how much was taken, or -1 when it is blocked,
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] the mode, one of those below
+-- ARGV[3] CHARGE_DENIED, or ADMIT_AHEAD, by a time which is in retry_after   ARGV[4..] three numbers for
+-- each rate, then for each key what the mode takes: LOOK, TAKE and TAKE_WHAT_FITS a cost, REFUND how
+-- many hits, no more than there are; BLOCK its length in microseconds; RESERVE a cost, the lease in
+-- microseconds and an id; COMMIT what was used, and the id of the reservation that it ends
+-- RETURNS for each key its error, or {allowed, or with TAKE_WHAT_FITS how much was taken, or -1 when it is blocked,
 -- remaining, retry_after or -1, reset_after} for each rate in a row; times in microseconds. Several
 -- keys at one rate, none of which has an error, come without a table each: four numbers a key
 -- WHY a script: a check before the hit lets two callers both take the last one.
@@ -25,15 +24,19 @@ if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
 end
-local take, what_fits, charge_denied = ARGV[2] ~= '0', ARGV[2] == '2', ARGV[3] == '1'
-local ahead = ARGV[3] == '2'
-local last_number = #ARGV - #KEYS
+local LOOK, TAKE, TAKE_WHAT_FITS, BLOCK, RESERVE, COMMIT, REFUND = '0', '1', '2', '3', '4', '5', '6'
+local CHARGE_DENIED, ADMIT_AHEAD = '1', '2'
+local mode = ARGV[2]
+local take, what_fits, refunds = mode ~= LOOK, mode == TAKE_WHAT_FITS, mode == REFUND
+local charge_denied, ahead = ARGV[3] == CHARGE_DENIED, ARGV[3] == ADMIT_AHEAD
+local each = mode == RESERVE and 3 or mode == COMMIT and 2 or 1
+local last_number = #ARGV - each * #KEYS
 local answers, from = {}, 1
 
 -- Most calls: one rate, hits or looks, states that are plain. From the first that is not on, keys are
 -- hit further down, because they are hit in order. A table for each answer would cost a tenth of the
 -- script's time, and the text of each life another one.
-if last_number == 6 and (ARGV[2] == '1' or not take) then
+if last_number == 6 and (mode == TAKE or mode == LOOK) then
     local KEYS, ARGV, type = KEYS, ARGV, type
     local rate = {ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0}
     local rows, last, lives = {}, 0, {}
@@ -45,7 +48,7 @@ if last_number == 6 and (ARGV[2] == '1' or not take) then
         local allowed, remaining, retry_after, reset_after, state
         if type(text) ~= 'table' then
             allowed, remaining, retry_after, reset_after, state =
-                step(rate, text, now, cost, take and (text or cost > 0), charge_denied, ahead)
+                step(rate, text, now, cost, take, charge_denied, ahead)
         end
         local kept = allowed ~= nil
         if state then
@@ -124,7 +127,7 @@ if #rates > 1 then
             room = min(room, remaining)
         end
         if what_fits then return room > 0, max(room, 1) end
-        return allowed or cost < 0 or (admissible and charge_denied), cost
+        return allowed or refunds or (admissible and charge_denied), cost
     end
 
     decide = function(text, cost, taking)
@@ -145,6 +148,9 @@ if #rates > 1 then
         return answer, changed and table.concat(states, ';'), longest
     end
 end
+
+-- These set the mark, and hit no key that has none.
+local marks = mode == BLOCK or mode == RESERVE or mode == COMMIT
 
 -- What hits keys with a mark: made when the first of them is there, because most calls have none.
 local function make_hit_marked()
@@ -223,7 +229,7 @@ local function make_hit_marked()
     -- As decide(), beside what reservations hold.
     local function decide_beside(mark, text, cost, taking)
         local held, fitting = mark.held, what_fits
-        if held == 0 or cost < 0 then
+        if held == 0 or refunds then
             local answer, state, life = decide(text, cost, taking)
             for place = 2, answer and #answer or 0, 4 do
                 answer[place] = max(answer[place] - held, 0)
@@ -260,9 +266,7 @@ local function make_hit_marked()
     end
 
     -- Holds n for an id, unless there is no room for it.
-    local function reserve(mark, text, words)
-        local n, lease, id = string.match(words, '^(%d+) (%d+) (.+)$')
-        n = n + 0
+    local function reserve(mark, text, n, lease, id)
         for _, one in ipairs(mark.live) do
             if one.id == id then  -- It comes once more.
                 local answer, _, life = decide_beside(mark, text, 1, false)
@@ -294,8 +298,7 @@ local function make_hit_marked()
     end
 
     -- Ends a reservation and takes what was used, as denied hits are charged: up to twice the limit.
-    local function settle(mark, text, words)
-        local used, id = string.match(words, '^(%d+) (.+)$')
+    local function settle(mark, text, used, id)
         for index, one in ipairs(mark.live) do
             if one.id == id then
                 table.remove(mark.live, index)
@@ -308,7 +311,7 @@ local function make_hit_marked()
         local kept, states, fits, life = {}, {}, {}, 0
         for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
         for index, rate in ipairs(rates) do
-            local left, state, allowed = used + 0, kept[index], true
+            local left, state, allowed = used, kept[index], true
             for _ = 1, 2 do
                 local cost = min(left, rate[1])
                 if cost > 0 then
@@ -332,29 +335,30 @@ local function make_hit_marked()
     end
 
     -- A key with a mark, or one that is to get it.
-    local function hit_marked(key, text, cost)
+    local function hit_marked(key, text, cost, ...)
         local mark, rest = read_mark(text)
-        if rest and rest == text and ARGV[2] < '3' then return NO_STATE end
+        if rest and rest == text and not marks then return NO_STATE end
         local answer, state, life
-        if ARGV[2] == '3' then
+        if mode == BLOCK then
             local looked, moved, lasts = decide_beside(mark, rest, 1, false)
             mark.ends, mark.block = now + cost, format(' %d', cost)
             answer, state, life = looked, moved or rest or '', lasts
-        elseif ARGV[2] == '4' then
-            answer, state, life = reserve(mark, rest, cost)
-        elseif ARGV[2] == '5' then
-            answer, state, life = settle(mark, rest, cost)
+        elseif mode == RESERVE then
+            answer, state, life = reserve(mark, rest, cost, ...)
+        elseif mode == COMMIT then
+            answer, state, life = settle(mark, rest, cost, ...)
         else
             -- Hits that are given back are so although the key is blocked.
-            local takes = take and (mark.ends <= now or cost < 0) and (rest or cost > 0)
+            local takes = take and mark.ends <= now
+            if refunds then takes = rest end
             answer, state, life = decide_beside(mark, rest, cost, takes)
         end
         if not answer then return NO_STATE end
-        if mark.ends > now and ARGV[2] ~= '5' and not mark.again then
+        if mark.ends > now and mode ~= COMMIT and not mark.again then
             for place = 1, #answer, 4 do
                 answer[place], answer[place + 2] = -1, mark.ends - now
                 answer[place + 3] = max(answer[place + 3], mark.ends - now)
-                if ARGV[2] > '2' or cost > 0 then answer[place + 1] = 0 end
+                if not refunds then answer[place + 1] = 0 end
             end
         end
         if state or mark.moved then
@@ -373,7 +377,7 @@ local hit_marked
 local function hit(key, cost)
     local text = call('GET', key)
     if type(text) == 'table' then return text end
-    local answer, state, life = decide(text, cost, take and (text or cost > 0))
+    local answer, state, life = decide(text, cost, take and (text or not refunds))
     if not answer then
         hit_marked = hit_marked or make_hit_marked()
         return hit_marked(key, text, cost)
@@ -381,17 +385,19 @@ local function hit(key, cost)
     return keep(key, text, state, life) or answer
 end
 
-if ARGV[2] > '2' then
+if marks then
     hit_marked = make_hit_marked()
-    hit = function(key, cost)
+    hit = function(key, cost, ...)
         local text = call('GET', key)
         if type(text) == 'table' then return text end
-        return hit_marked(key, text, cost)
+        return hit_marked(key, text, cost, ...)
     end
 end
 
 for index = from, #KEYS do
-    local cost = ARGV[last_number + index]
-    answers[index] = hit(KEYS[index], ARGV[2] > '3' and cost or cost + 0)
+    local place = last_number + each * (index - 1)
+    local n = ARGV[place + 1] + 0
+    -- To step() a refund is a cost below 0.
+    answers[index] = hit(KEYS[index], refunds and -n or n, unpack(ARGV, place + 2, place + each))
 end
 return answers

@@ -10,6 +10,8 @@
 -- WHY a script: record and hit in two steps take twice, or not at all, when the second is lost.
 -- SET is asked for before the hit, and for want of memory a server refuses only the first write: so what
 -- was taken is remembered.
+-- As frame/hit_keys.lua has it.
+local COMMIT = '5'
 local function words_of_hit()
     local words = {}
     for index = 3, #ARGV do words[#words + 1] = ARGV[index] end
@@ -20,14 +22,14 @@ if known then
     if string.sub(known, 1, 5) ~= 'once ' then
         return {err = 'WRONGTYPE the key of the op_id holds something else'}
     end
-    if ARGV[4] == '5' then
+    if ARGV[4] == COMMIT then
         -- A commit. It may be another reservation's than the first one's, which holds no longer then:
         -- nothing is used of it. If that fails, its lease ends by itself.
-        local id = string.match(ARGV[#ARGV], '^%d+ (.+)$')
+        local id = ARGV[#ARGV]
         local state = redis.pcall('GET', KEYS[1])
         if type(state) == 'string' and string.find(state, ' ' .. id, 1, true) then
             local words = words_of_hit()
-            words[#words] = '0 ' .. id
+            words[#words - 1] = '0'
             hit({KEYS[1]}, words)
         end
     end
