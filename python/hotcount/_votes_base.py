@@ -45,7 +45,6 @@ class VotesBase(Handle):
     max_batch: ReadOnly[int]
     max_delay: ReadOnly[float]
     missing_items: ReadOnly[MissingItems]
-    commit_workers: ReadOnly[int]
     fold_interval: ReadOnly[float]
     foreign_key: ReadOnly[bool]
     vote_value: ReadOnly[str]
@@ -79,7 +78,6 @@ class VotesBase(Handle):
         max_batch: int = 1000,
         max_delay: Seconds = 0.0,
         missing_items: MissingItems = "refuse",
-        commit_workers: int = 2,
         fold_interval: Seconds = 1.0,
         foreign_key: bool = True,
         vote_value: str = "val",
@@ -113,16 +111,14 @@ class VotesBase(Handle):
             page: 'cached': counts that a worker saves at once, 1 to 100,000. 'write_behind': votes
                 that it writes at once, at most 5,000.
             interval: Seconds between two rounds of a worker.
-            workers: Threads of a worker, 1 to 64.
+            workers: Threads of a worker, and of this object for calls of hotcount.aio, 1 to 64.
+                Callers that wait need none. More than 2 gain nothing with 'batched' and 'cached'.
             max_batch: Most votes in one transaction of 'batched', 'cached' and of a worker of
                 'write_behind'.
             max_delay: Seconds that a transaction waits for company.
             missing_items: A vote for an item that has no row is an IntegrityError ('refuse'; with
                 'write_behind' it is set aside later, and stats() counts it), or makes the row
                 ('create').
-            commit_workers: Threads of this object that write and answer votes of hotcount.aio, 1 to
-                64; callers that wait need none. More than 2 gain nothing with 'batched' and
-                'cached'.
             fold_interval: 'batched' on servers: least seconds between two folds, 0.01 to 3600, and
                 so how far item.vote_count lags. Exact counts add up what waits. Rows that triggers
                 count for others (outside_writes) wait for 5 s if this is shorter.

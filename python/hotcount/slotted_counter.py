@@ -25,10 +25,9 @@ class SlottedCounterBase(Handle):
     slot_column: ReadOnly[str]
     count_column: ReadOnly[str]
     op_keep: ReadOnly[float]
-    max_batch: ReadOnly[int]
-    max_delay: ReadOnly[float]
     max_queue: ReadOnly[int]
-    dialect: ReadOnly[str]
+    # 'mysql' for MariaDB too.
+    _dialect: ReadOnly[str]
 
     @native
     def __init__(
@@ -42,8 +41,6 @@ class SlottedCounterBase(Handle):
         count_column: str = "count",
         *,
         op_keep: Seconds = 86400.0,
-        max_batch: int = 1000,
-        max_delay: Seconds = 0.0,
         max_queue: int = 100_000,
     ) -> None:
         """Makes a counter; nothing is sent.
@@ -56,12 +53,8 @@ class SlottedCounterBase(Handle):
                 is their number now.
             slot_choice: 'sticky' keeps each connection on its slot, 'random' takes one per add.
             op_keep: Seconds that an op_id is remembered, 1 or more.
-            max_batch: Most adds in one transaction.
-            max_delay: Seconds that a transaction waits for company.
             max_queue: Most adds that wait to be written, 1 or more. One more is a CapacityError,
                 and an add_many waits for room within its timeout.
-
-        The attribute dialect is 'mysql' for MariaDB too.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.

@@ -29,8 +29,6 @@ class WriteBehindCounterBase(Handle):
     page: ReadOnly[int]
     interval: ReadOnly[float]
     horizon: ReadOnly[float]
-    max_batch: ReadOnly[int]
-    max_delay: ReadOnly[float]
     max_queue: ReadOnly[int]
 
     @native
@@ -46,8 +44,6 @@ class WriteBehindCounterBase(Handle):
         page: int = 1000,
         interval: Seconds = 1.0,
         horizon: Seconds = 604800.0,
-        max_batch: int = 1000,
-        max_delay: Seconds = 0.0,
         max_queue: int = 100_000,
     ) -> None:
         """Opens the database; the tables are made by create_tables().
@@ -68,7 +64,7 @@ class WriteBehindCounterBase(Handle):
             horizon: How long the row of a cell stays in SQL, 3600 seconds to 365 days, and longer
                 if another process has a longer one. A cell that reaches SQL later is refused,
                 because nobody knows any more how much of it was counted.
-            max_batch, max_delay, max_queue: Of transactions with ack='sql', as with SlottedCounter.
+            max_queue: Most adds with ack='sql' that wait to be written, as with SlottedCounter.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.

@@ -93,12 +93,8 @@ def test_what_needs_no_database_is_not_awaited(database: hotcount.Database) -> N
     assert counter.slots == 1
     counter.resize(7)
     assert counter.slots == 7
-    assert counter.dialect in dialect_names()
-    assert (counter.table, counter.slot_choice, counter.max_batch) == (
-        "hotcount_slot",
-        "sticky",
-        1000,
-    )
+    assert counter._dialect in dialect_names()
+    assert (counter.table, counter.slot_choice) == ("hotcount_slot", "sticky")
     with pytest.raises(hotcount.ConfigError, match="slots"):
         counter.resize(0)
 

@@ -24,7 +24,7 @@ def several(
     database: hotcount.Database, options: dict[str, Any], number: int = 4
 ) -> list[hotcount.SlottedCounter]:
     """Counters with a queue each, as so many processes have: their transactions do meet."""
-    counters = [hotcount.SlottedCounter(database, max_batch=8, **options) for _ in range(number)]
+    counters = [hotcount.SlottedCounter(database, **options) for _ in range(number)]
     counters[0].create_table()
     return counters
 

@@ -19,7 +19,7 @@ class Votes(AsyncLifetime, VotesBase):
     A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
     just the same, and cancelling what waits for it does not withdraw it. Votes made while others
     are written share the next transaction; of two votes of one user the one made later is applied
-    later. At most commit_workers threads of this object write, and wake the loop once for all votes
+    later. At most workers threads of this object write, and wake the loop once for all votes
     of a transaction. schema(), contract() and sync_worker() are not awaited; the worker is
     hotcount's, for a thread. aclose(): votes that are being written are finished and told; those
     that wait for that end with ClosedError where the database ends too. Any number of loops may use

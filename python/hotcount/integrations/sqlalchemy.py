@@ -185,7 +185,7 @@ def statement(counter: SlottedCounter, key: str | bytes, n: int = 1) -> sa.TextC
     `increment` picks the slot by the connection, raises hotcount's errors, and does not depend on
     the session's sql_mode.
     """
-    text = counter_text(counter.dialect, counter)
+    text = counter_text(counter._dialect, counter)
     slot = 0 if text.one_writer else random.randrange(counter.slots)
     return text.add.bindparams(key=key_text(key), slot=slot, n=integer(n, "n"))
 

@@ -43,8 +43,6 @@ constexpr std::array kOptions{option<&O::table>(),
                               option<&O::slot_column>(),
                               option<&O::count_column>(),
                               option<&O::op_keep>(),
-                              option_in<&O::commit, &Commit::max_batch>(),
-                              option_in<&O::commit, &Commit::max_delay, Delay>(),
                               option_in<&O::commit, &Commit::max_queue>()};
 
 class BoundSlottedCounter : public Bound<SlottedCounter> {
@@ -102,12 +100,14 @@ struct BoundOf<SlottedCounter> {
 void bind_slotted_counter() {
     constructor<&make_slotted_counter, StoreArgument, Options<O, kOptions>>(
         "SlottedCounterBase.__init__", "db " + names_of<kOptions>());
+    refuse_keywords("SlottedCounterBase.__init__", "max_batch max_delay",
+                    "the adds that wait while a transaction commits are the next one");
     attributes<BoundSlottedCounter, kOptions>("SlottedCounterBase", "slots");
     attribute<BoundSlottedCounter>(
         "SlottedCounterBase", "slots",
         [](const BoundSlottedCounter& self) { return py::int_(self.core->slots()); });
     attribute<BoundSlottedCounter>(
-        "SlottedCounterBase", "dialect",
+        "SlottedCounterBase", "_dialect",
         [](const BoundSlottedCounter& self) { return To<std::string_view>::make(self.dialect); });
 
     using S = SlottedCounter;

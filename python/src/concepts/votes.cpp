@@ -31,7 +31,6 @@ constexpr std::array kOptions{always_shown(option<&O::strategy>()),
                               option_in<&O::commit, &Commit::max_batch>(),
                               option_in<&O::commit, &Commit::max_delay, Delay>(),
                               option<&O::missing_item>("missing_items"),
-                              option_in<&O::commit, &Commit::workers>("commit_workers"),
                               option<&O::fold_interval>(),
                               option<&O::foreign_key>(),
                               option<&O::vote_value>(),
@@ -176,7 +175,8 @@ py::object BoundVotes::to_batch(std::vector<Result<Cast>> casts, const Refusals&
 namespace {
 
 std::shared_ptr<BoundBase> make_votes(const std::string& title, py::handle db, py::handle cache,
-                                      const VotesOptions& options) {
+                                      VotesOptions options) {
+    options.commit.workers = options.workers;
     StoreReference store(db, "db", title.c_str(), {StoreKind::database});
     std::optional<StoreReference> copies;
     VoteCache where;
@@ -288,6 +288,7 @@ void bind_votes() {
 
     constructor<&make_votes, StoreArgument, StoreArgument, Options<O, kOptions>>(
         "VotesBase.__init__", "db cache " + names_of<kOptions>());
+    refuse_keywords("VotesBase.__init__", "commit_workers", "workers is the number of them");
     attributes<BoundVotes, kOptions>("VotesBase");
     object_method<&schema, BoundVotes>("VotesBase.schema", "");
     object_method<&contract, BoundVotes>("VotesBase.contract", "");

@@ -23,8 +23,6 @@ constexpr std::array kViewOptions{always_shown(option<&O::table>()),
                                   option<&O::page>(),
                                   option<&O::interval>(),
                                   option<&O::horizon>(),
-                                  option_in<&O::commit, &Commit::max_batch>(),
-                                  option_in<&O::commit, &Commit::max_delay, Delay>(),
                                   option_in<&O::commit, &Commit::max_queue>()};
 
 }  // namespace
@@ -105,6 +103,8 @@ py::object view_schema(py::handle, BoundViews& self) {
 void bind_write_behind_counter() {
     constructor<&make_views, StoreArgument, StoreArgument, Options<O, kViewOptions>>(
         "WriteBehindCounterBase.__init__", "db cache " + names_of<kViewOptions>());
+    refuse_keywords("WriteBehindCounterBase.__init__", "max_batch max_delay",
+                    "a transaction takes what waits, 1000 at most; max_queue bounds that");
     attributes<BoundViews, kViewOptions>("WriteBehindCounterBase");
     object_method<&view_stats, BoundViews>("WriteBehindCounterBase.stats", "");
     object_method<&view_contract, BoundViews>("WriteBehindCounterBase.contract", "");

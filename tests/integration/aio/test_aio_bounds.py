@@ -170,7 +170,7 @@ async def test_a_votes_call_ends_by_its_deadline_where_others_hold_all_threads(
             async def read(timeout: float) -> int:
                 return (await votes.count(7, timeout=timeout)).value
 
-            patient = [asyncio.create_task(read(60)) for _ in range(2 * votes.commit_workers)]
+            patient = [asyncio.create_task(read(60)) for _ in range(2 * votes.workers)]
             await asyncio.sleep(0)
             hasty = [
                 asyncio.ensure_future(read(1)),
@@ -190,7 +190,7 @@ async def test_a_vote_ends_by_its_deadline_where_another_holds_its_thread(
 ) -> None:
     url = postgres_database.url
     with psycopg.connect(url) as other:
-        async with aio.Votes(url, strategy=strategy, commit_workers=1) as votes:
+        async with aio.Votes(url, strategy=strategy, workers=1) as votes:
             await votes.create_tables()
             await votes.add_items([7, 8])
             await votes.cast(7, 1)

@@ -282,12 +282,12 @@ def test_sync_and_async_share_a_database_and_name_what_they_do_not_take(tmp_path
             waiting = hotcount.Votes(database)
             waiting.create_tables()
             waiting.add_items([1])
-            awaitable = aio.Votes(database, commit_workers=1)
+            awaitable = aio.Votes(database, workers=1)
             assert (await awaitable.cast(1, 1)).changed
             assert not waiting.cast(1, 1).changed
             assert repr(awaitable).startswith("hotcount.aio.Votes(hotcount.Database(")
-            with pytest.raises(hotcount.ConfigError, match="commit_workers is 0"):
-                aio.Votes(database, commit_workers=0)
+            with pytest.raises(hotcount.ConfigError, match="workers is 0"):
+                aio.Votes(database, workers=0)
             wrong: Any = 7
             with pytest.raises(TypeError, match="db must be Database"):
                 aio.Votes(wrong)
@@ -313,7 +313,7 @@ async def test_an_answer_that_waits_in_the_loop_is_told_although_its_database_cl
         tables.create_tables()
         tables.add_items([1])
     database = aio.Database(url, timeout=20)
-    mine = aio.Votes(database, commit_workers=1)
+    mine = aio.Votes(database, workers=1)
     ready: Any = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
     call: Any = mine.cast(1, 1) if what == "cast" else mine.flush()
     before = len(ready)

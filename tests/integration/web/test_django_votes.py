@@ -357,7 +357,7 @@ def test_a_database_in_memory_counts_what_the_orm_writes(lite: Site) -> None:
     [
         ({"BLOG_VOTES": '{"STRATEGI": "naive"}'}, "HOTCOUNT_VOTES has 'STRATEGI'"),
         ({"BLOG_VOTES": '{"STRATEGY": "batch"}'}, "it takes 'naive', 'slotted'"),
-        ({"BLOG_VOTES": '{"OPTIONS": {"max_bach": 9}}'}, "has 'max_bach'; it takes commit_workers"),
+        ({"BLOG_VOTES": '{"OPTIONS": {"max_bach": 9}}'}, "has 'max_bach'; it takes fold_interval"),
         ({"BLOG_VOTES": "null"}, "HOTCOUNT_VOTES is None"),
         ({"BLOG_WITHOUT_HOTCOUNT": "1"}, "INSTALLED_APPS lacks"),
         ({"BLOG_NOTED": "1"}, "blog.PostVote.noted has to have a value"),
