@@ -123,8 +123,8 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
         key: Key,
         n: int = 1,
         *,
-        slot: int | None = None,
         op_id: Key | None = None,
+        slot: int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
         """Adds n, any int64, negative too; committed when it returns.
@@ -152,7 +152,7 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
     def add_many(
         self, mapping: Amounts, *, errors: OnErrors = "raise", timeout: Seconds | None = None
     ) -> Int64Batch:
-        """Adds {key: n, ...} in as few transactions as max_batch allows.
+        """Adds {key: n, ...} in as few transactions as 1,000 adds each allow.
 
         Returns the amounts added, in the mapping's order; 0 with an error in .errors where one was
         refused. errors='raise': BatchError with .result and .errors once all are settled. A wrong

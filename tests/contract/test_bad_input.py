@@ -158,3 +158,29 @@ def test_a_ttl_of_a_set_out_of_range_is_a_config_error(sets: hotcount.LiveSets, 
     with pytest.raises(hotcount.ConfigError, match="ttl"):
         sets.create("k", ttl, {"a": 1})
     assert sets.upsert("k", "a", 1) is Upsert.ABSENT
+
+
+# -- options that left ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments", "names", "instead"),
+    [
+        ("Counter", ["memory://"], ["method", "compensation"], "hotcount-load.*ways\\.py"),
+        ("Limiter", ["memory://", "5/minute"], ["increx"], "align='first'"),
+        ("Votes", ["sqlite:///:memory:"], ["commit_workers"], "workers is"),
+        ("SlottedCounter", ["sqlite:///:memory:"], ["max_batch", "max_delay"], "the next one"),
+        (
+            "WriteBehindCounter",
+            ["sqlite:///:memory:", "redis://127.0.0.1:1"],
+            ["max_batch", "max_delay"],
+            "max_queue",
+        ),
+    ],
+)
+def test_an_option_that_left_is_a_config_error_that_says_what_to_use(
+    cls: str, arguments: list[str], names: list[str], instead: str
+) -> None:
+    for name in names:
+        with pytest.raises(hotcount.ConfigError, match=f"{name} is no option: .*{instead}"):
+            getattr(hotcount, cls)(*arguments, **{name: 1})

@@ -224,12 +224,3 @@ def test_the_script_counts_nothing_that_it_may_not_expire(
     with pytest.raises(hotcount.WrongTypeError):
         script(direct).add("k")
     assert (direct.execute("GET", KEY), ttl_ms(direct)) == (b"no number", IMMORTAL)
-
-
-@pytest.mark.parametrize("option", ["method", "compensation"])
-def test_the_ways_are_no_options_of_a_counter_and_the_error_says_where_they_are(
-    option: str,
-) -> None:
-    make: Any = hotcount.Counter
-    with pytest.raises(hotcount.ConfigError, match=rf"{option}.*hotcount-load.*ways\.py"):
-        make("memory://", ttl=60, **{option: "incr"})

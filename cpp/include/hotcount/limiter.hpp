@@ -408,7 +408,7 @@ class Limiter {
     Result<std::string> full(std::string_view key) const;
     Result<void> check(std::int64_t cost) const;
     Result<void> check_n(std::int64_t n) const;
-    Result<std::int64_t> check_block(Duration duration) const;
+    Result<void> check_block(Duration duration) const;
     Result<void> check_reservation(std::string_view id, std::int64_t n, std::int64_t least) const;
     Result<void> check_once(std::int64_t cost, std::string_view op_id) const;
     OnceOnly once(std::string_view op_id) const;

@@ -84,8 +84,8 @@ class SlottedCounter {
     /// added to, whatever slot_choice says and whoever holds it; 0 to slots() - 1, or to
     /// options().slots - 1 if slots are adaptive, another one is a config error.
     virtual Result<void> add(std::string_view key, std::int64_t n = 1,
-                             std::optional<std::string_view> op_id = {}, Timeout timeout = {},
-                             std::optional<std::int64_t> slot = {}) = 0;
+                             std::optional<std::string_view> op_id = {},
+                             std::optional<std::int64_t> slot = {}, Timeout timeout = {}) = 0;
     /// All in as few transactions as max_batch allows; results by index.
     virtual std::vector<Result<void>> add_many(
         std::span<const std::pair<std::string_view, std::int64_t>> amounts,
@@ -109,8 +109,8 @@ class SlottedCounter {
     // (GroupCommit::submit_async). The others, made by at most commit.workers threads, begin in order.
 
     virtual void add_async(std::string_view key, std::int64_t n,
-                           std::optional<std::string_view> op_id, Completion<void> done,
-                           AsyncCall call = {}, std::optional<std::int64_t> slot = {}) = 0;
+                           std::optional<std::string_view> op_id, std::optional<std::int64_t> slot,
+                           Completion<void> done, AsyncCall call = {}) = 0;
     virtual void add_many_async(std::span<const std::pair<std::string_view, std::int64_t>> amounts,
                                 Completion<std::vector<Result<void>>> done,
                                 AsyncCall call = {}) = 0;

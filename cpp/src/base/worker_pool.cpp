@@ -5,6 +5,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
+#include <hotcount/detail/base/completion.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <iterator>
 #include <map>
@@ -18,6 +20,9 @@
 
 namespace hotcount {
 namespace {
+
+thread_local int completion_depth = 0;
+thread_local std::vector<std::function<void()>> after_them;
 
 // A thread inherits the signal mask of the thread that starts it. A destructor restores that mask,
 // because std::thread throws when no thread can be started.
@@ -276,6 +281,21 @@ void WaitingCalls::add(Call call) {
     if (*begun) {
         state.pool.run(
             [held = state_, call = std::move(call)]() mutable { held->work_off(std::move(call)); });
+    }
+}
+
+CompletionBatch::CompletionBatch() { ++completion_depth; }
+
+CompletionBatch::~CompletionBatch() {
+    if (--completion_depth > 0) return;
+    for (const auto& work : std::exchange(after_them, {})) work();
+}
+
+void after_completions(std::function<void()> work) {
+    if (completion_depth > 0) {
+        after_them.push_back(std::move(work));
+    } else {
+        work();
     }
 }
 

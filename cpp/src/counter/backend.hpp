@@ -4,6 +4,9 @@
 #include <hotcount/counter.hpp>
 #include <hotcount/period_counter.hpp>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace hotcount {
 
@@ -97,5 +100,31 @@ Error counter_overflow(std::string_view key);
 Error op_id_too_old(std::string_view op_id);
 /// The error for one from further ahead than op_keep.
 Error op_id_ahead(std::string_view op_id);
+
+struct IncrBatch {
+    std::string server;  ///< What errors call the server.
+    /// Makes the error of an element, with its key in it.
+    Error (*about)(const std::string& key, const Error& error);
+    std::vector<std::string> keys;  ///< A key may occur more than once.
+    std::vector<std::int64_t> amounts;
+};
+
+/// Sends the batch; `done` gets the value after each add, in order for each key. The adds travel in
+/// portions of 1,000, one portion after the other, so that calls of others pass in between. In a
+/// portion the adds of one key travel as one command. When a portion fails its elements get its
+/// error, and the next portion is sent all the same.
+void submit_incr_batch(redis::Channel& channel, IncrBatch batch, Deadline deadline,
+                       Completion<BatchResult<std::int64_t>> done,
+                       const redis::Cancelled* cancelled = nullptr);
+
+// A period's key in full, and what the store needs to know of the period.
+struct PeriodCounter::Place {
+    std::string name;
+    std::string label;
+    PeriodWindow window;
+};
+
+/// The error for an instant that the calendar does not take.
+Error bad_time(std::string_view argument);
 
 }  // namespace hotcount

@@ -1,4 +1,4 @@
-#include "incr_batch.hpp"
+#include "backend.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,6 @@
 #include <hotcount/period_counter.hpp>
 
 #include "backend.hpp"
-#include "period_place.hpp"
 
 namespace hotcount {
 namespace {

@@ -7,7 +7,6 @@
 #include "backend.hpp"
 #include "base/removed_format.hpp"
 #include "hotcount_embedded/counter/lua.hpp"
-#include "incr_batch.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount {

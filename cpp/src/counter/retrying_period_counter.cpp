@@ -2,7 +2,7 @@
 #include <hotcount/detail/base/fork.hpp>
 #include <utility>
 
-#include "period_place.hpp"
+#include "backend.hpp"
 #include "retry_batch.hpp"
 
 namespace hotcount {

@@ -40,7 +40,7 @@ class SqlSlottedCounter final : public SlottedCounter,
     }
 
     Result<void> add(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
-                     Timeout timeout, std::optional<std::int64_t> slot) override {
+                     std::optional<std::int64_t> slot, Timeout timeout) override {
         HOTCOUNT_TRY(check_add(key, op_id, slot));
         return commit_.get().submit(std::make_shared<QueuedAdd>(key, n, op_id, slot),
                                     database_->deadline(timeout));
@@ -97,8 +97,8 @@ class SqlSlottedCounter final : public SlottedCounter,
     // -- calls that are not -----------------------------------------------------------------------
 
     void add_async(std::string_view key, std::int64_t n, std::optional<std::string_view> op_id,
-                   Completion<void> done, AsyncCall call,
-                   std::optional<std::int64_t> slot) override {
+                   std::optional<std::int64_t> slot, Completion<void> done,
+                   AsyncCall call) override {
         if (auto fits = check_add(key, op_id, slot); !fits) return done(std::move(fits));
         commit_.get().submit_async(std::make_shared<QueuedAdd>(key, n, op_id, slot),
                                    database_->deadline(call.timeout), std::move(done));

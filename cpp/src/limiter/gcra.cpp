@@ -13,7 +13,6 @@
 
 #include "backends.hpp"
 #include "hotcount_embedded/limiter/lua.hpp"
-#include "limiter/divisor.hpp"
 
 namespace hotcount {
 namespace {

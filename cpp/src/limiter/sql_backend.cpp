@@ -15,7 +15,6 @@
 #include <hotcount/limiter.hpp>
 
 #include "limiter/algorithm.hpp"
-#include "limiter/sql_table.hpp"
 #include "limiter/sql_writer.hpp"
 #include "limiter/wrapped_backend.hpp"
 

@@ -1,9 +1,32 @@
 #include "sql_writer.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
+#include <chrono>
+
+#include "backends.hpp"
+#include "hotcount_embedded/limiter/sql.hpp"
 
 namespace hotcount {
 namespace {
+
+sql::Statements limit_statements(const sql::TableName& table, const sql::Grammar& g) {
+    // An index stands in its table's schema.
+    return {{sql::limiter::kLimitsSql, g.words()},
+            {{"table", table.sql()},
+             {"index", sql::quote_identifier(table.name + std::string{LimitTable::kIndexSuffix})},
+             {"indexes_apart", sql::flag(g.creates_indexes_apart())},
+             {"locks_rows", sql::flag(g.locks_rows())}}};
+}
+
+std::vector<LimitStatement> in_sizes(const std::string& text) {
+    std::vector<LimitStatement> sizes;
+    for (const std::size_t rows : {64U, 16U, 4U, 1U}) {
+        sizes.push_back({rows, sql::Statement{sql::repeat_rows(text, rows)}});
+    }
+    return sizes;
+}
 
 // Runs a statement over all keys, in the sizes there are; the last key fills a statement up.
 Result<void> run_for(sql::Connection& connection, std::span<const LimitStatement> sizes,
@@ -24,6 +47,71 @@ Result<void> run_for(sql::Connection& connection, std::span<const LimitStatement
 }
 
 }  // namespace
+
+LimitTable::LimitTable(std::string_view name, sql::Dialect dialect)
+    : LimitTable(limit_statements(sql::TableName::of(name), dialect.grammar()),
+                 !dialect.grammar().locks_rows()) {}
+
+LimitTable::LimitTable(const sql::Statements& sql, bool one_writer)
+    : schema(sql["schema"]),
+      lock(in_sizes(sql["lock"])),
+      insert(in_sizes(sql["insert"])),
+      write(in_sizes(sql["write"])),
+      update(sql["update"]),
+      look(sql["look"]),
+      remove(sql["remove"]),
+      expired(sql["expired"]),
+      one_writer_(one_writer) {}
+
+std::int64_t wall_us() {
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+               system_clock()->wall_now().time_since_epoch())
+        .count();
+}
+
+std::int64_t rounded_expiry(std::int64_t now_us, std::int64_t ends_us) {
+    constexpr std::uint64_t kMinute = std::uint64_t{1} << 26;  // 67 s.
+    const auto left = static_cast<std::uint64_t>(ends_us > now_us ? ends_us - now_us : 0);
+    const auto grid = static_cast<std::int64_t>(std::bit_ceil(std::max(kMinute, left / 8)));
+    return (ends_us / grid + 1) * grid;
+}
+
+// -- states as text -------------------------------------------------------------------------------
+
+Error too_much_stored(const LimiterOptions& options, std::int64_t most) {
+    return make_error(ErrorCode::config, "over a database " +
+                                             std::string{to_string(options.algorithm)} +
+                                             " takes limits up to " + std::to_string(most) +
+                                             ": it writes its whole log with each hit");
+}
+
+std::string text_of(std::span<const std::int64_t> numbers) {
+    std::string text;
+    std::array<char, 24> digits{};
+    for (const std::int64_t number : numbers) {
+        if (!text.empty()) text += ' ';
+        const auto end = std::to_chars(digits.begin(), digits.end(), number).ptr;
+        text.append(digits.begin(), end);
+    }
+    return text;
+}
+
+std::vector<std::int64_t> numbers_of(std::string_view text) {
+    std::vector<std::int64_t> numbers;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    while (true) {
+        std::int64_t number = 0;
+        const auto [behind, wrong] = std::from_chars(at, end, number);
+        if (wrong != std::errc{} || number < 0 || number > kExact) return {};
+        numbers.push_back(number);
+        if (behind == end) return numbers;
+        if (*behind != ' ') return {};
+        at = behind + 1;
+    }
+}
+
+// -- the writer -----------------------------------------------------------------------------------
 
 Error explain_missing_limits(Error error) {
     if (error.code == ErrorCode::database && error.condition == SqlCondition::undefined_table) {

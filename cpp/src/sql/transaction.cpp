@@ -1,5 +1,9 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
+#include <algorithm>
+#include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/random.hpp>
+
 #include "backoff.hpp"
 #include "pool.hpp"
 
@@ -83,6 +87,20 @@ Error Retry::give_up(Error error) const {
     error.message += "; the deadline passed after " + std::to_string(attempts_ + 1) +
                      " attempts; nothing was applied";
     return error;
+}
+
+Duration drawn_pause(BackoffRange range, int attempt) {
+    const Duration longest = range.first * (1 << std::min(attempt - 1, range.doublings));
+    return Duration{static_cast<Duration::rep>(
+        thread_random().below(static_cast<std::uint64_t>(longest.count())))};
+}
+
+bool pause_before_retry(BackoffRange range, int attempt, Deadline deadline) {
+    if (deadline.passed()) return false;
+    const Duration pause = drawn_pause(range, attempt);
+    if (pause >= deadline.remaining()) return false;
+    sleep_or_interrupt(pause);
+    return !deadline.passed();
 }
 
 }  // namespace hotcount::sql

@@ -1,4 +1,4 @@
-#include "keys.hpp"
+#include "backend.hpp"
 
 #include <cmath>
 #include <hotcount/detail/base/check.hpp>

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "backend.hpp"
-#include "keys.hpp"
 
 namespace hotcount {
 namespace {

@@ -3,7 +3,6 @@
 #include <hotcount/detail/zset/sorted_set.hpp>
 
 #include "backend.hpp"
-#include "keys.hpp"
 
 namespace hotcount {
 namespace {

@@ -9,7 +9,6 @@
 #include <mutex>
 
 #include "backend.hpp"
-#include "keys.hpp"
 
 namespace hotcount {
 namespace {

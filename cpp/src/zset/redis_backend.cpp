@@ -3,7 +3,6 @@
 
 #include "backend.hpp"
 #include "hotcount_embedded/zset/lua.hpp"
-#include "keys.hpp"
 #include "redis/scripts.hpp"
 #include "redis_steps.hpp"
 

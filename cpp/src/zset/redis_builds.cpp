@@ -2,7 +2,6 @@
 
 #include "backend.hpp"
 #include "hotcount_embedded/zset/lua.hpp"
-#include "keys.hpp"
 #include "redis/scripts.hpp"
 #include "redis/server_role.hpp"
 #include "redis_steps.hpp"

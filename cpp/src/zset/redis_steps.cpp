@@ -7,7 +7,6 @@
 #include <memory_resource>
 
 #include "hotcount_embedded/zset/lua.hpp"
-#include "keys.hpp"
 #include "redis/scripts.hpp"
 
 namespace hotcount::zset {

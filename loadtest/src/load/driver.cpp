@@ -180,7 +180,7 @@ std::unique_ptr<Driver> make_driver(std::shared_ptr<RetryingCounter> retrying,
 
 std::unique_ptr<Driver> make_driver(std::shared_ptr<SlottedCounter> counter, Timeout timeout) {
     return key_driver(get_of(counter, timeout), [=](std::string_view key, std::int64_t n) {
-        return answer_from(counter->add(key, n, {}, timeout));
+        return answer_from(counter->add(key, n, {}, {}, timeout));
     });
 }
 

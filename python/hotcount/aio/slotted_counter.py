@@ -39,7 +39,7 @@ class SlottedCounter(AsyncLifetime, SlottedCounterBase):
     async def create_table(self, *, timeout: Seconds | None = None) -> None:
         """As hotcount.SlottedCounter.create_table, to be awaited."""
     @native
-    async def add(self, key: Key, n: int = 1, *, slot: int | None = None, op_id: Key | None = None,
+    async def add(self, key: Key, n: int = 1, *, op_id: Key | None = None, slot: int | None = None,
             timeout: Seconds | None = None) -> None:
         """As hotcount.SlottedCounter.add, to be awaited."""
     @native

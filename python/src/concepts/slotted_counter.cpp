@@ -36,14 +36,11 @@ constexpr OptionRow<O> kSlots{
     Shown::changed};
 
 using Commit = sql::GroupCommitOptions;
-constexpr std::array kOptions{option<&O::table>(),
-                              kSlots,
-                              option<&O::slot_choice>(),
-                              option<&O::key_column>(),
-                              option<&O::slot_column>(),
-                              option<&O::count_column>(),
-                              option<&O::op_keep>(),
-                              option_in<&O::commit, &Commit::max_queue>()};
+constexpr std::array kOptions{
+    option<&O::table>(),       kSlots,
+    option<&O::slot_choice>(), option<&O::key_column>(),
+    option<&O::slot_column>(), option<&O::count_column>(),
+    option<&O::op_keep>(),     option_in<&O::commit, &Commit::max_queue>()};
 
 class BoundSlottedCounter : public Bound<SlottedCounter> {
   public:
@@ -63,17 +60,6 @@ std::shared_ptr<BoundBase> make_slotted_counter(const std::string& title, py::ha
     StoreReference store(where, "db", title.c_str(), {StoreKind::database});
     auto counter = unwrap(SlottedCounter::make(store.backend<sql::Database>(), options));
     return std::make_shared<BoundSlottedCounter>(std::move(counter), std::move(store));
-}
-
-Result<void> add(SlottedCounter& counter, std::string_view key, std::int64_t n,
-                 std::optional<std::int64_t> slot, std::optional<std::string_view> op_id,
-                 Timeout timeout) {
-    return counter.add(key, n, op_id, timeout, slot);
-}
-void add_async(SlottedCounter& counter, std::string_view key, std::int64_t n,
-               std::optional<std::int64_t> slot, std::optional<std::string_view> op_id,
-               Completion<void> done, AsyncCall call) {
-    counter.add_async(key, n, op_id, std::move(done), std::move(call), slot);
 }
 
 py::object session_statements(py::handle, BoundSlottedCounter& self, std::string_view dialect) {
@@ -119,8 +105,8 @@ void bind_slotted_counter() {
         "SlottedCounterBase._session_statements", "dialect");
     method<&S::create_table, &S::create_table_async, Timeout>("SlottedCounter.create_table",
                                                               "timeout");
-    method<&add, &add_async, Key, Amount, std::optional<std::int64_t>, std::optional<Key>, Timeout>(
-        "SlottedCounter.add", "key n slot op_id timeout");
+    method<&S::add, &S::add_async, Key, Amount, std::optional<Key>, std::optional<std::int64_t>,
+           Timeout>("SlottedCounter.add", "key n op_id slot timeout");
     method<&S::add_many, &S::add_many_async, MappedPairs, OnErrors, Timeout>(
         "SlottedCounter.add_many", "mapping errors timeout");
     method<&S::get, &S::get_async, Key, Timeout>("SlottedCounter.get", "key timeout");

@@ -5,7 +5,6 @@
 #include <hotcount/detail/redis/readiness.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <hotcount/detail/sql/settings.hpp>
-#include <hotcount/detail/sql/sqlite_libraries.hpp>
 #include <hotcount/limiter.hpp>
 #include <hotcount/op_id.hpp>
 #include <hotcount/slotted_counter.hpp>

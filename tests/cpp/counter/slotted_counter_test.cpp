@@ -211,7 +211,7 @@ TEST_F(SlottedCounterTest, CallsThatDoNotWaitAnswerAsThoseThatDo) {
     for (int i = 1; i <= 100; ++i) {
         const auto told = std::make_shared<std::promise<bool>>();
         adds.push_back(told->get_future());
-        counter->add_async("home", i, {},
+        counter->add_async("home", i, {}, {},
                            [told](const Result<void>& done) { told->set_value(done.ok()); });
     }
     for (auto& add : adds) EXPECT_TRUE(add.get());

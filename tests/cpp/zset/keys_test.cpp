@@ -1,4 +1,4 @@
-#include "zset/keys.hpp"
+#include "zset/backend.hpp"
 
 #include <set>
 

@@ -9,7 +9,7 @@
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/shared_objects.hpp>
-#include <hotcount/detail/sql/sqlite_libraries.hpp>
+#include <hotcount/detail/sql/settings.hpp>
 #include <thread>
 #include <tuple>
 #include <unordered_map>

@@ -3,7 +3,7 @@
 #include <sqlite3.h>
 
 #include <cstring>
-#include <hotcount/detail/sql/sqlite_libraries.hpp>
+#include <hotcount/detail/sql/settings.hpp>
 #include <mutex>
 #include <string_view>
 

@@ -5,6 +5,7 @@
 #include <hotcount/sql.hpp>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace hotcount::sql {
 
@@ -18,5 +19,16 @@ Result<Settings> read_settings(Database& database, Deadline deadline);
 /// not. The transaction is rolled back, and a statement is read. On SQLite it waits for the file's lock
 /// as any other that writes.
 Result<void> check_ready(Database& database, Access access, Deadline deadline);
+
+// -- which SQLite libraries this process has loaded besides the one that hotcount uses ------------
+//
+// Each SQLite library knows only of its own locks, so two of them on one file break each other's.
+
+/// The files of the other libraries, static copies in larger ones too. Looks through the read-only
+/// memory of all that is loaded, once for each set of libraries: about 10 ms for 100 MB.
+std::vector<std::string> other_sqlite_libraries();
+
+/// Whether the code at an address, a function of a driver, calls the SQLite that hotcount uses.
+bool calls_our_sqlite(const void* address);
 
 }  // namespace hotcount::sql
