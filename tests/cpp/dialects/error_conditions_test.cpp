@@ -6,7 +6,7 @@
 
 #include "dialects/mysql/error.hpp"
 #include "dialects/postgres/error.hpp"
-#include "dialects/sqlite/error.hpp"
+#include "dialects/sqlite/dialect.hpp"
 
 namespace hotcount::sql {
 namespace {

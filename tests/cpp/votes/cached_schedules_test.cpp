@@ -8,7 +8,7 @@
 #include "support/temporary_database.hpp"
 #include "votes/cache/count_cache.hpp"
 #include "votes/cache/sync_table.hpp"
-#include "votes/tables/vote_rows.hpp"
+#include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {
 namespace {
@@ -26,7 +26,8 @@ class CachedSchedules : public ::testing::Test {
         store_ = *memory::Store::make({.clock = clock_});
         votes_ = *Votes::make(database_, options_, store_);
         EXPECT_TRUE(succeeded(votes_->create_tables()));
-        rows_ = make_vote_rows(std::make_shared<Layout>(options_, database_->dialect()), options_);
+        const auto layout = std::make_shared<Layout>(options_, database_->dialect());
+        rows_ = layout->vote_dialect().vote_writer(layout, options_, {});
         table_ = std::make_unique<SyncTable>(options_, database_->dialect());
         cache_ = make_memory_count_cache(store_, options_.retention);
         in_sql([&](sql::Connection& connection) { space_ = *table_->cache_id(connection); });
@@ -187,7 +188,7 @@ class CachedSchedules : public ::testing::Test {
     std::shared_ptr<sql::Database> database_;
     std::shared_ptr<memory::Store> store_;
     std::shared_ptr<Votes> votes_;
-    std::unique_ptr<VoteRows> rows_;
+    std::unique_ptr<VoteWriter> rows_;
     std::unique_ptr<SyncTable> table_;
     std::unique_ptr<CountCache> cache_;
     std::string space_;

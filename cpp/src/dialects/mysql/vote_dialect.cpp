@@ -32,22 +32,14 @@ class MysqlVotes final : public VoteDialect {
                                   const VotesOptions& options) const override {
         return mysql_item_type(connection, options);
     }
-    std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
-                                        const VoteNames& names,
-                                        const VotesOptions& options) const override {
-        return make_mysql_vote_rows(std::move(layout), names, options);
+    std::unique_ptr<VoteWriter> vote_writer(std::shared_ptr<const Layout> layout,
+                                            const VotesOptions& options,
+                                            NoteAppended appended) const override {
+        return make_mysql_vote_writer(std::move(layout), options, std::move(appended));
     }
     Result<bool> tells_ids_apart(sql::Connection& connection,
                                  const VotesOptions& options) const override {
         return KeyColumns{options}.are_bytes(connection);
-    }
-    std::shared_ptr<sql::BatchWriter> batch_writer(std::shared_ptr<const Layout> layout,
-                                                   const VotesOptions& options,
-                                                   NoteAppended appended) const override {
-        return make_mysql_batch_writer(std::move(layout), options, std::move(appended));
-    }
-    std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const override {
-        return make_mysql_single_vote(options);
     }
     std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
                                           const VoteNames& names) const override {

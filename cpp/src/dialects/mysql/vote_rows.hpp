@@ -1,4 +1,4 @@
-// Votes on MariaDB and MySQL: rows of the vote table, and whole batches.
+// The rows of a vote table on MariaDB and MySQL, and what the writers of votes and folds share.
 //
 // An upsert keeps a row's old value in the row itself (prev = val), under the row's lock. A read in
 // the same transaction returns it. Locks are taken in the order item, vote, cell, each sorted. A
@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "sql/statements.hpp"
@@ -65,31 +67,66 @@ Error mysql_missing_item(const Ballot& ballot);
 /// What is wrong with a vote that was refused.
 Error explain_mysql_vote(Error error, const VotesOptions& options, const Ballot& ballot);
 
-/// A vote and its count in one statement, for batched (alone in its batch) and slotted; for servers
-/// with compound statements.
-class MysqlOneVote {
+/// MySQL waits for a row for a second at least, unless a SELECT says NOWAIT. So a batch first locks
+/// the votes that are there.
+class HeldVotes {
   public:
-    explicit MysqlOneVote(const VotesOptions& options);
-    /// In a transaction of its own, as run_alone(). False if nothing was done: the item is missing
-    /// or (batched) held, counts are kept elsewhere, or the vote is as asked already. `cast`: the
-    /// outcome of a new vote; changed for others.
-    Result<bool> write(sql::Connection& connection, const Ballot& ballot, std::int64_t slot,
-                       const sql::Alone& how, Cast& cast) const;
+    HeldVotes(sql::Statements sql, const VotesOptions& options);
+    Result<void> lock(sql::Connection& connection, std::span<QueuedVote* const> votes);
 
   private:
-    const VotesOptions options_;
-    const sql::Statement of_users_;
-    const sql::Statement anonymous_;
+    Error forget_key(Error error);
+    Result<std::shared_ptr<BulkStatement>> statement(sql::Connection& connection);
+
+    const sql::Statements sql_;
+    const std::string item_, user_;
+    const sql::Statement keys_;
+    std::mutex mutex_;
+    std::shared_ptr<BulkStatement> lock_{};
 };
 
-std::unique_ptr<VoteRows> make_mysql_vote_rows(std::shared_ptr<const Layout> layout,
-                                               const VoteNames& names, const VotesOptions& options);
-std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
-                                                          const VotesOptions& options,
-                                                          NoteAppended appended);
+/// The votes of one vote table.
+class MysqlVoteRows {
+  public:
+    MysqlVoteRows(const VoteNames& names, const VotesOptions& options);
 
-/// strategy slotted, on servers with compound statements.
-std::unique_ptr<SingleVote> make_mysql_single_vote(const VotesOptions& options);
+    /// What a vote does if another transaction holds its row.
+    enum class IfHeld : std::uint8_t {
+        wait,  ///< Waits as long as the session does.
+        fail,  ///< Fails with 1205 (MariaDB, at once), or 3572 (MySQL, if there are several).
+    };
+    /// In the caller's transaction.
+    Result<Cast> set(sql::Connection& connection, const Ballot& ballot, IfHeld if_held);
+    /// As VoteWriter::set_all(). `compound`: CompoundStatements::known_to().
+    Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes,
+                         IfHeld if_held, bool compound);
+    /// Vote and count in one compound statement, which is a transaction of its own: one round trip
+    /// instead of four or five. False if nothing was done: the item is missing or (batched) held,
+    /// counts are kept elsewhere, or the vote is as asked already. `cast`: the outcome of a new vote;
+    /// changed for others.
+    Result<bool> write_alone(sql::Connection& connection, const Ballot& ballot, std::int64_t slot,
+                             const sql::Alone& how, Cast& cast) const;
+
+  private:
+    MysqlVoteRows(const sql::Statements& sql, const VotesOptions& options);
+    BulkStatement& upsert(IfHeld if_held);
+    Result<void> set_wave(sql::Connection& connection, std::span<QueuedVote* const> wave,
+                          IfHeld if_held);
+    Result<void> read_back(sql::Connection& connection, std::span<QueuedVote* const> part);
+
+    const VotesOptions options_;
+    KeyColumns keys_;
+    HeldVotes held_;
+    BulkStatement upsert_;
+    BulkStatement upsert_unless_held_;
+    BulkStatement read_;
+    BulkStatement read_of_item_;
+    const sql::Statement alone_;
+};
+
+std::unique_ptr<VoteWriter> make_mysql_vote_writer(std::shared_ptr<const Layout> layout,
+                                                   const VotesOptions& options,
+                                                   NoteAppended appended);
 std::unique_ptr<Journal> make_mysql_journal(std::shared_ptr<sql::Database> database,
                                             const VotesOptions& options);
 

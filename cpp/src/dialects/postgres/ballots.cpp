@@ -7,10 +7,31 @@
 namespace hotcount {
 namespace {
 
+// The columns of a vote's row. From old_val on they are NULL if it was written.
+enum Column : std::uint8_t {
+    number,
+    item_free,
+    prev,
+    val,
+    old_val,
+    old_version,
+    there,
+    mark,
+    level
+};
+static_assert(number == kNumberColumn && level + 1 == kOutcomeColumns);
+
+// As the upsert leaves it alone.
+bool stays(const sql::Row& row, const Ballot& ballot) {
+    if (row.is_null(old_val)) return false;
+    if (!ballot.version) return row.integer(old_val) == ballot.value;
+    return !row.is_null(old_version) && row.integer(old_version) >= *ballot.version;
+}
+
 void append_element(std::string& array, const sql::Id& id) {
     if (!array.empty()) array += ',';
-    if (const auto* number = std::get_if<std::int64_t>(&id)) {
-        array += std::to_string(*number);
+    if (const auto* integer = std::get_if<std::int64_t>(&id)) {
+        array += std::to_string(*integer);
         return;
     }
     array += '"';
@@ -21,15 +42,17 @@ void append_element(std::string& array, const sql::Id& id) {
     array += '"';
 }
 
-void append_element(std::string& array, std::optional<std::int64_t> number) {
+void append_element(std::string& array, std::optional<std::int64_t> value) {
     if (!array.empty()) array += ',';
-    array += number ? std::to_string(*number) : "NULL";
+    array += value ? std::to_string(*value) : "NULL";
 }
 
 void close_array(std::string& array) { array = "{" + array + "}"; }
 
 bool is(const sql::Row& row, int column, const sql::Id& id) {
-    if (const auto* number = std::get_if<std::int64_t>(&id)) return row.integer(column) == *number;
+    if (const auto* integer = std::get_if<std::int64_t>(&id)) {
+        return row.integer(column) == *integer;
+    }
     return row.text(column) == std::get<std::string>(id);
 }
 
@@ -103,6 +126,18 @@ Cast cast_of(const sql::Row& row, int column) {
 }
 
 Cast unchanged_cast(std::int64_t value) { return Cast{value != 0, false, value, value}; }
+
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route) {
+    using Kind = VoteOutcome::Kind;
+    if (!row.is_null(val)) return {Kind::cast, cast_of(row, prev)};
+    if (row.text(level) != "read committed") return {Kind::other_level};
+    const std::string found{row.is_null(mark) ? "" : row.text(mark)};
+    if (found != route) return {Kind::elsewhere, {}, found};
+    if (row.text(there) != "t") return {Kind::missing};
+    if (row.text(item_free) != "t") return {Kind::held};
+    if (stays(row, ballot)) return {Kind::cast, unchanged_cast(row.integer(old_val))};
+    return {Kind::overtaken};
+}
 
 Error unasked_row() {
     return make_error(ErrorCode::database,

@@ -1,4 +1,10 @@
-// Votes as parameters of one PostgreSQL statement: arrays, a vote at each index.
+// Votes as parameters of one PostgreSQL statement, and as rows of its answer.
+//
+// Arrays have a vote at each index. A statement that commits by itself returns the outcome of each vote.
+// If a vote was not written, it says why: its item is missing or held, the vote is as asked already, or
+// the counts are in another place. The old vote comes from the statement's snapshot. If the vote would
+// change something in that snapshot, another transaction has changed it since, and the vote is written
+// again: an answer never mixes two moments.
 #pragma once
 
 #include <array>
@@ -7,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "votes/tables/vote_rows.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 
@@ -43,6 +49,25 @@ std::string array_literal(std::span<const sql::Id> ids);
 Cast cast_of(const sql::Row& row, int column);
 /// A vote that stays as it is.
 Cast unchanged_cast(std::int64_t value);
+/// What became of a vote.
+struct VoteOutcome {
+    enum class Kind : std::uint8_t {
+        cast,         ///< Written, or as asked already.
+        held,         ///< Another transaction holds its item.
+        missing,      ///< Its item does not exist.
+        overtaken,    ///< To be written again.
+        elsewhere,    ///< The tables' votes come another way: vote_route().
+        other_level,  ///< The statement was not READ COMMITTED. Nothing was written by it.
+    } kind;
+    Cast cast{};
+    std::string route{};  ///< Which, if it is elsewhere.
+};
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route);
+
+/// Where the vote's number stands in its row, and how many columns read_outcome() reads.
+inline constexpr int kNumberColumn = 0;
+inline constexpr int kOutcomeColumns = 9;
+
 /// The error for a row that belongs to no vote: a column changes what it is given.
 Error unasked_row();
 
@@ -53,11 +78,9 @@ std::unique_ptr<SyncPages> make_postgres_sync_pages(const VotesOptions& options,
 class Journal;
 std::unique_ptr<Journal> make_postgres_journal(std::shared_ptr<sql::Database> database,
                                                const VotesOptions& options);
-std::unique_ptr<VoteRows> make_postgres_vote_rows(std::shared_ptr<const Layout> layout,
-                                                  const VoteNames& names,
-                                                  const VotesOptions& options);
-std::shared_ptr<sql::BatchWriter> make_postgres_batch_writer(const VotesOptions& options,
-                                                             NoteAppended appended);
+std::unique_ptr<VoteWriter> make_postgres_vote_writer(std::shared_ptr<const Layout> layout,
+                                                      const VotesOptions& options,
+                                                      NoteAppended appended);
 
 /// Visits rows that begin with (item, user) in the order of the ballots, and notes who had one.
 class BallotReader {

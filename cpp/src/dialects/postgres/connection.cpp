@@ -4,7 +4,6 @@
 
 #include "error.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
-#include "row.hpp"
 #include "sql/pool.hpp"
 #include "sql/statements.hpp"
 

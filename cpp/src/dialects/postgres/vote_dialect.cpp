@@ -4,7 +4,6 @@
 #include "ballots.hpp"
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
-#include "single_vote.hpp"
 #include "sql/table_name.hpp"
 #include "votes/journal/journal.hpp"
 #include "votes/tables/count_reader.hpp"
@@ -135,18 +134,10 @@ class PostgresVotes final : public VoteDialect {
         return text_type(connection, options);
     }
 
-    std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
-                                        const VoteNames& names,
-                                        const VotesOptions& options) const override {
-        return make_postgres_vote_rows(std::move(layout), names, options);
-    }
-    std::shared_ptr<sql::BatchWriter> batch_writer(std::shared_ptr<const Layout>,
-                                                   const VotesOptions& options,
-                                                   NoteAppended appended) const override {
-        return make_postgres_batch_writer(options, std::move(appended));
-    }
-    std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const override {
-        return std::make_unique<PostgresSlottedVotes>(VoteNames{options, grammar()}, options);
+    std::unique_ptr<VoteWriter> vote_writer(std::shared_ptr<const Layout> layout,
+                                            const VotesOptions& options,
+                                            NoteAppended appended) const override {
+        return make_postgres_vote_writer(std::move(layout), options, std::move(appended));
     }
     std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
                                           const VoteNames& names) const override {

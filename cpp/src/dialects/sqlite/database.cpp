@@ -14,7 +14,6 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "error.hpp"
 #include "file_guard.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"

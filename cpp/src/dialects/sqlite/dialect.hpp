@@ -3,7 +3,10 @@
 
 #include <hotcount/sql.hpp>
 #include <memory>
+#include <string>
 #include <string_view>
+
+struct sqlite3;
 
 namespace hotcount::sql {
 
@@ -22,6 +25,9 @@ Driver sqlite_driver();
 inline constexpr std::string_view kVoteTrigger = "/* hotcount: ";
 /// kVoteTrigger -> 1 if it has others.
 const Statement& other_triggers();
+/// The error of the connection's last call, with the file's name in its message: what each leaves known.
+/// `code` is the extended result code.
+Error sqlite_failure(sqlite3* connection, int code, const std::string& name);
 const Grammar& sqlite_grammar();
 /// sql/catalog.sql
 const Statements& sqlite_catalog();

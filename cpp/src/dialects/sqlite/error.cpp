@@ -1,4 +1,4 @@
-#include "error.hpp"
+#include "dialect.hpp"
 
 #include <sqlite3.h>
 

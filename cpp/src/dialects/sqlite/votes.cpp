@@ -9,17 +9,18 @@
 namespace hotcount {
 namespace {
 
-class SqliteVoteRows final : public VoteRows {
+sql::Statements statements(const VoteNames& n) {
+    return vote_statements(sql::sqlite::kVotesSql, n, sql::sqlite_grammar());
+}
+
+class SqliteVoteWriter final : public VoteWriter {
   public:
-    SqliteVoteRows(std::shared_ptr<const Layout> layout, const sql::Statements& sql,
-                   const VotesOptions& options)
+    SqliteVoteWriter(std::shared_ptr<const Layout> layout, const VoteNames& n,
+                     const VotesOptions& options)
         : layout_(std::move(layout)),
           options_(options),
-          read_(sql["read"]),
-          insert_(sql["insert"]),
-          update_(sql["update"]),
-          find_item_(sql["find_item"]),
-          find_user_key_(sql::sqlite_catalog()["find_key"]) {}
+          of_users_(n, options),
+          anonymous_(n.anonymous(sql::sqlite_grammar()), anonymous_options(options)) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::route));
@@ -43,6 +44,28 @@ class SqliteVoteRows final : public VoteRows {
     }
 
   private:
+    // The statements over one of the two vote tables.
+    struct Table {
+        Table(const VoteNames& n, const VotesOptions& options) : Table(statements(n), options) {}
+        Table(const sql::Statements& sql, const VotesOptions& options)
+            : read(sql["read"]),
+              insert(sql["insert"]),
+              update(sql["update"]),
+              find_item(sql["find_item"]),
+              vote_table(options.vote_table),
+              vote_user(options.vote_user) {}
+        sql::Statement read;
+        sql::Statement insert;
+        sql::Statement update;
+        sql::Statement find_item;
+        std::string vote_table;
+        std::string vote_user;
+    };
+
+    const Table& table_of(const Ballot& ballot) const {
+        return ballot.by_op_id ? anonymous_ : of_users_;
+    }
+
     static bool may_fail_alone(const Error& error) {
         if (error.code == ErrorCode::overflow) return true;
         return error.code == ErrorCode::integrity &&
@@ -57,21 +80,22 @@ class SqliteVoteRows final : public VoteRows {
             if (!row.is_null(1)) seen_version = row.integer(1);
             return {};
         };
+        const Table& table = table_of(ballot);
         const sql::Value item = sql::to_value(ballot.item);
         const sql::Value user = sql::to_value(ballot.user);
-        if (auto found = connection.query(read_, {item, user}, read); !found) {
+        if (auto found = connection.query(table.read, {item, user}, read); !found) {
             return explain_missing_table(std::move(found).error());
         }
         const sql::Value version = ballot.version ? sql::Value{*ballot.version} : sql::Value{};
         if (!previous) {
-            auto inserted = connection.execute(insert_, {item, user, ballot.value, version});
+            auto inserted = connection.execute(table.insert, {item, user, ballot.value, version});
             if (!inserted) return explain(connection, std::move(inserted).error(), ballot);
             return Cast{ballot.value != 0, ballot.value != 0, 0, ballot.value};
         }
         const bool as_asked = ballot.version ? seen_version && *seen_version >= *ballot.version
                                              : *previous == ballot.value;
         if (as_asked) return Cast{*previous != 0, false, *previous, *previous};
-        auto updated = connection.execute(update_, {item, user, ballot.value, version});
+        auto updated = connection.execute(table.update, {item, user, ballot.value, version});
         if (!updated) return explain(connection, std::move(updated).error(), ballot);
         return Cast{ballot.value != 0, *previous != ballot.value, *previous, ballot.value};
     }
@@ -79,13 +103,14 @@ class SqliteVoteRows final : public VoteRows {
     Error explain(sql::Connection& connection, Error error, const Ballot& ballot) const {
         // A trigger of ours counts the vote.
         if (error.code == ErrorCode::overflow) return count_overflow(ballot.item);
+        static const sql::Statement kFindUserKey{sql::sqlite_catalog()["find_key"]};
+        const Table& table = table_of(ballot);
         std::string_view missing;
         if (error.server_code == "SQLITE_CONSTRAINT_FOREIGNKEY") {
             // It does not say which key it was; the vote table may have others.
-            if (!finds(connection, find_item_, {sql::to_value(ballot.item)})) {
+            if (!finds(connection, table.find_item, {sql::to_value(ballot.item)})) {
                 missing = "item";
-            } else if (finds(connection, find_user_key_,
-                             {options_.vote_table, options_.vote_user})) {
+            } else if (finds(connection, kFindUserKey, {table.vote_table, table.vote_user})) {
                 missing = "user";
             }
         }
@@ -104,13 +129,10 @@ class SqliteVoteRows final : public VoteRows {
         return found;
     }
 
-    std::shared_ptr<const Layout> layout_;
-    VotesOptions options_;
-    sql::Statement read_;
-    sql::Statement insert_;
-    sql::Statement update_;
-    sql::Statement find_item_;
-    sql::Statement find_user_key_;
+    const std::shared_ptr<const Layout> layout_;
+    const VotesOptions options_;
+    const Table of_users_;
+    const Table anonymous_;
 };
 
 class SqliteVotes final : public VoteDialect {
@@ -140,19 +162,15 @@ class SqliteVotes final : public VoteDialect {
     std::string delete_nobodys(const VoteNames& n) const override {
         return statements(n)["delete_nobodys"];
     }
-    std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
-                                        const VoteNames& names,
-                                        const VotesOptions& options) const override {
-        return std::make_unique<SqliteVoteRows>(std::move(layout), statements(names), options);
+    std::unique_ptr<VoteWriter> vote_writer(std::shared_ptr<const Layout> layout,
+                                            const VotesOptions& options,
+                                            NoteAppended) const override {
+        return std::make_unique<SqliteVoteWriter>(std::move(layout), VoteNames{options, grammar()},
+                                                  options);
     }
     std::unique_ptr<Journal> journal(std::shared_ptr<sql::Database>,
                                      const VotesOptions&) const override {
         return nullptr;
-    }
-
-  private:
-    sql::Statements statements(const VoteNames& n) const {
-        return vote_statements(sql::sqlite::kVotesSql, n, grammar());
     }
 };
 

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "votes/journal/journal.hpp"
+#include "votes/tables/bulk_statement.hpp"
 #include "votes/tables/layout.hpp"
-#include "votes/tables/numbered_reads.hpp"
 
 namespace hotcount {
 

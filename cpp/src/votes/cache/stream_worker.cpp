@@ -13,7 +13,7 @@
 #include "base/helper_threads.hpp"
 #include "count_cache.hpp"
 #include "rounds.hpp"
-#include "votes/tables/vote_rows.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 namespace {

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "hotcount_embedded/votes/sql.hpp"
+#include "votes/tables/bulk_statement.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/layout.hpp"
-#include "votes/tables/numbered_reads.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {

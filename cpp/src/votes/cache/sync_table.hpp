@@ -26,7 +26,6 @@
 #include "count_cache.hpp"
 #include "sql/dialect.hpp"
 #include "votes/tables/bulk_statement.hpp"
-#include "votes/tables/numbered_reads.hpp"
 #include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {

@@ -159,11 +159,11 @@ Result<Cast> SqlVotes::toggle_row(sql::Connection& connection, const Ballot& bal
         HOTCOUNT_TRY(connection.query(layout_->keep_item, {sql::to_value(ballot.item)}, see));
         if (!there) return unknown_item(ballot.item);
     }
-    HOTCOUNT_TRY_ASSIGN(const Cast cast, rows_->set(connection, ballot));
+    HOTCOUNT_TRY_ASSIGN(const Cast cast, writer_->set(connection, ballot));
     if (cast.previous != ballot.value) return cast;
     Ballot retraction{ballot};
     retraction.value = 0;
-    return rows_->set(connection, retraction);
+    return writer_->set(connection, retraction);
 }
 
 Result<void> SqlVotes::move_count(sql::Connection& connection, const sql::Id& item,

@@ -139,8 +139,10 @@ std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<cons
                                                       const VotesOptions& options,
                                                       const std::shared_ptr<Folder>& folder) {
     const NoteAppended appended = [folder](std::size_t rows) { folder->note_appended(rows); };
-    auto writer = layout->vote_dialect().batch_writer(layout, options, appended);
-    return writer != nullptr ? writer : std::make_shared<ItemWriter>(layout, options);
+    std::shared_ptr<VoteWriter> votes =
+        layout->vote_dialect().vote_writer(layout, options, appended);
+    if (votes->commits_by_itself()) return votes;
+    return std::make_shared<ItemWriter>(layout, options, std::move(votes));
 }
 
 std::shared_ptr<Votes> make_batched_votes(std::shared_ptr<sql::Database> database,

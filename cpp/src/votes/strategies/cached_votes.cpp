@@ -7,7 +7,7 @@
 #include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "cached_writer.hpp"
+#include "group_writer.hpp"
 #include "votes/tables/checked_ballots.hpp"
 
 namespace hotcount {

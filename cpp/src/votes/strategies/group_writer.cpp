@@ -3,7 +3,15 @@
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
 
+#include "votes/tables/vote_dialect.hpp"
+
 namespace hotcount {
+namespace {
+
+// Below this no sum of votes can leave 64 bits: there are fewer than 2^32 users.
+constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
+
+}  // namespace
 
 Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
     return check_place(connection, *layout_, options_, PlaceCheck::hold_route);
@@ -28,7 +36,7 @@ Result<void> GroupVoteWriter::write(sql::Connection& connection,
     HOTCOUNT_TRY(for_each_item([&](const sql::Id& item, auto) {
         return ensure_item(connection, *layout_, options_.missing_item, item);
     }));
-    HOTCOUNT_TRY(rows_->set_all(connection, votes));
+    HOTCOUNT_TRY(votes_->set_all(connection, votes));
     HOTCOUNT_TRY_ASSIGN(const CountedByTriggers triggers, layout_->counted_by_triggers(connection));
     return for_each_item([&](const sql::Id& item, std::span<QueuedVote* const> of_item) {
         return count_item(connection, item, of_item, triggers);
@@ -52,6 +60,123 @@ Result<void> GroupVoteWriter::count_item(sql::Connection& connection, const sql:
         difference = *sum;
     }
     return count(connection, item, difference, counted, votes);
+}
+
+// -- cached -------------------------------------------------------------------------------------
+
+Result<void> CachedItemWriter::begin(sql::Connection& connection) {
+    HOTCOUNT_TRY_ASSIGN(std::string id, cached_->table().cache_id(connection, true));
+    const std::lock_guard lock(mutex_);
+    if (space_ == nullptr || *space_ != id) {
+        space_ = std::make_shared<const std::string>(std::move(id));
+    }
+    return {};
+}
+
+Result<void> CachedItemWriter::count(sql::Connection& connection, const sql::Id& item, std::int64_t,
+                                     std::int64_t counted, std::span<QueuedVote* const> votes) {
+    const SyncTable& table = cached_->table();
+    if (counted > 0) HOTCOUNT_TRY(table.take_back_asks(connection, item, counted));
+    const auto changed = [](const QueuedVote* vote) { return !vote->error && vote->cast.changed; };
+    if (std::none_of(votes.begin(), votes.end(), changed)) return {};
+    const bool widens = std::any_of(votes.begin(), votes.end(), [&](const QueuedVote* vote) {
+        return changed(vote) && (vote->cast.value > kNarrow || vote->cast.value < -kNarrow);
+    });
+    using Hold = SyncTable::Hold;
+    std::shared_ptr<const std::string> space;
+    bool alone = widens;
+    {
+        const std::lock_guard lock(mutex_);
+        space = space_;
+        alone |= known_wide_.count(item) != 0;
+    }
+    HOTCOUNT_TRY_ASSIGN(auto state,
+                        table.read(connection, item, alone ? Hold::alone : Hold::shared));
+    // Two sums that do not see each other's votes could each fit, and not together. Both share the
+    // row, so they wait for each other here: once for each item and process.
+    if (state && state->wide) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (known_wide_.size() >= kMaxKnownWide) known_wide_.clear();
+            known_wide_.insert(item);
+        }
+        if (!alone) {
+            HOTCOUNT_TRY_ASSIGN(state, table.read(connection, item, Hold::alone));
+        }
+    }
+    if (!state) return unknown_item(item);
+    if (widens && !state->wide) HOTCOUNT_TRY(table.set_wide(connection, item));
+    // The cache would find out after the commit.
+    if (widens || state->wide) HOTCOUNT_TRY(table.sum(connection, item));
+    for (QueuedVote* vote : votes) {
+        auto& write = static_cast<QueuedCachedVote&>(*vote);
+        write.epoch = state->epoch;
+        write.space = space;
+        write.item = state->item;
+    }
+    return {};
+}
+
+CachedWriter::CachedWriter(const std::shared_ptr<const Layout>& layout,
+                           const std::shared_ptr<CachedCounts>& cached)
+    : cached_(cached),
+      votes_(layout->vote_dialect().vote_writer(layout, cached->options(), {})),
+      by_item_(layout, votes_, cached) {}
+
+Result<void> CachedWriter::write_and_commit(
+    sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
+    sql::BatchTurn& turn) {
+    const auto vote_of = [](const std::shared_ptr<sql::QueuedWrite>& write) -> QueuedCachedVote& {
+        return static_cast<QueuedCachedVote&>(*write);
+    };
+    std::set<sql::Id> apart;
+    for (const auto& write : batch) {
+        if (vote_of(write).item_by_item) apart.insert(vote_of(write).ballot.item);
+    }
+    if (apart.empty()) return votes_->write_and_commit(connection, batch, turn);
+    // All for such an item: they keep their order. The first one says which are written now.
+    const bool now_apart = apart.contains(vote_of(batch.front()).ballot.item);
+    std::vector<std::shared_ptr<sql::QueuedWrite>> now;
+    for (const auto& write : batch) {
+        QueuedCachedVote& vote = vote_of(write);
+        vote.item_by_item = apart.contains(vote.ballot.item);
+        if (vote.item_by_item == now_apart) {
+            now.push_back(write);
+        } else {
+            vote.fate = sql::QueuedWrite::Fate::deferred;
+        }
+    }
+    if (!now_apart) return votes_->write_and_commit(connection, now, turn);
+    if (connection.commit_is_open()) return connection.await_commit(turn.deadline());
+    HOTCOUNT_TRY(by_item_.write(connection, now));
+    if (!turn.seal()) {
+        connection.rollback();
+        return make_error(ErrorCode::deadline, "members have left");
+    }
+    return connection.commit();
+}
+
+std::function<void()> CachedWriter::before_wake(
+    std::span<const std::shared_ptr<sql::QueuedWrite>> written, Deadline deadline) {
+    Increments increments{*cached_};
+    for (const auto& write : written) increments.add(static_cast<QueuedCachedVote&>(*write));
+    auto left = increments.count(deadline);
+    if (left.empty() && !cached_->has_doubts()) return {};
+    return [cached = cached_, left = std::move(left), deadline] { cached->finish(left, deadline); };
+}
+
+// As before_wake() and CachedVotes::write_many() do for callers that wait.
+void CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers, Deadline deadline) {
+    Increments increments{*cached_};
+    for (const auto& [each, error] : answers) {
+        auto& write = static_cast<QueuedCachedVote&>(*each);
+        if (error) {
+            increments.add_failed(write, *error);
+        } else {
+            increments.add(write);
+        }
+    }
+    increments.count_and_finish(deadline);
 }
 
 }  // namespace hotcount

@@ -1,22 +1,33 @@
-// What the strategies that commit in groups share: concurrent votes written in one transaction,
-// item by item. A strategy adds how an item is counted in it.
+// What writes the groups of the strategies that commit in groups, beside the dialect's VoteWriter.
+//
+//   GroupVoteWriter   concurrent votes in one transaction, item by item. A strategy adds how an item is
+//                     counted in it
+//   CachedWriter      strategy cached: the transaction of a group, and what it has committed, to be
+//                     counted in the cache
 #pragma once
 
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "sql_votes.hpp"
-#include "votes/tables/vote_rows.hpp"
+#include "votes/cache/cached_counts.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 
 class GroupVoteWriter : public sql::BatchWriter {
   public:
-    GroupVoteWriter(std::shared_ptr<const Layout> layout, VotesOptions options)
-        : layout_(std::move(layout)),
-          options_(std::move(options)),
-          rows_(make_vote_rows(layout_, options_)) {}
+    GroupVoteWriter(std::shared_ptr<const Layout> layout, VotesOptions options,
+                    std::shared_ptr<VoteWriter> votes)
+        : layout_(std::move(layout)), options_(std::move(options)), votes_(std::move(votes)) {}
 
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) final;
@@ -38,11 +49,11 @@ class GroupVoteWriter : public sql::BatchWriter {
 
     const std::shared_ptr<const Layout> layout_;
     const VotesOptions options_;
-    const std::unique_ptr<VoteRows> rows_;
+    const std::shared_ptr<VoteWriter> votes_;
 };
 
-/// What writes the batches of strategy batched: the dialect's writer of the journal, or one that counts
-/// in the item's row.
+/// What writes the batches of strategy batched: the dialect's VoteWriter if it commits by itself, or one
+/// that counts in the item's row.
 std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<const Layout>& layout,
                                                       const VotesOptions& options,
                                                       const std::shared_ptr<Folder>& folder);
@@ -71,5 +82,118 @@ void submit_votes(sql::GroupCommit& commit, std::span<const Ballot> ballots, Dea
     commit.submit_all_async(to_writes<Vote>(call->ballots, call->casts), deadline,
                             [call, done = std::move(done)] { done(std::move(call->casts)); });
 }
+
+// -- cached -------------------------------------------------------------------------------------
+
+/// Committed votes, to be counted in the cache: one call for each id that the tables had.
+class Increments {
+  public:
+    explicit Increments(CachedCounts& cached) : cached_(cached) {}
+
+    /// A write whose ballot asks is told its count by count(), before its caller wakes.
+    void add(QueuedCachedVote& write) {
+        if (!write.cast.changed) return;
+        // Its writer did not get to know the epoch: a recount does not need to.
+        if (write.space == nullptr) return cached_.doubt(write.counted_item(), 1);
+        // No overflow: the writer has refused a change that leaves 64 bits.
+        const std::int64_t difference = write.cast.value - write.cast.previous;
+        std::string item = cached_.to_text(write.counted_item());
+        auto& [each, asking] = by_space_[*write.space][{item, write.epoch}];
+        const auto sum = checked_add(each.difference, difference);
+        if (!sum) return cached_.doubt(write.counted_item(), 1);
+        if (write.ballot.with_count) asking.push_back(&write);
+        each = {std::move(item), *sum, each.votes + 1, write.epoch, !asking.empty()};
+    }
+    void add_failed(const QueuedCachedVote& write, const Error& error) {
+        // Perhaps it is committed, and nobody would count it.
+        if (error.code == ErrorCode::outcome_unknown) cached_.doubt(write.counted_item(), 1);
+    }
+    std::vector<CachedCounts::Unfinished> count(Deadline deadline) {
+        std::vector<CachedCounts::Unfinished> left;
+        for (const auto& [space, increments] : by_space_) {
+            std::vector<CountCache::Increment> to_count;
+            to_count.reserve(increments.size());
+            for (const auto& [place, sum] : increments) to_count.push_back(sum.increment);
+            left.push_back(cached_.count(space, to_count, deadline));
+            if (!left.back().counts.empty()) tell(increments, left.back().counts);
+        }
+        std::erase_if(left, [](const auto& each) { return each.born.empty(); });
+        return left;
+    }
+    void count_and_finish(Deadline deadline) { cached_.finish(count(deadline), deadline); }
+
+  private:
+    using Place = std::pair<std::string, std::int64_t>;  // Item and epoch.
+    struct Sum {
+        CountCache::Increment increment{};
+        std::vector<QueuedCachedVote*> asking{};
+    };
+    using Sums = std::map<Place, Sum>;
+    void tell(const Sums& sums, std::span<const std::optional<std::int64_t>> counts) const {
+        const WallTime now = cached_.options().clock->wall_now();
+        std::size_t at = 0;
+        for (const auto& [place, sum] : sums) {
+            const auto& count = counts[at++];
+            for (QueuedCachedVote* const write : sum.asking) {
+                if (!count) continue;
+                const std::int64_t in_doubt = cached_.in_doubt(write->counted_item());
+                write->cast.count =
+                    std::make_shared<const Count>(Count{*count, false, now, "cache", in_doubt});
+            }
+        }
+    }
+
+    CachedCounts& cached_;
+    std::map<std::string, Sums> by_space_{};
+};
+
+/// Item by item, in a transaction: two statements for each. What no dialect writes at once: items
+/// whose sum is to be checked with each vote, tables to which two ids may be one item, and SQLite.
+class CachedItemWriter final : public GroupVoteWriter {
+  public:
+    CachedItemWriter(std::shared_ptr<const Layout> layout, std::shared_ptr<VoteWriter> votes,
+                     std::shared_ptr<CachedCounts> cached)
+        : GroupVoteWriter(std::move(layout), cached->options(), std::move(votes)),
+          cached_(std::move(cached)) {}
+
+  private:
+    Result<void> begin(sql::Connection& connection) override;
+    Result<void> count(sql::Connection& connection, const sql::Id& item, std::int64_t difference,
+                       std::int64_t counted, std::span<QueuedVote* const> votes) override;
+
+    static constexpr std::size_t kMaxKnownWide = 10'000;
+
+    std::shared_ptr<CachedCounts> cached_;
+    std::mutex mutex_;  // Of all below: the held thread may write, too.
+    std::shared_ptr<const std::string> space_;
+    std::set<sql::Id> known_wide_;
+};
+
+/// A batch is one transaction in SQL, and then one call of the cache, for all that it has committed
+/// together. The next batch is written meanwhile. Hashes that were born are filled when the callers
+/// are awake: the one that led the batch does it.
+class CachedWriter final : public sql::BatchWriter {
+  public:
+    CachedWriter(const std::shared_ptr<const Layout>& layout,
+                 const std::shared_ptr<CachedCounts>& cached);
+
+    bool commits_by_itself() const override { return votes_->commits_by_itself(); }
+    Result<void> write_and_commit(sql::Connection& connection,
+                                  std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
+                                  sql::BatchTurn& turn) override;
+    Result<void> write(sql::Connection& connection,
+                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+        return by_item_.write(connection, batch);
+    }
+    bool has_before_wake() const override { return true; }
+    std::function<void()> before_wake(std::span<const std::shared_ptr<sql::QueuedWrite>> written,
+                                      Deadline deadline) override;
+    void before_answers(std::span<const sql::WriteAnswer> answers, Deadline deadline) override;
+
+  private:
+    std::shared_ptr<CachedCounts> cached_;
+    std::shared_ptr<VoteWriter> votes_;
+    CachedItemWriter by_item_;
+};
 
 }  // namespace hotcount

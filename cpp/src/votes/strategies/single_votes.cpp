@@ -18,9 +18,6 @@ class SingleVotes final : public SqlVotes {
     SingleVotes(std::shared_ptr<sql::Database> votes_database, VotesOptions votes_options,
                 std::shared_ptr<Replica> replica)
         : SqlVotes(std::move(votes_database), std::move(votes_options), {}, std::move(replica)),
-          at_once_(options().strategy == VoteStrategy::slotted
-                       ? layout()->vote_dialect().single_vote(options())
-                       : nullptr),
           threads_([this] {
               return std::make_unique<VoterThreads>(database().name(), options().commit.workers);
           }) {}
@@ -172,16 +169,16 @@ class SingleVotes final : public SqlVotes {
     }
 
     Result<Cast> write_within(const Ballot& ballot, Deadline deadline) {
-        if (at_once_ != nullptr) {
+        if (options().strategy == VoteStrategy::slotted) {
             HOTCOUNT_TRY_ASSIGN(const std::optional<Cast> cast,
-                                at_once_->cast(database(), ballot, slot(), deadline));
+                                writer().cast(database(), ballot, slot(), deadline));
             if (cast) return *cast;
         }
         return sql::transact(
             database(), deadline, [&](sql::Connection& connection) -> Result<Cast> {
                 HOTCOUNT_TRY(
                     ensure_item(connection, *layout(), options().missing_item, ballot.item));
-                HOTCOUNT_TRY_ASSIGN(const Cast cast, rows().set(connection, ballot));
+                HOTCOUNT_TRY_ASSIGN(const Cast cast, writer().set(connection, ballot));
                 if (place() == CountPlace::cells) {
                     HOTCOUNT_TRY(require_item(connection, *layout(), ballot.item));
                 }
@@ -208,7 +205,6 @@ class SingleVotes final : public SqlVotes {
         return bump_item(connection, *layout(), item, *difference);
     }
 
-    const std::unique_ptr<SingleVote> at_once_;  // Null: every vote is a transaction of several.
     ForkLocal<VoterThreads> threads_;
 };
 

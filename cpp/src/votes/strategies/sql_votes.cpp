@@ -31,7 +31,7 @@ SqlVotes::SqlVotes(std::shared_ptr<sql::Database> database, VotesOptions options
       audit_(options_, database_->dialect()),
       new_items_(options_, VoteNames{options_, layout_->vote_dialect().grammar()},
                  layout_->vote_dialect()),
-      rows_(make_vote_rows(layout_, options_)),
+      writer_(layout_->vote_dialect().vote_writer(layout_, options_, {})),
       publish_(std::move(publish)),
       replica_(std::move(replica)),
       joined_reads_([this] {

@@ -14,15 +14,15 @@
 #include "votes/journal/cell_journal.hpp"
 #include "votes/journal/folder.hpp"
 #include "votes/tables/audit.hpp"
+#include "votes/tables/bulk_statement.hpp"
 #include "votes/tables/count_reader.hpp"
 #include "votes/tables/joined_reads.hpp"
 #include "votes/tables/layout.hpp"
-#include "votes/tables/new_items.hpp"
 #include "votes/tables/opening.hpp"
 #include "votes/tables/replica.hpp"
 #include "votes/tables/vote_reader.hpp"
 #include "votes/tables/vote_removal.hpp"
-#include "votes/tables/vote_rows.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 
@@ -98,8 +98,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     virtual Result<Cast> write_toggled(const Ballot& ballot, Deadline deadline);
     /// Toggles the vote in the caller's transaction; its count is the caller's to move.
     Result<Cast> toggle_row(sql::Connection& connection, const Ballot& ballot);
-    /// Writes one vote, in both vote tables.
-    VoteRows& rows() const { return *rows_; }
+    VoteWriter& writer() const { return *writer_; }
 
     /// Strategies that count in a cache: votes for these items are being deleted in this transaction.
     virtual Result<void> note_removed(sql::Connection& connection, std::span<const sql::Id> items) {
@@ -275,7 +274,7 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     VoteRemoval removal_;
     Audit audit_;
     NewItems new_items_;
-    const std::unique_ptr<VoteRows> rows_;
+    const std::unique_ptr<VoteWriter> writer_;  // For votes that share no transaction.
     const Folder::Publish publish_;
     const std::shared_ptr<Replica> replica_;  // Null without read_url.
     ForkLocal<JoinedReads> joined_reads_;

@@ -1,13 +1,15 @@
-// One statement over any number of rows, as few texts as that takes: a connection keeps each one
+// Statements over many rows or items, in as few texts as that takes: a connection keeps each one
 // prepared. Thread-safe.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <functional>
 #include <hotcount/sql.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -18,6 +20,11 @@
 
 namespace hotcount {
 
+struct VoteNames;
+struct VotesOptions;
+class VoteDialect;
+
+/// One statement over any number of rows.
 class BulkStatement {
   public:
     /// `text` has rows in --each (sql/statements.hpp).
@@ -72,6 +79,54 @@ class BulkStatement {
     const std::string text_;
     std::mutex mutex_;
     std::unordered_map<std::size_t, std::unique_ptr<const sql::Statement>> made_;
+};
+
+/// One SELECT for each of many items: whole batches cross the link at once.
+class NumberedReads {
+  public:
+    /// The SELECT of one item, `item` being SQL for its id.
+    using Select = std::function<std::string(const std::string& item, const std::string& number)>;
+    /// `index` is of the items that were given. Not called for an item that the SELECT finds nothing
+    /// for.
+    using Visit = std::function<Result<void>(std::size_t index, const sql::Row& row)>;
+
+    /// The statement of that name is of the item {1}. Its first column is the number {2}, its others
+    /// are the caller's. `sql` has votes/sql/parts.sql.
+    NumberedReads(const VotesOptions& options, const VoteDialect& dialect,
+                  const sql::Statements& sql, std::string_view name);
+
+    /// One statement where the dialect has arrays, else one for each kMost items (without a server
+    /// for each item). Of one snapshot if the transaction is.
+    Result<void> run(sql::Connection& connection, std::span<const sql::Id> items,
+                     const Visit& visit);
+
+  private:
+    const VoteDialect& dialect_;
+    const std::optional<sql::Statement> of_array_;
+    BulkStatement of_each_;
+};
+
+/// The rows of items that are not there yet.
+class NewItems {
+  public:
+    NewItems(const VotesOptions& options, const VoteNames& names, const VoteDialect& dialect);
+
+    /// Makes those of `items` that do not exist. `items` are in order and not repeated, or two that
+    /// make the same ones wait for each other. One statement where the dialect has arrays, else one
+    /// or two for each 512 items. Locks no item that exists, unless it exists as another text that
+    /// the database takes for the same id.
+    Result<void> add(sql::Connection& connection, std::span<const sql::Id> items);
+
+  private:
+    NewItems(const VoteDialect& dialect, std::optional<sql::Statement> of_array,
+             const sql::Statements& sql);
+    Result<std::vector<sql::Id>> missing(sql::Connection& connection,
+                                         std::span<const sql::Id> items);
+
+    const VoteDialect& dialect_;
+    const std::optional<sql::Statement> of_array_;
+    BulkStatement there_;
+    BulkStatement insert_;
 };
 
 }  // namespace hotcount

@@ -40,16 +40,8 @@ Result<std::string> VoteDialect::item_type(sql::Connection&, const VotesOptions&
     return std::string{};
 }
 
-std::shared_ptr<sql::BatchWriter> VoteDialect::batch_writer(std::shared_ptr<const Layout>,
-                                                            const VotesOptions&,
-                                                            NoteAppended) const {
-    return nullptr;
-}
-
 std::unique_ptr<SyncPages> VoteDialect::sync_pages(const VotesOptions&, const VoteNames&) const {
     return nullptr;
 }
-
-std::unique_ptr<SingleVote> VoteDialect::single_vote(const VotesOptions&) const { return nullptr; }
 
 }  // namespace hotcount

@@ -15,9 +15,8 @@
 
 #include "bulk_statement.hpp"
 #include "layout.hpp"
-#include "numbered_reads.hpp"
 #include "sql/dialect.hpp"
-#include "vote_rows.hpp"
+#include "vote_writer.hpp"
 
 namespace hotcount {
 
@@ -25,15 +24,6 @@ class Adopter;
 class Journal;
 class OutsideTriggers;
 class SyncPages;
-
-/// A vote and its count in one statement, which is a transaction of its own. Thread-safe.
-class SingleVote {
-  public:
-    virtual ~SingleVote() = default;
-    /// None if this vote needs more than one statement; nothing was done then.
-    virtual Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
-                                             std::int64_t slot, Deadline deadline) = 0;
-};
 
 class VoteDialect {
   public:
@@ -104,20 +94,11 @@ class VoteDialect {
         (void)connection, (void)options;
         return true;
     }
-    /// Of one vote table: that of users' votes, or names.anonymous() with anonymous_options().
-    virtual std::unique_ptr<VoteRows> vote_rows(std::shared_ptr<const Layout> layout,
-                                                const VoteNames& names,
-                                                const VotesOptions& options) const = 0;
-    /// What writes a batch in a transaction of its own and counts it in the strategy's place. Journal:
-    /// calls `appended` after each commit. Cache: the batch is QueuedCachedVotes, which it fills in; it
-    /// leaves to a later turn (Fate::deferred) those that it marks as item_by_item. Null for a
-    /// database in this process, where a statement costs no round trip: all goes item by item.
-    virtual std::shared_ptr<sql::BatchWriter> batch_writer(std::shared_ptr<const Layout> layout,
-                                                           const VotesOptions& options,
-                                                           NoteAppended appended) const;
-    /// strategy slotted. Null if every vote needs more than one statement.
-    virtual std::unique_ptr<SingleVote> single_vote(const VotesOptions& options) const;
-    /// strategy cached. Null as batch_writer() is.
+    /// `appended`: for batches that are counted in the journal; else it may be empty.
+    virtual std::unique_ptr<VoteWriter> vote_writer(std::shared_ptr<const Layout> layout,
+                                                    const VotesOptions& options,
+                                                    NoteAppended appended) const = 0;
+    /// strategy cached. Null for a database in this process.
     virtual std::unique_ptr<SyncPages> sync_pages(const VotesOptions& options,
                                                   const VoteNames& names) const;
     /// Null if there is no journal.

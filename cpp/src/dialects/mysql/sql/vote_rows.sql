@@ -44,7 +44,7 @@ FOR UPDATE NOWAIT
 -- name: upsert
 -- Writes votes: ?1 item, ?2 user, ?3 value, ?4 version. Locks their rows, and the items they refer
 -- to, shared. A new row counts 1, a changed one 2, another one 0.
---if in_batches
+--if !waits
 -- A batch does not wait for one held row, because its other votes matter more. MariaDB only.
 /*M!100603 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */
 --end

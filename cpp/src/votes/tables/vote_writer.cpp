@@ -1,4 +1,4 @@
-#include "vote_rows.hpp"
+#include "vote_writer.hpp"
 
 #include <algorithm>
 #include <hotcount/detail/base/hash.hpp>
@@ -8,30 +8,11 @@
 #include "vote_dialect.hpp"
 
 namespace hotcount {
-namespace {
 
-class BothTables final : public VoteRows {
-  public:
-    BothTables(std::unique_ptr<VoteRows> of_users, std::unique_ptr<VoteRows> anonymous)
-        : of_users_(std::move(of_users)), anonymous_(std::move(anonymous)) {}
-
-    Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
-        return (ballot.by_op_id ? anonymous_ : of_users_)->set(connection, ballot);
-    }
-
-    Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
-        const auto [of_users, anonymous] = by_table(votes);
-        if (!of_users.empty()) HOTCOUNT_TRY(of_users_->set_all(connection, of_users));
-        if (!anonymous.empty()) HOTCOUNT_TRY(anonymous_->set_all(connection, anonymous));
-        return {};
-    }
-
-  private:
-    std::unique_ptr<VoteRows> of_users_;
-    std::unique_ptr<VoteRows> anonymous_;
-};
-
-}  // namespace
+Result<std::optional<Cast>> VoteWriter::cast(sql::Database&, const Ballot&, std::int64_t,
+                                             Deadline) {
+    return std::optional<Cast>{};
+}
 
 void QueuedVote::refuse_outside_fence() {
     outside_fence = true;
@@ -51,15 +32,6 @@ Result<void> keep_within_fence(sql::Connection& connection, const Layout& layout
         return outside;
     });
     return {};
-}
-
-std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
-                                         const VotesOptions& options) {
-    const VoteDialect& dialect = layout->vote_dialect();
-    const VoteNames names{options, dialect.grammar()};
-    return std::make_unique<BothTables>(
-        dialect.vote_rows(layout, names, options),
-        dialect.vote_rows(layout, names.anonymous(dialect.grammar()), anonymous_options(options)));
 }
 
 sql::RowKeys keys_of(const Ballot& ballot) {

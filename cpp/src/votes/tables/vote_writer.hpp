@@ -1,8 +1,7 @@
-// The rows of the vote table: sets votes and returns what they were, each dialect in its own way.
+// How a dialect writes votes: one or many, in the caller's transaction or in one of their own.
 //
 // SQLite's transaction is the only writer, so it reads a row and then writes it. On the servers
 // another voter may stand between the two: there the row itself keeps its old value, in one upsert.
-// Every function runs inside the caller's transaction.
 #pragma once
 
 #include <functional>
@@ -49,10 +48,10 @@ struct QueuedCachedVote final : QueuedVote {
 /// Called after the commit of a batch, with about how many rows it has added to the journal.
 using NoteAppended = std::function<void(std::size_t)>;
 
-class VoteRows {
+/// The votes of one Votes, in both of its vote tables. Thread-safe.
+class VoteWriter : public sql::BatchWriter {
   public:
-    virtual ~VoteRows() = default;
-
+    // -- in the caller's transaction: the rows without their counts -----------------------------
     /// Sets one vote; counts are the caller's to move by value - previous. Refuses tables whose
     /// counts are kept elsewhere (check_place).
     virtual Result<Cast> set(sql::Connection& connection, const Ballot& ballot) = 0;
@@ -61,11 +60,18 @@ class VoteRows {
     /// go on, its error; an error returned is of them all. Does not look at the place.
     virtual Result<void> set_all(sql::Connection& connection,
                                  std::span<QueuedVote* const> votes) = 0;
-};
 
-/// Of both vote tables.
-std::unique_ptr<VoteRows> make_vote_rows(std::shared_ptr<const Layout> layout,
-                                         const VotesOptions& options);
+    // -- in transactions of their own: the rows and their counts --------------------------------
+    /// strategy slotted: a vote and its slot's cell in one statement. None if this vote takes more
+    /// than one statement; nothing was done then.
+    virtual Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
+                                             std::int64_t slot, Deadline deadline);
+    // A batch of the other strategies: BatchWriter::write_and_commit(). It counts in the journal,
+    // and tells `appended` after each commit. Cache: the batch is QueuedCachedVote, which it fills
+    // in; it leaves to a later turn (Fate::deferred) those that it marks as item_by_item. A database
+    // in this process does not commit by itself: a statement costs no round trip there, so all goes
+    // item by item (GroupVoteWriter).
+};
 
 /// A batch's votes, which are its writes, by item and user; stable, so that several of one user for
 /// one item stay in the order in which they came.

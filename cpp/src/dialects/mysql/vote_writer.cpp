@@ -1,4 +1,5 @@
-// batched and cached on MariaDB and MySQL: a transaction of a few statements, however many votes.
+// Votes on MariaDB and MySQL. slotted is one compound statement on MariaDB. A batch of the other
+// strategies is a transaction of a few statements, however many votes:
 //
 //   look      locks the items; the votes for those that another transaction holds are put aside
 //   upsert    the votes; those that were there are read back
@@ -23,39 +24,70 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <hotcount/detail/sql/transaction.hpp>
 #include <map>
 
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "sql/dialect.hpp"
 #include "vote_rows.hpp"
+#include "votes/tables/bulk_statement.hpp"
 #include "votes/tables/count_place.hpp"
-#include "votes/tables/new_items.hpp"
 #include "votes/tables/sync_pages.hpp"
 
 namespace hotcount {
 namespace {
 
-class MysqlBatchWriter final : public sql::BatchWriter {
+class MysqlVoteWriter final : public VoteWriter {
+    using IfHeld = MysqlVoteRows::IfHeld;
+
   public:
-    MysqlBatchWriter(std::shared_ptr<const Layout> layout, const VoteNames& n,
-                     const VotesOptions& options, const sql::Statements& sql, NoteAppended appended)
+    MysqlVoteWriter(std::shared_ptr<const Layout> layout, const VoteNames& n,
+                    const VotesOptions& options, const sql::Statements& rows,
+                    const sql::Statements& sql, NoteAppended appended)
         : layout_(std::move(layout)),
           options_(options),
           cached_(options.strategy == VoteStrategy::cached),
           fenced_(options.strategy == VoteStrategy::write_behind),
+          if_held_(options.strategy == VoteStrategy::batched || fenced_ ? IfHeld::fail
+                                                                        : IfHeld::wait),
           appended_(std::move(appended)),
-          rows_(make_vote_rows(layout_, without_waiting(options))),
+          of_users_(n, options),
+          anonymous_(n.anonymous(sql::mysql_grammar()), anonymous_options(options)),
           keys_(options),
           new_items_(options_, n, layout_->vote_dialect()),
+          lock_item_(rows["lock_item"]),
+          keep_item_(rows["keep_item"]),
           look_past_(sql.with("look", {{"waits", ""}})),
           look_and_wait_(sql.with("look", {{"waits", sql::flag(true)}})),
           exist_(sql["exist"]),
           note_(sql["note"]),
           note_and_commit_(sql["note_and_commit"]),
           epochs_(sql["epochs"]),
-          epochs_and_commit_(sql["epochs_and_commit"]),
-          one_(options) {}
+          epochs_and_commit_(sql["epochs_and_commit"]) {}
+
+    Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
+        HOTCOUNT_TRY(hold(connection, ballot));
+        return rows_of(ballot).set(connection, ballot, if_held_);
+    }
+
+    Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
+        return set_rows(connection, votes, if_held_);
+    }
+
+    Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
+                                     std::int64_t slot, Deadline deadline) override {
+        return sql::transact_alone(
+            database, deadline, [&](sql::Connection& connection) -> Result<std::optional<Cast>> {
+                HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
+                if (!compound) return std::optional<Cast>{};
+                Cast cast = mysql_cast(0, ballot.value);
+                HOTCOUNT_TRY_ASSIGN(const bool written,
+                                    rows_of(ballot).write_alone(connection, ballot, slot,
+                                                                sql::Alone{deadline}, cast));
+                return written ? std::optional{cast} : std::nullopt;
+            });
+    }
 
     bool commits_by_itself() const override { return true; }
 
@@ -116,10 +148,47 @@ class MysqlBatchWriter final : public sql::BatchWriter {
         return {};
     }
 
-    // Statements that wait for no row: all but those item by item.
-    static VotesOptions without_waiting(VotesOptions options) {
-        options.strategy = VoteStrategy::batched;
-        return options;
+    MysqlVoteRows& rows_of(const Ballot& ballot) {
+        return ballot.by_op_id ? anonymous_ : of_users_;
+    }
+
+    // If the count goes elsewhere, the item's row stays as it is: a shared lock will do (the
+    // foreign key's, if there is one), and voters for one item do not wait for each other.
+    Result<void> hold(sql::Connection& connection, const Ballot& ballot) {
+        const sql::Id& item = ballot.item;
+        if (options_.strategy != VoteStrategy::naive) {
+            HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
+            if (options_.foreign_key) return {};
+            bool there = false;
+            const sql::RowVisitor see = [&](const sql::Row&) -> Result<void> {
+                there = true;
+                return {};
+            };
+            HOTCOUNT_TRY(connection.query(keep_item_, {sql::to_value(item)}, see));
+            return there ? Result<void>{} : mysql_missing_item(ballot);
+        }
+        std::optional<std::string> route;
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            route = row.text(0);
+            return {};
+        };
+        if (auto locked = connection.query(lock_item_, {sql::to_value(item)}, read); !locked) {
+            return explain_missing_table(std::move(locked).error());
+        }
+        // No such item: the vote will be refused, unless nothing refers to it.
+        if (!route) return check_place(connection, *layout_, options_, PlaceCheck::hold_route);
+        if (*route != vote_route(options_, layout_->dialect())) {
+            return wrong_place(options_, *route, layout_->dialect());
+        }
+        return {};
+    }
+
+    Result<void> set_rows(sql::Connection& connection, std::span<QueuedVote* const> votes,
+                          IfHeld if_held) {
+        HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
+        const auto [of_users, anonymous] = by_table(votes);
+        HOTCOUNT_TRY(of_users_.set_all(connection, of_users, if_held, compound));
+        return anonymous_.set_all(connection, anonymous, if_held, compound);
     }
 
     static Result<void> leave_to_items(std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
@@ -186,7 +255,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             vote.cast = mysql_cast(0, ballot.value);
             if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
         }
-        return one_.write(connection, ballot, 0, turn.alone(false), vote.cast);
+        return rows_of(ballot).write_alone(connection, ballot, 0, turn.alone(false), vote.cast);
     }
 
     Result<bool> may_hope(sql::Connection& connection, sql::BatchTurn& turn, bool compound) {
@@ -201,7 +270,7 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     // False if the batch needs the look; it was rolled back then.
     Result<bool> write_in_hope(sql::Connection& connection, std::span<QueuedVote* const> votes,
                                sql::BatchTurn& turn) {
-        if (auto set = rows_->set_all(connection, votes); !set) {
+        if (auto set = set_rows(connection, votes, IfHeld::fail); !set) {
             // ER_LOCK_WAIT_TIMEOUT, ER_NO_REFERENCED_ROW_2
             const std::string& code = set.error().server_code;
             if (code != "1205" && code != "1452") return set.error();
@@ -238,7 +307,8 @@ class MysqlBatchWriter final : public sql::BatchWriter {
             connection.rollback();
             return {};
         }
-        if (auto set = rows_->set_all(connection, votes); !set) return gave_way(set.error());
+        if (auto set = set_rows(connection, votes, IfHeld::fail); !set)
+            return gave_way(set.error());
         return note(connection, votes, turn, compound);
     }
 
@@ -386,11 +456,15 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     const VotesOptions options_;
     const bool cached_;
     const bool fenced_;
+    const IfHeld if_held_;  // Of votes in the caller's transaction.
     const NoteAppended appended_;
-    const std::unique_ptr<VoteRows> rows_;
+    MysqlVoteRows of_users_;
+    MysqlVoteRows anonymous_;
     KeyColumns keys_;
     CompoundStatements compound_;
     NewItems new_items_;
+    const sql::Statement lock_item_;
+    const sql::Statement keep_item_;
     BulkStatement look_past_;
     BulkStatement look_and_wait_;
     BulkStatement exist_;
@@ -398,19 +472,19 @@ class MysqlBatchWriter final : public sql::BatchWriter {
     BulkStatement note_and_commit_;
     BulkStatement epochs_;
     BulkStatement epochs_and_commit_;
-    const MysqlOneVote one_;
     // In steady_clock's own units: until then batches take a look first.
     std::atomic<SteadyTime::rep> careful_until_{0};
 };
 
 }  // namespace
 
-std::shared_ptr<sql::BatchWriter> make_mysql_batch_writer(std::shared_ptr<const Layout> layout,
-                                                          const VotesOptions& options,
-                                                          NoteAppended appended) {
+std::unique_ptr<VoteWriter> make_mysql_vote_writer(std::shared_ptr<const Layout> layout,
+                                                   const VotesOptions& options,
+                                                   NoteAppended appended) {
     const VoteNames names{options, sql::mysql_grammar()};
-    return std::make_shared<MysqlBatchWriter>(
+    return std::make_unique<MysqlVoteWriter>(
         std::move(layout), names, options,
+        mysql_statements(sql::mysql::kVoteRowsSql, names, options),
         mysql_statements(sql::mysql::kVoteBatchesSql, names, options), std::move(appended));
 }
 
