@@ -245,7 +245,8 @@ class SyncWorker(Handle):
     def run(self, stop: threading.Event | None = None) -> None:
         """Rounds, with a pause of `interval` between them, until stop is set. None: for ever.
 
-        A round that failed because a server is away is tried again; other errors are raised. Where
+        A round that failed is followed by the next one: a server was away, or one key or row was at
+        fault. ConfigError, AuthError, PermissionDeniedError and ClosedError are raised. Where
         gevent has patched the threading module, the rounds run in a thread of the hub's pool, and
         other greenlets go on.
 

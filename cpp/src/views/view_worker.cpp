@@ -11,7 +11,6 @@
 namespace hotcount {
 namespace {
 
-constexpr Duration kRound = std::chrono::seconds{60};
 // Of a round, for one page: a server that stands still keeps nobody waiting longer who stops run().
 constexpr Duration kPage = std::chrono::seconds{10};
 // Rows of old writers are looked for so often by one worker, and so many transactions delete them in
@@ -23,15 +22,7 @@ Deadline page_of(Deadline round) {
     return Deadline::after(std::min<Duration>(kPage, round.remaining()));
 }
 
-// Of a server that is away, or of one key: other keys and later rounds are none the worse.
-bool passes(ErrorCode code) {
-    return code != ErrorCode::config && code != ErrorCode::closed && code != ErrorCode::auth &&
-           code != ErrorCode::permission_denied;
-}
-
 class ViewWorker final : public SyncWorker {
-    using Stop = std::function<bool(Duration)>;
-
   public:
     explicit ViewWorker(std::shared_ptr<ViewSettings> settings) : settings_(std::move(settings)) {}
 
@@ -39,16 +30,9 @@ class ViewWorker final : public SyncWorker {
         return one_round(timeout, [](Duration) { return false; });
     }
 
-    Result<void> run(const Stop& stop) override {
-        bool stopped = false;
-        // Whoever stops says so once.
-        const Stop stops = [&](Duration pause) { return stopped = stopped || stop(pause); };
-        while (!stops(Duration{0})) {
-            const auto round = one_round({}, stops);
-            if (!round && !passes(round.error().code)) return round.error();
-            if (stops(settings_->options.interval)) break;
-        }
-        return {};
+    Result<void> run(const StopRounds& stop) override {
+        return run_rounds([this](const StopRounds& stops) { return one_round({}, stops); },
+                          settings_->options.interval, stop);
     }
 
     Stats stats() const override {
@@ -58,8 +42,8 @@ class ViewWorker final : public SyncWorker {
 
   private:
     // One that is stopped ends after a page.
-    Result<SyncRound> one_round(Timeout timeout, const Stop& stop) {
-        const Deadline deadline = Deadline::after(timeout.value_or(kRound));
+    Result<SyncRound> one_round(Timeout timeout, const StopRounds& stop) {
+        const Deadline deadline = Deadline::after(timeout.value_or(kRoundTimeout));
         const std::unique_lock one_at_a_time(round_mutex_, deadline.time());
         if (!one_at_a_time) {
             return make_error(ErrorCode::deadline,
@@ -80,7 +64,7 @@ class ViewWorker final : public SyncWorker {
 
     // What a round has come upon.
     struct Found {
-        const Stop& stop;
+        const StopRounds& stop;
         SyncRound round{};
         std::optional<Error> refused{};  // The last error that was one key's or one shard's alone.
         bool all{true};                  // Whether it has seen all cells.
@@ -89,7 +73,7 @@ class ViewWorker final : public SyncWorker {
     };
 
     // `whole`: whether it has come to the end, and was not stopped before.
-    Result<SyncRound> whole_round(Deadline deadline, const Stop& stop, bool& whole) {
+    Result<SyncRound> whole_round(Deadline deadline, const StopRounds& stop, bool& whole) {
         Found found{stop};
         for (std::size_t shard = 0; shard < ViewCells::kShards && !stop(Duration{0}); ++shard) {
             auto done = whole_shard(shard, deadline, found);
@@ -191,7 +175,8 @@ class ViewWorker final : public SyncWorker {
         });
     }
 
-    Result<void> forget_old_writers(Deadline deadline, std::int64_t before, const Stop& stop) {
+    Result<void> forget_old_writers(Deadline deadline, std::int64_t before,
+                                    const StopRounds& stop) {
         const SteadyTime now = std::chrono::steady_clock::now();
         if (now < next_forget_) return {};
         sql::Database& database = *settings_->database;

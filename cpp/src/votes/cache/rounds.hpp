@@ -9,10 +9,11 @@
 
 namespace hotcount {
 
+/// Whether run() goes on after a round that failed so: the server was away, or one key or row was at
+/// fault. Other errors fail each round until somebody changes the configuration.
 inline bool is_worth_another_round(ErrorCode code) {
-    return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
-           code == ErrorCode::outcome_unknown || code == ErrorCode::capacity ||
-           code == ErrorCode::reply || code == ErrorCode::database || code == ErrorCode::integrity;
+    return code != ErrorCode::config && code != ErrorCode::closed && code != ErrorCode::auth &&
+           code != ErrorCode::permission_denied;
 }
 
 inline void add(SyncRound& sum, const SyncRound& round) {
@@ -32,13 +33,17 @@ inline void add_round(SyncRound& sum, const SyncRound& round) {
     add(sum, round);
 }
 
-inline Result<void> run_rounds(SyncWorker& worker, Duration interval,
-                               const std::function<bool(Duration)>& stop,
-                               Timeout round_timeout = {}) {
-    while (!stop(Duration{0})) {
-        const auto round = worker.run_once(round_timeout);
-        if (!round && !is_worth_another_round(round.error().code)) return round.error();
-        if (stop(interval)) break;
+/// SyncWorker::run() of all workers. A round may ask `stop` too, to end early.
+using StopRounds = std::function<bool(Duration)>;
+inline Result<void> run_rounds(const std::function<Result<SyncRound>(const StopRounds&)>& round,
+                               Duration interval, const StopRounds& stop) {
+    bool stopped = false;
+    // The caller's stop() is not asked again once it has said true.
+    const StopRounds stops = [&](Duration pause) { return stopped = stopped || stop(pause); };
+    while (!stops(Duration{0})) {
+        const auto done = round(stops);
+        if (!done && !is_worth_another_round(done.error().code)) return done.error();
+        if (stops(interval)) break;
     }
     return {};
 }

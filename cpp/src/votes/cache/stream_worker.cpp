@@ -59,7 +59,8 @@ class StreamWorker final : public StreamVisitor {
 
     Result<void> run(const std::function<bool(Duration)>& stop) override {
         // A round that a paused server holds up must not keep whoever stops the worker waiting.
-        auto ended = run_rounds(*this, waiting_->options.interval, stop, kPageTime);
+        auto ended = run_rounds([this](const StopRounds&) { return run_once(kPageTime); },
+                                waiting_->options.interval, stop);
         // Redis may have been away when the last round tried to.
         const std::unique_lock one_at_a_time(round_mutex_, kGiveBackTime);
         if (one_at_a_time) give_back(Deadline::after(kGiveBackTime));

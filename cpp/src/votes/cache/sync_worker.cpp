@@ -38,7 +38,8 @@ class Worker final : public SyncWorker {
     }
 
     Result<void> run(const std::function<bool(Duration)>& stop) override {
-        return run_rounds(*this, cached_->options().interval, stop);
+        return run_rounds([this](const StopRounds&) { return run_once({}); },
+                          cached_->options().interval, stop);
     }
 
     Stats stats() const override {
