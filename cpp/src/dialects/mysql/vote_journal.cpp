@@ -128,7 +128,9 @@ class MysqlJournal final : public Journal {
             HOTCOUNT_TRY(ask_again(connection, page.held));
         }
         const std::string began = std::to_string(now);
-        HOTCOUNT_TRY(connection.execute(pace_, {std::string_view{began}, now}));
+        const auto spent =
+            std::chrono::duration_cast<std::chrono::microseconds>(request.spent).count();
+        HOTCOUNT_TRY(connection.execute(pace_, {std::string_view{began}, now - spent}));
         return page;
     }
 

@@ -12,6 +12,7 @@
 #include <hotcount/detail/base/worker_pool.hpp>
 
 #include "fold_failures.hpp"
+#include "fold_page.hpp"
 #include "left_items.hpp"
 
 namespace hotcount {
@@ -28,7 +29,6 @@ constexpr std::size_t kManyRows = kFoldPage;
 // Then a fold hurries, so reads and folds together cost at most twice the least possible.
 constexpr std::size_t kManyRead = 20'000;
 constexpr std::size_t kManyReadPerItem = 125;
-constexpr std::size_t kLeastPage = 100;
 // The journal is tidied after folds that took so many rows, or after so many folds. That takes a
 // fifth of the time at most, however many rows an old snapshot keeps.
 constexpr std::size_t kRowsPerTidying = 2'000;
@@ -99,10 +99,10 @@ struct Folder::Work {
     SteadyTime not_before{};
     SteadyTime soon{};  // The same if many rows were read.
     Stats stats{};
-    FoldFailures bad_folds;  // Has a lock of its own.
-    LeftItems left;          // Likewise.
-    std::size_t page{kFoldPage};
-    std::size_t untidied{0};  // Rows taken since.
+    FoldFailures bad_folds;                // Has a lock of its own.
+    LeftItems left;                        // Likewise.
+    FoldPage page{journal->may_starve()};  // Likewise.
+    std::size_t untidied{0};               // Rows taken since.
     int folds_until_tidying{kFoldsPerTidying};
     SteadyTime tidy_after{};
 
@@ -220,15 +220,14 @@ struct Folder::Work {
     Result<FoldedPage> fold_all(bool due_only, Deadline deadline, Progress* progress,
                                 bool hurried = false) {
         FoldedPage all;
+        std::set<sql::Id> put_back;
+        Duration spent{0};
         while (true) {
             const std::vector<sql::Id> but = left.left_out();
             const auto begun = SteadyClock::now();
-            std::size_t most;
-            {
-                const std::lock_guard lock(mutex);
-                most = page;
-            }
-            auto folded = journal->fold(FoldRequest{due_only, hurried, {}, but, most}, deadline);
+            const std::size_t most = page.rows();
+            auto folded = journal->fold(FoldRequest{due_only, hurried, {}, but, most, false, spent},
+                                        deadline);
             if (!folded && is_one_items_fault(folded.error())) {
                 folded = fold_apart(but, folded.error(), deadline);
             }
@@ -238,8 +237,7 @@ struct Folder::Work {
                     bad_folds.add(folded.error());
                 }
                 if (!took_too_long(folded.error())) return folded;
-                page = std::max(page / 4, kLeastPage);
-                if (most > kLeastPage && !deadline.passed()) continue;
+                if (page.shrink(most) && !deadline.passed()) continue;
                 return folded;
             }
             if (folded->outcome != FoldedPage::Outcome::folded) {
@@ -247,11 +245,18 @@ struct Folder::Work {
                 all.due_in = folded->due_in;
                 return all;
             }
-            note_fold(*folded, {}, SteadyClock::now() - begun);
+            const Duration took = SteadyClock::now() - begun;
+            spent += took;
+            note_fold(*folded, {}, spent);
+            page.fit(*folded, took);
             tell(*folded, progress);
             all.rows += folded->rows;
-            // If most of a page was put back, the next page would be the same rows.
-            const bool circles = 2 * folded->held.size() > folded->rows;
+            // If most of a page was put back before, all others have had their turn.
+            std::size_t again_held = 0;
+            for (const sql::Id& item : folded->held) {
+                if (!put_back.insert(item).second) ++again_held;
+            }
+            const bool circles = 2 * again_held > folded->rows;
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
                 insist(deadline, false, progress);
@@ -417,7 +422,6 @@ struct Folder::Work {
             stats.rows += folded.rows;
             many_read = kManyRead + kManyReadPerItem * folded.counts.size();
             if (took > Duration{0}) stats.took = took;
-            if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
         }
     }
 };
