@@ -9,7 +9,7 @@
 #   make sanitize   C++ tests under ASan + UBSan and TSan, the client's Python tests under ASan + UBSan
 #   make lint       format, static checks, types
 #   make surface    writes the public names and signatures again: tests/codebase/surface
-#   make docs       the reference, as HTML in build/docs/html
+#   make docs       the documents and the reference as a site: build/docs/html/index.html
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios

@@ -1,4 +1,4 @@
-"""The reference is built without a warning, and leaves no public name out."""
+"""The site is built without a warning, and its reference leaves no public name out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_public_name_has_its_place_in_the_reference() -> None:
 
 
 @pytest.mark.long  # `make lint` builds it too, without these looks at the pages.
-def test_the_reference_is_built_without_a_warning(tmp_path: Path) -> None:
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(
         [ROOT / "scripts" / "docs", tmp_path],
         capture_output=True,
@@ -48,10 +48,10 @@ def test_the_reference_is_built_without_a_warning(tmp_path: Path) -> None:
         check=False,
     )
     assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
-    concepts = (tmp_path / "html" / "concepts.html").read_text(encoding="utf-8")
+    concepts = (tmp_path / "html" / "reference" / "concepts.html").read_text(encoding="utf-8")
     # As a method with its parameters: Sphinx takes what it does not know for an attribute.
     assert re.search(r'class="py method">\s*<dt [^>]*id="hotcount.Counter.add"', concepts)
     assert "op_id" in concepts
-    cpp = (tmp_path / "html" / "cpp" / "concepts.html").read_text(encoding="utf-8")
+    cpp = (tmp_path / "html" / "reference" / "cpp" / "concepts.html").read_text(encoding="utf-8")
     assert "Exact and linearizable over every store" in cpp  # counter.hpp's opening comment.
     assert "CounterOptions" in cpp

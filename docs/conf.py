@@ -1,4 +1,5 @@
-"""Sphinx: the reference, from the docstrings of the installed package and from the C++ headers.
+"""Sphinx: the documents as a site. Pages are docs/**/*.md; the reference comes from the docstrings of
+the installed package and from the C++ headers.
 
 scripts/docs runs Doxygen first (Doxyfile) and says where its XML is, which Breathe reads.
 """
@@ -17,14 +18,22 @@ author = "The hotcount authors"
 copyright = author
 version = release = hotcount.__version__
 
-extensions = ["breathe", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "breathe",
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+# Links between pages name headings down to "###".
+myst_heading_anchors = 3
 napoleon_numpy_docstring = False
 html_theme = "furo"
 html_title = f"hotcount {release}"
 
 html_static_path = ["_static"]
 html_css_files = ["hotcount.css"]
-# The comment at a header's head is prose.
+# A block without a language is prose: comments at the heads of headers, diagrams.
 highlight_language = "none"
 
 # Sphinx knows the kinds of functions of C by name, and takes others for attributes.
