@@ -1,5 +1,5 @@
 // Votes in a hash map, for `hotcount-load run -s exec:`: what is left is the cost of the protocol, the
-// ceiling of every driver. It needs a C++ compiler and nothing else, and docs/load-drivers.md has the
+// ceiling of every driver. It needs a C++ compiler and nothing else, and docs/reference/load-drivers.md has the
 // protocol:
 //
 //     c++ -O2 -std=c++20 loadtest/examples/memory_driver.cpp -o memory_driver

@@ -5,8 +5,8 @@
 
 They start a private Redis each; those of ON_SERVERS get a private PostgreSQL and a private MariaDB
 with full durability as well. Pictures become SVG, which is small and is shown everywhere,
-so Chromium must be on the PATH. Each notebook's table of claims is printed, and put into
-docs/systems.md.
+so Chromium must be on the PATH. Each notebook's table of claims is printed, and put into its page,
+docs/explanation/claims-*.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.servers import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"
-DOCUMENT = ROOT / "docs" / "systems.md"
+PAGES = ROOT / "docs" / "explanation"
 # Those that use PostgreSQL and MariaDB where they are told of some.
 ON_SERVERS = ("slotted_counters", "strategies", "votes")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
@@ -49,10 +49,11 @@ def run(name: str) -> str:
 
 
 def publish(name: str, table: str) -> None:
-    """Puts the table between its marks in the document."""
+    """Puts the table between its marks in the notebook's page."""
     marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    text = DOCUMENT.read_text()
-    DOCUMENT.write_text(marks.sub(lambda found: f"{found[1]}{table}\n{found[2]}", text))
+    page = PAGES / f"claims-{name.replace('_', '-')}.md"
+    text = page.read_text()
+    page.write_text(marks.sub(lambda found: f"{found[1]}{table}\n{found[2]}", text))
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ CORRUPTS = "a crash of the machine may corrupt the database"
 # Modules whose usual wheels contain SQLite.
 OTHER_SQLITES = ("apsw", "pysqlite3", "sqlean", "sqlcipher3", "pysqlcipher3")
 LOSES = "the last commits may be lost in a crash"
-# Of a process of one thread: docs/scaling.md, "Connections".
+# Of a process of one thread: docs/reference/databases.md, "Connections".
 SESSIONS = 3
 
 

@@ -1,4 +1,4 @@
-"""The frames of docs/load-drivers.md, as a driver sends and receives them."""
+"""The frames of docs/reference/load-protocol.md, as a driver sends and receives them."""
 
 from __future__ import annotations
 

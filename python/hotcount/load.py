@@ -9,7 +9,7 @@ A program calls `driver` with the functions that vote and count; the load genera
 
     $ hotcount-load run -s 'exec:python driver.py' -r 200 -d 10s
 
-docs/load-drivers.md in the repository has an example and the protocol underneath.
+docs/reference/load-protocol.md in the repository has an example and the protocol underneath.
 """
 
 from __future__ import annotations

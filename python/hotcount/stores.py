@@ -338,7 +338,7 @@ class Database(Lifetime, DatabaseBase):
     offers it and verifies nothing (sslmode=prefer); mariadb:// and mysql:// do not encrypt. Over a
     network: ?sslmode=verify-full&sslrootcert=FILE, or ?ssl_ca=FILE or ?ssl_fingerprint=HEX. A
     server that asks for the password in clear text gets it over verified TLS or a Unix socket
-    only; elsewhere that is an AuthError, as MySQL's first login is (docs/sql-dialects.md).
+    only; elsewhere that is an AuthError, as MySQL's first login is (docs/reference/databases.md).
 
     >>> import hotcount
     >>> hotcount.Database("sqlite:///:memory:")

@@ -47,7 +47,7 @@ class Votes(Lifetime, VotesBase):
         """Creates the tables and indexes that are missing. Idempotent.
 
         Tables that another strategy counted are reconciled. Rows keep the versions of
-        'write_behind', about 1.8e18, to which a lower version= loses (docs/votes.md). Tables that
+        'write_behind', about 1.8e18, to which a lower version= loses (docs/reference/existing-tables.md). Tables that
         hotcount has not counted before may have counts that are not the sum of their votes (NULL is
         0): a ConfigError says how many items differ, and nothing is created or changed, unless
         existing_counts says what is right. 'keep': the difference is the item's opening balance,
@@ -56,7 +56,7 @@ class Votes(Lifetime, VotesBase):
 
         outside_writes: which writes of others to the vote table triggers count: an ORM's, psql's,
         a cascade's. 'deletes': rows that are deleted, which costs a vote nothing; for adopted
-        tables. 'count': inserted and updated rows too; docs/votes.md has the price. 'none' drops
+        tables. 'count': inserted and updated rows too; docs/explanation/your-tables.md has the price. 'none' drops
         the triggers, None leaves what is there. ConfigError, with nothing changed: the role may
         not create triggers, a name is taken, or a cascade runs no triggers there. What others
         wrote before is found by reconcile(). Counts have such a row at once; on servers

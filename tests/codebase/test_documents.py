@@ -97,7 +97,7 @@ def test_every_test_that_a_document_names_exists() -> None:
     ("path", "begins"),
     [
         ("README.md", "Rate limits, at several rates"),
-        ("docs/limiter.md", "## The decorator"),
+        ("docs/reference/limiter-holding.md", "## The decorator"),
         ("python/hotcount/limiter.py", '"""Decorates a function'),
     ],
 )

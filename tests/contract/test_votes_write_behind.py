@@ -278,7 +278,7 @@ def test_after_a_switch_versions_lose_to_those_of_the_stream_until_these_are_for
     # Without a version as ever.
     assert batched.cast(1, 7, value=0).changed
     assert batched.cast(1, 7).changed
-    # As docs/votes.md has it.
+    # As docs/reference/existing-tables.md has it.
     forget = "UPDATE vote SET version = NULL WHERE version > 1000000000000000000"
     with sides.engine.begin() as connection:
         connection.execute(sa.text(forget))

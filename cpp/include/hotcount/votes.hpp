@@ -16,7 +16,7 @@
 //   vote_count                                               a view: (item, n), exact counts
 //   vote_live                                                a view: the votes with val <> 0;
 //                                                            user_id is NULL without a user
-//   vote_sync, vote_recount                                  strategy cached: see docs/votes.md
+//   vote_sync, vote_recount                                  strategy cached: see docs/explanation/cached.md
 //
 // A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
 // changes nothing. So every call may be retried after any failure, an unknown outcome included.
@@ -86,7 +86,7 @@ enum class ExistingCounts : std::uint8_t {
 };
 
 /// Which writes of others to the vote table its triggers count: an ORM's, psql's, a cascade's. The
-/// library's own statements are told apart and count themselves. docs/votes.md lists what no trigger
+/// library's own statements are told apart and count themselves. docs/reference/outside-writes.md lists what no trigger
 /// sees.
 enum class OutsideWrites : std::uint8_t {
     leave,    ///< As the tables are; new tables have no triggers.

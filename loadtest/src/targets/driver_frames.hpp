@@ -1,4 +1,4 @@
-// The frames that the generator and a user's program exchange: docs/load-drivers.md has them for
+// The frames that the generator and a user's program exchange: docs/reference/load-protocol.md has them for
 // those who write such a program.
 //
 //   frame   u32 length of what follows | u8 type | body          all numbers little-endian

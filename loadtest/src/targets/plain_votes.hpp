@@ -1,5 +1,5 @@
 // Votes without this library's bookkeeping, to compare with: one INSERT for a vote, and nothing else, or
-// the count in Redis by the scripts of the first description in docs/systems.md.
+// the count in Redis by the scripts of the first description in docs/explanation/systems.md.
 //
 //   insert_only   a vote is a row; a count is COUNT(*)
 //   seed_cached   RACY: a vote is a row, then its item's key in Redis is incremented; a key that is

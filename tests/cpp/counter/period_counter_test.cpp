@@ -84,7 +84,7 @@ TEST_F(MemoryPeriodCounter, ANumberFoundWithoutAnExpiryIsGivenItsOwn) {
     const auto rogue = *Counter::make(store_, plain);
     ASSERT_TRUE(succeeded(rogue->add("k", 41)));
     ASSERT_EQ(*rogue->ttl("k"), std::nullopt);
-    EXPECT_EQ(*make(Period::day, 1)->add("k"), 42) << "docs/storage.md's layout";
+    EXPECT_EQ(*make(Period::day, 1)->add("k"), 42) << "docs/reference/storage.md's layout";
     EXPECT_EQ(*rogue->ttl("k"), 24h);
 }
 

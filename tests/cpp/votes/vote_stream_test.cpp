@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kSpace = "streams";
 
-// docs/storage.md has the rule; the numbers are another program's. With other ones, two releases would
+// docs/reference/storage.md has the rule; the numbers are another program's. With other ones, two releases would
 // put an item's votes into two streams.
 TEST(VoteStreamTest, AnItemIsInTheShardThatEveryReleaseKnows) {
     EXPECT_EQ(VoteStream::shard_of(kSpace, sql::Id{std::int64_t{0}}), 15U);

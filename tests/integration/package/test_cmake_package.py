@@ -67,7 +67,7 @@ def test_a_project_and_the_documents_programs_build_against_an_install_prefix(
         file.write(PROGRAMS)
     (consumer / "consumer.cpp").write_text(PROGRAM)
     (consumer / "readme.cpp").write_text(program_of("README.md"))
-    (consumer / "guide.cpp").write_text(program_of("docs/cpp.md"))
+    (consumer / "guide.cpp").write_text(program_of("docs/reference/cpp.md"))
     run("cmake", "-S", consumer, "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", build)
     version, hiredis = run(build / "consumer").split()

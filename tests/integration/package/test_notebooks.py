@@ -67,5 +67,6 @@ def test_the_claims_of_a_committed_run_stand_in_the_document(notebook: Path) -> 
     last = jupytext.read(notebook).cells[-1]
     table = last.outputs[-1]["data"]["text/markdown"]
     assert table.startswith("| claim | measured | verdict |")
-    document = (ROOT / "docs" / "systems.md").read_text(encoding="utf-8")
+    page = f"claims-{notebook.stem.replace('_', '-')}.md"
+    document = (ROOT / "docs" / "explanation" / page).read_text(encoding="utf-8")
     assert f"<!-- {notebook.stem} -->\n{table}\n<!-- end -->" in document, "make notebooks"

@@ -47,7 +47,18 @@ def test_the_commands_shown_first_are_the_two_that_need_no_explanation() -> None
     assert shown == ["make demo", "make test"]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/counters-and-sets.md"])
+DOCUMENTS = [
+    "README.md",
+    *(
+        page.relative_to(ROOT).as_posix()
+        for kind in ("reference", "explanation")
+        for page in sorted((ROOT / "docs" / kind).glob("*.md"))
+        if "```pycon" in page.read_text(encoding="utf-8")
+    ),
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_python_blocks_print_what_they_show(
     document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """What users of other limiters suffer from, by the number of the issue; each does not happen here.
 
-docs/limiter.md has a table of them all, with those that are tested in other files.
+docs/explanation/complaints.md has a table of them all, with those that are tested in other files.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ struct VotesStats {
 
     // write_behind, of all processes.
     std::int64_t pending_votes{0};  ///< That wait in Redis.
-    /// That SQL has refused for good. The last 1,000 of each stream are kept: docs/storage.md.
+    /// That SQL has refused for good. The last 1,000 of each stream are kept: docs/reference/storage.md.
     std::int64_t refused_votes{0};
 };
 
