@@ -1,5 +1,11 @@
 """Counts that many writers touch at once: counters, votes, rate limits; memory, Redis, SQL.
 
+Every class takes a store or database object, or its URL, and may be used from many threads at once.
+Calls that wait release the GIL and take ``timeout=`` in seconds. Errors are in `hotcount.errors`,
+and here.
+
+Example::
+
     import hotcount
 
     likes = hotcount.Counter("memory://likes")
@@ -13,10 +19,6 @@
     votes.add_items([7])
     votes.cast(7, user=1)                            # committed when it returns
     int(votes.count(7))                              # 1
-
-Every class takes a store or database object, or its URL, and may be used from many threads at
-once. Calls that wait release the GIL and take ``timeout=`` in seconds. Errors are in
-`hotcount.errors`, and here.
 """
 
 from __future__ import annotations

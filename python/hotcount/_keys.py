@@ -78,7 +78,7 @@ def _add_limiter(parser: argparse.ArgumentParser, *, required: bool) -> None:
     add = parser.add_argument_group("limiters").add_argument
     add("--rate", required=required, metavar="RATE", help="such as 100/minute")
     add("--name", default="default", help="of the limiter (default: default)")
-    add("--algorithm", choices=get_args(Algorithm), help="default: gcra, in a database sliding_log")
+    add("--algorithm", choices=get_args(Algorithm), help="default: gcra")
     add("--align", choices=["clock", "first"], default="clock", help="of fixed_window")
     add("--tuple", action="store_true", help="the KEYs are the parts of one key, a tuple")
 
@@ -194,12 +194,11 @@ def _counter(store: Any, options: argparse.Namespace) -> Any:
 
 
 def _limiter(store: Any, options: argparse.Namespace) -> hotcount.Limiter:
-    is_database = isinstance(store, hotcount.Database)
     _refuse(options, ["slots", "prefix"], "a counter, which has no --rate")
-    if not is_database:
+    if not isinstance(store, hotcount.Database):
         _refuse(options, ["table"], "a database, and the URL names a Redis")
     more: dict[str, Any] = _table(options)
-    more["algorithm"] = options.algorithm or ("sliding_log" if is_database else "gcra")
+    more["algorithm"] = options.algorithm or "gcra"
     if more["algorithm"] == "fixed_window":
         more["align"] = options.align
     else:

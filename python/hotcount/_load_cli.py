@@ -64,7 +64,7 @@ def parser(command: str) -> argparse.ArgumentParser:
     """The options of its own; the others go to hotcount-load."""
     what = {
         "search": "The highest rate that meets an SLO, for each strategy: x1.5, then bisection to "
-        "3 %%, then three confirmations, all audited; at most --max-time for each strategy",
+        "3 %, then three confirmations, all audited; at most --max-time for each strategy",
         "sweep": "Each strategy at each of several rates, open loop",
         "scale": "Throughput of a closed loop against the number of callers, and the law that it "
         "follows (USL)",

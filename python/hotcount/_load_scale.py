@@ -2,11 +2,8 @@
 
     X(n) = lambda n / (1 + sigma (n - 1) + kappa n (n - 1))
 
-lambda is what one caller does. sigma is the share of the work that waits for one place (a lock, a
-disk). kappa is what each pair of callers costs each other; above 0, more callers do less in the
-end.
-
-Pure functions.
+lambda is the rate of one caller. sigma is the share of the work that waits for one place (a lock, a
+disk). kappa is what each pair of callers costs each other. Pure functions.
 """
 
 from __future__ import annotations

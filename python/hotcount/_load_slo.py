@@ -334,13 +334,12 @@ LEAST_RATE, MOST_RATE = 1.0, 1e7
 class RateSearch:
     """Which rate to try next: the search for the highest one that holds, without the trials.
 
-    ramp: each rate 1.5 times the one before, until one is refused (or downwards until one holds).
-    bisect: between the highest that held and the lowest refused, until they are 3 % apart.
-    confirm: the highest that held is tried until it has held three times more; if it is refused,
-    the next lower one, by 3 %, 6 %, 12 % ... of the rate.
+    - ramp: each rate is 1.5 times the one before, until one is refused (or downwards until one
+      holds).
+    - bisect: between the highest that held and the lowest refused, until they are 3 % apart.
+    - confirm: three more trials must hold; else the next lower rate, by 3 %, 6 %, 12 % ...
 
-    A rate is refused when it failed twice: a disk that hesitates once does not end the ramp. The
-    same holds for confirming, where it may fail once of four times.
+    A rate is refused when it failed twice, because a disk may hesitate once.
     """
 
     def __init__(self, first: float) -> None:

@@ -3,8 +3,8 @@
 A public class is written here in Python: its signatures, defaults, types and docstrings. `native`
 replaces the body of a function by the one that C++ has for its name, `result` has C++ fill a
 dataclass, `attributes` makes each option of a constructor an attribute. Where the two sides do not
-agree, the import fails with an ImportError that names what differs. docs/explanation/python-surface.md says how
-to add a method or an option.
+agree, the import fails with an ImportError that names the difference.
+docs/explanation/python-surface.md explains how to add a method or an option.
 """
 
 from __future__ import annotations

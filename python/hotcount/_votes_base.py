@@ -170,13 +170,15 @@ class VotesBase(Handle):
     def sync_worker(self) -> SyncWorker:
         """A worker that brings counts of 'cached', or votes of 'write_behind', to the database.
 
-        ConfigError with a strategy that needs none.
+        Raises:
+            ConfigError: The strategy needs none.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
-        >>> votes.create_tables()
-        >>> votes.sync_worker().run_once().saved
-        0
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+            >>> votes.create_tables()
+            >>> votes.sync_worker().run_once().saved
+            0
         """
         return SyncWorker(self)
 
@@ -232,31 +234,37 @@ class SyncWorker(Handle):
     def run_once(self, *, timeout: Seconds | None = None) -> SyncRound:
         """Looks at every count in the cache once, or writes the votes that wait there.
 
-        timeout: seconds for the whole round; None is 60. Do it again after any error.
+        Args:
+            timeout: Seconds for the whole round. None: 60. Call it again after any error.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
-        >>> votes.create_tables()
-        >>> votes.add_items([7])
-        >>> votes.cast(7, user=1).counted, votes.sync_worker().run_once().saved
-        (True, 1)
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+            >>> votes.create_tables()
+            >>> votes.add_items([7])
+            >>> votes.cast(7, user=1).counted, votes.sync_worker().run_once().saved
+            (True, 1)
         """
 
     def run(self, stop: threading.Event | None = None) -> None:
-        """Rounds, with a pause of `interval` between them, until stop is set. None: for ever.
+        """Runs rounds, with a pause of `interval` between them.
 
         A round that failed is followed by the next one: a server was away, or one key or row was at
         fault. ConfigError, AuthError, PermissionDeniedError and ClosedError are raised. Where
         gevent has patched the threading module, the rounds run in a thread of the hub's pool, and
         other greenlets go on.
 
-        >>> import hotcount, threading
-        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
-        >>> votes.create_tables()
-        >>> stop = threading.Event()
-        >>> worker = threading.Thread(target=votes.sync_worker().run, args=[stop])
-        >>> worker.start(), stop.set(), worker.join()
-        (None, None, None)
+        Args:
+            stop: The call returns when this is set and the round under way has ended. None: never.
+
+        Example:
+            >>> import hotcount, threading
+            >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+            >>> votes.create_tables()
+            >>> stop = threading.Event()
+            >>> worker = threading.Thread(target=votes.sync_worker().run, args=[stop])
+            >>> worker.start(), stop.set(), worker.join()
+            (None, None, None)
         """
         gevent_monkey = sys.modules.get("gevent.monkey")
         if gevent_monkey is None or not gevent_monkey.is_module_patched("threading"):
@@ -272,12 +280,13 @@ class SyncWorker(Handle):
     def stats(self) -> dict[str, Any]:
         """Rounds, those that failed, and sums of what they did.
 
-        unsettled and at_risk are those of the latest round; last_error is of the last round that
-        failed, empty if none did; last_round_s, how long ago a round ended well, or the worker was
+        unsettled and at_risk are those of the latest round. last_error is of the last round that
+        failed, empty if none did. last_round_s: how long ago a round ended well, or the worker was
         made.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
-        >>> votes.sync_worker().stats()["rounds"]
-        0
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", "memory://", "cached")
+            >>> votes.sync_worker().stats()["rounds"]
+            0
         """

@@ -206,16 +206,17 @@ class Int64Batch(Batch[int], Column[int]):
 
 @batch
 class AddedBatch(Batch[int | Queued]):
-    """What Counter.add_many of a counter with retry= answered: an int, or a Queued where it waits.
+    """The answer of Counter.add_many with retry=: an int, or a Queued where the add waits.
 
-    value: the value after the add, 0 where it waits. waiting: how many waited then, 0 where it is
-    counted. durable: it waits on the disk. A failed element is 0 in all of them.
+    value is the number after the add, 0 where it waits; waiting, how many waited then, 0 where it
+    is counted; durable, whether it waits on the disk. A failed element is 0 in all columns.
 
-    >>> import hotcount
-    >>> counter = hotcount.Counter("memory://", retry=hotcount.RetryQueue())
-    >>> batch = counter.add_many(["a", "b", "a"])
-    >>> batch, list(batch.value), list(batch.waiting)
-    (AddedBatch([1, 1, 2]), [1, 1, 2], [0, 0, 0])
+    Example:
+        >>> import hotcount
+        >>> counter = hotcount.Counter("memory://", retry=hotcount.RetryQueue())
+        >>> batch = counter.add_many(["a", "b", "a"])
+        >>> batch, list(batch.value), list(batch.waiting)
+        (AddedBatch([1, 1, 2]), [1, 1, 2], [0, 0, 0])
     """
 
     __slots__ = ()
@@ -231,15 +232,16 @@ class AddedBatch(Batch[int | Queued]):
 
 @batch
 class Decisions(Batch[Decision]):
-    """What Limiter.hit_many answered.
+    """The answer of Limiter.hit_many.
 
-    allowed: whether it was admitted. remaining: what is left after this element. retry_after:
+    allowed is whether it was admitted; remaining, what is left after this element; retry_after,
     seconds, NaN where it never will be admitted. A failed element is not allowed.
 
-    >>> import hotcount
-    >>> batch = hotcount.Limiter("memory://", "2/minute").hit_many(["a", "a", "a"])
-    >>> [bool(decision) for decision in batch], list(batch.remaining)
-    ([True, True, False], [1, 0, 0])
+    Example:
+        >>> import hotcount
+        >>> batch = hotcount.Limiter("memory://", "2/minute").hit_many(["a", "a", "a"])
+        >>> [bool(decision) for decision in batch], list(batch.remaining)
+        ([True, True, False], [1, 0, 0])
     """
 
     __slots__ = ()
@@ -255,17 +257,18 @@ class Decisions(Batch[Decision]):
 
 @batch
 class Upserts(Batch[Upsert]):
-    """What LiveSets.upsert_many came to.
+    """The answer of LiveSets.upsert_many.
 
-    status: each Upsert as its number, int8. applied: whether it is APPLIED. A failed element is
+    status is each Upsert as its number, int8; applied, whether it is APPLIED. A failed element is
     Upsert.FAILED.
 
-    >>> import hotcount
-    >>> sets = hotcount.LiveSets("memory://")
-    >>> sets.create("k", 60, {"a": 1})
-    >>> batch = sets.upsert_many([("k", "b", 2), ("never made", "b", 2)])
-    >>> [str(upsert) for upsert in batch], list(batch.status), list(batch.applied)
-    (['APPLIED', 'ABSENT'], [1, 2], [True, False])
+    Example:
+        >>> import hotcount
+        >>> sets = hotcount.LiveSets("memory://")
+        >>> sets.create("k", 60, {"a": 1})
+        >>> batch = sets.upsert_many([("k", "b", 2), ("never made", "b", 2)])
+        >>> [str(upsert) for upsert in batch], list(batch.status), list(batch.applied)
+        (['APPLIED', 'ABSENT'], [1, 2], [True, False])
     """
 
     __slots__ = ()

@@ -87,15 +87,20 @@ class Place(PlaceBase["ConcurrencyLimit"]):
     __slots__ = ()
 
     def renew(self, *, timeout: Seconds | None = None) -> None:
-        """The lease begins anew: for work that takes longer than it.
+        """Begins the lease anew: for work that takes longer than it.
 
-        timeout: seconds, more than 0; None is the store's. LeaseLostError: the lease has ended, the
-        place was given back, or a forked child asks; others may hold the place, so stop. Other
-        errors as in acquire; then the old lease goes on, or the new one.
+        Args:
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> with hotcount.ConcurrencyLimit("memory://", 1, lease=60).acquire("export") as place:
-        ...     place.renew()
+        Raises:
+            LeaseLostError: The lease has ended, the place was given back, or a forked child asks.
+                Others may hold the place, so stop.
+            HotcountError: As acquire does; then the old lease goes on, or the new one.
+
+        Example:
+            >>> import hotcount
+            >>> with hotcount.ConcurrencyLimit("memory://", 1, lease=60).acquire("export") as place:
+            ...     place.renew()
         """
         if self._is_untracked():
             return
@@ -103,18 +108,23 @@ class Place(PlaceBase["ConcurrencyLimit"]):
             raise self._lost()
 
     def release(self, *, timeout: Seconds | None = None) -> bool:
-        """Gives the place back. False: the lease had ended before, or there was nothing to give.
+        """Gives the place back.
 
         Only this place: one whose lease has ended frees nobody else's. After an error the place is
-        free at the latest when its lease ends, and the call may be repeated; a repeat after
-        OutcomeUnknownError is False where the first has given it back.
+        free at the latest when its lease ends, and the call may be repeated.
 
-        timeout: seconds, more than 0; None is the store's.
+        Args:
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> place = hotcount.ConcurrencyLimit("memory://", 1).acquire("export")
-        >>> place.release(), place.release()
-        (True, False)
+        Returns:
+            False where the lease had ended before, or there was nothing to give; also for a repeat
+                after OutcomeUnknownError where the first has given it back.
+
+        Example:
+            >>> import hotcount
+            >>> place = hotcount.ConcurrencyLimit("memory://", 1).acquire("export")
+            >>> place.release(), place.release()
+            (True, False)
         """
         if not self._is_ours():
             return False
@@ -146,16 +156,17 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
 
     Works on Memory and Redis, on the store's clock; a place is taken in one step, over Redis in one
     round trip. The place of a holder that died is free when its lease ends. A holder that works for
-    longer than the lease must renew() its place, at a third of the lease or so; one whose lease has
-    ended is told so when it asks, and until then one more may be at work. Over Redis a failover
+    longer than the lease must renew() its place, about every third of the lease. A holder whose
+    lease has ended learns it when it asks; until then one more may be at work. A failover of Redis
     may forget places that were taken just before. Keys are as those of Limiter. Safe from many
     threads and across fork.
 
-    >>> import hotcount
-    >>> exports = hotcount.ConcurrencyLimit("memory://", 2, lease=60)
-    >>> with exports.acquire("user:1") as first, exports.acquire("user:1"):
-    ...     print(first.decision.remaining, bool(exports.acquire("user:1", timeout=0)))
-    1 False
+    Example:
+        >>> import hotcount
+        >>> exports = hotcount.ConcurrencyLimit("memory://", 2, lease=60)
+        >>> with exports.acquire("user:1") as first, exports.acquire("user:1"):
+        ...     print(first.decision.remaining, bool(exports.acquire("user:1", timeout=0)))
+        1 False
     """
 
     __slots__ = ("__weakref__",)
@@ -163,22 +174,32 @@ class ConcurrencyLimit(Lifetime, ConcurrencyLimitBase):
     def acquire(self, key: LimiterKey, timeout: Seconds | None = None) -> Place:
         """Takes a place, and waits for one where all are held.
 
-        timeout: seconds to wait, 0 or more; None waits for ever. When it has passed, the answer is
-        a Place that is false, with the refusal in its decision; `with` raises LimitExceeded then.
-        Waiters of this object for one key are a queue, first come first served. The head asks
-        again after 5 ms at first and 100 ms at most, 20 ms where others wait behind it. Each
-        question has the store's timeout, so an error comes within both times together.
+        Waiters of this object for one key are a queue, first come first served. The head asks again
+        after 5 ms at first and 100 ms at most, 20 ms where others wait behind it. Each question has
+        the store's timeout, so an error comes within both times together.
 
-        DeadlineError, UnavailableError: nothing was taken. OutcomeUnknownError: the place may be
-        held until its lease ends; a release that nobody waits for follows it. WrongTypeError: the
-        key holds something else. ConfigError and TypeError name a bad argument; nothing was sent.
+        Args:
+            key: As in Limiter.hit.
+            timeout: Seconds to wait, 0 or more. None: for ever.
 
-        >>> import hotcount
-        >>> exports = hotcount.ConcurrencyLimit("memory://", 1, lease=60)
-        >>> place = exports.acquire(("user", "1"))
-        >>> second = exports.acquire(("user", "1"), timeout=0.01)
-        >>> bool(place), bool(second), second.decision.reason
-        (True, False, 'limited')
+        Returns:
+            A Place. When the timeout has passed it is false, with the refusal in its decision;
+                `with` raises LimitExceeded then.
+
+        Raises:
+            DeadlineError, UnavailableError: Nothing was taken.
+            OutcomeUnknownError: The place may be held until its lease ends; the library sends a
+                release behind it.
+            WrongTypeError: The key holds something else.
+            ConfigError, TypeError: An argument is bad; nothing was sent.
+
+        Example:
+            >>> import hotcount
+            >>> exports = hotcount.ConcurrencyLimit("memory://", 1, lease=60)
+            >>> place = exports.acquire(("user", "1"))
+            >>> second = exports.acquire(("user", "1"), timeout=0.01)
+            >>> bool(place), bool(second), second.decision.reason
+            (True, False, 'limited')
         """
         holder = new_op_id()
 

@@ -36,12 +36,13 @@ class RetryQueue(Answers[int | Queued]):
     """Where the adds of a Counter or a PeriodCounter wait while Redis does not answer: its retry=.
 
     An add that returned a number or a Queued is counted exactly once, unless it expires. Redis
-    remembers the number of each process's last add beside each key, so an add that is sent again is
-    known. Over Memory nothing ever waits and no file is opened.
+    remembers the number of each process's last add beside each key, so it recognizes an add that is
+    sent again. Over Memory nothing ever waits and no file is opened.
 
-    >>> import hotcount
-    >>> hotcount.RetryQueue(max_items=1000).max_age
-    3600.0
+    Example:
+        >>> import hotcount
+        >>> hotcount.RetryQueue(max_items=1000).max_age
+        3600.0
     """
 
     path: str | os.PathLike[str] | None = None
@@ -124,15 +125,16 @@ class Counter(Lifetime, CounterBase[Added]):
     """A number under a key: add to it and learn the value after this very add.
 
     Works on Memory and Redis. Keys are str or bytes, 1 to 1,000 bytes; a str and its UTF-8 bytes
-    are one key. Numbers are signed 64-bit; an add that would leave them is a CounterOverflowError
-    and changes nothing. Without an op_id nothing is replayed: an add whose answer is lost is an
-    OutcomeUnknownError. Safe from many threads and across fork. The value stands in the store under
-    {store prefix}{prefix}:{key}, or {store prefix}{key} if the prefix is empty, a plain integer.
+    are one key. Numbers are signed 64-bit. Without an op_id nothing is sent twice: an add whose
+    answer is lost is an OutcomeUnknownError. The value stands in the store under {store
+    prefix}{prefix}:{key}, or {store prefix}{key} if the prefix is empty, a plain integer. Safe from
+    many threads and across fork.
 
-    >>> import hotcount
-    >>> likes = hotcount.Counter("memory://")
-    >>> likes.add("photo:42"), likes.add("photo:42", 5)
-    (1, 6)
+    Example:
+        >>> import hotcount
+        >>> likes = hotcount.Counter("memory://")
+        >>> likes.add("photo:42"), likes.add("photo:42", 5)
+        (1, 6)
     """
 
     __slots__ = ("__weakref__",)
@@ -141,26 +143,31 @@ class Counter(Lifetime, CounterBase[Added]):
     def add(
         self, key: Key, n: int = 1, *, op_id: Key | None = None, timeout: Seconds | None = None
     ) -> Added:
-        """Adds n (any int64, negative too) and returns the value after this add.
+        """Adds n and returns the value after this add.
 
-        Every concurrent caller gets its own value. With an op_id (1 to 1,000 bytes) it is counted
-        once: a repeat within op_keep returns the first result and adds nothing, also after reset()
-        or expiry; later it counts again, or is a ConfigError where the op_id is one of new_op_id(),
-        or another UUIDv7. After an OutcomeUnknownError call again with the same op_id. timeout:
-        seconds, more than 0; None is the store's.
+        Every concurrent caller gets its own value. With retry= the add is a Queued while Redis does
+        not answer, at the latest at the deadline or the store's own timeout.
 
-        With retry= it is a Queued while Redis does not answer, at the latest at the deadline or the
-        store's own timeout, and a CapacityError where the queue or the disk is full.
+        Args:
+            key: The counter's key.
+            n: Any int64, negative too.
+            op_id: 1 to 1,000 bytes. The add is counted once: a repeat within op_keep returns the
+                first result and adds nothing, also after reset() or expiry. Later it counts again,
+                or is a ConfigError where the op_id is a UUIDv7, as those of new_op_id().
+            timeout: Seconds, more than 0. None: the store's.
 
-        CounterOverflowError, WrongTypeError, DeadlineError, UnavailableError: nothing changed.
-        OutcomeUnknownError: it may have been added; with a method other than 'script' also that it
-        was, and its expiry failed.
+        Raises:
+            CounterOverflowError: The value would leave signed 64 bits; nothing changed.
+            WrongTypeError, DeadlineError, UnavailableError: Nothing changed.
+            OutcomeUnknownError: It may have been added. Call again with the same op_id.
+            CapacityError: With retry=: the queue or the disk is full.
 
-        >>> import hotcount
-        >>> orders = hotcount.Counter("memory://")
-        >>> op_id = hotcount.new_op_id()
-        >>> orders.add("today", op_id=op_id), orders.add("today", op_id=op_id)
-        (1, 1)
+        Example:
+            >>> import hotcount
+            >>> orders = hotcount.Counter("memory://")
+            >>> op_id = hotcount.new_op_id()
+            >>> orders.add("today", op_id=op_id), orders.add("today", op_id=op_id)
+            (1, 1)
         """
 
     @native
@@ -173,16 +180,28 @@ class Counter(Lifetime, CounterBase[Added]):
         max: int | None = None,
         timeout: Seconds | None = None,
     ) -> TryAdd:
-        """Adds n only where the result stays within min and max, both inclusive.
+        """Adds n only where the result stays within min and max, in one step.
 
-        Checked and added in one step, so that an inventory is never oversold. A refusal is a value:
-        .applied is False and .value what stands; so it is where the result would leave signed 64
-        bits. Other errors as in add.
+        An inventory is never oversold by it. A refusal is a value; so is a result that would leave
+        signed 64 bits.
 
-        >>> import hotcount
-        >>> seats = hotcount.Counter("memory://")
-        >>> seats.try_add("hall", 3, max=4), seats.try_add("hall", 3, max=4)
-        (TryAdd(applied=True, value=3), TryAdd(applied=False, value=3))
+        Args:
+            key: The counter's key.
+            n: Any int64.
+            min, max: Bounds of the result, both inclusive. None: no bound.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Returns:
+            TryAdd: .applied, and .value, which is the current one where it was refused.
+
+        Raises:
+            HotcountError: As add does.
+
+        Example:
+            >>> import hotcount
+            >>> seats = hotcount.Counter("memory://")
+            >>> seats.try_add("hall", 3, max=4), seats.try_add("hall", 3, max=4)
+            (TryAdd(applied=True, value=3), TryAdd(applied=False, value=3))
         """
 
     # A Counter[int] is a Counter[int | Queued] too; the first that fits is taken.
@@ -215,21 +234,29 @@ class Counter(Lifetime, CounterBase[Added]):
     ) -> Int64Batch | AddedBatch:
         """Adds to many keys, in order, and returns the value after each add.
 
-        keys: a sequence, or a NumPy array of str or bytes; they may repeat. n: one int for all, or
-        one for each as a sequence, or as an array of any integers. Arrays are read in place. A
-        mapping is key -> amount, and takes no n. A failed element does not stop the others.
-        errors='raise': BatchError with .result and .errors once all are settled; 'return': they are
-        in the batch's .errors. An element of a wrong type is a TypeError that names its index,
-        before anything is added.
+        A failed element does not stop the others. Adds of others get their turn after at most 1,024
+        of a batch with retry=.
 
-        With retry= it is an AddedBatch, whose elements are numbers, and Queued where an add waits;
-        once one waits, so do the later ones of its key. Adds of others get their turn after at most
-        1,024 of a batch.
+        Args:
+            keys: A sequence, or a NumPy array of str or bytes, which is read in place; keys may
+                repeat. Or a mapping of key to amount, which takes no n.
+            n: One int for all, or one for each as a sequence or an array of any integers.
+            errors: 'raise': BatchError with .result and .errors once all are settled. 'return':
+                they are in the batch's .errors.
+            timeout: Seconds for all of it, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> likes = hotcount.Counter("memory://")
-        >>> list(likes.add_many(["a", "b", "a"], [1, 2, 3]))
-        [1, 2, 4]
+        Returns:
+            An Int64Batch. With retry= an AddedBatch, whose elements are numbers, and Queued where
+                an add waits; once one waits, so do the later ones of its key.
+
+        Raises:
+            TypeError: An element has a wrong type; it names the index, and nothing was added.
+
+        Example:
+            >>> import hotcount
+            >>> likes = hotcount.Counter("memory://")
+            >>> list(likes.add_many(["a", "b", "a"], [1, 2, 3]))
+            [1, 2, 4]
         """
 
     @native
@@ -258,13 +285,20 @@ class Counter(Lifetime, CounterBase[Added]):
     def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
         """Removes the key and returns its last value, 0 where it was absent.
 
-        In one step: no add falls between the reading and the removing. OutcomeUnknownError: it may
-        have been removed.
+        In one step: no add falls between the reading and the removing.
 
-        >>> import hotcount
-        >>> likes = hotcount.Counter("memory://")
-        >>> likes.add("a", 7), likes.reset("a"), likes.get("a")
-        (7, 7, 0)
+        Args:
+            key: The counter's key.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            OutcomeUnknownError: It may have been removed.
+
+        Example:
+            >>> import hotcount
+            >>> likes = hotcount.Counter("memory://")
+            >>> likes.add("a", 7), likes.reset("a"), likes.get("a")
+            (7, 7, 0)
         """
 
     @native

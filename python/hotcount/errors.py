@@ -1,26 +1,28 @@
-"""What can go wrong, by what the caller knows afterwards::
-
-    HotcountError
-    |- UnavailableError        nothing was applied; retrying is safe       (also ConnectionError)
-    |- DeadlineError           the deadline passed; nothing was applied    (also TimeoutError)
-    |- OutcomeUnknownError     sent, no answer; retry only what is idempotent
-    |- WrongTypeError          the key holds another type
-    |- AuthError               wrong or missing credentials                (also PermissionError)
-    |- PermissionDeniedError   an ACL, a grant or the file system refuses  (also PermissionError)
-    |- CapacityError           a bound was reached: queue, memory
-    |- IntegrityError          a foreign key or constraint refuses; which
-    |- CounterOverflowError    would leave signed 64 bits; nothing changed (also OverflowError)
-    |- ConfigError             a bad URL, key, option; says which          (also ValueError)
-    |- DatabaseError           the database refused; .code is its own code
-    |- ReplyError              another error reply; .code is its first word
-    |- LeaseLostError          the lease of a build or a place has ended; nothing was applied
-    |- BatchError              .result and .errors by index
-    |- LimitExceeded           a decorated function was not called; .decision says why
-    `- ClosedError             used after close
+"""Errors, each of which states what the caller knows afterwards.
 
 A value of the wrong Python type is a builtin TypeError that names the argument. Denied, absent and
-unchanged are values, never exceptions, but for LimitExceeded: a decorated function has no other way
-to say it. All of these can be pickled and copied.
+unchanged are values and never exceptions, except LimitExceeded of a decorated function. All errors
+can be pickled and copied.
+
+Note:
+    The classes, all of which derive from HotcountError::
+
+        UnavailableError        nothing was applied; retrying is safe       (also ConnectionError)
+        DeadlineError           the deadline passed; nothing was applied    (also TimeoutError)
+        OutcomeUnknownError     sent, no answer; retry only what is idempotent
+        WrongTypeError          the key holds another type
+        AuthError               wrong or missing credentials                (also PermissionError)
+        PermissionDeniedError   an ACL, a grant or the file system refuses  (also PermissionError)
+        CapacityError           a bound was reached: queue, memory
+        IntegrityError          a foreign key or constraint refuses; which
+        CounterOverflowError    would leave signed 64 bits; nothing changed (also OverflowError)
+        ConfigError             a bad URL, key, option; says which          (also ValueError)
+        DatabaseError           the database refused; .code is its own code
+        ReplyError              another error reply; .code is its first word
+        LeaseLostError          the lease of a build or a place has ended; nothing was applied
+        BatchError              .result and .errors by index
+        LimitExceeded           a decorated function was not called; .decision says why
+        ClosedError             used after close
 """
 
 from __future__ import annotations
@@ -51,15 +53,16 @@ __all__ = [
 class HotcountError(Exception):
     """Base of every error that hotcount raises by itself.
 
-    What the message says stands in attributes too, each None where it says nothing of the kind.
-    They survive pickle and copy.
+    The facts of the message are attributes, each None where it does not apply. They survive pickle
+    and copy.
 
-    >>> import hotcount
-    >>> try:
-    ...     hotcount.Votes("sqlite:///:memory:", slots=0)
-    ... except hotcount.ConfigError as error:
-    ...     error.option, error.value
-    ('slots', '0')
+    Example:
+        >>> import hotcount
+        >>> try:
+        ...     hotcount.Votes("sqlite:///:memory:", slots=0)
+        ... except hotcount.ConfigError as error:
+        ...     error.option, error.value
+        ('slots', '0')
     """
 
     code: str | None = None

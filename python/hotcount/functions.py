@@ -28,10 +28,11 @@ def new_op_id() -> str:
     Make one for each add that may have to be retried, and retry with the same. A store refuses one
     that has become too old to be remembered, instead of counting it again.
 
-    >>> import hotcount
-    >>> likes, op_id = hotcount.Counter("memory://"), hotcount.new_op_id()
-    >>> likes.add("photo:42", op_id=op_id), likes.add("photo:42", op_id=op_id)
-    (1, 1)
+    Example:
+        >>> import hotcount
+        >>> likes, op_id = hotcount.Counter("memory://"), hotcount.new_op_id()
+        >>> likes.add("photo:42", op_id=op_id), likes.add("photo:42", op_id=op_id)
+        (1, 1)
     """
 
 

@@ -28,39 +28,48 @@ Taken = tuple[Hit[AnyLimiter], str]
 def hit_all(
     hits: Hits[Limiter], *, rate: Rates | None = None, timeout: Seconds | None = None
 ) -> Decision:
-    """Takes all hits or none: tuples of a limiter, a key and a cost, 1 where it is left out.
-
-    rate: as in Limiter.hit, for all hits; one may bring its own in a fourth place of its tuple.
+    """Takes all hits or none.
 
     Hits on one Redis or one Memory object are one step: nobody sees a part of them, and over Redis
-    they are one script in one round trip. Only where keys stand in several slots of a Redis Cluster
-    each is held first, which others see, and then all are taken: two steps. A refused one spends
-    nothing of the others; denied hits are not charged. The decision is that of the limiter that
-    says most, as are its times; violated names the limiters that refused, remaining is the least
-    of all. Up to 100 hits of a store; more are a ConfigError.
-    A limiter with shadow is not taken from where it refuses, and keeps nobody from taking.
+    they are one script in one round trip. Where keys stand in several slots of a Redis Cluster,
+    each is held first, which others see, and then all are taken: two steps. A refused hit spends
+    nothing of the others; denied hits are not charged. A limiter with shadow is not taken from
+    where it refuses, and keeps nobody from taking.
 
     Hits on several stores are taken store after store; those over a database, and of 'sliding_log'
-    over Redis, one after another. When a step refuses, or fails, what the steps before it took is
-    given back (refund): others may see it taken meanwhile, and it stays taken if this process dies
-    in between, or when giving back fails, which is raised. violated then names those of the first
-    step that refused. What on_error='local' took in this process is given back in this process.
+    over Redis, one after another. When a step refuses or fails, what the steps before it took is
+    given back (refund): others may see it taken meanwhile. It stays taken if this process dies in
+    between, or when giving back fails, which is raised. What on_error='local' took in this process
+    is given back there.
 
-    timeout: of each step, also of giving back, in seconds. Raises as Limiter.hit does; with
-    OutcomeUnknownError the hits of one step may have been taken.
+    Args:
+        hits: Tuples of a limiter, a key, a cost (1 where it is left out) and a rate. Up to 100 of a
+            store.
+        rate: As in Limiter.hit, for all hits without a rate of their own.
+        timeout: Seconds of each step, also of giving back. None: the store's.
 
-    >>> import hotcount
-    >>> store = hotcount.Memory()
-    >>> user = hotcount.Limiter(store, "5/minute", name="user")
-    >>> everyone = hotcount.Limiter(store, "7/minute", name="everyone")
-    >>> for name in ("anna", "ben"):
-    ...     print(hotcount.hit_all([(user, name, 5), (everyone, "all", 5)]).violated)
-    ()
-    ('everyone',)
-    >>> user.peek("ben").remaining
-    5
-    >>> hotcount.hit_all([(user, "eve", 6, "20/minute"), (everyone, "all")]).allowed
-    True
+    Returns:
+        The decision of the limiter that says most. violated names the limiters that refused, of the
+            first step that did; remaining is the least of all.
+
+    Raises:
+        ConfigError: There are no hits, or more than 100 of a store.
+        OutcomeUnknownError: The hits of one step may have been taken.
+        HotcountError: As Limiter.hit does.
+
+    Example:
+        >>> import hotcount
+        >>> store = hotcount.Memory()
+        >>> user = hotcount.Limiter(store, "5/minute", name="user")
+        >>> everyone = hotcount.Limiter(store, "7/minute", name="everyone")
+        >>> for name in ("anna", "ben"):
+        ...     print(hotcount.hit_all([(user, name, 5), (everyone, "all", 5)]).violated)
+        ()
+        ('everyone',)
+        >>> user.peek("ben").remaining
+        5
+        >>> hotcount.hit_all([(user, "eve", 6, "20/minute"), (everyone, "all")]).allowed
+        True
     """
     return take_now(group_hits(hits, Limiter, rate), timeout)[0]
 

@@ -112,15 +112,15 @@ class LimiterBase(Handle):
         """What this object has decided in this process; it asks no store.
 
         admitted and refused: hits and reserves, at all rates; of a hit_all, at its first limiter.
-        reasons: the same, by Decision.reason. Looks (test, peek) and what is given back do not
-        count.
+        reasons: the same, by Decision.reason. test, peek and refunds do not count.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "1/minute")
-        >>> limiter.hit("anna").allowed, limiter.hit("anna").allowed
-        (True, False)
-        >>> limiter.stats()
-        {'admitted': 1, 'refused': 1, 'reasons': {'allowed': 1, 'limited': 1}}
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "1/minute")
+            >>> limiter.hit("anna").allowed, limiter.hit("anna").allowed
+            (True, False)
+            >>> limiter.stats()
+            {'admitted': 1, 'refused': 1, 'reasons': {'allowed': 1, 'limited': 1}}
         """
 
     @native
@@ -140,31 +140,37 @@ class LimiterBase(Handle):
     ) -> Callable[[F], F]:
         """Decorates a function: each call is a hit, and a refused one raises LimitExceeded.
 
-        Its decision says why: decision.headers() tells an HTTP client when to come again.
+        Its decision says why: decision.headers() tells an HTTP client when to come again. The
+        function may be a method (below @staticmethod and @classmethod), plain or async. An async
+        one never blocks its loop, and its key, cost and rate may be async too; a plain one waits
+        for the hit. That is so with the sync and the aio class.
 
-        key, cost, rate: a value, or a function of the call's arguments. It may ask for some of them
-        by the names that the decorated function gives them, defaults included; with ``*args`` and
-        ``**kwargs`` it is called as that function is. timeout: seconds, of the hit; None is the
-        store's.
+        Args:
+            key: A value, or a function of the call's arguments. It may ask for some of them by the
+                names that the decorated function gives them, defaults included; with ``*args`` and
+                ``**kwargs`` it is called as that function is.
+            cost: Likewise.
+            rate: Likewise. None: the limiter's own.
+            timeout: Seconds of the hit, more than 0. None: the store's.
 
-        The function may be a method (below @staticmethod and @classmethod), plain or async. An
-        async one never blocks its loop, and its key, cost and rate may be async too; a plain one
-        waits for the hit. That is so with the sync and the aio class. Generators are a TypeError,
-        and so is a key, cost or rate that asks for what the function does not have. Raises as hit
-        does.
+        Raises:
+            TypeError: The function is a generator, or key, cost or rate asks for what it does not
+                have.
+            HotcountError: As hit does, when the function is called.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "2/minute", name="mail")
-        >>> @limiter.limit(key=lambda user: ("mail", user))
-        ... def send(user, text):
-        ...     return f"to {user}: {text}"
-        >>> send("anna", "one"), send(user="anna", text="two")
-        ('to anna: one', 'to anna: two')
-        >>> try:
-        ...     send("anna", "three")
-        ... except hotcount.LimitExceeded as error:
-        ...     error.decision.reason
-        'limited'
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "2/minute", name="mail")
+            >>> @limiter.limit(key=lambda user: ("mail", user))
+            ... def send(user, text):
+            ...     return f"to {user}: {text}"
+            >>> send("anna", "one"), send(user="anna", text="two")
+            ('to anna: one', 'to anna: two')
+            >>> try:
+            ...     send("anna", "three")
+            ... except hotcount.LimitExceeded as error:
+            ...     error.decision.reason
+            'limited'
         """
 
         # An object whose __init__ never ran is refused here, not at the first call.
@@ -177,41 +183,45 @@ class LimiterBase(Handle):
 
 
 class Limiter(Lifetime, Reserving, LimiterBase):
-    """At most so many hits in so long, per key, for all processes. Thread-safe; works across fork.
-
-    Calls take rate= for rates that callers bring, such as those of their plans: text, a Rate, or
-    several, in place of the limiter's own. A key has a state of its own at each rate, so what was
-    hit, refunded, blocked or reset at one is not at another. An object keeps up to 500 rates
-    ready. A bad one is a ConfigError that quotes it.
+    """At most so many hits in so long, per key, for all processes together.
 
     Works on Memory, Redis and SQL databases, on the store's clock. A hit is one round trip to
     Redis, and in a database a transaction that it shares with concurrent hits; create_table() makes
     the table. A denial is an answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or
     tuples of them, encoded so that no two tuples, and no tuple and str, are one key; databases take
-    no NUL, and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and expires.
+    no NUL, and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and expires. Safe
+    from many threads and across fork.
 
-    With on_error other than 'raise', hit, hit_many, at_most, test and peek, and hit_all of such
-    limiters, need no Redis: when one fails with UnavailableError, DeadlineError,
-    OutcomeUnknownError or CapacityError, it and the calls after it are answered without the server,
-    which one call a second asks in the background until it answers. The first failure waits for its
-    timeout, later calls for nothing. logging.getLogger("hotcount") is told once when Redis goes
-    away and once when it is back. Other errors, and all of reset(), are raised.
+    Calls take rate= in place of the limiter's own rate, for rates that callers bring, such as those
+    of their plans. A key has a state of its own at each rate. A bad rate is a ConfigError that
+    quotes it.
 
-    algorithm: 'gcra' (at most burst + rate x t in every interval of length t), 'token_bucket' and
-    'leaky_bucket' (the same under other names), 'fixed_window' (at most limit in each window; twice
-    that across an edge), 'sliding_window' (the same, and the window before counts in part: at most
-    twice the limit in any period), 'sliding_log' (at most limit in every period, exactly, with a
-    note of each hit: limits up to 100,000).
+    With on_error other than 'raise', hit, hit_many, at_most, test, peek, reserve and hit_all are
+    answered without the server after UnavailableError, DeadlineError, OutcomeUnknownError or
+    CapacityError. One call a second asks the server in the background until it answers. The first
+    failure waits for its timeout, later calls for nothing. The logger 'hotcount' has one line when
+    Redis goes away and one when it is back. Other errors, and all of reset(), are raised.
 
-    >>> import hotcount
-    >>> limiter = hotcount.Limiter("memory://", "100/minute", name="api")
-    >>> limiter.hit("user:1").remaining
-    99
-    >>> limiter.algorithm, str(limiter.rate)
-    ('gcra', '100/minute')
-    >>> limiter = hotcount.Limiter("memory://", "2/second; 1000/hour", algorithm="sliding_log")
-    >>> [limiter.hit("user:1").violated for _ in range(3)]
-    [(), (), ('2/second',)]
+    The algorithms:
+
+    - 'gcra': at most burst + rate x t in every interval of length t. 'token_bucket' and
+      'leaky_bucket' are the same under other names.
+    - 'fixed_window': at most the limit in each window; twice that across an edge.
+    - 'sliding_window': the same, and the window before counts in part: at most twice the limit in
+      any period.
+    - 'sliding_log': at most the limit in every period, exactly, with a note of each hit: limits up
+      to 100,000.
+
+    Example:
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "100/minute", name="api")
+        >>> limiter.hit("user:1").remaining
+        99
+        >>> limiter.algorithm, str(limiter.rate)
+        ('gcra', '100/minute')
+        >>> limiter = hotcount.Limiter("memory://", "2/second; 1000/hour", algorithm="sliding_log")
+        >>> [limiter.hit("user:1").violated for _ in range(3)]
+        [(), (), ('2/second',)]
     """
 
     __slots__ = ("__weakref__",)
@@ -220,14 +230,19 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     def create_table(self, *, timeout: Seconds | None = None) -> None:
         """Creates the table in a Database where it is missing. Idempotent; other stores need none.
 
-        timeout: seconds, more than 0; None is the store's. DatabaseError: the database refuses, as
-        where this user may not; nothing was made. Other errors as in hit.
+        Args:
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("sqlite:///:memory:", "5/minute")
-        >>> limiter.create_table()
-        >>> limiter.hit("user:1").remaining
-        4
+        Raises:
+            DatabaseError: The database refuses, as where this user may not; nothing was made.
+            HotcountError: As hit does.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("sqlite:///:memory:", "5/minute")
+            >>> limiter.create_table()
+            >>> limiter.hit("user:1").remaining
+            4
         """
 
     @native
@@ -249,33 +264,40 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         op_id: Key | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """Takes cost, 1 or more, if the limit allows it.
+        """Takes cost if the limit allows it.
 
-        In one step: concurrent callers never take the same last one. A cost above the limit is
-        denied, with retry_after None. rate: instead of the limiter's own; see Limiter. op_id, 1
-        to 1,000 bytes: the hit is taken once; a repeat for the key within op_keep returns the first
-        decision, a refusal too, as it was then, and takes nothing, also after reset(). So after any
-        error, OutcomeUnknownError included, the call may be repeated. To hit anew, as after
-        retry_after, take a new one. A UUIDv7 (new_op_id()) that is older than op_keep is a
-        ConfigError. op_id is for Memory and Redis; it asks the store, also for a key that
-        deny_cache knows; in an outage on_error answers. timeout: seconds, more than 0; None is the
-        store's.
+        In one step: concurrent callers never take the same last one.
 
-        WrongTypeError: the key holds something else; nothing was taken. DeadlineError,
-        UnavailableError: nothing was taken. OutcomeUnknownError: it may have been taken.
-        ConfigError and TypeError name a bad argument; nothing was sent.
+        Args:
+            key: The limited key.
+            cost: 1 or more. A cost above the limit is denied, with retry_after None.
+            rate: In place of the limiter's own; see Limiter.
+            op_id: 1 to 1,000 bytes, over Memory and Redis. The hit is taken once: a repeat for the
+                key within op_keep returns the first decision, a refusal too, as it was then, and
+                takes nothing, also after reset(). So the call may be repeated after any error. To
+                hit anew, as after retry_after, take a new one. It asks the store, also for a key
+                that deny_cache knows; in an outage on_error answers.
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "5/minute")
-        >>> limiter.hit(("user", "1"), 5).remaining
-        0
-        >>> denied = limiter.hit(("user", "1"))
-        >>> denied.allowed, denied.reason
-        (False, 'limited')
-        >>> [limiter.hit("user:2", rate="9/minute").remaining, limiter.hit("user:2").remaining]
-        [8, 4]
-        >>> [limiter.hit("user:3", op_id="order:7").remaining for _ in range(2)]
-        [4, 4]
+        Raises:
+            WrongTypeError: The key holds something else; nothing was taken.
+            DeadlineError, UnavailableError: Nothing was taken.
+            OutcomeUnknownError: It may have been taken.
+            ConfigError, TypeError: An argument is bad, or op_id is a UUIDv7 older than op_keep;
+                nothing was sent.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "5/minute")
+            >>> limiter.hit(("user", "1"), 5).remaining
+            0
+            >>> denied = limiter.hit(("user", "1"))
+            >>> denied.allowed, denied.reason
+            (False, 'limited')
+            >>> [limiter.hit("user:2", rate="9/minute").remaining, limiter.hit("user:2").remaining]
+            [8, 4]
+            >>> [limiter.hit("user:3", op_id="order:7").remaining for _ in range(2)]
+            [4, 4]
         """
 
     @native
@@ -301,48 +323,75 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     ) -> Decisions:
         """Hits many keys, in order, each by itself.
 
-        Equal keys are decided one after another. cost: one int for all, or one for each; keys may
-        be a mapping, key -> cost, and then takes none. A failed element does not stop the others.
-        errors='raise': BatchError with .result and .errors once all are settled; 'return': they are
-        in the batch's .errors, by index. Over Redis a round trip takes 256 keys, in a database a
-        transaction takes 1,000. A wrong type is a TypeError naming the index, before anything is
-        hit.
+        Equal keys are decided one after another. A failed element does not stop the others. Over
+        Redis a round trip takes 256 keys, in a database a transaction takes 1,000.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "2/minute")
-        >>> list(limiter.hit_many(["a", "a", "a", "b"]).allowed)
-        [True, True, False, True]
+        Args:
+            keys: A sequence, or a mapping of key to cost, which takes no cost.
+            cost: One int for all, or one for each.
+            rate: In place of the limiter's own.
+            errors: 'raise': BatchError with .result and .errors once all are settled. 'return':
+                they are in the batch's .errors, by index.
+            timeout: Seconds for all of it, more than 0. None: the store's.
+
+        Raises:
+            TypeError: An element has a wrong type; it names the index, and nothing was hit.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "2/minute")
+            >>> list(limiter.hit_many(["a", "a", "a", "b"]).allowed)
+            [True, True, False, True]
         """
 
     @native
     def at_most(
         self, key: LimiterKey, n: int, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> int:
-        """Takes as much of n, 1 or more, as the limit allows, and returns how much that is: 0 to n.
+        """Takes as much of n as the limit allows, in one step, and returns how much that is.
 
-        In one step. With shadow it returns n. An n below 1 is a ConfigError. Raises as hit does.
+        Args:
+            key: The limited key.
+            n: 1 or more. With shadow the answer is n.
+            rate: In place of the limiter's own.
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "5/minute")
-        >>> limiter.at_most("user:1", 3), limiter.at_most("user:1", 3), limiter.at_most("user:1", 3)
-        (3, 2, 0)
+        Raises:
+            ConfigError: n is below 1.
+            HotcountError: As hit does.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "5/minute")
+            >>> [limiter.at_most("user:1", 3) for _ in range(3)]
+            [3, 2, 0]
         """
 
     @native
     def refund(
         self, key: LimiterKey, n: int, *, rate: Rates | None = None, timeout: Seconds | None = None
     ) -> int:
-        """Gives back n, 1 or more, that were taken and not used; returns what remains then.
+        """Gives back n that were taken and not used; returns what remains then.
 
         Never beyond a full limit, and to a key that has expired nothing. The newest hits are given
-        back. rate: that at which they were taken. An n below 1 is a ConfigError. Raises as hit
-        does; OutcomeUnknownError: it may have been given back, and once more would be once too
-        often.
+        back.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "5/minute")
-        >>> limiter.hit("user:1", 4).remaining, limiter.refund("user:1", 3)
-        (1, 4)
+        Args:
+            key: The limited key.
+            n: 1 or more.
+            rate: That at which they were taken.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            ConfigError: n is below 1.
+            OutcomeUnknownError: It may have been given back, and once more would be once too often.
+            HotcountError: As hit does.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "5/minute")
+            >>> limiter.hit("user:1", 4).remaining, limiter.refund("user:1", 3)
+            (1, 4)
         """
 
     @native
@@ -354,18 +403,27 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         rate: Rates | None = None,
         timeout: Seconds | None = None,
     ) -> None:
-        """Refuses all hits of the key for so many seconds, whatever its limits say.
+        """Refuses all hits of the key for a while, whatever its limits say.
 
-        seconds: more than 0, 366 days at most; on the store's clock. Refused hits have reason
-        'blocked' and in retry_after what is left; they cost nothing. A second block replaces the
-        first, reset lifts it. OutcomeUnknownError: it may be blocked; do it again.
+        Refused hits have reason 'blocked' and in retry_after what is left; they cost nothing. A
+        second block replaces the first; reset lifts it.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "5/minute")
-        >>> limiter.block("user:1", 60)
-        >>> denied = limiter.hit("user:1")
-        >>> denied.allowed, denied.reason
-        (False, 'blocked')
+        Args:
+            key: The limited key.
+            seconds: More than 0, 366 days at most; on the store's clock.
+            rate: In place of the limiter's own.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            OutcomeUnknownError: It may be blocked; call it again.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "5/minute")
+            >>> limiter.block("user:1", 60)
+            >>> denied = limiter.hit("user:1")
+            >>> denied.allowed, denied.reason
+            (False, 'blocked')
         """
 
     def reserve(
@@ -377,16 +435,26 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         rate: Rates | None = None,
         timeout: Seconds | None = None,
     ) -> Reservation:
-        """Holds n, 1 or more, until commit(actual), cancel() or the end of the lease.
+        """Holds n until commit(actual), cancel() or the end of the lease.
 
-        Others find it taken; only what is committed is charged. lease: for how many seconds it is
-        held at most, 0.001 to 366 days; it is no number of hits, as the limiter's own lease is. See
-        Reservation. Raises as hit does, within the timeout.
+        Other callers find it taken; only what is committed is charged.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "5000/minute")
-        >>> limiter.reserve("user:1", 4000).commit(1234).remaining
-        3766
+        Args:
+            key: The limited key.
+            n: 1 or more.
+            lease: Seconds that n is held at most, 0.001 to 366 days. It is no number of hits, as
+                the limiter's own lease is.
+            rate: In place of the limiter's own.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            HotcountError: As hit does, within the timeout.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "5000/minute")
+            >>> limiter.reserve("user:1", 4000).commit(1234).remaining
+            3766
         """
         return reserve_now(self, key, n, lease, rate, timeout)
 
@@ -407,22 +475,26 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         when its time has come: while others wait, nearly each hit() of the same limit is refused.
 
         Args:
-            timeout: For how many seconds, 0 or more; None waits for ever.
+            key: The limited key.
+            cost: 1 or more.
+            timeout: Seconds to wait, 0 or more. None: for ever.
+            rate: In place of the limiter's own.
 
         Returns:
             The refusal when the timeout has passed; at once where the next hit, of this waiter or
-            of the head before it, would come later, or where cost is above the limit.
+                of the head before it, would come later, or where cost is above the limit.
 
         Raises:
             HotcountError: As hit, each of which has the store's timeout. If the store fails the
                 head, all waiters ask for themselves.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "1/50 ms")
-        >>> [bool(limiter.acquire("user:1")) for _ in range(2)]
-        [True, True]
-        >>> bool(limiter.acquire("user:1", timeout=0))
-        False
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "1/50 ms")
+            >>> [bool(limiter.acquire("user:1")) for _ in range(2)]
+            [True, True]
+            >>> bool(limiter.acquire("user:1", timeout=0))
+            False
         """
         patience = self._patience(cost, timeout, rate)
 
@@ -443,14 +515,19 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         rate: Rates | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """What hit would answer, with what remains as it stands. It takes nothing.
+        """The decision that hit would return, with what remains now. It takes nothing.
 
-        Raises as hit does, but for OutcomeUnknownError: there is nothing to be unknown.
+        Args:
+            key, cost, rate, timeout: As in hit.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "5/minute")
-        >>> limiter.test("user:1", 6).reason
-        'cost_above_limit'
+        Raises:
+            HotcountError: As hit does, except OutcomeUnknownError.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "5/minute")
+            >>> limiter.test("user:1", 6).reason
+            'cost_above_limit'
         """
 
     @native
@@ -470,10 +547,18 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     ) -> None:
         """Forgets the key: it is as if it had never been hit.
 
-        OutcomeUnknownError: it may have been forgotten; do it again. Other errors as in hit.
+        Args:
+            key: The limited key.
+            rate: In place of the limiter's own.
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "1/minute")
-        >>> bool(limiter.hit("user:1")), limiter.reset("user:1"), bool(limiter.hit("user:1"))
-        (True, None, True)
+        Raises:
+            OutcomeUnknownError: It may have been forgotten; call it again.
+            HotcountError: As hit does.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "1/minute")
+            >>> bool(limiter.hit("user:1")), limiter.reset("user:1"), bool(limiter.hit("user:1"))
+            (True, None, True)
         """

@@ -80,21 +80,21 @@ class LiveSets(Lifetime, LiveSetsBase):
     """Sorted sets that are updated only while they live.
 
     ZADD makes a set that is not there: a late upsert into a cached set that has expired leaves one
-    member, without a TTL, to be taken for the whole. An upsert here answers ABSENT instead.
+    member, without a TTL, that passes for the whole set. An upsert here answers ABSENT instead.
 
     Works on Memory and Redis. Keys and members are str or bytes, 1 to 1,000 bytes; scores are
-    floats, infinite ones too but not nan, an int as the nearest. Upserts set a state: after any
-    failure do them again. A set stands in the store under {store prefix}{key}, or
-    {store prefix}{prefix}:{key}, its versions in a hash beside it. Safe from many threads and
-    across fork.
+    floats, infinite ones too but not nan. Upserts set a state: repeat them after any failure. A set
+    stands in the store under {store prefix}{key}, or {store prefix}{prefix}:{key}, its versions in
+    a hash beside it. Safe from many threads and across fork.
 
-    >>> import hotcount
-    >>> sets = hotcount.LiveSets("memory://")
-    >>> sets.create("feed:1", 60, {"post:1": 1.0, "post:2": 2.0})
-    >>> str(sets.upsert("feed:1", "post:3", 3)), str(sets.upsert("feed:2", "post:3", 3))
-    ('APPLIED', 'ABSENT')
-    >>> sets.top("feed:1", 2)
-    [('post:3', 3.0), ('post:2', 2.0)]
+    Example:
+        >>> import hotcount
+        >>> sets = hotcount.LiveSets("memory://")
+        >>> sets.create("feed:1", 60, {"post:1": 1.0, "post:2": 2.0})
+        >>> str(sets.upsert("feed:1", "post:3", 3)), str(sets.upsert("feed:2", "post:3", 3))
+        ('APPLIED', 'ABSENT')
+        >>> sets.top("feed:1", 2)
+        [('post:3', 3.0), ('post:2', 2.0)]
     """
 
     __slots__ = ("__weakref__",)
@@ -111,20 +111,31 @@ class LiveSets(Lifetime, LiveSetsBase):
     ) -> Upsert:
         """Sets the member's score where the set lives. Idempotent.
 
-        version: any int64; applied only where higher than that of the member's last versioned
-        write. Only with 'script', and for keys whose braces make a hash tag or that have none; else
-        ConfigError. ABSENT where the versions that a set had were lost, until create() makes it
-        anew. timeout: seconds, more than 0; None is the store's.
+        Args:
+            key: The set's key.
+            member: 1 to 1,000 bytes.
+            score: A float, and not nan.
+            version: Any int64: the score is applied only where this is higher than the version of
+                the member's last versioned write. Only with 'script', and for keys whose braces
+                make a hash tag or that have none.
+            timeout: Seconds, more than 0. None: the store's.
 
-        WrongTypeError: the key is no sorted set; nothing changed. DeadlineError, UnavailableError:
-        nothing was applied. OutcomeUnknownError: it may have been; do it again. ConfigError and
-        TypeError name a bad argument; nothing was sent.
+        Returns:
+            An Upsert, true where it is APPLIED. ABSENT also where the versions that a set had were
+                lost, until create() makes it anew.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.create("k", 60, {"a": 1})
-        >>> bool(sets.upsert("k", "a", 2, version=7)), str(sets.upsert("k", "a", 1, version=6))
-        (True, 'STALE')
+        Raises:
+            WrongTypeError: The key is no sorted set; nothing changed.
+            DeadlineError, UnavailableError: Nothing was applied.
+            OutcomeUnknownError: It may have been applied; call it again.
+            ConfigError, TypeError: An argument is bad; nothing was sent.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.create("k", 60, {"a": 1})
+            >>> bool(sets.upsert("k", "a", 2, version=7)), str(sets.upsert("k", "a", 1, version=6))
+            (True, 'STALE')
         """
 
     @native
@@ -140,83 +151,124 @@ class LiveSets(Lifetime, LiveSetsBase):
         errors: OnErrors = "raise",
         timeout: Seconds | None = None,
     ) -> Upserts:
-        """Upserts many, in order: rows of (key, member, score[, version]), or columns.
+        """Upserts many, in order.
 
-        batch: elements in one round trip, 1 to 300; with 'script' each batch is one step, one
-        after the other. Other clients of the server wait while it runs one: about 0.3 ms
-        for 128 elements, 0.6 ms for 250. A failed element, such as a key of another type, does not
-        stop the others. errors='raise': BatchError with .result and .errors once all are settled;
-        'return': they are in the batch's .errors, by index. A wrong type is a TypeError, and a
-        score that is nan a ConfigError, that names the index, before anything is sent. timeout:
-        seconds for all of it; None is the store's.
+        A failed element, such as a key of another type, does not stop the others.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.create("k", 60, {"a": 1})
-        >>> list(sets.upsert_many([("k", "a", 2), ("other", "a", 3)]).applied)
-        [True, False]
-        >>> list(sets.upsert_many(keys=["k"], members=["b"], scores=[0.5]).applied)
-        [True]
+        Args:
+            items: Rows of (key, member, score) or (key, member, score, version). None: columns are
+                given.
+            batch: Elements in one round trip, 1 to 300. With 'script' each batch is one step, and
+                other clients of the server wait while it runs: about 0.3 ms for 128 elements, 0.6
+                ms for 250.
+            keys, members, scores, versions: Columns, in place of items.
+            errors: 'raise': BatchError with .result and .errors once all are settled. 'return':
+                they are in the batch's .errors, by index.
+            timeout: Seconds for all of it, more than 0. None: the store's.
+
+        Raises:
+            TypeError: An element has a wrong type; it names the index, and nothing was sent.
+            ConfigError: A score is nan; likewise.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.create("k", 60, {"a": 1})
+            >>> list(sets.upsert_many([("k", "a", 2), ("other", "a", 3)]).applied)
+            [True, False]
+            >>> list(sets.upsert_many(keys=["k"], members=["b"], scores=[0.5]).applied)
+            [True]
         """
 
     @native
     def remove(
         self, key: Key, member: Key, version: int | None = None, *, timeout: Seconds | None = None
     ) -> Upsert:
-        """Removes the member. APPLIED: it was there. ABSENT: no such set or member.
+        """Removes the member.
 
-        With a version: APPLIED where the set lives, whether the member was there or not; an upsert
-        with a version that is not higher is STALE from then on. STALE, NO_TTL: left as it is. With
-        'script' a set that create() made and that loses its last member is empty and lives on; any
-        other is gone. Raises as upsert does.
+        With 'script' a set that create() made and that loses its last member is empty and lives on;
+        any other is gone.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.create("k", 60, {"a": 1})
-        >>> str(sets.remove("k", "a")), str(sets.remove("k", "a"))
-        ('APPLIED', 'ABSENT')
+        Args:
+            key, member, timeout: As in upsert.
+            version: An upsert with a version that is not higher is STALE from then on.
+
+        Returns:
+            APPLIED: it was there; with a version also where the set lives and the member was not
+                there. ABSENT: there is no such set or member. STALE, NO_TTL: left as it is.
+
+        Raises:
+            HotcountError: As upsert does.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.create("k", 60, {"a": 1})
+            >>> str(sets.remove("k", "a")), str(sets.remove("k", "a"))
+            ('APPLIED', 'ABSENT')
         """
 
     @native
     def top(self, key: Key, n: int, *, timeout: Seconds | None = None) -> ScoredMembers:
-        """The n highest as (member, score), highest first; fewer where there are fewer.
+        """The n members of the highest scores, highest first; fewer where there are fewer.
 
-        n: 0 or more. Equal scores: the member with the greater bytes first. Raises as upsert does,
-        but for OutcomeUnknownError: there is nothing to be unknown.
+        Of equal scores the member with the greater bytes comes first.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.create("k", 60, {"a": 1, "b": 1, "c": 0})
-        >>> sets.top("k", 2)
-        [('b', 1.0), ('a', 1.0)]
+        Args:
+            key: The set's key.
+            n: 0 or more.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            HotcountError: As upsert does, except OutcomeUnknownError.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.create("k", 60, {"a": 1, "b": 1, "c": 0})
+            >>> sets.top("k", 2)
+            [('b', 1.0), ('a', 1.0)]
         """
 
     @native
     def range(
         self, key: Key, start: int, stop: int, *, timeout: Seconds | None = None
     ) -> ScoredMembers:
-        """Positions start to stop in the order of top, both inclusive as in Redis.
+        """Members from position start to stop in the order of top, both inclusive as in Redis.
 
-        Negative ones count from the end, so that 0, -1 is all. Raises as top does.
+        Args:
+            key: The set's key.
+            start, stop: Negative ones count from the end: 0, -1 is all.
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.create("k", 60, {"a": 3, "b": 2, "c": 1})
-        >>> sets.range("k", 1, -1)
-        [('b', 2.0), ('c', 1.0)]
+        Raises:
+            HotcountError: As top does.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.create("k", 60, {"a": 3, "b": 2, "c": 1})
+            >>> sets.range("k", 1, -1)
+            [('b', 2.0), ('c', 1.0)]
         """
 
     @native
     def rank(self, key: Key, member: Key, *, timeout: Seconds | None = None) -> int | None:
-        """The member's position in the order of top; None where it is not there.
+        """The member's position in the order of top, the highest 0; None where it is not there.
 
-        The highest is 0. Raises as top does.
+        Args:
+            key, member: As in upsert.
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.create("k", 60, {"a": 3, "b": 2})
-        >>> sets.rank("k", "b"), sets.rank("k", "c")
-        (1, None)
+        Raises:
+            HotcountError: As top does.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.create("k", 60, {"a": 3, "b": 2})
+            >>> sets.rank("k", "b"), sets.rank("k", "c")
+            (1, None)
         """
 
     @native
@@ -225,74 +277,102 @@ class LiveSets(Lifetime, LiveSetsBase):
     ) -> None:
         """Makes the set or replaces it, in one step and with its TTL, and the hash beside it.
 
-        ttl: seconds, 0.001 or more. members: a mapping or pairs, 1 to 10,000; of equal ones the
-        last counts. The simple form: upserts made while the caller gathers the members are lost.
-        WrongTypeError: the key holds another type, which is left alone. Otherwise as upsert.
+        Upserts made while the caller gathers the members are lost: rebuild() keeps them.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.create("k", 60, [("a", 1), ("a", 2)])
-        >>> sets.top("k", 1)
-        [('a', 2.0)]
+        Args:
+            key: The set's key.
+            ttl: Seconds, 0.001 or more.
+            members: A mapping or pairs, 1 to 10,000; of equal ones the last counts.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            WrongTypeError: The key holds another type, which is left alone.
+            HotcountError: As upsert does.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.create("k", 60, [("a", 1), ("a", 2)])
+            >>> sets.top("k", 1)
+            [('a', 2.0)]
         """
 
     @native
     def sweep(
         self, match: Key, *, dry_run: bool = False, timeout: Seconds | None = None
     ) -> SweepReport:
-        """Deletes sorted sets without a TTL: what unguarded upserts left behind.
+        """Deletes sorted sets without a TTL, which unguarded upserts left behind.
 
-        match: a pattern for keys, as callers name them: * ? [a-z] and \\ as in Redis. Only sorted
-        sets; each is looked at again in the step that deletes it. dry_run: only counts. Keys that
-        move while it runs may be counted twice. timeout: seconds for the whole sweep; None: the
-        store's for each page of about 500 keys, and 100 times that for all. What was deleted before
-        it passed stays deleted.
+        Each is looked at again in the step that deletes it. Keys that move while it runs may be
+        counted twice.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.create("feed:1", 60, {"post:1": 1})
-        >>> sets.sweep("feed:*")
-        SweepReport(scanned=1, found=0, deleted=0, keys=())
+        Args:
+            match: A pattern for keys, as callers name them: * ? [a-z] and \\ as in Redis.
+            dry_run: Only counts.
+            timeout: Seconds for the whole sweep. None: the store's for each page of about 500 keys,
+                and 100 times that for all. What was deleted before it passed stays deleted.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.create("feed:1", 60, {"post:1": 1})
+            >>> sets.sweep("feed:*")
+            SweepReport(scanned=1, found=0, deleted=0, keys=())
         """
 
     def rebuild(self, key: Key, ttl: Seconds, *, lease: Seconds = 10.0) -> Rebuild:
         """Builds the set anew beside the one that is read: a context manager, see Rebuild.
 
-        ttl: seconds that the published set lives, 0.001 or more. lease: seconds, 0.1 to 3,600, that
-        a builder keeps the set to itself after it was last heard of. Only with 'script', and for
-        keys whose braces make a hash tag or that have none; else ConfigError. Nothing is sent
-        before the `with` block begins; that raises LeaseLostError where another builder has the
-        lease.
+        Nothing is sent before the `with` block begins.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> with sets.rebuild("feed:1", ttl=60) as build:
-        ...     build.add("post:1", 1)
-        ...     build.add_many({"post:2": 2, "post:3": 3})
-        >>> sets.top("feed:1", 2)
-        [('post:3', 3.0), ('post:2', 2.0)]
+        Args:
+            key: The set's key: one whose braces make a hash tag, or that has none.
+            ttl: Seconds that the published set lives, 0.001 or more.
+            lease: Seconds, 0.1 to 3,600, that a builder keeps the set to itself after its last
+                sending.
+
+        Raises:
+            ConfigError: The method is not 'script', or the key has other braces.
+            LeaseLostError: Another builder has the lease; raised by `with`.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> with sets.rebuild("feed:1", ttl=60) as build:
+            ...     build.add("post:1", 1)
+            ...     build.add_many({"post:2": 2, "post:3": 3})
+            >>> sets.top("feed:1", 2)
+            [('post:3', 3.0), ('post:2', 2.0)]
         """
         return Rebuild(self, key, ttl, lease)
 
     def rebuild_many(
         self, sets: RebuildRows, ttl: Seconds, *, lease: Seconds = 10.0
     ) -> RebuildReport:
-        """Builds many sets, each as rebuild() does: rows of (key, members), one after the other.
+        """Builds many sets, each as rebuild() does, one after the other.
 
         A row's lease is taken before its members are asked for, and they are asked for before the
         next row: a generator that reads its members when it is iterated, and itertools.groupby,
-        are fine. Upserts that come between a list's making and its row are lost. At most 8 sets and
-        300 members of each are held at a time; 8 sets are published together, sooner where a
-        quarter of the lease has passed. So the next row, and a row's next member, must come within
-        half of the lease. A set that fails is in the report, and the next goes on; what an iterable
-        raises ends the call, once the sets that are complete are published.
+        lose no upsert. Upserts that come between a list's making and its row are lost. At most 8
+        sets and 300 members of each are held at a time; 8 sets are published together, sooner where
+        a quarter of the lease has passed.
 
-        >>> import hotcount
-        >>> sets = hotcount.LiveSets("memory://")
-        >>> sets.rebuild_many(((f"feed:{n}", [("post:1", n)]) for n in range(3)), ttl=60)
-        RebuildReport(published=3, failed={})
-        >>> sets.top("feed:2", 1)
-        [('post:1', 2.0)]
+        Args:
+            sets: Rows of (key, members). The next row, and a row's next member, must come within
+                half of the lease. An exception of an iterable ends the call, once the complete sets
+                are published.
+            ttl, lease: As in rebuild.
+
+        Returns:
+            A RebuildReport, which has the sets that failed.
+
+        Example:
+            >>> import hotcount
+            >>> sets = hotcount.LiveSets("memory://")
+            >>> sets.rebuild_many(((f"feed:{n}", [("post:1", n)]) for n in range(3)), ttl=60)
+            RebuildReport(published=3, failed={})
+            >>> sets.top("feed:2", 1)
+            [('post:1', 2.0)]
         """
         builds = _Builds(self, ttl, lease)
         try:
@@ -333,18 +413,20 @@ class Rebuild(RebuildBase):
     The members are gathered beside the set that is read, and published in one step at the end of
     the block; a block that raises leaves the set as it is. Upserts and removes that anybody makes
     meanwhile go to both sets, and win over what is added, unless both have versions: then the
-    higher wins. So read the source of the data inside the block, and write there before you
-    upsert: then no upsert is lost. A key that was absent is answered ABSENT until the publication,
-    and what was written meanwhile is published. Only method 'script' writes to both.
+    higher wins. So read the source of the data inside the block, and write there before you upsert:
+    then no upsert is lost. A key that was absent is answered ABSENT until the publication. Only
+    method 'script' writes to both.
 
-    What is added is gathered and sent 300 at a time, sooner where a third of the lease has passed;
-    each sending renews the lease. Where nothing is added for longer than the lease, call renew().
-    timeout: seconds for all of a call; None: the store's for each 300 members that are sent, and
-    each 300 versions that a publication takes over, however many they are.
-    LeaseLostError: the lease has passed, another builder has it, or a key of the build was deleted
-    or evicted; nothing is published. A builder that dies leaves nothing but keys that expire.
+    Members are sent 300 at a time, sooner where a third of the lease has passed; each sending
+    renews the lease. Where nothing is added for longer than the lease, call renew(). A builder that
+    dies leaves nothing but keys that expire. Safe from many threads; a forked child cannot use it.
 
-    Safe from many threads; calls that send go one at a time. A forked child cannot use it.
+    Args:
+        sets, key, ttl, lease: As in LiveSets.rebuild, which makes one.
+
+    Raises:
+        LeaseLostError: The lease has passed, another builder has it, or a key of the build was
+            deleted or evicted; nothing is published.
     """
 
     __slots__ = ("__weakref__",)

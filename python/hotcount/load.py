@@ -1,6 +1,9 @@
 """A counting strategy of your own under `hotcount-load`: same schedule, ledger and audit.
 
-A program calls `driver` with the functions that vote and count; the load generator starts it::
+A program calls `driver` with the functions that vote and count; the load generator starts it.
+docs/reference/load-drivers.md has examples, docs/reference/load-protocol.md the protocol.
+
+Example::
 
     # driver.py
     from hotcount import load
@@ -8,8 +11,6 @@ A program calls `driver` with the functions that vote and count; the load genera
     load.driver(setup=make_tables, cast=vote, read=count, rows=all_votes, counts=all_counts)
 
     $ hotcount-load run -s 'exec:python driver.py' -r 200 -d 10s
-
-docs/reference/load-protocol.md in the repository has an example and the protocol underneath.
 """
 
 from __future__ import annotations
@@ -84,33 +85,36 @@ def driver(
 ) -> None:
     """Serves `hotcount-load`, which started this program, and returns when the run is over.
 
-    :param cast: ``cast(item, user, value)`` sets the vote of a user on an item: 1 votes, 0 takes
-        the vote back. A repeat must not count again. It returns None, or whether the vote changed
-        (a bool), or a `hotcount.Cast`; what it tells is audited too. An exception fails the call:
-        see `NotApplied`.
-    :param read: ``read(item)`` returns the item's count.
-    :param rows: ``rows()`` returns all votes as (item, user, value): for the audit, straight from
-        the database.
-    :param counts: ``counts()`` returns the count of every item, as a mapping or as pairs; an item
-        that is not there counts 0.
-    :param setup: ``setup(items)`` makes empty tables, and the items 1 to ``items``. It is not
-        called when an earlier run is audited again.
-    :param threads: calls at once in each process, 1 to 1,024; as tasks where ``cast`` and ``read``
-        are coroutine functions.
-    :param processes: forked before the first connection, 1 to 64. So open connections in the
-        functions or in ``setup``, not before this call.
-    :param place: where the votes are, in one line for the report.
-    :param acknowledged: what a returned ``cast`` promises, for the report.
-    :param may_lose: what it may lose, for the report. The audit demands everything all the same.
-    :param durable: an acknowledged vote survives the end of this program.
-    :param exact: a read has every vote that was acknowledged before it.
-
     The environment has ``HOTCOUNT_LOAD_DB``, the database that ``--db`` or ``--managed`` names (a
-    SQLite file in the run's folder otherwise), and ``HOTCOUNT_LOAD_FOLDER``, that folder. What the
-    program prints goes to ``driver.log`` there, and so do the first ten tracebacks.
+    SQLite file in the run's folder otherwise), and ``HOTCOUNT_LOAD_FOLDER``, that folder. The
+    program's output goes to ``driver.log`` there, and so do the first ten tracebacks. Not
+    thread-safe: called once, by the main thread.
 
-    Not thread-safe: called once, by the main thread. A `ConfigError` for a bad argument, and if
-    the program was not started by `hotcount-load`; a TypeError for what is no function.
+    Args:
+        cast: ``cast(item, user, value)`` sets the vote of a user on an item: 1 votes, 0 takes the
+            vote back. A repeat must not count again. It returns None, or whether the vote changed
+            (a bool), or a `hotcount.Cast`; the audit checks this answer too. An exception fails the
+            call: see `NotApplied`.
+        read: ``read(item)`` returns the item's count.
+        rows: ``rows()`` returns all votes as (item, user, value): for the audit, straight from the
+            database.
+        counts: ``counts()`` returns the count of every item, as a mapping or as pairs; an item that
+            is not there counts 0.
+        setup: ``setup(items)`` makes empty tables, and the items 1 to ``items``. It is not called
+            when an earlier run is audited again.
+        threads: Calls at once in each process, 1 to 1,024; as tasks where ``cast`` and ``read`` are
+            coroutine functions.
+        processes: Forked before the first connection, 1 to 64. So open connections in the functions
+            or in ``setup``, not before this call.
+        place: Where the votes are, in one line for the report.
+        acknowledged: The promise of a returned ``cast``, for the report.
+        may_lose: For the report. The audit demands everything all the same.
+        durable: An acknowledged vote survives the end of this program.
+        exact: A read has every vote that was acknowledged before it.
+
+    Raises:
+        ConfigError: An argument is bad, or the program was not started by `hotcount-load`.
+        TypeError: An argument is no function.
     """
     given = {"cast": cast, "read": read, "rows": rows, "counts": counts, "setup": setup}
     for name, function in given.items():

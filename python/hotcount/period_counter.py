@@ -75,17 +75,17 @@ class PeriodCounter(Lifetime, PeriodCounterBase[Added]):
     Works on Memory and Redis; keys and numbers as in Counter. A period is one of the calendar in
     the zone tz: a day in which its clock changes has 23 or 25 hours, the hour that it reads twice
     is two hours, and weeks begin on Monday. The present is the store's, whatever this machine's
-    clock says. A number and its expiry are set in one step. Without retry= nothing is replayed: an
-    add whose answer is lost is an OutcomeUnknownError. Safe from many threads and across fork.
+    clock says. A number and its expiry are set in one step. Safe from many threads and across fork.
 
-    Stands under {store prefix}{prefix}:{period}:{tz}:{label}:{key}, a plain integer; the label is
+    Stands under {store prefix}{prefix}:{period}:{tz}:{label}:{key}, a plain integer. The label is
     2026-11-21 for days and weeks (their first day), 2026-11 for months, and 2026-11-21T170000Z, the
-    beginning in UTC, for what is shorter.
+    beginning in UTC, for shorter periods.
 
-    >>> import hotcount
-    >>> visits = hotcount.PeriodCounter("memory://", "day", "Europe/Berlin", keep=30)
-    >>> visits.add("home"), visits.add("home"), visits.get("home")
-    (1, 2, 2)
+    Example:
+        >>> import hotcount
+        >>> visits = hotcount.PeriodCounter("memory://", "day", "Europe/Berlin", keep=30)
+        >>> visits.add("home"), visits.add("home"), visits.get("home")
+        (1, 2, 2)
     """
 
     __slots__ = ("__weakref__",)
@@ -94,21 +94,29 @@ class PeriodCounter(Lifetime, PeriodCounterBase[Added]):
     def add(
         self, key: Key, n: int = 1, at: datetime | None = None, *, timeout: Seconds | None = None
     ) -> Added:
-        """Adds n (any int64, negative too) and returns the period's number after this add.
-
-        at: an aware datetime, in any zone; None: the store's present. Where at's period is not kept
-        any more, or begins more than 100 years ahead, or at is naive: ConfigError, nothing added.
-        Other errors as in Counter.add. timeout: seconds, more than 0; None is the store's.
+        """Adds n and returns the period's number after this add.
 
         With retry= it is a Queued while Redis does not answer, as in Counter.add. Then at is not
         checked: such an add expires, or is refused, when Redis answers (retry_stats()).
 
-        >>> import hotcount
-        >>> from datetime import datetime, timedelta, timezone
-        >>> visits = hotcount.PeriodCounter("memory://")
-        >>> yesterday = datetime.now(timezone.utc) - timedelta(days=1)
-        >>> visits.add("home", 3, at=yesterday), visits.get("home")
-        (3, 0)
+        Args:
+            key: As in Counter.add.
+            n: Any int64, negative too.
+            at: An aware datetime, in any zone. None: the store's present.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            ConfigError: The period of at is not kept any more, or begins more than 100 years ahead,
+                or at is naive; nothing was added.
+            HotcountError: As Counter.add does.
+
+        Example:
+            >>> import hotcount
+            >>> from datetime import datetime, timedelta, timezone
+            >>> visits = hotcount.PeriodCounter("memory://")
+            >>> yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+            >>> visits.add("home", 3, at=yesterday), visits.get("home")
+            (3, 0)
         """
 
     @native

@@ -1,13 +1,13 @@
 """Results of hotcount-load in Python: rows for a DataFrame, plotly's charts, one HTML file.
 
 A folder is what ``hotcount-load run``, ``compare``, ``search``, ``sweep`` or ``scale`` kept with
-``--out``. The extra
-``hotcount[report]`` brings plotly and hdrhistogram, which this needs.
+``--out``. The extra ``hotcount[report]`` brings plotly and hdrhistogram, which this needs.
 
->>> from hotcount import report  # doctest: +SKIP
->>> result = report.read("compared")  # doctest: +SKIP
->>> pandas.DataFrame(result.rows())  # doctest: +SKIP
->>> result.charts()[0].figure.show()  # doctest: +SKIP
+Example:
+    >>> from hotcount import report  # doctest: +SKIP
+    >>> result = report.read("compared")  # doctest: +SKIP
+    >>> pandas.DataFrame(result.rows())  # doctest: +SKIP
+    >>> result.charts()[0].figure.show()  # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -102,24 +102,25 @@ class Reserving(Handle):
 
 
 class Reservation(ReservationBase[Reserving]):
-    """What Limiter.reserve holds, or a refusal. True where there was room for it.
+    """The hold that Limiter.reserve has made, or a refusal. True where there was room for it.
 
     For 'gcra', the buckets, 'fixed_window' and 'sliding_window', over Memory and Redis; another
     limiter is a ConfigError. Until it ends, it is as if n were taken; when it ends, what was used
     is taken. A key has up to 1,000 reservations; more are refused until a lease ends. Limiter.reset
-    forgets them. After OutcomeUnknownError of reserve() it may be held until the lease ends; a
-    cancel that nobody waits for follows it. Where on_error has answered in place of a store that
-    was away, nothing is held; commit() and cancel() then take nothing and ask nobody.
+    forgets them. After OutcomeUnknownError of reserve() n may be held until the lease ends; the
+    library sends a cancel behind it. Where on_error has answered in place of a store that was away,
+    nothing is held; commit() and cancel() then take nothing and ask nobody.
 
-    In a `with` block commit(actual) says what was used. A block that ends without it commits what
-    was reserved; one that raises cancels. LimitExceeded is raised in place of the block where it is
-    a refusal. key, n and decision are attributes. A forked child ends no reservation of its parent.
+    In a `with` block commit(actual) states what was used. A block that ends without it commits n;
+    one that raises cancels. A refusal raises LimitExceeded in place of the block. key, n and
+    decision are attributes. A forked child ends no reservation of its parent.
 
-    >>> import hotcount
-    >>> limiter = hotcount.Limiter("memory://", "5000/minute")
-    >>> with limiter.reserve("user:1", 4000, lease=60) as reserved:
-    ...     print(bool(limiter.hit("user:1", 1001)), reserved.commit(1234).remaining)
-    False 3766
+    Example:
+        >>> import hotcount
+        >>> limiter = hotcount.Limiter("memory://", "5000/minute")
+        >>> with limiter.reserve("user:1", 4000, lease=60) as reserved:
+        ...     print(bool(limiter.hit("user:1", 1001)), reserved.commit(1234).remaining)
+        False 3766
     """
 
     __slots__ = ()
@@ -127,24 +128,33 @@ class Reservation(ReservationBase[Reserving]):
     def commit(
         self, actual: int | None = None, *, op_id: Key | None = None, timeout: Seconds | None = None
     ) -> Decision:
-        """Takes what was used, 0 or more, in place of what was reserved; None is all of that.
+        """Takes what was used in place of what was reserved.
 
-        The decision is refused where the limit had no room for it: because more was used than was
+        The decision is a refusal where the limit had no room for it: because more was used than was
         reserved, or the lease has ended. It is taken all the same, up to twice the limit, as
-        charge_denied does. op_id, 1 to 1,000 bytes: it is taken once; a repeat for the key within
-        the limiter's op_keep returns the first decision and takes nothing, so the call may be
-        repeated after any error. It may be a repeat by another reservation of the key, as when
-        the work is done anew: that one is ended then, and takes nothing; the op_id names the work,
-        not the reservation. timeout: seconds, more than 0; None is the store's.
+        charge_denied does.
 
-        LimitExceeded: it is a refusal. ConfigError: it was committed or cancelled already.
-        DeadlineError, UnavailableError: nothing was taken; do it again. OutcomeUnknownError: it may
-        have been taken; done again without the same op_id, it may be taken twice.
+        Args:
+            actual: 0 or more. None: what was reserved.
+            op_id: 1 to 1,000 bytes. It is taken once: a repeat for the key within the limiter's
+                op_keep returns the first decision and takes nothing, so the call may be repeated
+                after any error. It may be a repeat by another reservation of the key, as when the
+                work is done anew: that one is ended then, and takes nothing. The op_id names the
+                work, not the reservation.
+            timeout: Seconds, more than 0. None: the store's.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "100/minute")
-        >>> limiter.reserve("tokens", 80).commit(30).remaining
-        70
+        Raises:
+            LimitExceeded: The reservation is a refusal.
+            ConfigError: It was committed or cancelled already.
+            DeadlineError, UnavailableError: Nothing was taken; call it again.
+            OutcomeUnknownError: It may have been taken; repeated without the same op_id, it may be
+                taken twice.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "100/minute")
+            >>> limiter.reserve("tokens", 80).commit(30).remaining
+            70
         """
         self._require_open()
         decision = self.decision
@@ -159,14 +169,17 @@ class Reservation(ReservationBase[Reserving]):
     def cancel(self, *, timeout: Seconds | None = None) -> None:
         """Gives back what was reserved. After commit() or cancel() it does nothing.
 
-        It may be repeated after any error; at the latest the lease ends. timeout: seconds, more
-        than 0; None is the store's.
+        It may be repeated after any error; at the latest the lease ends.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "100/minute")
-        >>> limiter.reserve("tokens", 80).cancel()
-        >>> limiter.peek("tokens").remaining
-        100
+        Args:
+            timeout: Seconds, more than 0. None: the store's.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "100/minute")
+            >>> limiter.reserve("tokens", 80).cancel()
+            >>> limiter.peek("tokens").remaining
+            100
         """
         if self._is_held() and self._is_open():
             self._owner._cancel(self.key, self._id, rate=self._rate, timeout=timeout)

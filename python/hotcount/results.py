@@ -81,16 +81,22 @@ class Decision(Result):
     def headers(self, style: Literal["ietf", "legacy"] = "ietf") -> dict[str, str]:
         """HTTP headers that tell a client.
 
-        'ietf': RateLimit-Policy and RateLimit of draft-ietf-httpapi-ratelimit-headers-11;
-        "5/minute burst 9" is q=5;w=60;hotcount-burst=9, and t is retry_after when the hit was
-        denied, else reset_after. 'legacy': X-RateLimit-Limit, -Remaining and -Reset (seconds from
-        now). A denial that may pass adds Retry-After. Seconds are whole, rounded up. Another style
-        is a ConfigError.
+        Seconds are whole, rounded up. A denial that may pass adds Retry-After.
 
-        >>> import hotcount
-        >>> limiter = hotcount.Limiter("memory://", "10/minute", name="api")
-        >>> limiter.hit("user:1").headers()
-        {'RateLimit-Policy': '"api";q=10;w=60', 'RateLimit': '"api";r=9;t=6'}
+        Args:
+            style: 'ietf': RateLimit-Policy and RateLimit of
+                draft-ietf-httpapi-ratelimit-headers-11; "5/minute burst 9" is
+                q=5;w=60;hotcount-burst=9, and t is retry_after when the hit was denied, else
+                reset_after. 'legacy': X-RateLimit-Limit, -Remaining and -Reset (seconds from now).
+
+        Raises:
+            ConfigError: The style is another.
+
+        Example:
+            >>> import hotcount
+            >>> limiter = hotcount.Limiter("memory://", "10/minute", name="api")
+            >>> limiter.hit("user:1").headers()
+            {'RateLimit-Policy': '"api";q=10;w=60', 'RateLimit': '"api";r=9;t=6'}
         """
 
 
@@ -175,15 +181,16 @@ class SweepReport(Result):
 @result
 @dataclass(frozen=True, slots=True)
 class Cast(Result):
-    """What a cast or retract came to.
+    """The answer of cast, retract and toggle.
 
-    >>> import hotcount
-    >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-    >>> votes.create_tables()
-    >>> votes.cast(7, user=1)
-    Cast(counted=True, changed=True, previous=0, value=1, pending=False, count=None)
-    >>> votes.toggle(7, user=1, with_count=True).count.value
-    0
+    Example:
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+        >>> votes.create_tables()
+        >>> votes.cast(7, user=1)
+        Cast(counted=True, changed=True, previous=0, value=1, pending=False, count=None)
+        >>> votes.toggle(7, user=1, with_count=True).count.value
+        0
     """
 
     counted: bool
@@ -208,16 +215,16 @@ class Cast(Result):
 class Count(Result):
     """An item's count. It compares, orders, hashes, formats and indexes as its value.
 
-    So two are equal where their values are, whatever else they say. + and - give an int; for other
-    arithmetic take .value. With 'write_behind' .pending is -1 while Redis does not answer: the
-    value is what the database has, and how many votes wait is not known.
+    Two are equal where their values are, whatever else they have. + and - give an int; for other
+    arithmetic take .value.
 
-    >>> import hotcount
-    >>> count = hotcount.Count(100, exact=True, as_of=0.0, source="sql", pending=0)
-    >>> count == 100, count > 99.5, f"{count:,} votes", count.source
-    (True, True, '100 votes', 'sql')
-    >>> sum([count, count]), count.value / 8
-    (200, 12.5)
+    Example:
+        >>> import hotcount
+        >>> count = hotcount.Count(100, exact=True, as_of=0.0, source="sql", pending=0)
+        >>> count == 100, count > 99.5, f"{count:,} votes", count.source
+        (True, True, '100 votes', 'sql')
+        >>> sum([count, count]), count.value / 8
+        (200, 12.5)
     """
 
     value: int

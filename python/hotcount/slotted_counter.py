@@ -63,15 +63,19 @@ class SlottedCounterBase(Handle):
 
     @native
     def resize(self, slots: int) -> None:
-        """Changes the number of slots for this object's later adds, 1 to 10,000.
+        """Changes the number of slots for this object's later adds.
 
-        Nothing is sent. Counts stay as they are: a read sums all slots there are.
+        Nothing is sent. Counts stay as they are: a read sums all slots.
 
-        >>> import hotcount
-        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
-        >>> counter.resize(8)
-        >>> counter.slots
-        8
+        Args:
+            slots: 1 to 10,000.
+
+        Example:
+            >>> import hotcount
+            >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+            >>> counter.resize(8)
+            >>> counter.slots
+            8
         """
 
     @native
@@ -90,18 +94,19 @@ class SlottedCounterBase(Handle):
 class SlottedCounter(Lifetime, SlottedCounterBase):
     """A count in a SQL database, spread over several rows of one table.
 
-    The count of a key is the sum over its slots, so that writers seldom meet on one row and the
-    number of slots may change at any time. Every add is committed when the call returns; adds of
-    concurrent callers share a transaction. Keys are str or bytes, 1 to 1,000 bytes without NUL;
-    numbers are signed 64-bit. Safe from many threads and across fork.
+    The count of a key is the sum over its slots: writers seldom meet on one row, and the number of
+    slots may change at any time. Every add is committed when the call returns; adds of concurrent
+    callers share a transaction. Keys are str or bytes, 1 to 1,000 bytes without NUL; numbers are
+    signed 64-bit. Safe from many threads and across fork.
 
-    >>> import hotcount
-    >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
-    >>> counter.create_table()
-    >>> counter.add("photo:42")
-    >>> counter.add("photo:42", 2)
-    >>> counter.get("photo:42")
-    3
+    Example:
+        >>> import hotcount
+        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+        >>> counter.create_table()
+        >>> counter.add("photo:42")
+        >>> counter.add("photo:42", 2)
+        >>> counter.get("photo:42")
+        3
     """
 
     __slots__ = ("__weakref__",)
@@ -110,11 +115,16 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
     def create_table(self, *, timeout: Seconds | None = None) -> None:
         """Creates the table where it is missing. Idempotent.
 
-        timeout: seconds, more than 0; None is the database's. DatabaseError: the database refuses,
-        as where this user may not; nothing was made. Other errors as in add.
+        Args:
+            timeout: Seconds, more than 0. None: the database's.
 
-        >>> import hotcount
-        >>> hotcount.SlottedCounter("sqlite:///:memory:").create_table()
+        Raises:
+            DatabaseError: The database refuses, as where this user may not; nothing was made.
+            HotcountError: As add does.
+
+        Example:
+            >>> import hotcount
+            >>> hotcount.SlottedCounter("sqlite:///:memory:").create_table()
         """
 
     @native
@@ -127,25 +137,32 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
         slot: int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
-        """Adds n, any int64, negative too; committed when it returns.
+        """Adds n; committed when it returns.
 
-        With an op_id, 1 to 1,000 bytes, it is counted once, however often it is retried within
-        op_keep. slot: the row to add to, 0 to slots - 1 (to 99 if slots='adaptive'), whatever
-        slot_choice says and whoever holds it; None: slot_choice decides. timeout: seconds, more
-        than 0; None is the database's.
+        Args:
+            key: The counter's key.
+            n: Any int64, negative too.
+            slot: The row to add to, 0 to slots - 1 (to 99 if slots='adaptive'), whatever
+                slot_choice says and whoever holds it. None: slot_choice decides.
+            op_id: 1 to 1,000 bytes: the add is counted once, however often it is repeated within
+                op_keep.
+            timeout: Seconds, more than 0. None: the database's.
 
-        CounterOverflowError: the slot would leave 64 bits; nothing changed. DeadlineError: the
-        database was locked until then; nothing was applied, as with UnavailableError and
-        CapacityError. OutcomeUnknownError: it may have been. ConfigError and TypeError name a bad
-        argument; nothing was sent.
+        Raises:
+            CounterOverflowError: The slot would leave 64 bits; nothing changed.
+            DeadlineError: The database was locked until then; nothing was applied.
+            UnavailableError, CapacityError: Nothing was applied.
+            OutcomeUnknownError: It may have been applied.
+            ConfigError, TypeError: An argument is bad; nothing was sent.
 
-        >>> import hotcount
-        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
-        >>> counter.create_table()
-        >>> for attempt in range(3):
-        ...     counter.add("k", 5, op_id="order:1")
-        >>> counter.get("k")
-        5
+        Example:
+            >>> import hotcount
+            >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+            >>> counter.create_table()
+            >>> for attempt in range(3):
+            ...     counter.add("k", 5, op_id="order:1")
+            >>> counter.get("k")
+            5
         """
 
     @native
@@ -154,29 +171,44 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
     ) -> Int64Batch:
         """Adds {key: n, ...} in as few transactions as 1,000 adds each allow.
 
-        Returns the amounts added, in the mapping's order; 0 with an error in .errors where one was
-        refused. errors='raise': BatchError with .result and .errors once all are settled. A wrong
-        type is a TypeError that names its index, before anything is added.
+        Args:
+            mapping: Key to amount.
+            errors: 'raise': BatchError with .result and .errors once all are settled. 'return':
+                they are in the batch's .errors.
+            timeout: Seconds for all of it, more than 0. None: the database's.
 
-        >>> import hotcount
-        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
-        >>> counter.create_table()
-        >>> list(counter.add_many({"a": 1, "b": 2}))
-        [1, 2]
+        Returns:
+            The amounts added, in the mapping's order; 0 where one was refused.
+
+        Raises:
+            TypeError: An element has a wrong type; it names the index, and nothing was added.
+
+        Example:
+            >>> import hotcount
+            >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+            >>> counter.create_table()
+            >>> list(counter.add_many({"a": 1, "b": 2}))
+            [1, 2]
         """
 
     @native
     def get(self, key: Key, *, timeout: Seconds | None = None) -> int:
         """The sum over the key's slots; 0 where there are none.
 
-        CounterOverflowError: the sum leaves 64 bits. Otherwise as add, but for
-        OutcomeUnknownError: there is nothing to be unknown.
+        Args:
+            key: The counter's key.
+            timeout: Seconds, more than 0. None: the database's.
 
-        >>> import hotcount
-        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
-        >>> counter.create_table()
-        >>> counter.get("never added")
-        0
+        Raises:
+            CounterOverflowError: The sum leaves 64 bits.
+            HotcountError: As add does, except OutcomeUnknownError.
+
+        Example:
+            >>> import hotcount
+            >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+            >>> counter.create_table()
+            >>> counter.get("never added")
+            0
         """
 
     @native
@@ -195,24 +227,40 @@ class SlottedCounter(Lifetime, SlottedCounterBase):
 
     @native
     def reset(self, key: Key, *, timeout: Seconds | None = None) -> int:
-        """Removes the key's rows and returns what they summed up to. Raises as add does.
+        """Removes the key's rows and returns their sum.
 
-        >>> import hotcount
-        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
-        >>> counter.create_table()
-        >>> counter.add("k", 7)
-        >>> counter.reset("k"), counter.get("k")
-        (7, 0)
+        Args:
+            key: The counter's key.
+            timeout: Seconds, more than 0. None: the database's.
+
+        Raises:
+            HotcountError: As add does.
+
+        Example:
+            >>> import hotcount
+            >>> counter = hotcount.SlottedCounter("sqlite:///:memory:")
+            >>> counter.create_table()
+            >>> counter.add("k", 7)
+            >>> counter.reset("k"), counter.get("k")
+            (7, 0)
         """
 
     @native
     def compact(self, key: Key, *, timeout: Seconds | None = None) -> int:
-        """Gathers the key's rows into slot 0; returns the unchanged sum. Raises as add does.
+        """Gathers the key's rows into slot 0 and returns the unchanged sum.
 
-        >>> import hotcount
-        >>> counter = hotcount.SlottedCounter("sqlite:///:memory:", slot_choice="random")
-        >>> counter.create_table()
-        >>> _ = [counter.add("k") for _ in range(10)]
-        >>> counter.compact("k")
-        10
+        Args:
+            key: The counter's key.
+            timeout: Seconds, more than 0. None: the database's.
+
+        Raises:
+            HotcountError: As add does.
+
+        Example:
+            >>> import hotcount
+            >>> counter = hotcount.SlottedCounter("sqlite:///:memory:", slot_choice="random")
+            >>> counter.create_table()
+            >>> _ = [counter.add("k") for _ in range(10)]
+            >>> counter.compact("k")
+            10
         """

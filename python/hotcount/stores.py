@@ -69,17 +69,19 @@ class MemoryBase(Handle):
 class Memory(Lifetime, MemoryBase):
     """A store in this process: the embedded default, and as exact as a server.
 
-    memory://NAME is one store for all who name it, until the last of them lets go; memory:// is
-    private. What it holds ends with the process; a forked child goes on with its own copy. At
-    max_keys, expired keys make room; if there are none, a new key is refused with CapacityError,
-    and a Limiter's as when_full says. Nothing live is ever dropped. Safe from many threads.
+    memory://NAME is one store for all objects that name it, until the last of them lets go;
+    memory:// is private. Its content ends with the process; a forked child continues with its own
+    copy. At max_keys expired keys make room; if there are none, a new key is refused with
+    CapacityError, and a Limiter's as when_full says. Nothing live is ever dropped. Safe from many
+    threads.
 
-    >>> import hotcount
-    >>> store = hotcount.Memory("memory://votes", max_keys=1000)
-    >>> hotcount.Counter(store).add("photo:42")
-    1
-    >>> store
-    hotcount.Memory('memory://votes', max_keys=1000, prefix='', when_full='admit')
+    Example:
+        >>> import hotcount
+        >>> store = hotcount.Memory("memory://votes", max_keys=1000)
+        >>> hotcount.Counter(store).add("photo:42")
+        1
+        >>> store
+        hotcount.Memory('memory://votes', max_keys=1000, prefix='', when_full='admit')
     """
 
     __slots__ = ("__weakref__",)
@@ -173,16 +175,19 @@ class RedisBase(Handle):
     def stats(self) -> dict[str, Any]:
         """Counts since the store was opened in this process, by name.
 
-        commands answered, combined (calls that travelled in another's command), sends, bytes_sent,
-        bytes_received, connects, reconnects. latency_us_p50, _p99 and _max: microseconds from a
-        command's encoding to its reply, at most 7 % above the truth. latency_s_buckets: bounds in
-        seconds, and how many of latency_count replies took at most so long, up to 7 % above the
-        bound; latency_s_sum of all. Those of event loops are up to 20 ms old. Names may
-        be added. ClosedError after close().
+        Those of event loops are up to 20 ms old. Names may be added. ClosedError after close().
 
-        >>> import hotcount
-        >>> hotcount.Redis("redis://localhost").stats()["commands"]
-        0
+        - commands answered; combined, calls that travelled in another's command; sends, bytes_sent,
+          bytes_received, connects, reconnects.
+        - latency_us_p50, _p99 and _max: microseconds from a command's encoding to its reply, at
+          most 7 % above the truth.
+        - latency_s_buckets: bounds in seconds, and how many of latency_count replies took at most
+          that long, up to 7 % above the bound; latency_s_sum of all.
+
+        Example:
+            >>> import hotcount
+            >>> hotcount.Redis("redis://localhost").stats()["commands"]
+            0
         """
 
 
@@ -194,12 +199,13 @@ class Redis(Lifetime, RedisBase):
     a failure. Objects of the same URL and options share one connection. Safe from many threads; a
     forked child connects anew. repr shows no password.
 
-    >>> import hotcount
-    >>> store = hotcount.Redis("redis://app:secret@db.example/0", prefix="likes:", timeout=0.5)
-    >>> store
-    hotcount.Redis('redis://app:***@db.example/0', timeout=0.5, prefix='likes:')
-    >>> store.timeout, store.protocol
-    (0.5, 3)
+    Example:
+        >>> import hotcount
+        >>> store = hotcount.Redis("redis://app:secret@db.example/0", prefix="likes:", timeout=0.5)
+        >>> store
+        hotcount.Redis('redis://app:***@db.example/0', timeout=0.5, prefix='likes:')
+        >>> store.timeout, store.protocol
+        (0.5, 3)
     """
 
     __slots__ = ("__weakref__",)
@@ -247,13 +253,22 @@ class Redis(Lifetime, RedisBase):
     def execute(self, *command: str | bytes | int | float, timeout: Seconds | None = None) -> Any:
         """Sends one command and returns its reply.
 
-        Replies: int; bytes for strings and RESP3's doubles; None; list, flat for a map; an error
-        inside a list is a ReplyError there, a reply that is an error is raised. Commands that
-        change the connection (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO, CLIENT REPLY, CLIENT
-        TRACKING) or block are refused with ConfigError. A command that is not known to answer
-        exactly once, such as a module's, goes over a connection of its own with an ECHO behind it;
-        where it did not answer once: OutcomeUnknownError. So is a command that was sent and not
-        answered in `timeout` seconds; it is never sent again.
+        Args:
+            command: Its words. Keys are sent as they are. Commands that change the connection
+                (MULTI, WATCH, SUBSCRIBE, SELECT, AUTH, HELLO, CLIENT REPLY, CLIENT TRACKING) or
+                block are refused. A command that is not known to answer exactly once, such as a
+                module's, goes over a connection of its own with an ECHO behind it.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Returns:
+            int; bytes for strings and RESP3's doubles; None; a list, flat for a map. An error
+                inside a list is a ReplyError there.
+
+        Raises:
+            ConfigError: The command is refused.
+            OutcomeUnknownError: It was sent and not answered in time, or did not answer once; it is
+                never sent again.
+            ReplyError: The reply is an error.
         """
 
 
@@ -337,12 +352,13 @@ class Database(Lifetime, DatabaseBase):
     TLS is as each driver has it, and weak by default: postgresql:// encrypts where the server
     offers it and verifies nothing (sslmode=prefer); mariadb:// and mysql:// do not encrypt. Over a
     network: ?sslmode=verify-full&sslrootcert=FILE, or ?ssl_ca=FILE or ?ssl_fingerprint=HEX. A
-    server that asks for the password in clear text gets it over verified TLS or a Unix socket
-    only; elsewhere that is an AuthError, as MySQL's first login is (docs/reference/databases.md).
+    password travels in clear text over verified TLS or a Unix socket only; elsewhere that is an
+    AuthError, as MySQL's first login is (docs/reference/databases.md).
 
-    >>> import hotcount
-    >>> hotcount.Database("sqlite:///:memory:")
-    hotcount.Database('sqlite:///:memory:', timeout=5.0)
+    Example:
+        >>> import hotcount
+        >>> hotcount.Database("sqlite:///:memory:")
+        hotcount.Database('sqlite:///:memory:', timeout=5.0)
     """
 
     __slots__ = ("__weakref__",)
@@ -430,15 +446,21 @@ ALL: dict[str, Callable[..., Store | Database]] = {**STORES, **DATABASES}
 def connect(url: str, **options: Any) -> Memory | Redis | Database:
     """Opens what the URL names, with the options of its class.
 
-    memory://NAME: Memory. redis://, rediss://, valkey://, valkeys://, redis+unix://, unix://:
-    Redis. sqlite:///file.db, postgresql://, mariadb://, mysql://: Database. Another scheme, and an
-    option that the class does not have, is a ConfigError naming it; what else is raised is said
-    there. connect_store and connect_database are the same for type checkers, and for who wants
-    another kind refused.
+    connect_store and connect_database are the same for type checkers, and refuse the other kind.
 
-    >>> import hotcount
-    >>> hotcount.connect("memory://likes", max_keys=10).stats()["max_keys"]
-    10
+    Args:
+        url: memory://NAME: Memory. redis://, rediss://, valkey://, valkeys://, redis+unix://,
+            unix://: Redis. sqlite:///file.db, postgresql://, mariadb://, mysql://: Database.
+        options: Those of the class.
+
+    Raises:
+        ConfigError: The scheme is another, or the class has no such option; the error names it.
+        HotcountError: As the class does.
+
+    Example:
+        >>> import hotcount
+        >>> hotcount.connect("memory://likes", max_keys=10).stats()["max_keys"]
+        10
     """
     return open_url("connect", url, options, ALL)
 

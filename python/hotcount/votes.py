@@ -18,20 +18,25 @@ __all__ = ["SyncWorker", "Votes"]
 class Votes(Lifetime, VotesBase):
     """One user, one vote per item, and a count that is exact at every commit.
 
-    A vote is a state: cast sets it, retract sets it to 0, and doing either again changes nothing,
-    so every call may be retried after any failure. cast returns after the vote is committed.
-    Strategies: 'naive' (one transaction per vote, the item's row updated in it), 'slotted' (one
-    transaction per vote, one of the item's cells), 'batched' (concurrent votes share a
-    transaction), 'cached' (like it, with the count in Redis or memory, which sync_worker() saves),
-    'write_behind' (the vote waits in Redis until sync_worker() writes it): contract() says what
-    each means. Safe from many threads and across fork.
+    A vote is a state: cast sets it, retract sets it to 0, and doing either again changes nothing.
+    Every call but toggle may therefore be repeated after any failure. cast returns after the vote
+    is committed, except with 'write_behind'. contract() states the guarantee of each strategy:
 
-    >>> import hotcount
-    >>> votes = hotcount.Votes("sqlite:///:memory:")
-    >>> votes.create_tables()
-    >>> votes.add_items([7])
-    >>> votes.cast(7, user=1).changed, votes.cast(7, user=1).changed, votes.count(7) == 1
-    (True, False, True)
+    - 'naive': one transaction per vote, which also updates the item's row.
+    - 'slotted': one transaction per vote, which also updates one of the item's cells.
+    - 'batched': concurrent votes share a transaction.
+    - 'cached': as 'batched', with the count in Redis or memory, which sync_worker() saves.
+    - 'write_behind': the vote waits in Redis until sync_worker() writes it.
+
+    Safe from many threads and across fork.
+
+    Example:
+        >>> import hotcount
+        >>> votes = hotcount.Votes("sqlite:///:memory:")
+        >>> votes.create_tables()
+        >>> votes.add_items([7])
+        >>> votes.cast(7, user=1).changed, votes.cast(7, user=1).changed, votes.count(7) == 1
+        (True, False, True)
     """
 
     __slots__ = ("__weakref__",)
@@ -46,26 +51,31 @@ class Votes(Lifetime, VotesBase):
     ) -> None:
         """Creates the tables and indexes that are missing. Idempotent.
 
-        Tables that another strategy counted are reconciled. Rows keep the versions of
-        'write_behind', about 1.8e18, to which a lower version= loses (docs/reference/existing-tables.md). Tables that
-        hotcount has not counted before may have counts that are not the sum of their votes (NULL is
-        0): a ConfigError says how many items differ, and nothing is created or changed, unless
-        existing_counts says what is right. 'keep': the difference is the item's opening balance,
-        for good; every count has it, and reconcile() expects it. 'recount': the votes; what was
-        counted is lost. It is ignored where hotcount counts already.
+        Tables that another strategy counted are reconciled. After 'write_behind' the rows keep its
+        versions, about 1.8e18, to which a lower version= loses (docs/reference/existing-tables.md).
 
-        outside_writes: which writes of others to the vote table triggers count: an ORM's, psql's,
-        a cascade's. 'deletes': rows that are deleted, which costs a vote nothing; for adopted
-        tables. 'count': inserted and updated rows too; docs/explanation/your-tables.md has the price. 'none' drops
-        the triggers, None leaves what is there. ConfigError, with nothing changed: the role may
-        not create triggers, a name is taken, or a cascade runs no triggers there. What others
-        wrote before is found by reconcile(). Counts have such a row at once; on servers
-        item.vote_count has it within 6 s while a process is open that has voted or read counts.
+        Args:
+            existing_counts: For tables with counts that are not the sums of their votes (NULL is
+                0). None: a ConfigError that has the number of such items; nothing is changed.
+                'keep': the difference is the item's opening balance, for good; every count contains
+                it. 'recount': the votes are right, and the old counts are lost. Ignored where
+                hotcount counts already.
+            outside_writes: Which writes of others to the vote table triggers count. 'deletes':
+                deleted rows, which costs a vote nothing; for adopted tables. 'count': inserted and
+                updated rows too; docs/explanation/your-tables.md has the price. 'none' drops the
+                triggers, None leaves them as they are. reconcile() finds what others wrote before.
+                Counts contain such a row at once; on servers item.vote_count has it within 6 s
+                while a process is open that has voted or read counts.
+            timeout: Seconds, more than 0. None: the database's.
 
-        OutcomeUnknownError, DeadlineError: do it again.
+        Raises:
+            ConfigError: A column, default or key is missing; the role may not create triggers; a
+                name is taken; a cascade runs no triggers there. Nothing was changed.
+            OutcomeUnknownError, DeadlineError: Call it again.
 
-        >>> import hotcount
-        >>> hotcount.Votes("sqlite:///:memory:").create_tables()
+        Example:
+            >>> import hotcount
+            >>> hotcount.Votes("sqlite:///:memory:").create_tables()
         """
 
     @native
@@ -76,24 +86,34 @@ class Votes(Lifetime, VotesBase):
         outside_writes: Literal["none", "deletes", "count"] | None = None,
         timeout: Seconds | None = None,
     ) -> str:
-        """What these tables still lack, as SQL for psql, mariadb or sqlite3; "" if nothing.
+        """The SQL that these tables still lack, for psql, mariadb or sqlite3.
 
-        For tables of your own, as one of likes: the columns, keys and tables that votes need, in an
-        order that runs beside the application, and the rows that count what is there. Changes
-        nothing itself. Run again after a failure, it returns the rest. A vote table with triggers
-        or checks takes two scripts: before the second, two votes are cast and rolled back. When it
-        is "", create_tables() changes nothing, takes no lock and needs no right to create.
+        For tables of your own, such as one of likes: the columns, keys and tables that votes need,
+        in an order that runs beside the application, and the rows that count what is there. A row
+        that is there is a vote of 1; a row without a user is counted and belongs to nobody. Nothing
+        is changed by the call.
 
-        A row that is there is a vote of 1; a row without a user is counted and nobody's.
-        existing_counts, outside_writes: as for create_tables. Comments name cascades that nothing
-        counts, and writes that the triggers do not see. ConfigError: a column or key that no
-        statement of ours mends; it names table and column and says what to do. DeadlineError: the
-        tables are read once, which takes longer.
+        Args:
+            existing_counts: As for create_tables.
+            outside_writes: As for create_tables.
+            timeout: Seconds, more than 0. None: the database's. The tables are read once.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:")
-        >>> "CREATE TABLE" in votes.migration(), votes.create_tables(), votes.migration()
-        (True, None, '')
+        Returns:
+            The statements, with comments that name cascades that nothing counts. "" where nothing
+                is missing: create_tables() then changes nothing, takes no lock and needs no right
+                to create. After a failure of the script, the rest. A vote table with triggers or
+                checks takes two scripts: before the second, two votes are cast and rolled back.
+
+        Raises:
+            ConfigError: No statement can mend a column or key; the error names table and column and
+                what to do.
+            DeadlineError: Reading the tables takes longer.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:")
+            >>> "CREATE TABLE" in votes.migration(), votes.create_tables(), votes.migration()
+            (True, None, '')
         """
 
     @native
@@ -123,29 +143,34 @@ class Votes(Lifetime, VotesBase):
         """Sets the user's vote for the item; committed when it returns. Idempotent.
 
         Args:
-            user: None: a vote without a user, which takes no version and cannot be retracted.
+            item: The item's id, of item_type.
+            user: The user's id, of user_type. None: a vote without a user, which needs an op_id,
+                takes no version and cannot be retracted.
             value: -2147483647 to 2147483647; 0 retracts.
-            version: applied only where higher than the row's.
-            op_id: 1 to 255 characters; names a vote without a user for good: the first one stands.
-            with_count: the item's .count after this vote, which is in it. It is read after the
-                commit, exactly: a statement more, shared by calls that read at once. None where it
-                could not be read until the timeout, or the server went away: the vote stands.
-                'cached': the cache tells it when it counts the vote; if it cannot, the votes are
-                summed in SQL. 'write_behind': one call of Redis and one statement for what SQL has,
-                without this vote while it waits.
-            timeout: seconds, more than 0; None is the database's.
+            version: The vote is applied only where this is higher than the row's. None: always. Not
+                with 'write_behind'.
+            op_id: 1 to 255 characters. Names a vote without a user for good: the first one stands.
+            with_count: Adds the item's .count after this vote. It is read exactly after the commit:
+                one statement more, shared by calls that read at once. .count is None where it could
+                not be read before the timeout; the vote stands. With 'cached' the cache answers,
+                else SQL. With 'write_behind' it is what SQL has, without this vote while it waits.
+            timeout: Seconds, more than 0. None: the database's.
 
-        TypeError: an item or user of another type than item_type, user_type. IntegrityError: the
-        item has no row. DeadlineError: the database was locked until then; nothing was applied.
-        UnavailableError: nothing was applied. OutcomeUnknownError: cast it again.
+        Raises:
+            TypeError: An item or user of another type than item_type, user_type.
+            IntegrityError: The item has no row; .missing says whether the item or the user.
+            DeadlineError: The database was locked until then; nothing was applied.
+            UnavailableError: Nothing was applied.
+            OutcomeUnknownError: Cast it again.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.cast(7, 1, 5, version=3).value, votes.cast(7, 1, 9, version=2).value
-        (5, 5)
-        >>> votes.cast(7, 2, with_count=True).count.value
-        6
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.cast(7, 1, 5, version=3).value, votes.cast(7, 1, 9, version=2).value
+            (5, 5)
+            >>> votes.cast(7, 2, with_count=True).count.value
+            6
         """
 
     @native
@@ -158,15 +183,20 @@ class Votes(Lifetime, VotesBase):
         with_count: bool = False,
         timeout: Seconds | None = None,
     ) -> Cast:
-        """Sets the user's vote to 0. Idempotent; also where there was no vote. Raises as cast does.
+        """Sets the user's vote to 0. Idempotent, also where there was no vote.
 
-        version, with_count: as for cast.
+        Args:
+            item, user, version, with_count, timeout: As for cast.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.cast(7, 1).value, votes.retract(7, 1).previous, votes.count(7).value
-        (1, 1, 0)
+        Raises:
+            HotcountError: As cast does.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.cast(7, 1).value, votes.retract(7, 1).previous, votes.count(7).value
+            (1, 1, 0)
         """
 
     @native
@@ -210,16 +240,22 @@ class Votes(Lifetime, VotesBase):
     ) -> Count:
         """The item's count; 0 where it has no row.
 
-        consistency, where there is a cache: 'cached' reads it, and the tables where it has nothing
-        (.source says which, .as_of what it has at least); it may be less than one read before, as
-        contract() says. With read_url it reads the replica, unless there is a cache. 'exact' reads
-        the tables. Without cache and read_url it is exact either way.
+        Args:
+            item: The item's id.
+            consistency: 'cached': the cache or, with read_url and no cache, the replica answers;
+                .source names it and .as_of its age. Such a count may be less than one read before.
+                'exact': the tables answer. Without cache and read_url both are exact.
+            timeout: Seconds, more than 0. None: the database's.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.cast(7, user=1).counted, votes.count(7) == 1, votes.count(7).source
-        (True, True, 'sql')
+        Returns:
+            A Count, which compares and formats as its value.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.cast(7, user=1).counted, votes.count(7) == 1, votes.count(7).source
+            (True, True, 'sql')
         """
 
     @native
@@ -228,15 +264,21 @@ class Votes(Lifetime, VotesBase):
     ) -> Counts:
         """The counts of many items, in order.
 
-        All from one snapshot; from a cache, each as it is found there, and those that it lacks from
-        one snapshot of the tables. Few statements: one on PostgreSQL, on MariaDB one for each 512
+        All are of one snapshot. With a cache each is as the cache has it, and those that it lacks
+        are of one snapshot of the tables. One statement on PostgreSQL; on MariaDB one for each 512
         items (64 if the ids are text).
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.cast(7, user=1).counted, list(votes.count_many([7, 8]).value)
-        (True, [1, 0])
+        Args:
+            items: Ids, in any order; they may repeat.
+            consistency: As for count.
+            timeout: Seconds for all of it, more than 0. None: the database's.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.cast(7, user=1).counted, list(votes.count_many([7, 8]).value)
+            (True, [1, 0])
         """
 
     @native
@@ -254,13 +296,23 @@ class Votes(Lifetime, VotesBase):
     def get_many(self, items: Ids, user: Id, *, timeout: Seconds | None = None) -> Int64Batch:
         """The user's votes for many items, in their order: "which of these did I vote for?".
 
-        Of one snapshot. One statement for each 512 items; on PostgreSQL for each 10,000.
+        Of one snapshot, as committed. One statement for each 512 items; on PostgreSQL for each
+        10,000.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.cast(7, user=1, value=-1).value, list(votes.get_many([6, 7, 8], user=1))
-        (-1, [0, -1, 0])
+        Args:
+            items: Ids; they may repeat.
+            user: The user's id.
+            timeout: Seconds, more than 0. None: the database's.
+
+        Returns:
+            An Int64Batch; 0 where there is no vote.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.cast(7, user=1, value=-1).value, list(votes.get_many([6, 7, 8], user=1))
+            (-1, [0, -1, 0])
         """
 
     @native
@@ -273,21 +325,31 @@ class Votes(Lifetime, VotesBase):
         consistency: Consistency = "exact",
         timeout: Seconds | None = None,
     ) -> list[tuple[Any, int]]:
-        """A page of those whose votes for the item count: (user, value), ascending by user.
+        """A page of the users whose votes for the item count.
 
-        after: the last user of the page before; limit: 1 to 10,000. A page that is not full is the
-        last. Users who voted while you turn pages are found if they come later in the order. Reads
-        the vote table's primary key (item, user) and passes over retracted votes, which prune()
-        deletes. Votes without a user are not listed. consistency 'cached': the replica of read_url
-        may answer, with votes that are read_max_lag old.
+        Reads the vote table's primary key (item, user) and passes over retracted votes, which
+        prune() deletes. Votes without a user are not listed. Users who vote while you turn pages
+        are found if they come later in the order.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> len(votes.cast_many([7, 7, 7], [1, 2, 3]))
-        3
-        >>> votes.voters(7, limit=2), votes.voters(7, after=2, limit=2)
-        ([(1, 1), (2, 1)], [(3, 1)])
+        Args:
+            item: The item's id.
+            after: The last user of the page before. None: the first page.
+            limit: 1 to 10,000.
+            consistency: 'cached': the replica of read_url may answer, with votes that are up to
+                read_max_lag old.
+            timeout: Seconds, more than 0. None: the database's.
+
+        Returns:
+            (user, value), ascending by user. A page that is not full is the last.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> len(votes.cast_many([7, 7, 7], [1, 2, 3]))
+            3
+            >>> votes.voters(7, limit=2), votes.voters(7, after=2, limit=2)
+            ([(1, 1), (2, 1)], [(3, 1)])
         """
 
     @native
@@ -296,35 +358,50 @@ class Votes(Lifetime, VotesBase):
     ) -> Tally:
         """The item's votes counted by sign: up, down, and their sum.
 
-        Counts the votes themselves in one statement, which reads all of the item's; so it is exact
-        with every strategy, and has no opening balance. count() is the quick one. consistency: as
-        for voters().
+        Counts the votes themselves in one statement that reads all of the item's. The answer is
+        exact with every strategy and has no opening balance. count() is faster.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> len(votes.cast_many([7, 7, 7], [1, 2, 3], [1, 1, -1])), votes.tally(7)
-        (3, Tally(up=2, down=1, score=1))
+        Args:
+            item: The item's id.
+            consistency: As for voters.
+            timeout: Seconds, more than 0. None: the database's.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> len(votes.cast_many([7, 7, 7], [1, 2, 3], [1, 1, -1])), votes.tally(7)
+            (3, Tally(up=2, down=1, score=1))
         """
 
     @native
     def top(
         self, n: int, *, consistency: Consistency = "exact", timeout: Seconds | None = None
     ) -> list[tuple[Any, int]]:
-        """The n items of the highest counts: (item, count), descending. n: 1 to 10,000.
+        """The n items of the highest counts.
 
         The items are found by the column of counts in the item table; the counts of those found are
-        then read exactly, and they stand in that order. Where that column lags (contract() says by
-        how much) an item whose votes are new may be missing. Scans the item table unless an index
-        begins with that column: CREATE INDEX ON item (vote_count, id). It is not made for you,
-        because every update of a count then writes it too. consistency: as for voters().
-        ConfigError: item_count is None.
+        then read exactly. Where that column lags, an item whose votes are new may be missing. The
+        item table is scanned unless an index begins with that column: CREATE INDEX ON item
+        (vote_count, id). It is not made for you, because every update of a count would write it.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> len(votes.cast_many([7, 8, 8], [1, 1, 2])), votes.top(2)
-        (3, [(8, 2), (7, 1)])
+        Args:
+            n: 1 to 10,000.
+            consistency: As for voters.
+            timeout: Seconds, more than 0. None: the database's.
+
+        Returns:
+            (item, count), descending.
+
+        Raises:
+            ConfigError: item_count is None.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> len(votes.cast_many([7, 8, 8], [1, 1, 2])), votes.top(2)
+            (3, [(8, 2), (7, 1)])
         """
 
     @native
@@ -337,88 +414,122 @@ class Votes(Lifetime, VotesBase):
         with_count: bool = False,
         timeout: Seconds | None = None,
     ) -> Cast:
-        """Retracts the user's vote if it is value, and else sets it to value: what a button does.
+        """Retracts the user's vote if it is value, and else sets it to value: a like button.
 
-        with_count: as for cast; with 'write_behind' the count has this vote, too.
+        NOT idempotent, unlike cast: a second toggle undoes the first. Atomic beside other calls for
+        the same vote. It is a transaction of its own with every strategy, and does not queue behind
+        votes that are not answered yet. A page that knows what it shows does better with cast and
+        retract.
 
-        Atomic beside other toggles, casts and retracts of the same vote. A transaction of its own
-        with every strategy; it does not queue behind votes that are not answered yet.
+        Args:
+            item: The item's id.
+            user: The user's id.
+            value: -2147483647 to 2147483647, and not 0.
+            with_count: As for cast; with 'write_behind' the count has this vote, too.
+            timeout: Seconds, more than 0. None: the database's.
 
-        NOT idempotent, unlike cast: after OutcomeUnknownError ask get() before you call it again,
-        because a second toggle would undo the first. After other errors nothing was applied. A page
-        that knows what it shows does better with cast and retract, which may be repeated.
+        Raises:
+            OutcomeUnknownError: Ask get() before you call it again.
+            HotcountError: As cast does; nothing was applied.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.toggle(7, user=1).value, votes.toggle(7, user=1, with_count=True).count.value
-        (1, 0)
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.toggle(7, user=1).value, votes.toggle(7, user=1, with_count=True).count.value
+            (1, 0)
         """
 
     @native
     def remove_item(
         self, item: Id, *, delete_row: bool = False, timeout: Seconds | None = None
     ) -> int:
-        """Takes out all that counts for the item; returns how many votes that were.
+        """Deletes all that counts for the item: its votes, its counts and its opening balance.
 
-        Its votes in pages, each a transaction with the timeout of its own, and at last its journal
-        rows, cells, opening balance and copies; the column of counts becomes 0. An item that is
-        made again begins at 0. delete_row: the last step deletes the item's row too, so that no
-        vote can come between; without it the row, which is yours, stays, and may be voted for. Also
-        for an item whose row is gone.
+        Works in pages, each a transaction with the timeout of its own. The column of counts becomes
+        0, and an item that is made again begins at 0. Also for an item whose row is gone. While
+        voters are faster than the call, it goes on: stop them first. A count cached by another
+        process follows within max_age, with 'cached' with the next round of a worker.
 
-        Do it again after any error: pages that were committed stay, and the error says how many
-        votes they had. While voters are quicker than it is, it goes on: stop them first.
-        IntegrityError: another table of yours refers to the row; the votes are gone. A count cached
-        by another process follows within max_age, with 'cached' with the next round of a worker.
+        Args:
+            item: The item's id.
+            delete_row: The last step deletes the item's row too, so that no vote can come between.
+                False: the row stays and may be voted for.
+            timeout: Seconds of each page, more than 0. None: the database's.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.cast(7, user=1).value, votes.remove_item(7), votes.count(7).value
-        (1, 1, 0)
+        Returns:
+            How many votes were deleted.
+
+        Raises:
+            IntegrityError: Another table of yours refers to the row; the votes are gone.
+            HotcountError: Call it again: committed pages stay, and the message has their votes.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.cast(7, user=1).value, votes.remove_item(7), votes.count(7).value
+            (1, 1, 0)
         """
 
     @native
     def erase_user(self, user: Id, *, timeout: Seconds | None = None) -> int:
-        """Deletes all votes of a user, and takes them out of the counts; returns how many.
+        """Deletes all votes of a user, and takes them out of the counts.
 
-        In pages, each a transaction with the timeout of its own that also moves the counts
-        ('cached' notes the items there for a recount, and recounts them at once if the cache
-        answers). Do it again after any error, which says how many votes were erased before it, or
-        after a crash: it goes on with what is left, and returns what it erased itself. Votes that
-        the user casts meanwhile may stay: lock the account first.
-        Votes without a user are known by their op_id alone and stay.
+        Works in pages, each a transaction with the timeout of its own that also moves the counts
+        ('cached' notes the items for a recount, and recounts them at once if the cache answers).
+        Votes that the user casts meanwhile may stay: lock the account first. Votes without a user
+        are known by their op_id alone and stay.
 
         Reads an index that begins with the user: CREATE INDEX ON vote (user_id, item_id). Without
-        one it scans the whole vote table, 10,000 rows a statement, and the logger 'hotcount' gets a
-        warning with the statement to run. create_tables() makes none: each new vote would write it.
+        one it scans the whole vote table, 10,000 rows a statement, and the logger 'hotcount' has a
+        warning with the statement to run.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> len(votes.cast_many([7, 8], [1, 1])), votes.erase_user(1), votes.count(8).value
-        (2, 2, 0)
+        Args:
+            user: The user's id.
+            timeout: Seconds of each page, more than 0. None: the database's.
+
+        Returns:
+            How many votes this call deleted.
+
+        Raises:
+            HotcountError: Call it again, also after a crash: it continues with what is left. The
+                message has the number of votes erased before it.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> len(votes.cast_many([7, 8], [1, 1])), votes.erase_user(1), votes.count(8).value
+            (2, 2, 0)
         """
 
     @native
     def prune(self, before: int, *, timeout: Seconds | None = None) -> int:
-        """Deletes retracted votes of a version lower than before, or of none; returns how many.
+        """Deletes rows of retracted votes; changes no count.
 
-        Changes no count. Scans the vote table, 10,000 rows a statement, each with the timeout of
-        its own. Do it again after any error.
+        The row of a retracted vote refuses an older version that comes late. Once it is gone, a
+        retry of an older cast counts. Scans the vote table, 10,000 rows a statement.
 
-        The row of a retracted vote is what refuses an older version that comes late: once it is
-        gone, a retry of an older cast counts. So before must be older than any retry that may still
-        come.
+        Args:
+            before: Rows with a lower version, or with none, are deleted. Choose one that is older
+                than any retry that may still come.
+            timeout: Seconds of each statement, more than 0. None: the database's.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.cast(7, 1, version=1).value, votes.retract(7, 1, version=2).value
-        (1, 0)
-        >>> votes.prune(before=2), votes.prune(before=3)
-        (0, 1)
+        Returns:
+            How many rows were deleted.
+
+        Raises:
+            HotcountError: Call it again.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.cast(7, 1, version=1).value, votes.retract(7, 1, version=2).value
+            (1, 0)
+            >>> votes.prune(before=2), votes.prune(before=3)
+            (0, 1)
         """
 
     @native
@@ -431,70 +542,83 @@ class Votes(Lifetime, VotesBase):
         progress: Progress | None = None,
         timeout: Seconds | None = None,
     ) -> list[Drift]:
-        """Finds counts that disagree with the votes and sets them right, voters undisturbed.
+        """Finds counts that differ from the votes and sets them right, voters undisturbed.
 
-        items: None for all. dry_run: only look. Returns what differed, and orphans, told after all
-        items: what is left of items that have no row any more. An orphan's count is made to follow
-        its votes; votes and an opening balance, which nobody could make again, stay and are named
-        each time: remove_item() deletes them.
+        Works in pages of at most 512 items, each committed by itself. Orphans, which are left of
+        items that have no row any more, are reported after all items: their counts are made to
+        follow their votes, and votes and opening balances stay. remove_item() deletes them.
 
-        In pages of at most 512 items, fewer if they have many votes, each committed by itself.
-        timeout: seconds for each page, not for the call. progress: called after each page with the
-        last item that is done (None for named items and orphans), how many items were looked at,
-        and how many differ so far; in aio from a thread. What it raises ends the call.
+        Args:
+            items: Ids. None: all.
+            dry_run: Only look.
+            after: Begin behind this item, where an earlier call ended.
+            progress: Called after each page with the last item that is done (None for named items
+                and orphans), how many items were looked at, and how many differ so far; in aio from
+                a thread. An exception of it ends the call.
+            timeout: Seconds of each page, not of the call, more than 0. None: the database's.
 
-        After any error the pages before it stay right, and the message says where to go on: after,
-        an item, begins behind it. Or do it all again. CounterOverflowError: an item's count or sum
-        of votes leaves 64 bits; all others are right by then.
+        Returns:
+            What differed, and the orphans.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:")
-        >>> votes.create_tables()
-        >>> votes.reconcile()
-        []
+        Raises:
+            CounterOverflowError: An item's count or sum of votes leaves 64 bits; all others are
+                right.
+            HotcountError: The pages before it stay right; the message names the item for after.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:")
+            >>> votes.create_tables()
+            >>> votes.reconcile()
+            []
         """
 
     @native
     def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
         """Brings the count in the item table up to date where the strategy does not by itself.
 
-        timeout: seconds, more than 0; None is the database's. Do it again after any error.
+        Args:
+            timeout: Seconds, more than 0. None: the database's. Call it again after any error.
 
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:")
-        >>> votes.create_tables()
-        >>> votes.flush().pending
-        0
+        Returns:
+            A FlushReport: what was done, and what is not reached.
+
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:")
+            >>> votes.create_tables()
+            >>> votes.flush().pending
+            0
         """
 
     @native
     def stats(self, *, timeout: Seconds | None = None) -> dict[str, Any]:
         """What this object has done in this process, and what waits in the tables.
 
-        votes and failed_votes; batches, the transactions that votes shared, and mean_batch_votes;
-        retried_transactions of the database; waiting_votes, and held_votes, which wait for rows
-        that other transactions have held for held_votes_s; median_call_s, p99_call_s and
-        longest_call_s, within a quarter.
+        Times are seconds. Names may be added.
 
-        Where the counts have a journal: folds, folded_rows and last_fold_s of this process;
-        failed_folds, and failing_folds, those since the last fold that ended well, for
-        failing_folds_s, with the last fold_error; pending_rows and pending_items of all processes;
-        oldest_pending_s, the age of the oldest at most; pending_error, why these three could not be
-        read and are 0; held_items; refused_items, a dict of items that folds fail for, and why. The
-        logger 'hotcount' has a warning when folds begin to fail, and a line of level INFO when they
-        work again, with the next answer of this object.
+        - votes, failed_votes; batches, the transactions that votes shared; mean_batch_votes;
+          retried_transactions.
+        - waiting_votes; held_votes, which wait for rows that other transactions have held for
+          held_votes_s.
+        - median_call_s, p99_call_s, longest_call_s: within a quarter.
+        - Where counts have a journal, of this process: folds, folded_rows, last_fold_s,
+          failed_folds; failing_folds, the failures since the last fold that ended well, for
+          failing_folds_s; fold_error; held_items; refused_items, a dict of items that folds fail
+          for, and why.
+        - Of all processes: pending_rows, pending_items, oldest_pending_s; pending_error, why these
+          could not be read and are 0.
+        - outside_writes: 'none', 'deletes' or 'count', "" if it could not be read;
+          uncounted_cascades.
+        - With read_url: replica_reads, replica_fallbacks, replica_error, replica_lag_s.
 
-        outside_writes: which writes of others triggers count, 'none', 'deletes' or 'count', and ""
-        if that could not be read; uncounted_cascades, foreign keys by which others change votes
-        and which nothing counts.
+        Args:
+            timeout: Seconds, more than 0. None: the database's.
 
-        With read_url: replica_reads that it has answered, replica_fallbacks, which the primary has
-        answered in its place; replica_error, why it is not used, empty while all is well;
-        replica_lag_s, how old its last answer was at most. Times are seconds.
-
-        >>> import hotcount
-        >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
-        >>> votes.create_tables()
-        >>> votes.cast(7, user=1).counted, votes.stats()["votes"]
-        (True, 1)
+        Example:
+            >>> import hotcount
+            >>> votes = hotcount.Votes("sqlite:///:memory:", missing_items="create")
+            >>> votes.create_tables()
+            >>> votes.cast(7, user=1).counted, votes.stats()["votes"]
+            (True, 1)
         """

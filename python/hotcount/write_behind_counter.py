@@ -95,47 +95,52 @@ class WriteBehindCounterBase(Handle):
     def stats(self) -> dict[str, Any]:
         """What this object has done in this process, and what waits.
 
-        adds and failed_adds; flushed_cells, which Redis has taken from flushes; losses, the times
-        that Redis may have lost cells, which were then sent again; writers, the ids that this
-        process has counted under; cells in it now, and of these unapplied_cells, not known to be in
-        SQL, and pending_cells, not in Redis either; at_risk, acknowledged adds that only this
-        process has; flush_error of the last flush, empty if it ended well.
+        - adds, failed_adds; flushed_cells, which Redis has taken from flushes.
+        - losses: how often Redis may have lost cells, which were then sent again.
+        - writers: the ids that this process has counted under.
+        - cells in it now; of these unapplied_cells, not known to be in SQL, and pending_cells, not
+          in Redis either.
+        - at_risk: acknowledged adds that only this process has.
+        - flush_error of the last flush, empty if it ended well.
 
-        >>> import hotcount
-        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
-        >>> views.stats()["adds"]
-        0
+        Example:
+            >>> import hotcount
+            >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+            >>> views.stats()["adds"]
+            0
         """
 
     def sync_worker(self) -> SyncWorker:
         """A worker that brings the cells of all processes from Redis to SQL, for a thread.
 
-        Any number may run at once. Without one the counts stay in Redis, and get() still knows
+        Any number may run at once. Without one the counts stay in Redis, and get() still contains
         them.
 
-        >>> import hotcount
-        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
-        >>> views.sync_worker().stats()["rounds"]
-        0
+        Example:
+            >>> import hotcount
+            >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+            >>> views.sync_worker().stats()["rounds"]
+            0
         """
         return SyncWorker(self)
 
 
 class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
-    """Counts that are acknowledged by Redis and brought to SQL by workers: views, without users.
+    """Counts that Redis acknowledges and workers bring to SQL: views, without users.
 
     Each process has a cell for each key, with all that it has counted under its own id. A flush
-    sends that number, and Redis keeps the larger one; a worker (sync_worker(), or `hotcount sync
-    --views`) does the same in SQL and adds the difference to the key's total. So a message that is
-    lost, doubled or late changes nothing, and no count is ever too high. Cells that Redis has lost
-    are sent again by the processes that live. Safe from many threads and across fork.
+    sends that sum, and Redis keeps the larger number; a worker (sync_worker(), or `hotcount sync
+    --views`) does the same in SQL and adds the difference to the key's total. A message that is
+    lost, doubled or late therefore changes nothing, and no count is ever too high. Living processes
+    send cells again that Redis has lost. Safe from many threads and across fork.
 
-    >>> import hotcount
-    >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
-    >>> views.create_tables()
-    >>> views.add("page:home", ack="sql")
-    >>> views.stats()["adds"]
-    1
+    Example:
+        >>> import hotcount
+        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> views.create_tables()
+        >>> views.add("page:home", ack="sql")
+        >>> views.stats()["adds"]
+        1
     """
 
     __slots__ = ("__weakref__",)
@@ -153,21 +158,29 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
     def add(
         self, key: Key, n: int = 1, *, ack: Ack = "cache", timeout: Seconds | None = None
     ) -> None:
-        """Adds n, which may be negative. ack says what is true when it returns.
+        """Adds n.
 
-        'cache': Redis has it; it survives the death of this process. 'local': this process has it,
-        and sends it within flush_interval; an end without Python's own (kill -9, a signal that has
-        no handler, os._exit) before that loses it. 'sql': it is committed in SQL, with the adds of
-        other callers; Redis is not asked.
+        Args:
+            key: As in Counter.add.
+            n: Any int64, negative too.
+            ack: What is true when the call returns. 'cache': Redis has the add, which survives the
+                death of this process. 'local': this process has it and sends it within
+                flush_interval; an end without Python's own (kill -9, a signal that has no handler,
+                os._exit) before that loses it. 'sql': it is committed in SQL, with the adds of
+                other callers; Redis is not asked.
+            timeout: Seconds, more than 0. None: the store's.
 
-        OutcomeUnknownError: the add stays in this process, and is counted once as long as that
-        lives until Redis answers. Do not add it again: it would count twice. After any other error
-        nothing was counted. CapacityError: max_cells keys of this process are not in SQL yet.
+        Raises:
+            OutcomeUnknownError: The add stays in this process, and is counted once if the process
+                lives until Redis answers. Do not add it again: it would count twice.
+            CapacityError: max_cells keys of this process are not in SQL yet; nothing was counted.
+            HotcountError: Nothing was counted.
 
-        >>> import hotcount
-        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
-        >>> views.create_tables()
-        >>> views.add("page:home", 2, ack="sql")
+        Example:
+            >>> import hotcount
+            >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+            >>> views.create_tables()
+            >>> views.add("page:home", 2, ack="sql")
         """
 
     @native
@@ -180,18 +193,22 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
         errors: OnErrors = "raise",
         timeout: Seconds | None = None,
     ) -> Int64Batch:
-        """Adds to many keys, and returns the amounts added. ack as in add.
+        """Adds to many keys, and returns the amounts added.
 
-        keys, n and errors as in Counter.add_many: a sequence of keys, which may repeat, with one n
-        or one for each; or a mapping key -> amount. They go to Redis together, or with ack='sql' in
-        as few transactions as max_batch allows. Amounts for one key are one add: all of them are
-        counted, or none.
+        They go to Redis together, or with ack='sql' in as few transactions as possible. Amounts for
+        one key are one add: all of them are counted, or none.
 
-        >>> import hotcount
-        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
-        >>> views.create_tables()
-        >>> list(views.add_many({"page:home": 1, "page:about": 2}, ack="sql"))
-        [1, 2]
+        Args:
+            keys, n, errors: As in Counter.add_many.
+            ack: As in add.
+            timeout: Seconds for all of it, more than 0. None: the store's.
+
+        Example:
+            >>> import hotcount
+            >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+            >>> views.create_tables()
+            >>> list(views.add_many({"page:home": 1, "page:about": 2}, ack="sql"))
+            [1, 2]
         """
 
     @native
@@ -220,23 +237,39 @@ class WriteBehindCounter(Lifetime, WriteBehindCounterBase):
         One transaction brings the adds that get() would count to SQL and takes their sum off the
         total; of two resets at once one returns 0. Adds that it does not see are counted
         afterwards: those made meanwhile, and those with ack='local' that other processes have not
-        flushed. Raises as get does. OutcomeUnknownError: the count may be 0; the number is lost.
+        sent.
 
-        >>> import hotcount
-        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
-        >>> views.reset("page:home")  # doctest: +SKIP
-        1
+        Args:
+            key: The counter's key.
+            timeout: Seconds, more than 0. None: the store's.
+
+        Raises:
+            OutcomeUnknownError: The count may be 0; the number is lost.
+            HotcountError: As get does.
+
+        Example:
+            >>> import hotcount
+            >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+            >>> views.reset("page:home")  # doctest: +SKIP
+            1
         """
 
     @native
     def flush(self, timeout: Seconds | None = 5.0) -> FlushReport:
         """Sends to Redis what only this process has, and again what Redis has lost.
 
-        Returns .acked, keys that Redis or SQL has now; .pending, keys not reached by the deadline;
-        .at_risk, acknowledged adds in those. SQL follows with the next round of a worker.
+        SQL follows with the next round of a worker.
 
-        >>> import hotcount
-        >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
-        >>> views.flush()
-        FlushReport(acked=0, pending=0, at_risk=0)
+        Args:
+            timeout: Seconds, more than 0. None: the store's.
+
+        Returns:
+            FlushReport: .acked, keys that Redis or SQL has now; .pending, keys not reached by the
+                deadline; .at_risk, acknowledged adds in those.
+
+        Example:
+            >>> import hotcount
+            >>> views = hotcount.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+            >>> views.flush()
+            FlushReport(acked=0, pending=0, at_risk=0)
         """

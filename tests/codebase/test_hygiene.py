@@ -93,6 +93,9 @@ SUFFIXES = {".py", ".pyi", ".cpp", ".hpp", ".lua", ".go"}
 
 # The reason why these are one file all the same.
 LONG = {
+    "python/hotcount/limiter.py": "one class, whose docstrings are its reference",
+    "python/hotcount/live_sets.py": "likewise",
+    "python/hotcount/votes.py": "likewise",
     "notebooks/sorted_sets.py": "one text, read from top to bottom",
     "python/src/aio/loop_adapter.cpp": "one object that two threads share under one lock",
     "python/src/native/native_calls.hpp": "templates that instantiate one another",

@@ -294,7 +294,9 @@ std::string strategy_lines() {
         }
         text += " " + strategy.name;
     }
-    text += "\n  exec:PROGRAM ARGUMENTS (votes): a driver of your own, see docs/reference/load-drivers.md";
+    text +=
+        "\n  exec:PROGRAM ARGUMENTS (votes): a driver of your own, see "
+        "docs/reference/load-drivers.md";
     return text;
 }
 

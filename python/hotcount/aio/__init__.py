@@ -1,4 +1,15 @@
-"""hotcount for event loops: the same classes, in methods to be awaited.
+"""hotcount for event loops: the same classes, with methods to be awaited.
+
+A call starts when it is made, not when it is awaited; calls of one turn of the loop travel
+together. One store serves threads and loops alike: `Counter` here takes a `hotcount.Redis`, and
+`hotcount.Counter` takes a `Redis` from here. Each loop has a connection of its own, made on first
+use and gone with the loop, so an object may stand in a module and serve one ``asyncio.run`` after
+the other. Votes and other calls of a database are made by a few threads of the library, and a loop
+is woken once for all votes that were committed together. Works with asyncio's loops and uvloop.
+Errors are those of `hotcount.errors`: a bad argument is raised by the call, every other error where
+the call is awaited.
+
+Example::
 
     import asyncio
     from hotcount import aio
@@ -10,16 +21,6 @@
         await asyncio.gather(*(likes.add("photo:42") for _ in range(100)))
 
     asyncio.run(main())
-
-Votes and other calls of a database are made by a few threads of the library, and a loop is woken
-once for all votes that were committed together.
-
-A call starts when it is made, not when it is awaited; calls of one turn of the loop travel
-together. One store serves threads and loops alike: `Counter` here takes a `hotcount.Redis`, and
-`hotcount.Counter` takes a `Redis` from here. Each loop has a connection of its own, made on first
-use and gone with the loop, so an object may stand in a module and serve one ``asyncio.run`` after
-the other. Works with asyncio's loops and uvloop. Errors are those of `hotcount.errors`; what is
-wrong with an argument is raised by the call, everything else where it is awaited.
 """
 
 from __future__ import annotations

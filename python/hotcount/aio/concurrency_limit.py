@@ -71,14 +71,15 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
     A waiter sleeps without its loop. A task that is cancelled while it waits, or while its place is
     taken or given back, leaves no place behind.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> exports = aio.ConcurrencyLimit("memory://", 1, lease=60)
-    >>> async def main() -> bool:
-    ...     async with exports.acquire("user:1"):
-    ...         return bool(await exports.acquire("user:1", timeout=0))
-    >>> asyncio.run(main())
-    False
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> exports = aio.ConcurrencyLimit("memory://", 1, lease=60)
+        >>> async def main() -> bool:
+        ...     async with exports.acquire("user:1"):
+        ...         return bool(await exports.acquire("user:1", timeout=0))
+        >>> asyncio.run(main())
+        False
     """
 
     __slots__ = ("__weakref__",)

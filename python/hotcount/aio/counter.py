@@ -13,21 +13,21 @@ from hotcount.results import Queued, TryAdd
 
 
 class Counter(AsyncLifetime, CounterBase[Added]):
-    """hotcount.Counter for event loops: each method returns what is awaited for its outcome.
+    """hotcount.Counter for event loops: each method returns an awaitable of its outcome.
 
-    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
-    just the same. Calls of one turn of the loop travel together. In Memory a call is done when it
-    returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not
-    sent yet; of one that is sent nobody hears any more. Any number of loops may use it, in any
-    threads, and so may forked children.
+    A call starts when it is made, whether it is awaited or not. Calls of one turn of the loop
+    travel together. In Memory a call is done when it returns, and awaiting it does not yield to the
+    loop. Cancelling withdraws a call that is not sent yet; the outcome of a sent call is dropped.
+    Any number of loops may use the object, in any threads, and so may forked children.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> likes = aio.Counter("memory://")
-    >>> async def main() -> list[int]:
-    ...     return await asyncio.gather(*(likes.add("photo:42") for _ in range(3)))
-    >>> asyncio.run(main())
-    [1, 2, 3]
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> likes = aio.Counter("memory://")
+        >>> async def main() -> list[int]:
+        ...     return await asyncio.gather(*(likes.add("photo:42") for _ in range(3)))
+        >>> asyncio.run(main())
+        [1, 2, 3]
     """
 
     __slots__ = ("__weakref__",)

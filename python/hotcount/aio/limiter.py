@@ -16,22 +16,23 @@ from hotcount.results import Decision
 
 
 class Limiter(AsyncLifetime, Reserving, LimiterBase):
-    """hotcount.Limiter for event loops: each method returns what is awaited for its outcome.
+    """hotcount.Limiter for event loops: each method returns an awaitable of its outcome.
 
-    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
-    just the same. Calls of one turn of the loop travel together; over a Database those that are
-    waiting share a transaction. In Memory a call is done when it returns, and awaiting it does not
-    yield to the loop. Cancelling withdraws a call that is not sent yet: it takes nothing and gives
-    nothing back. One that is sent may have done either, and its outcome is dropped. Any number of
-    loops may use it, in any threads, and so may forked children.
+    A call starts when it is made, whether it is awaited or not. Calls of one turn of the loop
+    travel together; over a Database those that are waiting share a transaction. In Memory a call is
+    done when it returns, and awaiting it does not yield to the loop. Cancelling withdraws a call
+    that is not sent yet: it takes nothing and gives nothing back. A sent call may have done either,
+    and its outcome is dropped. Any number of loops may use the object, in any threads, and so may
+    forked children.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> limiter = aio.Limiter("memory://", "2/minute")
-    >>> async def main() -> list[bool]:
-    ...     return [bool(await limiter.hit("user:1")) for _ in range(3)]
-    >>> asyncio.run(main())
-    [True, True, False]
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> limiter = aio.Limiter("memory://", "2/minute")
+        >>> async def main() -> list[bool]:
+        ...     return [bool(await limiter.hit("user:1")) for _ in range(3)]
+        >>> asyncio.run(main())
+        [True, True, False]
     """
 
     __slots__ = ("__weakref__",)

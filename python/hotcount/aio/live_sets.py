@@ -32,30 +32,30 @@ RebuildRows = Union[Iterable[tuple[Key, AnyMembers]], AsyncIterable[tuple[Key, A
 
 
 class LiveSets(AsyncLifetime, LiveSetsBase):
-    """hotcount.LiveSets for event loops: each method returns what is awaited for its outcome.
+    """hotcount.LiveSets for event loops: each method returns an awaitable of its outcome.
 
-    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
-    just the same. Calls of one turn of the loop travel together. In Memory a call is done when it
-    returns, and awaiting it does not yield to the loop. Cancelling withdraws a call that is not
-    sent yet; one that is sent may be applied, and its outcome is dropped. upsert_many() sends each
-    batch when the one before is answered; cancelled, those behind are not sent. A sweep() that has
-    begun goes on to its end. Any number of loops may use it, in any threads, and so may forked
-    children.
+    A call starts when it is made, whether it is awaited or not. Calls of one turn of the loop
+    travel together. In Memory a call is done when it returns, and awaiting it does not yield to the
+    loop. Cancelling withdraws a call that is not sent yet; a sent call may be applied, and its
+    outcome is dropped. upsert_many() sends each batch when the one before is answered; cancelled,
+    it sends no further one. A sweep() that has begun continues to its end. Any number of loops may
+    use the object, in any threads, and so may forked children.
 
-    Over Redis sweep(), and upserts with 'ttl_gate', wait for several round trips. At
-    most 8 threads of this object make them, however many tasks wait and whatever the loop does
-    meanwhile. They begin in the order of the calls and may end in another; one that none of the
-    threads was free for by its timeout is a DeadlineError, and has applied nothing.
+    Over Redis sweep(), and upserts with 'ttl_gate', wait for several round trips. At most 8 threads
+    of this object make them, in the order of the calls; a call for which no thread was free by its
+    timeout is a DeadlineError, and has applied nothing.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> sets = aio.LiveSets("memory://")
-    >>> async def main() -> list[tuple[str | bytes, float]]:
-    ...     await sets.create("feed:1", 60, {"post:1": 1.0})
-    ...     await asyncio.gather(*(sets.upsert("feed:1", f"post:{n}", n) for n in range(2, 100)))
-    ...     return await sets.top("feed:1", 1)
-    >>> asyncio.run(main())
-    [('post:99', 99.0)]
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> sets = aio.LiveSets("memory://")
+        >>> async def main() -> list[tuple[str | bytes, float]]:
+        ...     await sets.create("feed:1", 60, {"post:1": 1.0})
+        ...     posts = (sets.upsert("feed:1", f"post:{n}", n) for n in range(2, 100))
+        ...     await asyncio.gather(*posts)
+        ...     return await sets.top("feed:1", 1)
+        >>> asyncio.run(main())
+        [('post:99', 99.0)]
     """
 
     __slots__ = ("__weakref__",)

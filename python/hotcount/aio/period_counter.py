@@ -15,17 +15,18 @@ from hotcount.results import Queued
 
 
 class PeriodCounter(AsyncLifetime, PeriodCounterBase[Added]):
-    """hotcount.PeriodCounter for event loops: each method returns what is awaited for its outcome.
+    """hotcount.PeriodCounter for event loops: each method returns an awaitable of its outcome.
 
     Calls start, travel and are cancelled as those of aio.Counter.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> visits = aio.PeriodCounter("memory://", "hour")
-    >>> async def main() -> list[int]:
-    ...     return await asyncio.gather(visits.add("home"), visits.add("home", 4))
-    >>> asyncio.run(main())
-    [1, 5]
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> visits = aio.PeriodCounter("memory://", "hour")
+        >>> async def main() -> list[int]:
+        ...     return await asyncio.gather(visits.add("home"), visits.add("home", 4))
+        >>> asyncio.run(main())
+        [1, 5]
     """
 
     __slots__ = ("__weakref__",)

@@ -10,25 +10,25 @@ from hotcount.slotted_counter import SlottedCounterBase
 
 
 class SlottedCounter(AsyncLifetime, SlottedCounterBase):
-    """hotcount.SlottedCounter for event loops: the calls return what is awaited for their outcome.
+    """hotcount.SlottedCounter for event loops: the calls return an awaitable of their outcome.
 
-    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
-    just the same. Adds made while others are written share the next transaction, with those of
-    threads too. Cancelling what waits for an add does not withdraw it; another call is withdrawn
-    where it has not begun. At most 2 threads of this object write, and 2 make the other calls,
-    however many tasks wait; the loop is woken once for all adds of a transaction. resize() and
-    statement() are not awaited. Any number of loops may use it, in any threads, and so may forked
-    children.
+    A call starts when it is made, whether it is awaited or not. Adds made while others are written
+    share the next transaction, with those of threads too. Cancelling does not withdraw an add;
+    another call is withdrawn where it has not begun. At most 2 threads of this object write, and 2
+    make the other calls, however many tasks wait; the loop is woken once for all adds of a
+    transaction. resize() and statement() are not awaited. Any number of loops may use the object,
+    in any threads, and so may forked children.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> counter = aio.SlottedCounter("sqlite:///:memory:")
-    >>> async def main() -> int:
-    ...     await counter.create_table()
-    ...     await asyncio.gather(*(counter.add("photo:42") for _ in range(100)))
-    ...     return await counter.get("photo:42")
-    >>> asyncio.run(main())
-    100
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> counter = aio.SlottedCounter("sqlite:///:memory:")
+        >>> async def main() -> int:
+        ...     await counter.create_table()
+        ...     await asyncio.gather(*(counter.add("photo:42") for _ in range(100)))
+        ...     return await counter.get("photo:42")
+        >>> asyncio.run(main())
+        100
     """
 
     __slots__ = ("__weakref__",)

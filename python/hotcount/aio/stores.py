@@ -14,13 +14,14 @@ from hotcount.stores import DatabaseBase, For, MemoryBase, RedisBase, open_url
 class Memory(AsyncLifetime, MemoryBase):
     """hotcount.Memory for event loops. Its calls are done when they return.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> async def main() -> bool:
-    ...     async with aio.Memory("memory://votes") as store:
-    ...         return await store.ping()
-    >>> asyncio.run(main())
-    True
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> async def main() -> bool:
+        ...     async with aio.Memory("memory://votes") as store:
+        ...         return await store.ping()
+        >>> asyncio.run(main())
+        True
     """
 
     __slots__ = ("__weakref__",)

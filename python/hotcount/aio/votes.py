@@ -14,26 +14,26 @@ from hotcount.results import Cast, Count, Drift, FlushReport, Tally
 
 
 class Votes(AsyncLifetime, VotesBase):
-    """hotcount.Votes for event loops: each method returns what is awaited for its outcome.
+    """hotcount.Votes for event loops: each method returns an awaitable of its outcome.
 
-    A call starts when it is made, not when it is awaited: awaited later, or not at all, it is made
-    just the same, and cancelling what waits for it does not withdraw it. Votes made while others
-    are written share the next transaction; of two votes of one user the one made later is applied
-    later. At most workers threads of this object write, and wake the loop once for all votes
-    of a transaction. schema(), contract() and sync_worker() are not awaited; the worker is
-    hotcount's, for a thread. aclose(): votes that are being written are finished and told; those
-    that wait for that end with ClosedError where the database ends too. Any number of loops may use
-    it, in any threads, and so may forked children.
+    A call starts when it is made, whether it is awaited or not, and cancelling does not withdraw
+    it. Votes made while others are written share the next transaction; of two votes of one user the
+    one made later is applied later. At most workers threads of this object write, and wake
+    the loop once for all votes of a transaction. schema(), contract() and sync_worker() are not
+    awaited; the worker is hotcount's, for a thread. aclose() finishes votes that are being written;
+    calls that wait end with ClosedError where the database is closed too. Any number of loops may
+    use the object, in any threads, and so may forked children.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> votes = aio.Votes("sqlite:///:memory:", missing_items="create")
-    >>> async def main() -> int:
-    ...     await votes.create_tables()
-    ...     await asyncio.gather(*(votes.cast(7, user) for user in range(100)))
-    ...     return (await votes.count(7)).value
-    >>> asyncio.run(main())
-    100
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> votes = aio.Votes("sqlite:///:memory:", missing_items="create")
+        >>> async def main() -> int:
+        ...     await votes.create_tables()
+        ...     await asyncio.gather(*(votes.cast(7, user) for user in range(100)))
+        ...     return (await votes.count(7)).value
+        >>> asyncio.run(main())
+        100
     """
 
     __slots__ = ("__weakref__",)

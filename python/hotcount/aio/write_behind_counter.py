@@ -11,22 +11,23 @@ from hotcount.write_behind_counter import Ack, WriteBehindCounterBase
 
 
 class WriteBehindCounter(AsyncLifetime, WriteBehindCounterBase):
-    """hotcount.WriteBehindCounter for event loops: the calls return what is awaited.
+    """hotcount.WriteBehindCounter for event loops: the calls return an awaitable of their outcome.
 
-    A call starts when it is made, not when it is awaited. Cancelling what waits for an add does not
-    withdraw it. Adds travel over the loop's own connection to Redis, those of one turn together;
-    get(), get_many() and flush() are made by threads of the library. schema(), contract(), stats()
-    and sync_worker() are not awaited; the worker is hotcount's, for a thread.
+    A call starts when it is made, whether it is awaited or not. Cancelling does not withdraw an
+    add. Adds travel over the loop's own connection to Redis, those of one turn together; threads of
+    the library make get(), get_many() and flush(). schema(), contract(), stats() and sync_worker()
+    are not awaited; the worker is hotcount's, for a thread.
 
-    >>> import asyncio
-    >>> from hotcount import aio
-    >>> views = aio.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
-    >>> async def main() -> None:
-    ...     await views.create_tables()
-    ...     await asyncio.gather(*(views.add("page:home", ack="sql") for _ in range(100)))
-    >>> asyncio.run(main())
-    >>> views.stats()["adds"]
-    100
+    Example:
+        >>> import asyncio
+        >>> from hotcount import aio
+        >>> views = aio.WriteBehindCounter("sqlite:///:memory:", "redis://localhost")
+        >>> async def main() -> None:
+        ...     await views.create_tables()
+        ...     await asyncio.gather(*(views.add("page:home", ack="sql") for _ in range(100)))
+        >>> asyncio.run(main())
+        >>> views.stats()["adds"]
+        100
     """
 
     __slots__ = ("__weakref__",)

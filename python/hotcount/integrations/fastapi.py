@@ -1,12 +1,12 @@
-"""Limits of FastAPI and Starlette applications.
+"""Limits of FastAPI and Starlette applications. Needs Starlette, which FastAPI brings.
+
+Example::
 
     app = FastAPI()
     install(app)
 
     @app.post("/login", dependencies=[Depends(RateLimiter("redis://localhost", "5/minute"))])
     async def login(): ...
-
-Needs Starlette, which FastAPI brings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Limits of Flask applications, with the names and arguments of Flask-Limiter.
+"""Limits of Flask applications, with the names and arguments of Flask-Limiter. Needs Flask.
+
+A request meets all of its limits in one step: a refusal spends nothing of the others. Differences
+to Flask-Limiter: headers are on; a storage must be named; the strategy is 'gcra', which has no
+windows; 'fixed-window', 'moving-window' and 'sliding-window-counter' work too.
+
+Example::
 
     limiter = Limiter(get_remote_address, app=app, storage_uri="redis://localhost:6379",
                       default_limits=["200/day", "50/hour"])
@@ -6,12 +12,6 @@
     @app.get("/slow")
     @limiter.limit("1/day")
     def slow(): ...
-
-A request meets all of its limits in one step: a refusal spends nothing of the others. Differences
-to Flask-Limiter: headers are on; a storage must be named; the strategy is 'gcra', which has no
-windows; 'fixed-window', 'moving-window' and 'sliding-window-counter' work too.
-
-Needs Flask.
 """
 
 from __future__ import annotations

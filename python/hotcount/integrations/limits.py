@@ -1,23 +1,23 @@
 """hotcount as a storage of the `limits` library, and so of Flask-Limiter and slowapi.
 
-    import hotcount.integrations.limits
-
-    Limiter(get_remote_address, app=app, storage_uri="hotcount+redis://localhost:6379")
-
 Importing this module registers the schemes `hotcount+redis`, `hotcount+rediss`,
-`hotcount+redis+unix` and `hotcount+memory`, and each with `async+` before it for `limits.aio`. What
-stands behind `hotcount+` is a URL of `hotcount.connect_store`; storage options are its options.
+`hotcount+redis+unix` and `hotcount+memory`, and each with `async+` before it for `limits.aio`. The
+rest of the URI is a URL of `hotcount.connect_store`; storage options are its options.
 
-The strategies fixed-window, moving-window and sliding-window-counter work, of any number of
+The strategies fixed-window, moving-window and sliding-window-counter work, for any number of
 processes together and on the store's clock. A hit is one step of the store in one round trip, and
 every key has an expiry from its first hit on. Differences to the storages of `limits`: a moving
 window takes limits up to 100,000; the windows of sliding-window-counter begin at multiples of their
-length; storages of `hotcount+memory://` share nothing, and `hotcount+memory://NAME` is
-one of the process. moving-window and sliding-window-counter take periods of up to 366 days. While
-the store is away, one call a second of a storage asks it and waits for its timeout; the others fail
-at once with UnavailableError.
+length; storages of `hotcount+memory://` share nothing, and `hotcount+memory://NAME` is one of the
+process. moving-window and sliding-window-counter take periods of up to 366 days. While the store is
+away, one call a second of a storage asks it and waits for its timeout; the others fail at once with
+UnavailableError. Needs the extra `limits`.
 
-Needs the extra `limits`.
+Example::
+
+    import hotcount.integrations.limits
+
+    Limiter(get_remote_address, app=app, storage_uri="hotcount+redis://localhost:6379")
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""Votes from a Locust fleet, in the ledger that hotcount-load audits: ``pip install
-'hotcount[locust]'``.
+"""Votes from a Locust fleet, in the ledger that hotcount-load audits (extra ``hotcount[locust]``).
 
 A `VoteUser` casts votes, takes some back and reads counts, as hotcount-load's own traffic does, and
-notes each call before it is sent and after its answer::
+notes each call before it is sent and after its answer. Each Locust process writes a part of its own
+into the folder. Where the processes run on several machines, copy their parts into one folder; the
+audit then needs clocks that agree (NTP) to better than the time between two votes of one user on
+one item.
+
+Example::
 
     # locustfile.py
     from hotcount.integrations.locust import VoteUser
@@ -20,10 +24,6 @@ notes each call before it is sent and after its answer::
     $ locust --headless --processes 2 -u 50 -t 60s
     $ python -m hotcount.load merge fleet --items 1000 --driver 'python driver.py'
     $ hotcount-load audit fleet
-
-Each Locust process writes a part of its own into the folder. Where the processes run on several
-machines, copy their parts into one folder; the audit then needs clocks that agree (NTP) to better
-than the time between two votes of one user on one item.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""hotcount's objects as metrics of Prometheus::
+"""hotcount's objects as metrics of Prometheus (extra ``prometheus``).
+
+docs/operations.md has the metrics, and the meaning of a scrape where several processes serve.
+
+Example::
 
     from prometheus_client import REGISTRY
     from hotcount.integrations.prometheus import Collector
 
     REGISTRY.register(Collector(store, limiter, votes))
-
-Needs prometheus-client (extra ``prometheus``). docs/operations.md has the metrics, and the
-meaning of a scrape where several processes serve.
 """
 
 from __future__ import annotations

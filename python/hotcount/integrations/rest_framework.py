@@ -1,15 +1,16 @@
-"""Throttles of Django REST framework on hotcount's limiters, in settings.py::
-
-    REST_FRAMEWORK = {
-        "DEFAULT_THROTTLE_CLASSES": ["hotcount.integrations.rest_framework.UserRateThrottle"],
-        "DEFAULT_THROTTLE_RATES": {"user": "100/min", "anon": "10/min"},
-    }
+"""Throttles of Django REST framework on hotcount's limiters. Needs Django REST framework.
 
 The names, rates and scopes are those of rest_framework.throttling, so that a switch is an import.
 The store stands in HOTCOUNT_RATELIMIT (hotcount.integrations.django), whose middleware puts the
 headers on every response. A request that one throttle refuses spends nothing of the others.
 
-Needs Django REST framework.
+Example::
+
+    # settings.py
+    REST_FRAMEWORK = {
+        "DEFAULT_THROTTLE_CLASSES": ["hotcount.integrations.rest_framework.UserRateThrottle"],
+        "DEFAULT_THROTTLE_RATES": {"user": "100/min", "anon": "10/min"},
+    }
 """
 
 from __future__ import annotations

@@ -1,4 +1,31 @@
-"""Counts and votes inside your own SQLAlchemy transaction (extra: ``hotcount[sqlalchemy]``)::
+"""Counts and votes inside your own SQLAlchemy transaction (extra: ``hotcount[sqlalchemy]``).
+
+The calls of this module write in your transaction, which commits or rolls them back with everything
+else, and count together with what `counter` and `votes` write themselves, from any process. The
+first argument is a Session or a Connection. An AsyncSession and an AsyncConnection are taken too,
+and the call is then awaited: ``await cast_vote(session, votes, 7, user=1)``. `VotedMixin` and
+`VoteMixin` are for your models of the items and the votes.
+
+- **Locks.** The rows that a call touches stay locked until your transaction ends: let these calls
+  be its last, and several of them go in one order everywhere (`increment_many` does so by itself).
+  A vote of 'batched' on PostgreSQL, MariaDB or MySQL touches the user's own vote and appends a row
+  to the journal, so it keeps nobody else from voting. With 'slotted' it holds a cell, with 'naive'
+  and on SQLite the item. On MariaDB and MySQL the vote's foreign key shares the item's row: the
+  item's `vote_count` waits for the end of your transaction; exact counts do not.
+- **Counts.** A journal row is in every count of hotcount's at once and reaches `item.vote_count`
+  with the next fold. This process folds soon after your connection is back in its pool (or at its
+  next commit); so does every other process that votes for these tables, and `hotcount sync`. Where
+  none of them runs any more, call `votes.flush()`.
+- **Errors.** A transaction that the database gives up (a deadlock; under REPEATABLE READ and
+  SERIALIZABLE on PostgreSQL a row that somebody else has changed since your snapshot, SQLSTATE
+  40001) is yours to run again, from its beginning. After another error nothing of the call is
+  applied and the transaction may continue: each call is a savepoint.
+- **Settings.** Every isolation level will do but AUTOCOMMIT, which is a ConfigError wherever it was
+  asked for. On MariaDB and MySQL a call is strict whatever the session's sql_mode. Objects of a
+  Session that hold a count are not refreshed. A vote of 'write_behind' is a ConfigError: Redis
+  orders such votes.
+
+Example::
 
     from hotcount.integrations.sqlalchemy import cast_vote, increment
 
@@ -8,34 +35,6 @@
         session.add(Comment(post_id=7, text="first"))
         increment(session, counter, "comments:7")
         cast_vote(session, votes, 7, user=1)
-
-What they write is committed and rolled back with everything else in that transaction, and counts
-together with what `counter` and `votes` write themselves, from any process. The first argument is a
-Session or a Connection. An AsyncSession and an AsyncConnection are taken too, and the call is then
-awaited: ``await cast_vote(session, votes, 7, user=1)``. `VotedMixin` and `VoteMixin` are for your
-models of the items and the votes.
-
-The rows that they touch stay locked until your transaction ends: let these calls be its last, and
-several of them go in one order everywhere (`increment_many` does so by itself). A vote of strategy
-'batched' on PostgreSQL, MariaDB or MySQL touches the user's own vote and appends a row to the
-journal: however long your transaction stays open, it keeps nobody else from voting. With 'slotted'
-it holds a cell, with 'naive' and on SQLite the item. A vote of strategy 'write_behind' is a
-ConfigError: Redis gives such votes their order, and a transaction of SQL has no place in it.
-
-What the journal has is in every count of hotcount's at once and reaches `item.vote_count` with the
-next fold. This process folds soon after your connection is back in its pool (or at its next
-commit), as it does after votes of its own; so does every other process that votes for these
-tables, and `hotcount sync`. Where none of them runs any more, `votes.flush()` does it now. On
-MariaDB and MySQL the vote's foreign key shares the item's row until your transaction ends: the
-item's `vote_count` waits for that, with everybody's votes in it; exact counts do not.
-
-A transaction that the database gives up (a deadlock; under REPEATABLE READ and SERIALIZABLE on
-PostgreSQL a row that somebody else has changed since your snapshot, SQLSTATE 40001) is yours to run
-again, from its beginning. After another error nothing of the call is applied and the transaction
-may go on: each call is a savepoint. Every isolation level will do but AUTOCOMMIT, which is a
-ConfigError wherever it was asked for: of SQLAlchemy or of the driver. On MariaDB and MySQL a call
-is strict whatever the session's sql_mode: a value that its column cannot hold is an error. Objects
-of a Session that hold a count are not refreshed.
 """
 
 from __future__ import annotations
@@ -222,13 +221,16 @@ def cast_vote(
 ) -> Cast:
     """Sets the user's vote for the item and moves the count, as `Votes.cast` does.
 
-    user=None with an op_id: a vote without a user; the first one under that op_id stands.
+    user=None with an op_id: a vote without a user; the first one under that op_id stands. With
+    strategy 'cached' the item is noted for a recount, which a worker does after your commit: the
+    cache cannot be part of your transaction.
 
-    With strategy 'cached' the item is noted for a recount, which a worker does after your commit:
-    the cache cannot be part of your transaction. IntegrityError (SQLAlchemy's, where a foreign key
-    of the vote table refuses): the item has no row. ConfigError: another strategy counts these
-    tables; value is 2**31 or more, or -2**31 or less. CounterOverflowError: the count would leave
-    64 bits ('batched' on a server finds that out when it folds; see `Votes.stats`).
+    Raises:
+        IntegrityError: The item has no row: SQLAlchemy's, where a foreign key refuses.
+        ConfigError: Another strategy counts these tables; value is 2**31 or more, or -2**31 or
+            less.
+        CounterOverflowError: The count would leave 64 bits ('batched' on a server finds that out
+            when it folds; see `Votes.stats`).
     """
     values = votes._checked_ballot(item, user, value, version, op_id)
     connection = connection_of(where)

@@ -186,8 +186,7 @@ def test_a_limiters_keys_are_looked_at_blocked_and_reset(
     where: str, own_redis: RedisServer, tmp_path: Path
 ) -> None:
     url = own_redis.url if where == "redis" else f"sqlite:///{tmp_path}/limits.db"
-    algorithm: Any = "gcra" if where == "redis" else "sliding_log"
-    with hotcount.Limiter(url, "5/hour", name="api", algorithm=algorithm) as limiter:
+    with hotcount.Limiter(url, "5/hour", name="api") as limiter:
         limiter.create_table()
         for _ in range(5):
             limiter.hit("user:7")

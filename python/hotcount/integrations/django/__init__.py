@@ -1,5 +1,21 @@
 """Limits of Django views, with the names and arguments of django-ratelimit.
 
+Votes of models, for which this is an app: hotcount.integrations.django.models. Needs Django (extra:
+``hotcount[django]``). The settings in HOTCOUNT_RATELIMIT:
+
+- STORE: the URL of a store. It has no default; "memory://" counts in each process alone.
+- ALGORITHM ("gcra"), NAME ("django"), ON_ERROR ("raise"), TIMEOUT: options of hotcount.Limiter.
+- RATE, KEY ("ip"): a limit of all requests, in the middleware.
+- HEADERS: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit) or "none".
+- VIEW: the dotted path of a plain view that answers refusals, called with the request and the
+  exception, whose `decision` says why. With status 429 the request spends nothing of other limits.
+  None: a line of text. Its default is RATELIMIT_VIEW.
+- TRUSTED_PROXIES: addresses and networks of the proxies whose X-Forwarded-For is believed.
+- IPV6_PREFIX (64): how many bits of an IPv6 address count.
+- ENABLE: False lets all requests pass, as tests want it. Its default is RATELIMIT_ENABLE.
+
+Example::
+
     # settings.py
     MIDDLEWARE = ["hotcount.integrations.django.RateLimitMiddleware", ...]
     HOTCOUNT_RATELIMIT = {"STORE": "redis://localhost:6379", "ON_ERROR": "open"}
@@ -7,22 +23,6 @@
     # views.py
     @ratelimit(key="ip", rate="5/m", method="POST")
     def login(request): ...
-
-The settings in HOTCOUNT_RATELIMIT:
-
-STORE: the URL of a store. It has no default; "memory://" counts in each process alone.
-ALGORITHM ("gcra"), NAME ("django"), ON_ERROR ("raise"), TIMEOUT: options of hotcount.Limiter.
-RATE, KEY ("ip"): a limit of all requests, in the middleware.
-HEADERS: "both", "ietf" (RateLimit, RateLimit-Policy), "legacy" (X-RateLimit) or "none".
-VIEW: the dotted path of a plain view that answers refusals, called with the request and the
-exception, whose `decision` says why. With status 429 the request spends nothing of other limits.
-None: a line of text. Its default is RATELIMIT_VIEW.
-TRUSTED_PROXIES: addresses and networks of the proxies whose X-Forwarded-For is believed.
-IPV6_PREFIX (64): how many bits of an IPv6 address count.
-ENABLE: False lets all requests pass, as tests want it. Its default is RATELIMIT_ENABLE.
-
-Votes of models, for which this is an app: hotcount.integrations.django.models. Needs Django
-(extra: ``hotcount[django]``).
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ class Settings:
 
     STRATEGY ("batched"), CACHE (None): of hotcount.Votes.
     OUTSIDE_WRITES ("count"): which rows that the ORM and others write triggers count; "deletes"
-    counts only what is deleted, and spares votes the triggers' price (docs/explanation/your-tables.md).
+    counts only deleted rows, and spares votes the triggers' price
+    (docs/explanation/your-tables.md).
     EXISTING_COUNTS (None): "keep" or "recount", where counts were there before hotcount.
     OPTIONS ({}): other options of hotcount.Votes, such as max_batch.
     """

@@ -1,5 +1,9 @@
 """Votes of your own models.
 
+docs/django.md shows the way from an empty project to a like button.
+
+Example::
+
     class Post(VotedMixin, models.Model):
         title = models.CharField(max_length=200)
 
@@ -12,8 +16,6 @@
 
     Post.votes.cast(post.pk, user=request.user.pk)
     Post.objects.with_counts().voted_by(request.user)
-
-docs/django.md shows the way from an empty project to a like button.
 """
 
 from __future__ import annotations
