@@ -1,9 +1,10 @@
 """A cached vote counter as it is often written: each of its holes, forced over a real Redis.
 
-The scripts below are those of the first description in docs/explanation/systems.md, byte for byte but for their
-comments. The steps around them are its flow: look in Redis, else read the database, add one, set
-if still absent; a worker reads, saves, marks, deletes. Each test lets the steps of two callers meet
-in the order that breaks them. test_cached_votes_schedules.py drives ours through the same orders.
+The scripts below are those of the first description in docs/explanation/systems.md, byte for byte
+but for their comments. The steps around them are its flow: look in Redis, else read the database,
+add one, set if still absent; a worker reads, saves, marks, deletes. Each test lets the steps of two
+callers meet in the order that breaks them. test_cached_votes_schedules.py drives ours through the
+same orders.
 """
 
 from __future__ import annotations

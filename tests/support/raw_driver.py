@@ -1,4 +1,4 @@
-"""A driver for `hotcount-load run -s exec:`, made from docs/reference/load-protocol.md alone; may misbehave.
+"""A driver for `hotcount-load run -s exec:`, from docs/reference/load-protocol.md; may misbehave.
 
     python raw_driver.py HOW [CALLS]
 
