@@ -10,6 +10,7 @@
 #   make lint       format, static checks, types
 #   make surface    writes the public names and signatures again: tests/codebase/surface
 #   make docs       the documents and the reference as a site: build/docs/html/index.html
+#   make pictures   the pictures of README and docs, from the figures in docs/_pictures
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
@@ -31,7 +32,7 @@ export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers rates
-.PHONY: peers-libraries web-limits
+.PHONY: peers-libraries web-limits pictures
 .PHONY: votes adoption notebooks compare-builds mutants clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
@@ -100,6 +101,11 @@ surface: build
 docs: build
 	scripts/docs
 
+# PICTURES_ARGS="--measured compare.json" takes the figures of another comparison.
+PICTURES_ARGS ?=
+pictures: setup
+	.venv/bin/python scripts/pictures $(PICTURES_ARGS)
+
 bench: build
 	$(BUILD)/loadtest/micro/hotcount-micro
 	.venv/bin/python -m loadtest.micro.call_cost
@@ -124,8 +130,8 @@ peers-libraries: build
 	.venv/bin/python scripts/pins peers >.venv/peers.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/peers.txt
 
-# The table of README: the highest rate that each strategy carries on each database, in 10 minutes at
-# most. RATES_ARGS="-d 5s --max-time 3m" for longer trials.
+# The highest rate that each strategy carries on each database, as tables, in 10 minutes at most.
+# RATES_ARGS="-d 5s --max-time 3m" for longer trials.
 RATES_ARGS ?=
 rates: build
 	scripts/rates .venv/bin/hotcount $(RATES_ARGS)

@@ -96,7 +96,7 @@ def test_every_test_that_a_document_names_exists() -> None:
 @pytest.mark.parametrize(
     ("path", "begins"),
     [
-        ("README.md", "Rate limits, at several rates"),
+        ("docs/tutorials/first-limit.md", "## Limit a function"),
         ("docs/reference/limiter-holding.md", "## The decorator"),
         ("python/hotcount/limiter.py", '"""Decorates a function'),
     ],

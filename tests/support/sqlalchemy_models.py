@@ -11,7 +11,7 @@ from alembic.config import Config
 from hotcount.integrations.sqlalchemy import VotedMixin, VoteMixin
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from tests.integration.package.test_readme import blocks_of
+from tests.support.page_blocks import ROOT, blocks_of
 
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
@@ -56,7 +56,7 @@ class Like(VoteMixin, Blog):
     user_id: Mapped[int] = mapped_column("who", ID, sa.ForeignKey(User.id))
 
 
-DOCUMENT = blocks_of(Path(__file__).parents[2].joinpath("docs/sqlalchemy.md").read_text("utf-8"))
+DOCUMENT = blocks_of((ROOT / "docs/how-to/sqlalchemy.md").read_text("utf-8"))
 *PROGRAM, CONFIGURE = (block.text for block in DOCUMENT)
 ENV = f"""
 from alembic import context

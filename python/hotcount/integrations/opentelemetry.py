@@ -5,7 +5,7 @@
     instrument(store, limiter, votes)
 
 Needs opentelemetry-api, and a MeterProvider of an SDK for anything to be read (extra
-``opentelemetry``). The metrics are those of docs/operations.md, without the suffix _total.
+``opentelemetry``). The metrics are those of docs/how-to/metrics.md, without the suffix _total.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """hotcount's objects as metrics of Prometheus (extra ``prometheus``).
 
-docs/operations.md has the metrics, and the meaning of a scrape where several processes serve.
+docs/how-to/metrics.md has the metrics, and the meaning of a scrape where several processes serve.
 
 Example::
 

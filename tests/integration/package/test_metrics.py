@@ -40,7 +40,7 @@ def shown(metric: Metric) -> str:
 
 
 def test_the_document_has_each_metric_once_and_no_other() -> None:
-    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/metrics.md").read_text(encoding="utf-8")
     table = text.partition("| metric |")[2].partition("\n\n")[0]
     named = re.findall(r"`(hotcount_\w+)`", table)
     assert sorted(named) == sorted(shown(metric) for metric in ALL)

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import doctest
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-
-
-class Block(NamedTuple):
-    language: str
-    text: str
-    line: int
-
-
-def blocks_of(text: str) -> list[Block]:
-    found = []
-    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        line = text.count("\n", 0, match.start()) + 1
-        found.append(Block(match[1], match[2], line))
-    return found
-
+from tests.support.page_blocks import ROOT, blocks_of, run_session
 
 BLOCKS = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
 SHELL = [
@@ -64,16 +47,11 @@ def test_python_blocks_print_what_they_show(
 ) -> None:
     blocks = blocks_of((ROOT / document).read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)
-    # One session: later blocks use what earlier ones made.
-    session = "\n".join(block.text for block in blocks if block.language == "pycon")
-    test = doctest.DocTestParser().get_doctest(session, {}, document, document, 0)
-    assert test.examples
-    runner = doctest.DocTestRunner(
-        optionflags=doctest.ELLIPSIS | doctest.REPORT_NDIFF, verbose=False
-    )
-    report: list[str] = []
-    failed = runner.run(test, out=report.append).failed
-    assert failed == 0, "".join(report)
+    names: dict[str, Any] = {}  # One session: later blocks use what earlier ones made.
+    sessions = [block.text for block in blocks if block.language == "pycon"]
+    assert sessions
+    for session in sessions:
+        run_session(session, names, document)
 
 
 # The loads of make demo take all cores, and its build takes the tree that other tests read.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -25,7 +24,6 @@ from starlette.authentication import BaseUser
 from starlette.requests import HTTPConnection
 from starlette.testclient import WebSocketDenialResponse
 
-from tests.integration.package.test_readme import blocks_of
 from tests.support.servers import RedisServer
 
 PROXIES = ["10.0.0.0/8", "unix"]
@@ -469,22 +467,3 @@ async def test_a_request_that_waits_for_redis_keeps_no_other_waiting(
         others = [await status_of(served, "/free") for _ in range(20)]
         assert not waiting.done()
     assert [*others, await waiting] == [200] * 21
-
-
-def test_the_blocks_of_the_document_answer_as_it_says() -> None:
-    text = Path(__file__).parents[3].joinpath("docs/frameworks.md").read_text(encoding="utf-8")
-    python = [block.text for block in blocks_of(text) if block.language == "python"]
-    logins, plans, flask, refused, _ = (
-        block.replace("redis://localhost", "memory://") for block in python
-    )
-    told: dict[str, Any] = {}
-    exec(logins + plans, told)
-    with TestClient(told["app"]) as client:
-        assert [client.post("/login").status_code for _ in range(6)] == [200] * 5 + [429]
-        assert [client.get("/report").status_code for _ in range(11)] == [200] * 10 + [429]
-    told = {"__name__": "told"}
-    exec(flask + refused, told)
-    answers = [told["app"].test_client().get("/report") for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [200, 429]
-    assert answers[1].json["decision"]["allowed"] is False
-    assert answers[1].headers["Retry-After"]

@@ -1,4 +1,4 @@
-"""The recipes of examples/deploy, run as docs/operations.md describes them."""
+"""The recipes of examples/deploy, run as docs/how-to/operate.md describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/django.md as a reader follows it: its files are written, its commands run."""
+"""docs/how-to/django-votes.md as a reader follows it: its files are written, its commands run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEFT_OUT = {"pip", "createsuperuser", "runserver"}
 
 
 def test_the_document_leads_to_a_like_button(tmp_path: Path) -> None:
-    document = (ROOT / "docs" / "django.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "how-to" / "django-votes.md").read_text(encoding="utf-8")
     ran = []
     for before, language, text in BLOCK.findall(document):
         if language != "sh":

@@ -1,6 +1,6 @@
 """Votes of your own models.
 
-docs/django.md shows the way from an empty project to a like button.
+docs/how-to/django-votes.md shows the way from an empty project to a like button.
 
 Example::
 
