@@ -147,7 +147,9 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
 
 def main(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    text = text.replace("redis://localhost", os.environ["REDIS_URL"])
+    server = os.environ["REDIS_URL"]  # unix://PATH, as redis-py has it.
+    text = text.replace("hotcount+redis://localhost", f"hotcount+redis+{server}")
+    text = text.replace("redis://localhost", server)
     names: dict[str, Any] = {"__name__": "page"}
     if "django" in page:
         prepare_django()
