@@ -22,13 +22,13 @@ REFUSED = (hotcount.AuthError, hotcount.PermissionDeniedError)
 
 DESCRIPTION = (
     "Looks at the version, eviction, persistence, durability, replicas and connections of stores "
-    "and databases, and says for which feature a setting is unsafe and what to set. On databases "
-    "with tables of Votes it also says whether folds work and whether anybody folds: it tries one "
-    "and rolls it back. Changes nothing."
+    "and databases, and names each unsafe setting, the features that it concerns and a safe value. "
+    "On databases with tables of Votes it also tries a fold, rolls it back, and reports whether a "
+    "process folds. Changes nothing."
 )
 EXIT_CODES = (
-    "Exit codes: 0 nothing is unsafe, 1 something is, 2 bad usage, 3 nothing is known to be unsafe "
-    "and something could not be told (a server that does not answer)."
+    "Exit codes: 0 no setting is unsafe, 1 a setting is unsafe, 2 bad usage, 3 no setting is known "
+    "to be unsafe, but some could not be read (a server that does not answer)."
 )
 
 

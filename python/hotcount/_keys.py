@@ -18,19 +18,19 @@ from hotcount.stores import kind_of_url
 
 SUMMARIES = {
     "get": "print counts: of keys of a Counter or SlottedCounter, of items of Votes",
-    "peek": "print what a limiter has left for keys; takes nothing",
+    "peek": "print what a limiter has left for keys; take nothing",
     "reset": "set keys of a counter to 0, or let a limiter forget them",
     "top": "print the highest members of a sorted set",
     "block": "let a limiter refuse keys for a while",
 }
 DESCRIPTIONS = {
-    "get": "On Redis: the values of a Counter's keys. On a database: the counts of items of Votes, "
-    "or with --slots of a SlottedCounter's keys. A key that does not exist counts 0.",
-    "peek": "What the next hit of each key would be answered. A limiter keeps its state by name, "
-    "algorithm and rate: give them as the application does.",
-    "reset": "With --rate: the limiter forgets the keys, and lifts a block. Else: deletes the "
-    "values of a Counter, or with --slots of a SlottedCounter, and prints what they were.",
-    "top": "The highest members of a sorted set of LiveSets, with their scores.",
+    "get": "On Redis: prints the values of a Counter's keys. On a database: prints the counts of "
+    "items of Votes, or with --slots of a SlottedCounter's keys. A missing key counts 0.",
+    "peek": "Prints the decision that the next hit of each key would get. A limiter keeps its state "
+    "by name, algorithm and rate: give them as the application does.",
+    "reset": "With --rate: the limiter forgets the keys, and lifts a block. Otherwise: deletes the "
+    "values of a Counter, or with --slots of a SlottedCounter, and prints the old values.",
+    "top": "Prints the highest members of a sorted set of LiveSets, with their scores.",
     "block": "The limiter refuses all hits of the keys for --seconds, whatever its rate says. "
     "`hotcount reset` with the same options lifts the block.",
 }

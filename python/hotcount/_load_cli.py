@@ -68,8 +68,8 @@ def parser(command: str) -> argparse.ArgumentParser:
         "sweep": "Each strategy at each of several rates, open loop",
         "scale": "Throughput of a closed loop against the number of callers, and the law that it "
         "follows (USL)",
-        "calibrate": "What this machine and the generator can do by themselves; 5 to 15 s. Later "
-        "runs say how near they came (kept in ~/.cache/hotcount)",
+        "calibrate": "The ceiling of this machine and the generator; 5 to 15 s. Later runs report "
+        "their distance to it (kept in ~/.cache/hotcount)",
         "compare": "hotcount-load compare, with intervals of 95 %% and tests of the differences",
         "diff": "What differs between two folders of run or compare, and what is noise",
     }[command]

@@ -22,7 +22,7 @@ DESCRIPTION = (
 )
 EPILOG = (
     "Example: hotcount ready env:REDIS_URL env:DATABASE_URL --timeout 2. Exit codes: 0 all are "
-    "ready, 1 one is not, 2 bad usage."
+    "ready, 1 a server is not, 2 bad usage."
 )
 
 

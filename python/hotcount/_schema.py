@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser, strategies: Sequence[str]) ->
     add(
         "--outside-writes",
         choices=["none", "deletes", "count"],
-        help="triggers that count what others write to the votes of a URL",
+        help="triggers that count rows that others write to the votes of a URL",
     )
     add(
         "--timeout",

@@ -243,7 +243,7 @@ def parser() -> argparse.ArgumentParser:
 
     each = commands.add_parser(
         "doctor",
-        help="say which settings of servers make which feature unsafe",
+        help="report settings of servers that make a feature unsafe",
         description=_doctor.DESCRIPTION,
         epilog=f"{URLS} {_doctor.EXIT_CODES}",
     )
@@ -252,7 +252,7 @@ def parser() -> argparse.ArgumentParser:
 
     each = commands.add_parser(
         "ready",
-        help="say whether servers serve calls now: for probes",
+        help="report whether servers serve calls now: for probes",
         description=_ready.DESCRIPTION,
         epilog=f"{_ready.EPILOG} {URLS}",
     )
@@ -263,13 +263,14 @@ def parser() -> argparse.ArgumentParser:
 
     each = commands.add_parser(
         "schema",
-        help="print the SQL of the tables, or what yours lack",
-        description="Without a URL: the SQL of new tables. With one: what the tables there still "
-        "lack for Votes, in an order that runs beside the application; nothing is changed.",
+        help="print the SQL of new tables, or of what existing tables lack",
+        description="Without a URL: prints the SQL of new tables. With a URL: prints the "
+        "statements that its tables still need for Votes, in an order that runs beside the "
+        "application. Changes nothing.",
         epilog=URLS,
     )
     each.add_argument(
-        "url", nargs="?", type=existing, metavar="URL", help="whose tables to look at"
+        "url", nargs="?", type=existing, metavar="URL", help="the database to look at"
     )
     _schema.add_arguments(each, ALL_STRATEGIES)
     each.set_defaults(run=_schema.run, refuse=each.error)
@@ -278,7 +279,7 @@ def parser() -> argparse.ArgumentParser:
         "sweep",
         help="find sorted sets without a TTL, which unguarded upserts left behind",
         description="Finds sorted sets without a TTL whose key matches. With --delete they are "
-        "deleted, each looked at again in the step that deletes it; without, only named.",
+        "deleted, each looked at again in the step that deletes it; without, they are listed.",
         epilog=URLS,
     )
     each.add_argument(
@@ -287,20 +288,18 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument(
         "--match", required=True, metavar="PATTERN", help="whole keys: * ? [a-z] and \\ as in Redis"
     )
-    each.add_argument("--delete", action="store_true", help="delete them; else a dry run")
+    each.add_argument("--delete", action="store_true", help="delete them (default: list them)")
     each.add_argument("--json", action="store_true", help="the result as JSON")
     each.set_defaults(run=sweep)
 
     each = commands.add_parser(
         "sync",
-        help="bring counts, or votes that wait, to the database: of Votes and WriteBehindCounter",
-        description="With --views: brings the counts of a WriteBehindCounter from --cache to the "
-        "database. Else those of Votes. Without --cache: "
-        "folds what votes have counted into the items' table, for "
-        "batched (what is in the journal) or slotted. The processes that vote fold too; this one "
-        "is for when none of them runs. With --cache: saves the counts of strategy cached, or "
-        "writes the votes of write_behind, which wait there. A line on stderr says when "
-        "rounds begin to fail and when they work again.",
+        help="bring counts and waiting votes of Votes and WriteBehindCounter to the database",
+        description="With --views: saves the counts of a WriteBehindCounter. With --cache: saves "
+        "the counts of strategy cached, or writes the waiting votes of write_behind. Otherwise: "
+        "folds the journal of batched, or the slots of slotted, into the item table. Processes "
+        "that vote fold too; run this command where none of them runs. A line on stderr reports "
+        "that rounds begin to fail or work again.",
         epilog=URLS + " Exit codes: 0 done, 1 something is not saved (--once), or every round has "
         "failed, 2 bad usage, 3 a server failed (--once).",
     )
@@ -348,10 +347,10 @@ def parser() -> argparse.ArgumentParser:
 
     each = commands.add_parser(
         "reconcile",
-        help="set counts of Votes right that disagree with the votes",
-        description="Looks at all items in pages, each committed by itself, and sets right what "
-        "differs, while the application votes. Then names what is left of items whose rows are "
-        "gone. Interrupted, it says with which --after the next run goes on.",
+        help="correct counts of Votes that differ from their votes",
+        description="Looks at all items in pages, each committed by itself, and corrects counts "
+        "that differ, while the application votes. Then lists votes and counts of items whose "
+        "rows are gone. An interrupted run prints the --after with which the next run continues.",
         epilog=URLS + " Exit codes: 0 done, 1 a count is wrong (--dry-run), or would leave 64 "
         "bits, 2 bad usage, 3 a server failed.",
     )
@@ -363,7 +362,7 @@ def parser() -> argparse.ArgumentParser:
     each.add_argument("runs", nargs="*", metavar="RUN", help="a folder that --out kept")
     each.add_argument("-o", "--output", type=Path, metavar="FILE", help="the HTML file to write")
     each.add_argument(
-        "--check", action="store_true", help="only say whether a report could be written here"
+        "--check", action="store_true", help="only report whether a page could be written here"
     )
     each.set_defaults(run=draw)
 
@@ -371,7 +370,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "load",
         help="hotcount-load with the arguments that follow; search, sweep, scale, calibrate, "
-        "compare and diff say what several runs mean",
+        "compare and diff evaluate several runs",
         add_help=False,
     )
     return top
