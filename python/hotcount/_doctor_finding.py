@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
-from urllib.parse import urlsplit
 
 FEATURES: dict[str, str] = {
     "counters": "Counter, PeriodCounter",
@@ -42,8 +42,10 @@ class Finding:
 
 def is_remote(url: str) -> bool:
     """Whether others may read what is sent there."""
-    host = urlsplit(url.partition("?")[0]).hostname or ""
-    return host not in ("", "localhost", "::1") and not host.startswith(("127.", "/"))
+    authority = re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")[2]
+    hosts = [re.sub(r":\d*$", "", each).strip("[]") for each in authority.split(",")]
+    local = ("", "localhost", "::1")
+    return any(host not in local and not host.startswith(("127.", "/")) for host in hosts)
 
 
 def numbers(version: str) -> tuple[int, ...]:

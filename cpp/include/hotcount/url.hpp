@@ -1,6 +1,7 @@
 // URLs of stores and databases, parsed once for every backend.
 //
 //   scheme://user:password@host:port/path?name=value&name=value
+//   scheme://user:password@host:port,[::1]:port/path
 //
 // No message shows a password: str() hides it, and the error for text that is no URL does not quote it.
 #pragma once
@@ -11,17 +12,24 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hotcount {
+
+struct UrlHost {
+    std::string host;  ///< Percent-decoded; [::1] without its brackets, zone included.
+    std::optional<std::uint16_t> port;
+};
 
 struct Url {
     std::string scheme;  ///< Lower case, a SQLAlchemy driver suffix ("+psycopg") removed.
     std::string user;
     std::string password;
-    std::string host;              ///< Percent-decoded; [::1] without its brackets, zone included.
-    bool host_was_escaped{false};  ///< It had a percent sign, which some parsers do not decode.
+    std::string host;  ///< Of the first of `hosts`; so is the port.
     std::optional<std::uint16_t> port;
-    std::string path;  ///< Percent-decoded, with its leading "/".
+    std::vector<UrlHost> hosts;    ///< At least one, in their order; an empty host stands alone.
+    bool host_was_escaped{false};  ///< One had a percent sign, which some parsers do not decode.
+    std::string path;              ///< Percent-decoded, with its leading "/".
     std::map<std::string, std::string> query;
 
     /// The URL with its password replaced by "***", for messages.
@@ -30,5 +38,8 @@ struct Url {
 
 /// A config error that names what is wrong if the text is no URL. Callers refuse unknown schemes.
 Result<Url> parse_url(std::string_view text);
+
+/// A config error if the URL names several hosts. `instead`: what to write, for that error.
+Result<void> one_host(const Url& url, std::string_view instead);
 
 }  // namespace hotcount

@@ -5,9 +5,13 @@
 #include <charconv>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/url.hpp>
+#include <utility>
 
 namespace hotcount {
 namespace {
+
+// A URL with more is a mistake: nobody runs as many Sentinels, and a cluster's nodes name each other.
+constexpr std::size_t kMostHosts = 64;
 
 Error bad_url(const std::string& what) { return make_error(ErrorCode::config, "URL: " + what); }
 
@@ -67,52 +71,83 @@ Result<void> check_host(std::string_view host) {
     return {};
 }
 
+// Takes user and password off the front of the authority.
+Result<void> parse_credentials(std::string_view& authority, Url& url) {
+    const auto at = authority.rfind('@');
+    if (at == std::string_view::npos) return {};
+    const std::string_view credentials = authority.substr(0, at);
+    authority.remove_prefix(at + 1);
+    if (credentials.find_first_of("[]") != std::string_view::npos) {
+        return bad_url("a bracket stands before the host; in a user or password write %5B, %5D");
+    }
+    const auto colon = credentials.find(':');
+    HOTCOUNT_TRY_ASSIGN(url.user, percent_decode(credentials.substr(0, colon), "URL: the user"));
+    if (colon != std::string_view::npos) {
+        HOTCOUNT_TRY_ASSIGN(url.password,
+                            percent_decode(credentials.substr(colon + 1), "URL: the password"));
+    }
+    return {};
+}
+
+Result<std::uint16_t> parse_port(std::string_view port) {
+    std::uint16_t number = 0;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (error != std::errc{} || end != port.data() + port.size() || number == 0) {
+        return bad_url("the port is not a number from 1 to 65535 (user:password go before an @)");
+    }
+    return number;
+}
+
+Result<void> parse_host(std::string_view text, Url& url) {
+    UrlHost found;
+    std::string_view port;
+    if (text.starts_with('[')) {
+        const auto close = text.find(']');
+        if (close == std::string_view::npos) return bad_url("an IPv6 host lacks its ']'");
+        found.host = text.substr(1, close - 1);
+        HOTCOUNT_TRY(check_ipv6(found.host));
+        text.remove_prefix(close + 1);
+        if (!text.empty() && text[0] != ':') return bad_url("text after the host's ']'");
+        if (!text.empty()) port = text.substr(1);
+    } else {
+        const auto colon = text.find(':');
+        const std::string_view host = text.substr(0, colon);
+        if (url.scheme != "memory") HOTCOUNT_TRY(check_host(host));  // The name of a memory store.
+        HOTCOUNT_TRY_ASSIGN(found.host, percent_decode(host, "URL: the host"));
+        if (found.host.find('\0') != std::string::npos) return bad_url("the host has a NUL");
+        url.host_was_escaped |= host.find('%') != std::string_view::npos;
+        if (colon != std::string_view::npos) port = text.substr(colon + 1);
+    }
+    if (!port.empty()) {
+        HOTCOUNT_TRY_ASSIGN(found.port, parse_port(port));
+    }
+    url.hosts.push_back(std::move(found));
+    return {};
+}
+
 Result<void> parse_authority(std::string_view authority, Url& url) {
     if (authority.find('#') != std::string_view::npos) {
         return bad_url("a '#' stands before the path; in a user or password write %23");
     }
-    if (const auto at = authority.rfind('@'); at != std::string_view::npos) {
-        const std::string_view credentials = authority.substr(0, at);
-        authority.remove_prefix(at + 1);
-        if (credentials.find_first_of("[]") != std::string_view::npos) {
-            return bad_url(
-                "a bracket stands before the host; in a user or password write %5B, %5D");
+    HOTCOUNT_TRY(parse_credentials(authority, url));
+    // A comma is a character of a memory store's name.
+    bool more = true;
+    while (more) {
+        const auto comma = url.scheme == "memory" ? std::string_view::npos : authority.find(',');
+        more = comma != std::string_view::npos;
+        if (url.hosts.size() == kMostHosts) {
+            return bad_url("more than " + std::to_string(kMostHosts) + " hosts");
         }
-        const auto colon = credentials.find(':');
-        HOTCOUNT_TRY_ASSIGN(url.user,
-                            percent_decode(credentials.substr(0, colon), "URL: the user"));
-        if (colon != std::string_view::npos) {
-            HOTCOUNT_TRY_ASSIGN(url.password,
-                                percent_decode(credentials.substr(colon + 1), "URL: the password"));
-        }
+        HOTCOUNT_TRY(parse_host(authority.substr(0, comma), url));
+        if (more) authority.remove_prefix(comma + 1);
     }
-    std::string_view port;
-    if (authority.starts_with('[')) {
-        const auto close = authority.find(']');
-        if (close == std::string_view::npos) return bad_url("an IPv6 host lacks its ']'");
-        url.host = authority.substr(1, close - 1);
-        HOTCOUNT_TRY(check_ipv6(url.host));
-        authority.remove_prefix(close + 1);
-        if (!authority.empty() && authority[0] != ':') return bad_url("text after the host's ']'");
-        if (!authority.empty()) port = authority.substr(1);
-    } else {
-        const auto colon = authority.find(':');
-        const std::string_view host = authority.substr(0, colon);
-        if (url.scheme != "memory") HOTCOUNT_TRY(check_host(host));  // The name of a memory store.
-        HOTCOUNT_TRY_ASSIGN(url.host, percent_decode(host, "URL: the host"));
-        if (url.host.find('\0') != std::string::npos) return bad_url("the host has a NUL");
-        url.host_was_escaped = host.find('%') != std::string_view::npos;
-        if (colon != std::string_view::npos) port = authority.substr(colon + 1);
+    for (std::size_t i = 0; url.hosts.size() > 1 && i < url.hosts.size(); ++i) {
+        if (!url.hosts[i].host.empty()) continue;
+        return bad_url("host " + std::to_string(i + 1) + " of " + std::to_string(url.hosts.size()) +
+                       " is empty");
     }
-    if (!port.empty()) {
-        std::uint16_t number = 0;
-        const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-        if (error != std::errc{} || end != port.data() + port.size() || number == 0) {
-            return bad_url(
-                "the port is not a number from 1 to 65535 (user:password go before an @)");
-        }
-        url.port = number;
-    }
+    url.host = url.hosts.front().host;
+    url.port = url.hosts.front().port;
     return {};
 }
 
@@ -164,8 +199,13 @@ std::string Url::str() const {
         if (!password.empty()) text += ":***";
         text += '@';
     }
-    text += printable(host);
-    if (port) text += ":" + std::to_string(*port);
+    bool is_first = true;
+    for (const UrlHost& each : hosts) {
+        if (!std::exchange(is_first, false)) text += ',';
+        const bool is_ipv6 = each.host.find(':') != std::string::npos;
+        text += is_ipv6 ? "[" + each.host + "]" : printable(each.host);
+        if (each.port) text += ":" + std::to_string(*each.port);
+    }
     text += printable(path);
     char separator = '?';
     for (const auto& [name, value] : query) {
@@ -209,6 +249,12 @@ Result<Url> parse_url(std::string_view text) {
         HOTCOUNT_TRY_ASSIGN(url.path, percent_decode(text.substr(slash), "URL: the path"));
     }
     return url;
+}
+
+Result<void> one_host(const Url& url, std::string_view instead) {
+    if (url.hosts.size() <= 1) return {};
+    return bad_url(url.scheme + ":// takes one host, not " + std::to_string(url.hosts.size()) +
+                   "; " + std::string{instead});
 }
 
 }  // namespace hotcount

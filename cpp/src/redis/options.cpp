@@ -50,6 +50,29 @@ constexpr std::array<std::string_view, 8> kArguments{
 
 }  // namespace
 
+std::string Endpoint::str() const {
+    const bool is_ipv6 = host.find(':') != std::string::npos;
+    return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+Result<std::vector<Endpoint>> seeds_of(const Url& url, std::uint16_t default_port) {
+    // Other clients do not decode "h%6fst", and would connect to another host.
+    if (url.host_was_escaped) {
+        return make_error(ErrorCode::config, "URL: the host has a percent sign");
+    }
+    std::vector<Endpoint> seeds;
+    for (const UrlHost& each : url.hosts) {
+        Endpoint seed{each.host.empty() ? Options{}.host : each.host,
+                      each.port.value_or(default_port)};
+        if (std::find(seeds.begin(), seeds.end(), seed) != seeds.end()) {
+            return make_error(ErrorCode::config,
+                              "URL: " + printable(seed.str()) + " is given twice");
+        }
+        seeds.push_back(std::move(seed));
+    }
+    return seeds;
+}
+
 std::string Options::address() const {
     if (!unix_path.empty()) return "redis " + unix_path;
     return "redis " + host + ":" + std::to_string(port);
@@ -68,12 +91,10 @@ Result<Options> parse_options(std::string_view text) {
     std::string_view database;
     options.tls.enabled = url.scheme == "rediss" || url.scheme == "valkeys";
     if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
-        // Other clients do not decode "h%6fst", and would connect to another host.
-        if (url.host_was_escaped) {
-            return make_error(ErrorCode::config, "URL: the host has a percent sign");
-        }
-        if (!url.host.empty()) options.host = url.host;
-        options.port = url.port.value_or(options.port);
+        HOTCOUNT_TRY(one_host(url, "several are for redis+cluster:// and redis+sentinel://"));
+        HOTCOUNT_TRY_ASSIGN(const auto seeds, seeds_of(url, options.port));
+        options.host = seeds.front().host;
+        options.port = seeds.front().port;
         database = url.path.empty() ? std::string_view{} : std::string_view{url.path}.substr(1);
     } else if (url.scheme == "redis+unix" || url.scheme == "valkey+unix" || url.scheme == "unix") {
         if (!url.host.empty()) {
@@ -147,7 +168,8 @@ Result<Options> parse_options(std::string_view text) {
 
 Duration Options::silence() const {
     constexpr Duration kLeast = std::chrono::milliseconds{1500};
-    return silence_limit > Duration{0} ? silence_limit : std::max(kLeast, timeout);
+    if (silence_limit > Duration{0}) return silence_limit;
+    return seeds.empty() ? std::max(kLeast, timeout) : kLeast;
 }
 
 }  // namespace hotcount::redis

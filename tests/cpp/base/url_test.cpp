@@ -1,5 +1,8 @@
 #include <hotcount/detail/redis/options.hpp>
 #include <hotcount/url.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "support/result_matchers.hpp"
 
@@ -69,6 +72,71 @@ TEST(Url, RefusesDelimitersInAPasswordWithoutShowingIt) {
     EXPECT_EQ(parse_url("unix:///run/a@b.sock")->path, "/run/a@b.sock");
     EXPECT_EQ(parse_url("sqlite:///a@b.db")->path, "/a@b.db");
     EXPECT_EQ(parse_url("redis://u:p%2Fq%3Fr%23s%40t@h/1")->password, "p/q?r#s@t");
+}
+
+TEST(Url, TakesSeveralHosts) {
+    const auto url = parse_url("redis+sentinel://u:p@a:1,[::1]:2,b,[fe80::1%eth0]/service/0?db=1");
+    ASSERT_TRUE(succeeded(url));
+    ASSERT_EQ(url->hosts.size(), 4U);
+    EXPECT_EQ(url->hosts[1].host, "::1");
+    EXPECT_EQ(url->hosts[1].port, 2);
+    EXPECT_EQ(url->hosts[2].host, "b");
+    EXPECT_FALSE(url->hosts[2].port);
+    EXPECT_EQ(url->host, "a");
+    EXPECT_EQ(url->port, 1);
+    EXPECT_EQ(url->path, "/service/0");
+    EXPECT_EQ(url->str(), "redis+sentinel://u:***@a:1,[::1]:2,b,[fe80::1%eth0]/service/0?db=...");
+    EXPECT_EQ(parse_url("redis:///0")->hosts.size(), 1U);
+    EXPECT_EQ(parse_url("memory://a,b")->host, "a,b");
+    EXPECT_EQ(parse_url("memory://a,b")->hosts.size(), 1U);
+}
+
+TEST(Url, NamesWhatIsWrongWithOneOfSeveralHosts) {
+    const std::pair<std::string, std::string> cases[] = {
+        {"a,,b", "host 2 of 3 is empty"},
+        {",a", "host 1 of 2 is empty"},
+        {"a:1,", "host 2 of 2 is empty"},
+        {"a,b:x", "the port is"},
+        {"[::1],[x]", "IPv6"},
+        {"[::1]x,b", "text after"},
+        {"a,[::1", "']'"},
+    };
+    for (const auto& [hosts, says] : cases) {
+        const auto refused = parse_url("redis+cluster://u:canary@" + hosts + "/0");
+        ASSERT_TRUE(failed_with(refused, ErrorCode::config, says)) << hosts;
+        EXPECT_EQ(refused.error().message.find("canary"), std::string::npos) << hosts;
+    }
+    std::string many = "redis+cluster://h0";
+    for (int i = 1; i <= 64; ++i) many += ",h" + std::to_string(i);
+    EXPECT_TRUE(failed_with(parse_url(many), ErrorCode::config, "more than 64 hosts"));
+}
+
+TEST(Url, RefusesSeveralHostsWhereOneIsWanted) {
+    EXPECT_TRUE(succeeded(one_host(*parse_url("redis://a:1"), "instead")));
+    EXPECT_TRUE(failed_with(one_host(*parse_url("redis://a:1,b"), "say this instead"),
+                            ErrorCode::config, "redis:// takes one host, not 2; say this instead"));
+}
+
+TEST(RedisOptions, TakeSeedsWithTheirPorts) {
+    const auto seeds = redis::seeds_of(*parse_url("redis+cluster://a:1,[::1],b"), 7000);
+    ASSERT_TRUE(succeeded(seeds));
+    const std::vector<redis::Endpoint> expected{{"a", 1}, {"::1", 7000}, {"b", 7000}};
+    EXPECT_EQ(*seeds, expected);
+    EXPECT_EQ((*seeds)[1].str(), "[::1]:7000");
+    EXPECT_TRUE(failed_with(redis::seeds_of(*parse_url("redis+cluster://a,b,a:7000"), 7000),
+                            ErrorCode::config, "a:7000 is given twice"));
+    EXPECT_TRUE(failed_with(redis::seeds_of(*parse_url("redis+cluster://a,%61"), 7000),
+                            ErrorCode::config, "percent"));
+}
+
+TEST(RedisOptions, LeaveASilentServerSoonWhereAnotherMayTakeItsPlace) {
+    redis::Options options;
+    options.timeout = std::chrono::seconds{30};
+    EXPECT_EQ(options.silence(), options.timeout);
+    options.seeds = {{"a", 1}};
+    EXPECT_EQ(options.silence(), std::chrono::milliseconds{1500});
+    options.silence_limit = std::chrono::seconds{3};
+    EXPECT_EQ(options.silence(), std::chrono::seconds{3});
 }
 
 TEST(RedisOptions, RefuseAUserWithoutAPassword) {

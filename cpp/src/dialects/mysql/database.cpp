@@ -173,6 +173,7 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
 
 Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions options) {
     MysqlTarget target;
+    HOTCOUNT_TRY(one_host(url, "name the primary's host, or a proxy that follows it"));
     // Others take "h%6fst" for a host of that very name.
     if (url.host_was_escaped) {
         return make_error(ErrorCode::config, "URL: the host has a percent sign");

@@ -283,6 +283,7 @@ std::string name_of(const Url& url) {
 }
 
 Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions options) {
+    HOTCOUNT_TRY(one_host(url, "libpq itself tries several: postgresql:///db?host=h1,h2&port=1,2"));
     HOTCOUNT_TRY(check_query(url));
     HOTCOUNT_TRY_ASSIGN(const std::optional<Duration> timeout, connect_timeout(url));
     if (const auto given = url.query.find("prepare"); given != url.query.end()) {

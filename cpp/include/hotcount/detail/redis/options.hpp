@@ -12,8 +12,19 @@
 #include <hotcount/url.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hotcount::redis {
+
+/// Where a server listens: a name or an address, IPv6 without brackets.
+struct Endpoint {
+    std::string host;
+    std::uint16_t port{0};
+
+    bool operator==(const Endpoint&) const = default;
+    /// "host:port", "[::1]:port".
+    std::string str() const;
+};
 
 /// TLS always checks the server's certificate chain and name; no option switches that off.
 struct TlsOptions {
@@ -35,8 +46,10 @@ struct Options {
     std::string host{"127.0.0.1"};
     std::uint16_t port{6379};
     std::string unix_path{};  ///< If not empty, used instead of host and port.
-    std::string user{};       ///< Empty: AUTH with the password alone (the default user).
-    std::string password{};   ///< Empty: no AUTH.
+    /// The servers that say where the keys are, of a URL that names several; empty: host and port.
+    std::vector<Endpoint> seeds{};
+    std::string user{};      ///< Empty: AUTH with the password alone (the default user).
+    std::string password{};  ///< Empty: no AUTH.
     std::uint32_t database{0};
     /// Put before every key.
     std::string prefix{};
@@ -44,7 +57,8 @@ struct Options {
     /// Default time limit of a call, waiting for a connection included.
     Duration timeout{std::chrono::seconds{1}};
     /// How long a server that owes replies may be silent before its connection is given up and a new
-    /// one is made. 0: 1.5 seconds, or `timeout` if that is longer. What was sent and not answered
+    /// one is made. 0: 1.5 seconds, or `timeout` if that is longer and the URL names no seeds: where a
+    /// server may be replaced, it is left before its successor is elected. What was sent and not answered
     /// is unknown then, also to callers whose deadline is later; commands that only read are sent
     /// again. One caller's short deadline never ends a connection. Shorter: a dead connection is
     /// replaced sooner, and a server that pauses (a slow script, a fork of its memory) makes more
@@ -90,6 +104,10 @@ struct Options {
     /// For messages: host:port or the socket's path; no credentials.
     std::string address() const;
 };
+
+/// The hosts of a URL, each with its port or the default one. A host that is given twice, or has a
+/// percent sign, is a config error.
+Result<std::vector<Endpoint>> seeds_of(const Url& url, std::uint16_t default_port);
 
 /// Options from a URL; a bad scheme, port, database or option is a config error.
 Result<Options> parse_options(std::string_view url);
