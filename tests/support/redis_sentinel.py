@@ -1,0 +1,177 @@
+"""A private primary, its replica and the Sentinels that watch them: started in two seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.support.eventually import eventually
+from tests.support.servers import RedisServer, ServerProcess, free_port, redis_program
+
+SERVICE = "votes"
+
+
+class Sentinel(ServerProcess):
+    """One Sentinel. `config`: lines of its file; it writes into that itself."""
+
+    def __init__(
+        self, folder: Path, config: tuple[str, ...] = (), *, program: str | None = None
+    ) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.port = free_port()
+        self._program = program or redis_program()
+        self._file = folder / "sentinel.conf"
+        lines = [
+            *(f"port {self.port}", "bind 127.0.0.1", f"dir {folder}", "protected-mode no"),
+            *(f"logfile {folder}/sentinel.log", f"unixsocket {folder}/s.sock", *config),
+        ]
+        self._file.write_text("\n".join(lines) + "\n")
+
+    def start(self) -> Sentinel:
+        self._process = subprocess.Popen(
+            [self._program, str(self._file), "--sentinel"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
+        self.await_start(self.folder / "sentinel.log", 10)
+        return self
+
+    def accepts(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+        except redis.AuthenticationError:
+            return True
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=f"{self.folder}/s.sock", socket_timeout=20)
+
+    def run(self, *command: Any) -> Any:
+        with self.client() as client:
+            return client.execute_command(*command)
+
+
+class SentinelTrio:
+    """Three Sentinels, quorum 2, over servers[0], the primary at first, and servers[1].
+
+    `config` is for the servers, `sentinel_config` for the Sentinels: lines of their files.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        down_after: int = 1000,
+        program: str | None = None,
+        config: tuple[str, ...] = (),
+        sentinel_config: tuple[str, ...] = (),
+    ) -> None:
+        self.servers = []
+        for name in ("first", "second"):
+            (folder / name).mkdir()
+            server = RedisServer(
+                folder / name,
+                port=free_port(),
+                program=program,
+                config=("--repl-diskless-sync-delay", "0", *config),
+            )
+            self.servers.append(server)
+        watched = (
+            f"sentinel monitor {SERVICE} 127.0.0.1 {self.servers[0].port} 2",
+            f"sentinel down-after-milliseconds {SERVICE} {down_after}",
+            f"sentinel failover-timeout {SERVICE} 10000",
+        )
+        self.sentinels = [
+            Sentinel(folder / f"sentinel{n}", (*watched, *sentinel_config), program=program)
+            for n in range(3)
+        ]
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://{self.hosts}/{SERVICE}/0"
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[SentinelTrio]:
+        """Runs for the block; when it begins the replica follows, and the Sentinels know it and
+        each other, so that a failover succeeds."""
+        first, second = self.servers
+        try:
+            first.start()
+            second.start()
+            self.direct(1).execute_command("REPLICAOF", "127.0.0.1", first.port)
+            eventually(lambda: self.role(1) == "slave" and self.follows(1))
+            for sentinel in self.sentinels:
+                sentinel.start()
+            eventually(self._know_all)
+            yield self
+        finally:
+            for process in (*self.sentinels, *self.servers):
+                process.remove()
+
+    def direct(self, index: int) -> redis.Redis:
+        """A client of one server that asks no Sentinel."""
+        return redis.Redis(unix_socket_path=str(self.servers[index].socket), socket_timeout=20)
+
+    def role(self, index: int) -> str:
+        return str(self.direct(index).info("replication")["role"])
+
+    def follows(self, index: int) -> bool:
+        return bool(self.direct(index).info("replication").get("master_link_status") == "up")
+
+    def state(self, sentinel: Sentinel) -> dict[str, str]:
+        """What SENTINEL MASTER says, by name."""
+        fields = sentinel.run("SENTINEL", "MASTER", SERVICE)
+        if isinstance(fields, dict):
+            return {_text(name): _text(value) for name, value in fields.items()}
+        texts = [_text(each) for each in fields]
+        return dict(zip(texts[::2], texts[1::2], strict=True))
+
+    def _know_all(self) -> bool:
+        states = [self.state(sentinel) for sentinel in self.sentinels]
+        return all(
+            state["num-other-sentinels"] == "2" and state["num-slaves"] == "1" for state in states
+        ) and all(self._sees_replica(sentinel) for sentinel in self.sentinels)
+
+    def _sees_replica(self, sentinel: Sentinel) -> bool:
+        found = str(sentinel.run("SENTINEL", "REPLICAS", SERVICE))
+        return "s_down" not in found and "disconnected" not in found and "'ok'" in found
+
+    def primary(self) -> int:
+        """The index of the server that most Sentinels name."""
+        ports = []
+        for sentinel in self.sentinels:
+            if not sentinel.has_ended():
+                found = sentinel.run("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+                ports.append(int(found[1]))
+        port = max(ports, key=ports.count)
+        return [server.port for server in self.servers].index(port)
+
+    def fail_over(self) -> None:
+        """Asks for a failover, and returns before it has begun."""
+        self.sentinels[0].run("SENTINEL", "FAILOVER", SERVICE)
+
+    def await_primary(self, index: int, seconds: float = 30) -> None:
+        """Until this server is the primary for all Sentinels that run."""
+        port = str(self.servers[index].port)
+
+        def agree() -> bool:
+            running = [each for each in self.sentinels if not each.has_ended()]
+            return all(self.state(each)["port"] == port for each in running)
+
+        eventually(agree, seconds)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
