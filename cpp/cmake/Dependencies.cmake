@@ -21,8 +21,8 @@ set(HOTCOUNT_HIREDIS_SOURCE
     CACHE PATH "Folder with ${HOTCOUNT_HIREDIS_SDIST} or an unpacked hiredis; empty: pip fetches it")
 
 find_package(Threads REQUIRED)
-# The shared library that Python's sqlite3 uses too: two copies of SQLite in one
-# process break each other's POSIX locks, so it is never bundled.
+# For programs. The Python extension links none: it uses the library of Python's sqlite3, because two
+# copies of SQLite in one process break each other's POSIX locks.
 find_package(SQLite3 REQUIRED)
 find_package(OpenSSL REQUIRED)
 

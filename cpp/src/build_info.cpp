@@ -1,6 +1,7 @@
 #include <sqlite3.h>
 
 #include <hotcount/build_info.hpp>
+#include <hotcount/detail/sql/settings.hpp>
 
 #include "dialects/mysql/libmariadb.hpp"
 #include "dialects/postgres/libpq.hpp"
@@ -34,7 +35,7 @@ std::map<std::string, std::string> build_info() {
         {"build_type", HOTCOUNT_BUILD_TYPE},
         {"hiredis", HOTCOUNT_HIREDIS_VERSION},
         {"tls", "yes"},
-        {"sqlite", sqlite3_libversion()},
+        {"sqlite", sql::load_sqlite() ? sqlite3_libversion() : "not found"},
         {"libpq", libpq_version()},
         {"libmariadb", libmariadb_version()},
     };

@@ -13,6 +13,7 @@
 #include <hotcount/build_info.hpp>
 
 #include "native/native.hpp"
+#include "native/sqlite.hpp"
 #include "native/store.hpp"
 #include "values/errors.hpp"
 #include "values/gil.hpp"
@@ -39,6 +40,7 @@ PYBIND11_MODULE(hotcount_core, module, py::multiple_interpreters::not_supported(
     hotcount::python::load_exceptions();
     hotcount::python::install_interrupt_hook();
     hotcount::python::send_logs_to_python();
+    hotcount::python::use_sqlite_of_python();
     hotcount::python::bind_native(module);
     hotcount::python::bind_lifetime();
     // Batches and stores first: the signatures of the rest name them.

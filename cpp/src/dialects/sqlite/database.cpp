@@ -436,6 +436,7 @@ Result<std::shared_ptr<Database>> open_sqlite(const Url& url, DatabaseOptions op
                           "(sqlite:///file.db), four for an absolute one: " +
                               url.str());
     }
+    HOTCOUNT_TRY(load_sqlite());
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
     for (const auto& [option, value] : url.query) {
         if (option != "mode") {

@@ -2,6 +2,7 @@
 #include <link.h>
 #include <sqlite3.h>
 
+#include <atomic>
 #include <cstring>
 #include <hotcount/detail/sql/settings.hpp>
 #include <mutex>
@@ -10,7 +11,10 @@
 namespace hotcount::sql {
 namespace {
 
-const void* our_sqlite() { return reinterpret_cast<const void*>(&sqlite3_libversion); }
+std::atomic<Result<void> (*)()> loader{nullptr};
+
+// Data of the library. The address of a function may be that of a stub in another object.
+const void* our_sqlite() { return sqlite3_libversion(); }
 
 // A message that every SQLite contains, and nothing else; in two parts, so that neither do we.
 const std::string& a_message_of_sqlite() {
@@ -45,6 +49,13 @@ int look_at(dl_phdr_info* object, std::size_t, void* out) {
 
 }  // namespace
 
+void set_sqlite_loader(Result<void> (*given)()) { loader.store(given); }
+
+Result<void> load_sqlite() {
+    const auto load = loader.load();
+    return load == nullptr ? Result<void>{} : load();
+}
+
 std::vector<std::string> other_sqlite_libraries() {
     static auto* const mutex = new std::mutex;
     static auto* const known = new Found;
@@ -71,9 +82,10 @@ bool calls_our_sqlite(const void* address) {
     void* const object = dlopen(driver.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     if (object == nullptr) return false;
     // In the object itself, then in the libraries that it was linked with.
-    const void* const found = dlsym(object, "sqlite3_libversion");
+    const auto version =
+        reinterpret_cast<decltype(&sqlite3_libversion)>(dlsym(object, "sqlite3_libversion"));
     dlclose(object);
-    return found == our_sqlite();
+    return version != nullptr && version() == our_sqlite();
 }
 
 }  // namespace hotcount::sql

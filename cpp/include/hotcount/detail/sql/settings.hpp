@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hotcount/detail/base/access.hpp>
+#include <hotcount/result.hpp>
 #include <hotcount/sql.hpp>
 #include <map>
 #include <string>
@@ -20,9 +21,17 @@ Result<Settings> read_settings(Database& database, Deadline deadline);
 /// as any other that writes.
 Result<void> check_ready(Database& database, Access access, Deadline deadline);
 
-// -- which SQLite libraries this process has loaded besides the one that hotcount uses ------------
+// -- the SQLite library that hotcount uses, and others that this process has loaded --------------
 //
 // Each SQLite library knows only of its own locks, so two of them on one file break each other's.
+
+/// For a program that finds SQLite at run time instead of linking it. Python's extension uses the
+/// library of the interpreter's sqlite3. The loader runs before every use that may be the first one,
+/// in any thread, and its error is the error of that use.
+void set_sqlite_loader(Result<void> (*loader)());
+
+/// Succeeds at once where SQLite was linked or has been loaded.
+Result<void> load_sqlite();
 
 /// The files of the other libraries, static copies in larger ones too. Looks through the read-only
 /// memory of all that is loaded, once for each set of libraries: about 10 ms for 100 MB.
