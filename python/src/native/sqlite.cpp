@@ -62,13 +62,13 @@ struct Functions {
     decltype(&::sqlite3_libversion) sqlite3_libversion{nullptr};
 };
 
-Functions functions;
+Functions of_python;
 std::atomic<bool> is_loaded{false};
 
 }  // namespace
 
 #define HOTCOUNT_FORWARD(name, returns, takes, gives) \
-    returns name takes { return functions.name gives; }
+    returns name takes { return of_python.name gives; }
 HOTCOUNT_SQLITE_FUNCTIONS(HOTCOUNT_FORWARD)
 #undef HOTCOUNT_FORWARD
 
@@ -79,12 +79,12 @@ int sqlite3_db_config(sqlite3* connection, int setting, ...) {
     const int value = va_arg(list, int);
     int* const before = va_arg(list, int*);
     va_end(list);
-    return functions.sqlite3_db_config(connection, setting, value, before);
+    return of_python.sqlite3_db_config(connection, setting, value, before);
 }
 
 // The core asks where this text is, also before a library has been loaded.
 const char* sqlite3_libversion() {
-    return is_loaded.load(std::memory_order_acquire) ? functions.sqlite3_libversion() : "none";
+    return is_loaded.load(std::memory_order_acquire) ? of_python.sqlite3_libversion() : "none";
 }
 
 namespace hotcount::python {
@@ -143,7 +143,7 @@ Result<void> find_functions(const void* address) {
                       ", which lacks " + missing);
     }
     // The library stays open: the functions are called until the process ends.
-    functions = found;
+    of_python = found;
     is_loaded.store(true, std::memory_order_release);
     return {};
 }
