@@ -26,8 +26,8 @@ SUMMARIES = {
 DESCRIPTIONS = {
     "get": "On Redis: prints the values of a Counter's keys. On a database: prints the counts of "
     "items of Votes, or with --slots of a SlottedCounter's keys. A missing key counts 0.",
-    "peek": "Prints the decision that the next hit of each key would get. A limiter keeps its state "
-    "by name, algorithm and rate: give them as the application does.",
+    "peek": "Prints the decision that the next hit of each key would get. A limiter keeps its "
+    "state by name, algorithm and rate: give them as the application does.",
     "reset": "With --rate: the limiter forgets the keys, and lifts a block. Otherwise: deletes the "
     "values of a Counter, or with --slots of a SlottedCounter, and prints the old values.",
     "top": "Prints the highest members of a sorted set of LiveSets, with their scores.",
