@@ -1,4 +1,6 @@
-"""Likes and daily views of posts, in pages and in the admin: docs/how-to/django-votes.md explains the likes.
+"""Likes and daily views of posts, in pages and in the admin.
+
+docs/how-to/django-votes.md explains the likes.
 
 python manage.py migrate && python manage.py createsuperuser
 gunicorn --workers 2 manage:application
