@@ -1,7 +1,7 @@
 """Sphinx: the documents as a site.
 
-Pages are docs/**/*.md. The reference comes from the docstrings of the installed package and from the
-C++ headers.
+Pages are docs/**/*.md. The reference comes from the docstrings of the installed package and from
+the C++ headers.
 
 scripts/docs runs Doxygen first (Doxyfile) and says where its XML is, which Breathe reads.
 """
