@@ -1,8 +1,10 @@
+#include <sys/random.h>
+
 #include <bit>
+#include <cstdlib>
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/hash.hpp>
 #include <hotcount/detail/base/random.hpp>
-#include <random>
 
 namespace hotcount {
 namespace {
@@ -17,8 +19,10 @@ std::uint64_t split_mix(std::uint64_t& state) {
 }
 
 std::uint64_t system_seed() {
-    std::random_device device;
-    return (std::uint64_t{device()} << 32) | device();
+    // Not std::random_device: in a static libstdc++ it needs arc4random of glibc 2.36.
+    std::uint64_t seed = 0;
+    if (getentropy(&seed, sizeof seed) != 0) std::abort();  // For more than 256 bytes alone.
+    return seed;
 }
 
 const HashKey& process_key() {
