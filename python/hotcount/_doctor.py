@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import hotcount
-from hotcount import _doctor_redis, _doctor_sql, _schema
+from hotcount import _doctor_redis, _doctor_sentinel, _doctor_sql, _schema
 from hotcount._doctor_finding import FEATURES, IN_REDIS, IN_SQL, Finding, is_remote
 from hotcount.stores import kind_of_url
 
@@ -64,13 +64,16 @@ def look_at(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
     """Asks what is behind a URL; what does not answer is a finding too."""
     kind = kind_of_url(url)
     speaks_tls = url.startswith(("rediss", "valkeys"))
+    found: list[Finding] = []
     try:
         if kind == "Database":
             return _doctor_sql.look(url, processes, names)
         with hotcount.connect_store(url) as store:
             if isinstance(store, hotcount.Memory):
                 return look_at_memory(store, url)
-            found = _doctor_redis.look(store)
+            if _doctor_sentinel.is_sentinel(url):
+                found += _doctor_sentinel.look(url)
+            found += _doctor_redis.look(store)
             if is_remote(url) and not speaks_tls:
                 found.append(_doctor_redis.NO_TLS)
             return found
@@ -79,9 +82,9 @@ def look_at(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
     except hotcount.HotcountError as error:
         concerned = IN_SQL if kind == "Database" else IN_REDIS
         if kind != "Database" and isinstance(error, REFUSED):
-            return [Finding("access", "unknown", str(error), concerned, _doctor_redis.USER)]
+            return [*found, Finding("access", "unknown", str(error), concerned, _doctor_redis.USER)]
         advice = _doctor_redis.TLS if speaks_tls else ""
-        return [Finding("reachable", "unknown", str(error), concerned, advice)]
+        return [*found, Finding("reachable", "unknown", str(error), concerned, advice)]
 
 
 def exit_code(reports: list[Report]) -> int:

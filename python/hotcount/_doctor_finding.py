@@ -40,10 +40,15 @@ class Finding:
         return replace(self, unsafe_for=concerned)
 
 
+def hosts_of(url: str) -> list[str]:
+    """The hosts before the path, each with its port if it has one."""
+    authority = re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0]
+    return authority.rpartition("@")[2].split(",")
+
+
 def is_remote(url: str) -> bool:
     """Whether others may read what is sent there."""
-    authority = re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")[2]
-    hosts = [re.sub(r":\d*$", "", each).strip("[]") for each in authority.split(",")]
+    hosts = [re.sub(r":\d*$", "", each).strip("[]") for each in hosts_of(url)]
     local = ("", "localhost", "::1")
     return any(host not in local and not host.startswith(("127.", "/")) for host in hosts)
 

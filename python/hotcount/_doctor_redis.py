@@ -103,7 +103,8 @@ def sentinel(info: dict[str, str]) -> Finding:
     primaries = [dict(part.partition("=")[::2] for part in each.split(",")) for each in watched]
     named = [f"{each.get('name')} at {each.get('address')}" for each in primaries]
     found = "a Sentinel, which holds no keys"
-    advice = f"use the primary that it watches: {', '.join(named) or 'none at present'}"
+    watches = ", ".join(named) or "none at present"
+    advice = f"use redis+sentinel://HOST:PORT,HOST:PORT/SERVICE; it watches {watches}"
     return Finding("role", "unsafe", found, IN_REDIS, advice)
 
 

@@ -121,6 +121,8 @@ class RedisBase(Handle):
     connect_timeout: ReadOnly[float]
     protocol: ReadOnly[int]
     max_reply_bytes: ReadOnly[int]
+    sentinel_credentials: ReadOnly[tuple[str, str] | None]
+    sentinel_tls: ReadOnly[bool]
 
     @native
     def __init__(
@@ -137,6 +139,8 @@ class RedisBase(Handle):
         connect_timeout: Seconds = 1.0,
         protocol: Literal[2, 3] = 3,
         max_reply_bytes: int = 536_870_912,
+        sentinel_credentials: tuple[str, str] | None = None,
+        sentinel_tls: bool = True,
     ) -> None:
         """Names a server; it connects when it is first used.
 
@@ -151,9 +155,10 @@ class RedisBase(Handle):
                 before it sleeps: more than twice the calls a second on loopback, for that much CPU
                 a call. It stops by itself if replies take longer. 0: never.
             silence_limit: Seconds that a server that owes replies may say nothing before its
-                connection is given up for another. None: 1.5, or timeout if that is longer. The
-                outcome of what was sent is unknown then, also for calls with more time. Longer: for
-                commands that take the server longer. Shorter: a dead connection is replaced sooner.
+                connection is given up for another. None: 1.5, or timeout if that is longer and the
+                URL names no Sentinels, which replace a silent server. The outcome of what was sent
+                is unknown then, also for calls with more time. Longer: for commands that take the
+                server longer. Shorter: a dead connection is replaced sooner.
             max_queue: Most calls that wait to be sent on a connection, at about 900 bytes each. At
                 the bound a thread waits until its deadline; a call of hotcount.aio fails with
                 CapacityError.
@@ -165,6 +170,9 @@ class RedisBase(Handle):
             max_reply_bytes: Most memory that one reply, or all of a batch, takes: what a server
                 gone wrong can make this process hold, twice while a string is copied. A larger
                 reply ends the connection.
+            sentinel_credentials: User ('' for the default one) and password that the Sentinels
+                want; those of the URL are the server's. The attribute does not show the password.
+            sentinel_tls: False: the Sentinels speak no TLS although the URL is rediss+sentinel://.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.
@@ -198,6 +206,10 @@ class Redis(Lifetime, RedisBase):
     rediss:// and valkeys:// over TLS, always verified. It connects when first used, and again after
     a failure. Objects of the same URL and options share one connection. Safe from many threads; a
     forked child connects anew. repr shows no password.
+
+    redis+sentinel://user:password@host:26379,host:26379/SERVICE/0 (rediss+sentinel:// ...) asks
+    Sentinels for the server. Name all of them: a majority must answer. Calls wait within their
+    timeouts while a primary is replaced, and its connections end before its successor is promoted.
 
     Example:
         >>> import hotcount

@@ -10,6 +10,7 @@ from typing import Any
 
 import redis
 
+from tests.support.certificates import Certificates
 from tests.support.eventually import eventually
 from tests.support.servers import RedisServer, ServerProcess, free_port, redis_program
 
@@ -20,15 +21,27 @@ class Sentinel(ServerProcess):
     """One Sentinel. `config`: lines of its file; it writes into that itself."""
 
     def __init__(
-        self, folder: Path, config: tuple[str, ...] = (), *, program: str | None = None
+        self,
+        folder: Path,
+        config: tuple[str, ...] = (),
+        *,
+        program: str | None = None,
+        password: str | None = None,
+        tls: Certificates | None = None,
     ) -> None:
         folder.mkdir()
         self.folder = folder
         self.port = free_port()
+        self._password = password
         self._program = program or redis_program()
         self._file = folder / "sentinel.conf"
         lines = [
-            *(f"port {self.port}", "bind 127.0.0.1", f"dir {folder}", "protected-mode no"),
+            *("bind 127.0.0.1", f"dir {folder}", "protected-mode no"),
+            *(
+                ["port 0", f"tls-port {self.port}", *tls_lines(tls)]
+                if tls
+                else [f"port {self.port}"]
+            ),
             *(f"logfile {folder}/sentinel.log", f"unixsocket {folder}/s.sock", *config),
         ]
         self._file.write_text("\n".join(lines) + "\n")
@@ -48,21 +61,29 @@ class Sentinel(ServerProcess):
                 return bool(client.ping())
         except redis.ConnectionError:
             return False
-        except redis.AuthenticationError:
-            return True
 
     def client(self) -> redis.Redis:
-        return redis.Redis(unix_socket_path=f"{self.folder}/s.sock", socket_timeout=20)
+        return redis.Redis(
+            unix_socket_path=f"{self.folder}/s.sock", socket_timeout=20, password=self._password
+        )
 
     def run(self, *command: Any) -> Any:
         with self.client() as client:
             return client.execute_command(*command)
 
 
+def tls_lines(certificates: Certificates) -> list[str]:
+    """With TLS for its own connections to others too; the certificate is for 127.0.0.1."""
+    names = {"cert-file": "server.crt", "key-file": "server.key", "ca-cert-file": "ca.crt"}
+    files = [f"tls-{option} {certificates.path(name)}" for option, name in names.items()]
+    return [*files, "tls-auth-clients no", "tls-replication yes"]
+
+
 class SentinelTrio:
     """Three Sentinels, quorum 2, over servers[0], the primary at first, and servers[1].
 
-    `config` is for the servers, `sentinel_config` for the Sentinels: lines of their files.
+    `password` is the servers', `sentinel_password` the Sentinels'. Certificates are those of
+    `certificates_for_loopback`.
     """
 
     def __init__(
@@ -71,26 +92,43 @@ class SentinelTrio:
         *,
         down_after: int = 1000,
         program: str | None = None,
-        config: tuple[str, ...] = (),
-        sentinel_config: tuple[str, ...] = (),
+        password: str | None = None,
+        sentinel_password: str | None = None,
+        tls: Certificates | None = None,
     ) -> None:
+        self._password = password
         self.servers = []
         for name in ("first", "second"):
             (folder / name).mkdir()
-            server = RedisServer(
-                folder / name,
-                port=free_port(),
-                program=program,
-                config=("--repl-diskless-sync-delay", "0", *config),
-            )
+            port = free_port()
+            config = ["--repl-diskless-sync-delay", "0"]
+            if password:
+                config += ["--requirepass", password, "--masterauth", password]
+            if tls:
+                config += ["--port", "0", "--tls-port", str(port)]
+                config += [word for line in tls_lines(tls) for word in f"--{line}".split()]
+            server = RedisServer(folder / name, port=port, program=program, config=tuple(config))
             self.servers.append(server)
-        watched = (
+        watched: tuple[str, ...] = (
             f"sentinel monitor {SERVICE} 127.0.0.1 {self.servers[0].port} 2",
             f"sentinel down-after-milliseconds {SERVICE} {down_after}",
             f"sentinel failover-timeout {SERVICE} 10000",
         )
+        if password:
+            watched += (f"sentinel auth-pass {SERVICE} {password}",)
+        if sentinel_password:
+            watched += (
+                f"requirepass {sentinel_password}",
+                f"sentinel sentinel-pass {sentinel_password}",
+            )
         self.sentinels = [
-            Sentinel(folder / f"sentinel{n}", (*watched, *sentinel_config), program=program)
+            Sentinel(
+                folder / f"sentinel{n}",
+                watched,
+                program=program,
+                password=sentinel_password,
+                tls=tls,
+            )
             for n in range(3)
         ]
 
@@ -122,7 +160,11 @@ class SentinelTrio:
 
     def direct(self, index: int) -> redis.Redis:
         """A client of one server that asks no Sentinel."""
-        return redis.Redis(unix_socket_path=str(self.servers[index].socket), socket_timeout=20)
+        return redis.Redis(
+            unix_socket_path=str(self.servers[index].socket),
+            socket_timeout=20,
+            password=self._password,
+        )
 
     def role(self, index: int) -> str:
         return str(self.direct(index).info("replication")["role"])

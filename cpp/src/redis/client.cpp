@@ -403,6 +403,9 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.exclusive_connections == 0) {
         return bad_value("exclusive_connections", 0, "at least 1");
     }
+    if (options.service.empty() && options.sentinel_credentials != Login{}) {
+        return bad_option("sentinel_credentials", "is for redis+sentinel:// URLs");
+    }
     // Loaded here too, so that a bad file fails when the client is made.
     HOTCOUNT_TRY(make_tls_context(options));
     return std::shared_ptr<Client>{std::make_shared<RespClient>(std::move(options))};

@@ -98,18 +98,19 @@ int finish_connecting(int socket, const Address& address, Deadline deadline) {
 }  // namespace
 
 Result<std::vector<Address>> resolve(const Options& options) {
+    if (!options.unix_path.empty()) return std::vector<Address>{unix_address(options.unix_path)};
+    return resolve(Endpoint{options.host, options.port});
+}
+
+Result<std::vector<Address>> resolve(const Endpoint& endpoint) {
     std::vector<Address> addresses;
-    if (!options.unix_path.empty()) {
-        addresses.push_back(unix_address(options.unix_path));
-        return addresses;
-    }
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV;
     addrinfo* raw = nullptr;
-    const std::string port = std::to_string(options.port);
-    const int failure = getaddrinfo(options.host.c_str(), port.c_str(), &hints, &raw);
+    const std::string port = std::to_string(endpoint.port);
+    const int failure = getaddrinfo(endpoint.host.c_str(), port.c_str(), &hints, &raw);
     const std::unique_ptr<addrinfo, FreeAddresses> list{failure == 0 ? raw : nullptr};
     if (failure != 0) {
         const char* const why =
@@ -124,6 +125,7 @@ Result<std::vector<Address>> resolve(const Options& options) {
         (void)getnameinfo(each->ai_addr, each->ai_addrlen, host, sizeof(host), nullptr, 0,
                           NI_NUMERICHOST);
         address.shown = host;
+        address.host = endpoint.host;
         if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
             addresses.push_back(std::move(address));
         }
@@ -171,10 +173,35 @@ bool knows_no_hello(const std::string& reply) {
 
 }  // namespace
 
+void Lease::end(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (ended()) return;
+    why_ = why;
+    ended_.store(true, std::memory_order_release);
+    if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);  // Whoever waits for it wakes.
+}
+
+std::string Lease::why() {
+    const std::lock_guard lock(mutex_);
+    return why_;
+}
+
+void Lease::attach(int socket) {
+    const std::lock_guard lock(mutex_);
+    socket_ = socket;
+    if (ended()) shutdown(socket_, SHUT_RDWR);
+}
+
+void Lease::detach() {
+    const std::lock_guard lock(mutex_);
+    socket_ = -1;
+}
+
 Connection::Connection(int socket, const Address& peer, const Options& options)
     : socket_(socket), peer_(peer), options_(options), replies_(options.max_reply_bytes) {}
 
 Connection::~Connection() {
+    if (lease_ != nullptr) lease_->detach();
     tls_.reset();
     close(socket_);
 }
@@ -185,7 +212,8 @@ Error Connection::unavailable(std::string_view why) const {
 
 Result<std::unique_ptr<Connection>> Connection::open(const Options& options, const TlsContext& tls,
                                                      std::span<const Script* const> scripts,
-                                                     const Address& address, Deadline deadline) {
+                                                     const Address& address, Deadline deadline,
+                                                     std::shared_ptr<Lease> lease) {
     const auto socket = connect_socket(address, deadline);
     if (!socket) {
         const bool shown = address.shown == options.host || !options.unix_path.empty();
@@ -195,8 +223,13 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options, con
                               std::string{shown ? why.substr(address.shown.size() + 2) : why});
     }
     std::unique_ptr<Connection> connection{new Connection{*socket, address, options}};
+    if (lease != nullptr) {
+        lease->attach(*socket);
+        connection->lease_ = std::move(lease);
+    }
     if (tls != nullptr) HOTCOUNT_TRY(connection->secure(tls, deadline));
     HOTCOUNT_TRY(connection->greet(deadline));
+    if (connection->lease_ != nullptr) HOTCOUNT_TRY(connection->check_primary(deadline));
     HOTCOUNT_TRY(connection->load(scripts, deadline));
     HOTCOUNT_TRY(connection->nothing_left());
     connection->bytes_of_greeting_ = connection->bytes_received_;
@@ -205,7 +238,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options, con
 
 Result<void> Connection::secure(const TlsContext& tls, Deadline deadline) {
     const auto named = [&](const Error& error) { return unavailable(error.message); };
-    auto session = TlsSession::make(tls, socket_, options_);
+    auto session = TlsSession::make(tls, socket_, options_, peer_.host);
     if (!session) return named(session.error());
     while (true) {
         const auto step = (*session)->handshake();
@@ -264,7 +297,10 @@ Result<bool> Connection::say_hello(Deadline deadline) {
     }
     HOTCOUNT_TRY_ASSIGN(const Reply greeted, execute(hello, deadline));
     const std::string* const refused = error_text(greeted);
-    if (refused == nullptr) return true;
+    if (refused == nullptr) {
+        role_ = hello_field(greeted, "role");
+        return true;
+    }
     if (knows_no_hello(*refused)) return false;
     return not_let_in(*refused, "HELLO");
 }
@@ -286,6 +322,25 @@ Error Connection::not_let_in(const std::string& reply, const char* command) cons
     return error;
 }
 
+// Sentinels name a primary before it knows that it is one, and for a while after it is none any more.
+Result<void> Connection::check_primary(Deadline deadline) {
+    if (role_.empty()) {  // RESP2.
+        constexpr std::string_view kRole[] = {"ROLE"};
+        HOTCOUNT_TRY_ASSIGN(const Reply reply, execute(kRole, deadline));
+        if (const std::string* error = error_text(reply)) return not_let_in(*error, "ROLE");
+        const auto* const parts = std::get_if<ReplyArray>(&reply.value);
+        const auto* const role = parts == nullptr || parts->empty()
+                                     ? nullptr
+                                     : std::get_if<std::string>(&parts->front().value);
+        if (role != nullptr) role_ = *role;
+    }
+    if (role_ == "master") return {};
+    return make_error(ErrorCode::unavailable,
+                      options_.address() + ": " + lease_->endpoint().str() +
+                          ", which the Sentinels name, is not a primary now",
+                      "MASTERDOWN");
+}
+
 // Scripts are loaded with the connection, so that no call must be sent twice. If the server does not
 // take a script now, the call that needs it sends its text.
 Result<void> Connection::load(std::span<const Script* const> scripts, Deadline deadline) {
@@ -305,6 +360,20 @@ Result<void> Connection::load(std::span<const Script* const> scripts, Deadline d
 Error Connection::too_late(std::string_view name) const {
     return make_error(ErrorCode::deadline, options_.address() + ": no answer during " +
                                                std::string{name} + " within connect_timeout");
+}
+
+Result<ReplyArray> Connection::ask(std::span<const std::vector<std::string_view>> commands,
+                                   Deadline deadline) {
+    std::string bytes;
+    for (const auto& command : commands) encode_command(bytes, command);
+    const std::string_view name = commands.front().front();
+    HOTCOUNT_TRY(send_all(bytes, name, deadline));
+    ReplyArray replies;
+    while (replies.size() < commands.size()) {
+        HOTCOUNT_TRY_ASSIGN(Reply reply, receive_one(name, deadline));
+        replies.push_back(std::move(reply));
+    }
+    return replies;
 }
 
 Result<Reply> Connection::execute(std::span<const std::string_view> command, Deadline deadline) {
@@ -371,7 +440,13 @@ int Connection::descriptor() const { return socket_; }
 
 void Connection::shut_down() { shutdown(socket_, SHUT_RDWR); }
 
+Result<void> Connection::check_lease() const {
+    if (lease_ == nullptr || !lease_->ended()) return {};
+    return unavailable(lease_->endpoint().str() + " was left: " + lease_->why());
+}
+
 Result<std::size_t> Connection::write_some(std::string_view bytes) {
+    HOTCOUNT_TRY(check_lease());
     if (tls_ != nullptr) {
         auto taken = tls_->write(bytes);
         if (!taken) return unavailable(taken.error().message);
@@ -403,6 +478,8 @@ Result<bool> Connection::read_some() {
             return unavailable(std::strerror(errno));
         }
     }
+    // What a server says that has been replaced is no acknowledgement.
+    HOTCOUNT_TRY(check_lease());
     const auto bytes = static_cast<std::size_t>(received);
     bytes_received_.fetch_add(bytes, std::memory_order_relaxed);
     replies_.add(bytes);

@@ -16,6 +16,7 @@
 #include <hotcount/result.hpp>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,7 @@ struct Address {
     sockaddr_storage place{};
     socklen_t size{0};
     std::string shown;  ///< For messages.
+    std::string host;   ///< What was resolved: the name that a certificate must be for.
 
     bool operator==(const Address& other) const { return shown == other.shown; }
 };
@@ -40,18 +42,46 @@ struct Address {
 /// All addresses of the server's name, at least one, resolved anew each time. It takes as long as the
 /// system's resolver, which has its own limits (resolv.conf).
 Result<std::vector<Address>> resolve(const Options& options);
+/// The same of one endpoint.
+Result<std::vector<Address>> resolve(const Endpoint& endpoint);
 
 /// A connected socket that does not block and that executed programs do not inherit. A deadline error
 /// if nobody answered in time.
 Result<int> connect_socket(const Address& address, Deadline deadline);
 
+/// Another thread's hold on a connection: ends it when its server is replaced. Thread-safe.
+class Lease {
+  public:
+    explicit Lease(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
+
+    const Endpoint& endpoint() const { return endpoint_; }
+    /// From now on nothing is read and nothing is sent, also no replies that are here already.
+    void end(const std::string& why);
+    bool ended() const { return ended_.load(std::memory_order_acquire); }
+    std::string why();
+
+  private:
+    friend class Connection;
+
+    void attach(int socket);
+    void detach();
+
+    const Endpoint endpoint_;
+    std::atomic<bool> ended_{false};
+    std::mutex mutex_;
+    std::string why_;
+    int socket_{-1};
+};
+
 class Connection {
   public:
     /// Connects, verifies, authenticates and selects the database. Nothing of a caller's command
-    /// has been sent when this fails. `options` has to outlive the connection.
+    /// has been sent when this fails. `options` has to outlive the connection. With a lease the server
+    /// must also say that it is a primary.
     static Result<std::unique_ptr<Connection>> open(const Options& options, const TlsContext& tls,
                                                     std::span<const Script* const> scripts,
-                                                    const Address& address, Deadline deadline);
+                                                    const Address& address, Deadline deadline,
+                                                    std::shared_ptr<Lease> lease = {});
     ~Connection();
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
@@ -64,6 +94,9 @@ class Connection {
     /// Whether the last read_some() left nothing behind, as far as it could see.
     bool drained() const { return drained_; }
     int descriptor() const;
+    /// Sends commands while nothing else is under way, and waits for a reply to each.
+    Result<ReplyArray> ask(std::span<const std::vector<std::string_view>> commands,
+                           Deadline deadline);
     std::uint64_t bytes_received() const { return bytes_received_; }
     /// Whether the server has sent anything since open() ended.
     bool answered() const { return bytes_received_ > bytes_of_greeting_; }
@@ -96,7 +129,9 @@ class Connection {
     Result<void> send_all(std::string_view bytes, std::string_view name, Deadline deadline);
     Result<Reply> receive_one(std::string_view name, Deadline deadline);
     Result<void> load(std::span<const Script* const> scripts, Deadline deadline);
+    Result<void> check_primary(Deadline deadline);
     Result<void> nothing_left();
+    Result<void> check_lease() const;
     Error too_late(std::string_view name) const;
     Error unavailable(std::string_view why) const;
 
@@ -109,6 +144,8 @@ class Connection {
     std::atomic<std::uint64_t> bytes_received_{0};
     std::uint64_t bytes_of_greeting_{0};
     bool knows_hello_{false};
+    std::string role_;              // As HELLO has it.
+    std::shared_ptr<Lease> lease_;  // Null: none.
 };
 
 }  // namespace hotcount::redis

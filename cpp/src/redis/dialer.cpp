@@ -163,11 +163,18 @@ void Dialer::put_last(const Address& address) {
     last_.assign(1, address);
 }
 
+void Dialer::hurry() {
+    const std::lock_guard lock(mutex_);
+    next_at_ = {};
+    changed_.notify_all();
+}
+
 void Dialer::close() {
     std::deque<Asked> waiting;
     {
         const std::lock_guard lock(mutex_);
         closed_ = true;
+        if (sentinels_ != nullptr) sentinels_->close();
         waiting.swap(waiting_);
         changed_.notify_all();
     }
@@ -188,6 +195,7 @@ Result<TlsContext> Dialer::tls() {
 
 Result<std::unique_ptr<Connection>> Dialer::dial(Scripts scripts) {
     HOTCOUNT_TRY_ASSIGN(const TlsContext context, tls());
+    if (!options_.service.empty()) return dial_primary(scripts, context);
     auto resolved = resolve(options_);
     if (!resolved) {
         return make_error(resolved.error().code,
@@ -200,6 +208,53 @@ Result<std::unique_ptr<Connection>> Dialer::dial(Scripts scripts) {
             return std::find(last_.begin(), last_.end(), address) == last_.end();
         });
     }
+    return dial_any(std::move(addresses), scripts, context);
+}
+
+std::shared_ptr<Sentinels> Dialer::sentinels() {
+    const std::lock_guard lock(mutex_);
+    if (sentinels_ == nullptr) {
+        sentinels_ = std::make_shared<Sentinels>(options_, [weak = weak_from_this()] {
+            if (const auto self = weak.lock()) self->hurry();
+        });
+        if (closed_) sentinels_->close();
+    }
+    return sentinels_;
+}
+
+Result<std::unique_ptr<Connection>> Dialer::dial_primary(Scripts scripts,
+                                                         const TlsContext& context) {
+    const auto sentinels = this->sentinels();
+    HOTCOUNT_TRY_ASSIGN(const Primary primary,
+                        sentinels->find(Deadline::after(options_.connect_timeout)));
+    // Another one may take its place soon, so calls wait.
+    const auto waits = [&](const Error& why) {
+        return make_error(of_the_connection(why) ? ErrorCode::unavailable : why.code,
+                          why.message + " (the primary is " + primary.endpoint.str() + ")",
+                          of_the_connection(why) ? "MASTERDOWN" : why.server_code);
+    };
+    const auto lease = sentinels->lease(primary.endpoint);
+    auto resolved = resolve(primary.endpoint);
+    if (!resolved) {
+        return waits(make_error(resolved.error().code,
+                                options_.address() + ": " + resolved.error().message));
+    }
+    auto opened = dial_any(std::move(*resolved), scripts, context, lease);
+    if (!opened) return waits(opened.error());
+    // A server that stood still greets when it goes on, whoever took its place.
+    HOTCOUNT_TRY_ASSIGN(const Primary still,
+                        sentinels->find(Deadline::after(options_.connect_timeout)));
+    if (still.endpoint != primary.endpoint || lease->ended()) {
+        return waits(
+            make_error(ErrorCode::unavailable, options_.address() + ": it was replaced by " +
+                                                   still.endpoint.str() + " while it greeted"));
+    }
+    return opened;
+}
+
+Result<std::unique_ptr<Connection>> Dialer::dial_any(std::vector<Address> addresses,
+                                                     Scripts scripts, const TlsContext& context,
+                                                     std::shared_ptr<Lease> lease) {
     const auto known = scripts == Scripts::all ? scripts_->all() : std::vector<const Script*>{};
     const Deadline end = Deadline::after(options_.connect_timeout);
     std::vector<Address> failed;
@@ -207,7 +262,7 @@ Result<std::unique_ptr<Connection>> Dialer::dial(Scripts scripts) {
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         const auto left = static_cast<Duration::rep>(addresses.size() - i);
         auto opened = Connection::open(options_, context, known, addresses[i],
-                                       Deadline::after(end.remaining() / left));
+                                       Deadline::after(end.remaining() / left), lease);
         if (opened || !of_the_connection(opened.error())) {
             if (opened && !failed.empty()) {
                 const std::lock_guard lock(mutex_);

@@ -9,6 +9,9 @@
 // a connection that ends after its greeting counts as none. A dial that fails gives its error to all
 // that wait for one. After a dial that succeeds, those that wait dial in parallel.
 //
+// With Sentinels a dial asks them for the primary first, and once more when the server has greeted: it may
+// have been replaced meanwhile. Calls wait within their deadlines while there is no primary.
+//
 // A dial resolves the server's name anew and tries each address, each with its share of
 // connect_timeout. No call owns it: a caller that leaves at its deadline does not end it.
 //
@@ -33,6 +36,7 @@
 #include <vector>
 
 #include "connection.hpp"
+#include "sentinel.hpp"
 #include "tls.hpp"
 
 namespace hotcount::redis {
@@ -106,6 +110,8 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     Trouble& full_queue() { return full_queue_; }
     /// The server at this address is a replica: try the name's other addresses first.
     void put_last(const Address& address);
+    /// There is a reason to dial now instead of after a pause.
+    void hurry();
     /// Calls that wait end with a closed error. A dial under way ends by itself.
     void close();
 
@@ -122,6 +128,11 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     bool note_failure(SteadyTime began);
     void tell_reached();
     Result<std::unique_ptr<Connection>> dial(Scripts scripts);
+    Result<std::unique_ptr<Connection>> dial_primary(Scripts scripts, const TlsContext& context);
+    Result<std::unique_ptr<Connection>> dial_any(std::vector<Address> addresses, Scripts scripts,
+                                                 const TlsContext& context,
+                                                 std::shared_ptr<Lease> lease = {});
+    std::shared_ptr<Sentinels> sentinels();
     Result<TlsContext> tls();
     Error closed_error() const;
 
@@ -141,6 +152,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     TryBudget budget_;
     std::vector<Address> last_;
     TlsContext tls_;
+    std::shared_ptr<Sentinels> sentinels_;  // Null before the first dial.
     bool closed_{false};
     Trouble outage_{options_.address(), kUnavailable, kAvailable};
     Trouble full_queue_{options_.address(), kFull, kHasRoom};

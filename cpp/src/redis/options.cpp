@@ -43,10 +43,33 @@ Result<void> check_socket_path(const std::string& path) {
     return {};
 }
 
-constexpr std::array<std::string_view, 8> kArguments{
-    "timeout", "prefix",        "client_name", "max_in_flight",
-    "spin",    "silence_limit", "max_queue",   "max_reply_bytes",
+constexpr std::array<std::string_view, 10> kArguments{
+    "timeout",       "prefix",    "client_name",     "max_in_flight",        "spin",
+    "silence_limit", "max_queue", "max_reply_bytes", "sentinel_credentials", "sentinel_tls",
 };
+
+constexpr std::uint16_t kSentinelPort = 26379;
+
+bool is_sentinel(std::string_view scheme) { return scheme.ends_with("+sentinel"); }
+
+// "/service" or "/service/0"; returns the database.
+Result<std::string> take_service(const Url& url, Options& options) {
+    const std::string_view path = url.path.empty() ? std::string_view{"/"} : url.path;
+    const auto slash = path.find('/', 1);
+    options.service = path.substr(1, slash == std::string_view::npos ? slash : slash - 1);
+    // As Sentinel takes names: sentinelStartup of its file.
+    const bool fits = std::all_of(options.service.begin(), options.service.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '.' || c == '-' || c == '_';
+    });
+    if (options.service.empty() || !fits) {
+        return make_error(ErrorCode::config, "URL: " + url.scheme +
+                                                 ":// names a service behind the hosts, in " +
+                                                 "letters, digits and .-_: " + url.scheme +
+                                                 "://host:26379,host:26379/SERVICE/0");
+    }
+    return std::string{slash == std::string_view::npos ? "" : path.substr(slash + 1)};
+}
 
 }  // namespace
 
@@ -75,6 +98,7 @@ Result<std::vector<Endpoint>> seeds_of(const Url& url, std::uint16_t default_por
 
 std::string Options::address() const {
     if (!unix_path.empty()) return "redis " + unix_path;
+    if (!service.empty()) return "redis+sentinel " + service;
     return "redis " + host + ":" + std::to_string(port);
 }
 
@@ -88,14 +112,24 @@ Result<Options> parse_options(std::string_view text) {
                           "URL: a user without a password: the server would take the client for "
                           "its default user. For a user that needs none write any password");
     }
-    std::string_view database;
-    options.tls.enabled = url.scheme == "rediss" || url.scheme == "valkeys";
-    if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
+    std::string database;
+    const std::string base = url.scheme.substr(0, url.scheme.find('+'));
+    const bool is_base = base == "redis" || base == "valkey";
+    const bool is_tls = base == "rediss" || base == "valkeys";
+    options.tls.enabled = is_tls && (base == url.scheme || is_sentinel(url.scheme));
+    if (is_sentinel(url.scheme) && (is_base || is_tls)) {
+        if (url.host.empty()) {
+            return make_error(ErrorCode::config, "URL: " + url.scheme + ":// lacks its hosts: " +
+                                                     url.scheme + "://host:26379/SERVICE/0");
+        }
+        HOTCOUNT_TRY_ASSIGN(options.seeds, seeds_of(url, kSentinelPort));
+        HOTCOUNT_TRY_ASSIGN(database, take_service(url, options));
+    } else if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
         HOTCOUNT_TRY(one_host(url, "several are for redis+cluster:// and redis+sentinel://"));
         HOTCOUNT_TRY_ASSIGN(const auto seeds, seeds_of(url, options.port));
         options.host = seeds.front().host;
         options.port = seeds.front().port;
-        database = url.path.empty() ? std::string_view{} : std::string_view{url.path}.substr(1);
+        if (!url.path.empty()) database = url.path.substr(1);
     } else if (url.scheme == "redis+unix" || url.scheme == "valkey+unix" || url.scheme == "unix") {
         if (!url.host.empty()) {
             return make_error(
@@ -111,7 +145,7 @@ Result<Options> parse_options(std::string_view text) {
         return make_error(ErrorCode::config,
                           "URL: scheme '" + url.scheme +
                               "' is not a server this version knows: redis, valkey, redis+unix, "
-                              "valkey+unix, unix");
+                              "valkey+unix, unix, redis+sentinel, valkey+sentinel");
     }
     const std::map<std::string_view, std::string*> tls_options{
         {"ca_file", &options.tls.ca_file},

@@ -62,7 +62,8 @@ class ServerLook : public std::enable_shared_from_this<ServerLook> {
         if (mode == "sentinel") {
             return done_(make_error(ErrorCode::config,
                                     address_ + ": this server is a Sentinel, which holds no keys: "
-                                               "use the primary that it watches"));
+                                               "name it and the others, with the service, in "
+                                               "redis+sentinel://host:26379,host:26379/SERVICE/0"));
         }
         if (mode == "cluster") {
             return ask({"CLUSTER", "INFO"}, [this, is_replica](const Result<Reply>& info) {

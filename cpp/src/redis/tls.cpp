@@ -18,8 +18,15 @@ namespace {
 // sent, because the server cannot read a part of it.
 constexpr std::size_t kRecordBytes = 16 * 1024;
 
-const std::string& expected_name(const Options& options) {
-    return options.tls.server_name.empty() ? options.host : options.tls.server_name;
+const std::string& expected_name(const Options& options, const std::string& host) {
+    return options.tls.server_name.empty() ? host : options.tls.server_name;
+}
+
+// A good signature is not enough: the certificate must be for the server's name.
+bool expect_name(X509_VERIFY_PARAM* verified, const std::string& name) {
+    X509_VERIFY_PARAM_set_hostflags(verified, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return !name.empty() && (X509_VERIFY_PARAM_set1_ip_asc(verified, name.c_str()) == 1 ||
+                             X509_VERIFY_PARAM_set1_host(verified, name.data(), name.size()) == 1);
 }
 
 // TLS sends no server name for an address; the certificate is checked against the address.
@@ -95,14 +102,12 @@ Result<TlsContext> make_tls_context(const Options& options) {
     SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
 
-    // A good signature is not enough: the certificate must be for the server's name.
-    const std::string& name = expected_name(options);
-    X509_VERIFY_PARAM* const verified = SSL_CTX_get0_param(ssl);
-    X509_VERIFY_PARAM_set_hostflags(verified, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    const bool named =
-        !name.empty() && (X509_VERIFY_PARAM_set1_ip_asc(verified, name.c_str()) == 1 ||
-                          X509_VERIFY_PARAM_set1_host(verified, name.data(), name.size()) == 1);
-    if (!named) return refused("the server's name '" + name + "' cannot be checked");
+    const std::unique_ptr<X509_VERIFY_PARAM, decltype(&X509_VERIFY_PARAM_free)> tried{
+        X509_VERIFY_PARAM_new(), X509_VERIFY_PARAM_free};
+    const std::string& name = expected_name(options, options.host);
+    if (tried == nullptr || !expect_name(tried.get(), name)) {
+        return refused("the server's name '" + name + "' cannot be checked");
+    }
 
     const TlsOptions& files = options.tls;
     if (files.ca_file.empty()) {
@@ -130,12 +135,18 @@ TlsSession::TlsSession(ssl_st* session, std::string name)
 TlsSession::~TlsSession() { SSL_free(session_); }
 
 Result<std::unique_ptr<TlsSession>> TlsSession::make(const TlsContext& context, int socket,
-                                                     const Options& options) {
+                                                     const Options& options,
+                                                     const std::string& host) {
     ERR_clear_error();
     SSL* const ssl = SSL_new(context.get());
     if (ssl == nullptr) return make_error(ErrorCode::unavailable, "TLS: " + reason_of_queue());
-    const std::string& name = expected_name(options);
+    const std::string& name = expected_name(options, host);
     std::unique_ptr<TlsSession> session{new TlsSession{ssl, name}};
+    if (!expect_name(SSL_get0_param(ssl), name)) {
+        ERR_clear_error();
+        return make_error(ErrorCode::unavailable,
+                          "TLS: the server's name '" + name + "' cannot be checked");
+    }
     BIO* const bio = socket_method() == nullptr ? nullptr : BIO_new(socket_method());
     if (bio == nullptr) return make_error(ErrorCode::unavailable, "TLS: " + reason_of_queue());
     BIO_set_data(bio, reinterpret_cast<void*>(static_cast<std::intptr_t>(socket)));

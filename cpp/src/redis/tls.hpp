@@ -28,9 +28,11 @@ Result<TlsContext> make_tls_context(const Options& options);
 /// Errors are unavailable, and say what failed without the server's address.
 class TlsSession {
   public:
-    /// The caller keeps the socket, and closes it.
+    /// The caller keeps the socket, and closes it. The certificate must be for `host`, or for
+    /// TlsOptions::server_name.
     static Result<std::unique_ptr<TlsSession>> make(const TlsContext& context, int socket,
-                                                    const Options& options);
+                                                    const Options& options,
+                                                    const std::string& host);
     ~TlsSession();
     TlsSession(const TlsSession&) = delete;
     TlsSession& operator=(const TlsSession&) = delete;

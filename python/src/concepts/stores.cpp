@@ -65,6 +65,29 @@ struct To<Protocol> {
     static py::object make(int version) { return py::int_(version); }
 };
 
+/// None, or (user, password); read back without the password.
+template <>
+struct From<redis::Login> {
+    static redis::Login read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        if (!PyTuple_Check(argument.value) || PyTuple_GET_SIZE(argument.value) != 2) {
+            raise_wrong_type(argument.name, "a tuple of user and password", argument.value);
+        }
+        const auto given = py::reinterpret_borrow<py::tuple>(argument.value);
+        redis::Login login{to_text(given[0], {argument.name, 0}),
+                           to_text(given[1], {argument.name, 1})};
+        if (login.password.empty()) raise_bad(argument.name, "has an empty password");
+        return login;
+    }
+};
+template <>
+struct To<redis::Login> {
+    static py::object make(const redis::Login& login) {
+        if (login.password.empty()) return py::none();
+        return py::make_tuple(py::str(login.user), py::str("***"));
+    }
+};
+
 template <>
 struct From<memory::WhenFull> {
     static memory::WhenFull read(const Argument& argument) {
@@ -228,7 +251,9 @@ constexpr std::array kRedis{or_none(always_shown(option<&RedisOptions::timeout>(
                             option<&RedisOptions::max_queue>(),
                             option<&RedisOptions::connect_timeout>(),
                             option<&RedisOptions::protocol, Protocol>(),
-                            option<&RedisOptions::max_reply_bytes>()};
+                            option<&RedisOptions::max_reply_bytes>(),
+                            option<&RedisOptions::sentinel_credentials>(),
+                            option<&RedisOptions::sentinel_tls>()};
 
 using DatabaseOptions = sql::DatabaseOptions;
 constexpr std::array kDatabase{or_none(always_shown(option<&DatabaseOptions::timeout>())),

@@ -8,6 +8,7 @@
 #include <hotcount/detail/sql/dialect.hpp>
 #include <hotcount/url.hpp>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "store.hpp"
@@ -24,10 +25,17 @@ struct Scheme {
 const std::vector<Scheme>& known_schemes() {
     static const std::vector<Scheme> kKnown = [] {
         std::vector<Scheme> known{
-            {"memory", StoreKind::memory}, {"redis", StoreKind::redis},
-            {"rediss", StoreKind::redis},  {"valkey", StoreKind::redis},
-            {"valkeys", StoreKind::redis}, {"redis+unix", StoreKind::redis},
+            {"memory", StoreKind::memory},
+            {"redis", StoreKind::redis},
+            {"rediss", StoreKind::redis},
+            {"valkey", StoreKind::redis},
+            {"valkeys", StoreKind::redis},
+            {"redis+unix", StoreKind::redis},
             {"unix", StoreKind::redis},
+            {"redis+sentinel", StoreKind::redis},
+            {"rediss+sentinel", StoreKind::redis},
+            {"valkey+sentinel", StoreKind::redis},
+            {"valkeys+sentinel", StoreKind::redis},
         };
         for (const std::string_view name : sql::database_schemes()) {
             known.push_back({name, StoreKind::database});
@@ -37,8 +45,8 @@ const std::vector<Scheme>& known_schemes() {
     return kKnown;
 }
 // Planned, so worth more than "unknown".
-constexpr std::array<std::string_view, 3> kLaterSchemes{"redis+cluster", "redis+sentinel",
-                                                        "valkey+cluster"};
+constexpr std::array<std::string_view, 4> kLaterSchemes{"redis+cluster", "rediss+cluster",
+                                                        "valkey+cluster", "valkeys+cluster"};
 
 // As a client ends it completes what is under way, for a loop by way of Mailbox::post, which takes the
 // GIL; and it may be a thread of the library that drops it, in such a completion.
@@ -224,6 +232,12 @@ std::shared_ptr<MemoryStore> open_memory(std::string_view text,
 std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Options& options) {
     const Url url = unwrap(parse_url(text));
 
+    // The order of Sentinels makes no difference.
+    std::string seeds;
+    std::set<std::string> sorted;
+    for (const redis::Endpoint& seed : options.seeds) sorted.insert(seed.str());
+    for (const std::string& seed : sorted) seeds += seed + ",";
+
     std::string identity;
     for (const auto& part : {options.host,
                              std::to_string(options.port),
@@ -245,7 +259,12 @@ std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Optio
                              std::to_string(options.max_queue),
                              std::to_string(options.connect_timeout.count()),
                              std::to_string(options.protocol),
-                             std::to_string(options.max_reply_bytes)}) {
+                             std::to_string(options.max_reply_bytes),
+                             seeds,
+                             options.service,
+                             options.sentinel_credentials.user,
+                             options.sentinel_credentials.password,
+                             std::to_string(options.sentinel_tls)}) {
         // With its length, so that no part can pass for two.
         identity += std::to_string(part.size()) + ":" + part;
     }

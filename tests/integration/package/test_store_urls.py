@@ -43,7 +43,7 @@ def test_an_unknown_scheme_is_named_with_those_that_are_known() -> None:
     assert all(scheme in str(caught.value) for scheme in known)
 
 
-@pytest.mark.parametrize("scheme", ["redis+cluster", "redis+sentinel"])
+@pytest.mark.parametrize("scheme", ["redis+cluster", "valkeys+cluster"])
 def test_a_scheme_of_a_later_version_says_so(scheme: str) -> None:
     with pytest.raises(hotcount.ConfigError, match="not supported by this version"):
         hotcount.connect(f"{scheme}://localhost/db")

@@ -72,7 +72,10 @@ def test_no_url_leads_to_another_host_than_urllib_says() -> None:
         ("postgresql://h\0x/db", "control"),
         ("mysql://h#x/db", "#"),
         ("redis://a:1,b:2", r"redis:// takes one host, not 2; .*redis\+sentinel"),
-        ("postgresql://a:1,b:2/db?target_session_attrs=read-write", r"one host, not 2; .*host=h1,h2"),
+        (
+            "postgresql://a:1,b:2/db?target_session_attrs=read-write",
+            r"one host, not 2; .*host=h1,h2",
+        ),
         ("mariadb://a:1,b:2/db", "mariadb:// takes one host, not 2"),
         ("mysql://a,[::1]:2/db", "mysql:// takes one host, not 2"),
         ("mysql://h%6fst/db", "percent"),

@@ -2,6 +2,7 @@
 //
 //   redis://user:password@host:6379/0      redis+unix:///path.sock?db=0 (unix:// too)
 //   rediss://host?ca_file=ca.pem&cert_file=c.pem&key_file=k.pem      over TLS, always verified
+//   redis+sentinel://host:26379,host:26379/service/0     rediss+sentinel://, valkey+sentinel:// ...
 //   all of them with ?connect_timeout=2.5 (seconds) and ?protocol=2
 //   valkey:// is the same as redis://, valkeys:// as rediss://
 #pragma once
@@ -42,12 +43,25 @@ inline constexpr std::size_t kMaxReplyDepth = 16;
 /// Longest line of a reply, in bytes: simple strings and errors. Bulk strings are not lines.
 inline constexpr std::size_t kMaxReplyLine = std::size_t{1} << 20;
 
+struct Login {
+    std::string user{};      ///< Empty: the default user.
+    std::string password{};  ///< Empty: no AUTH.
+
+    bool operator==(const Login&) const = default;
+};
+
 struct Options {
     std::string host{"127.0.0.1"};
     std::uint16_t port{6379};
     std::string unix_path{};  ///< If not empty, used instead of host and port.
     /// The servers that say where the keys are, of a URL that names several; empty: host and port.
     std::vector<Endpoint> seeds{};
+    /// The service whose primary the seeds, which are Sentinels then, name; empty: no Sentinels.
+    std::string service{};
+    /// What the Sentinels want to be told, which know nothing of the server's users.
+    Login sentinel_credentials{};
+    /// False: no TLS to the Sentinels, although the server has it.
+    bool sentinel_tls{true};
     std::string user{};      ///< Empty: AUTH with the password alone (the default user).
     std::string password{};  ///< Empty: no AUTH.
     std::uint32_t database{0};

@@ -1,0 +1,313 @@
+#include "sentinel.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <hotcount/detail/base/log.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
+#include <utility>
+
+namespace hotcount::redis {
+namespace {
+
+// How often each Sentinel is asked without a reason.
+constexpr Duration kLook = std::chrono::seconds{1};
+
+// How long find() waits for the others once a majority has answered.
+constexpr Duration kGrace = std::chrono::milliseconds{50};
+
+// Answers that count in a look: of this one and the last.
+constexpr Duration kRecent = 2 * kLook + kLook / 2;
+
+SteadyTime now() { return std::chrono::steady_clock::now(); }
+
+// A connection to a Sentinel speaks RESP2, where messages are replies.
+Options options_of(const Options& options, const Endpoint& sentinel) {
+    Options own = options;
+    own.host = sentinel.host;
+    own.port = sentinel.port;
+    own.seeds.clear();
+    own.service.clear();
+    own.user = options.sentinel_credentials.user;
+    own.password = options.sentinel_credentials.password;
+    own.tls.enabled = options.tls.enabled && options.sentinel_tls;
+    own.database = 0;
+    own.protocol = 2;
+    return own;
+}
+
+}  // namespace
+
+struct Sentinels::Watched {
+    explicit Watched(Options its) : options(std::move(its)) {}
+    ~Watched() {
+        if (wake >= 0) ::close(wake);
+    }
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
+
+    const Options options;
+    int wake{-1};  // An eventfd: ask now.
+    SentinelAnswer answer{};
+    SteadyTime asked_at{};
+};
+
+// Two connections to a Sentinel: RESP2 takes no commands where it is subscribed.
+class Sentinels::Session {
+  public:
+    static Result<std::unique_ptr<Session>> open(const Options& options) {
+        HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(options));
+        const Deadline deadline = Deadline::after(options.connect_timeout);
+        auto session = std::make_unique<Session>(options);
+        for (auto* connection : {&session->events_, &session->asks_}) {
+            HOTCOUNT_TRY_ASSIGN(*connection, open_any(options, tls, deadline));
+        }
+        const std::vector<std::string_view> subscribe[] = {{"SUBSCRIBE", kElected},
+                                                           {"SUBSCRIBE", kSwitched}};
+        HOTCOUNT_TRY_ASSIGN(const ReplyArray done, session->events_->ask(subscribe, deadline));
+        for (const Reply& reply : done) {
+            const auto* const refused = std::get_if<ReplyError>(&reply.value);
+            if (refused != nullptr) return to_error(*refused, options.address() + ": SUBSCRIBE");
+        }
+        return session;
+    }
+    explicit Session(const Options& options) : options_(options) {}
+
+    SentinelAnswer ask(const std::string& service) {
+        const std::vector<std::string_view> both[] = {
+            {"SENTINEL", "GET-MASTER-ADDR-BY-NAME", service}, {"SENTINEL", "MASTER", service}};
+        auto replies = asks_->ask(both, Deadline::after(options_.connect_timeout));
+        if (!replies) return SentinelAnswer::failed(replies.error());
+        return read_answer((*replies)[0], (*replies)[1], options_.address());
+    }
+
+    int descriptor() const { return events_->descriptor(); }
+
+    /// The messages that are there.
+    Result<std::vector<SentinelEvent>> events(const std::string& service) {
+        std::vector<SentinelEvent> events;
+        HOTCOUNT_TRY(events_->read_some());
+        while (true) {
+            HOTCOUNT_TRY_ASSIGN(const auto reply, events_->next_reply());
+            if (!reply) return events;
+            const auto* const parts = std::get_if<ReplyArray>(&reply->value);
+            if (parts == nullptr || parts->size() != 3) continue;
+            const auto* const channel = std::get_if<std::string>(&(*parts)[1].value);
+            const auto* const text = std::get_if<std::string>(&(*parts)[2].value);
+            if (channel == nullptr || text == nullptr) continue;
+            if (auto event = read_event(*channel, *text, service)) events.push_back(*event);
+        }
+    }
+
+  private:
+    static Result<std::unique_ptr<Connection>> open_any(const Options& options,
+                                                        const TlsContext& tls, Deadline deadline) {
+        auto addresses = resolve(options);
+        if (!addresses) {
+            return make_error(addresses.error().code,
+                              options.address() + ": " + addresses.error().message);
+        }
+        std::optional<Error> why;
+        for (std::size_t i = 0; i < addresses->size(); ++i) {
+            const auto left = static_cast<Duration::rep>(addresses->size() - i);
+            auto opened = Connection::open(options, tls, {}, (*addresses)[i],
+                                           Deadline::after(deadline.remaining() / left));
+            if (opened) return opened;
+            why = std::move(opened).error();
+        }
+        return *why;
+    }
+
+    const Options& options_;
+    std::unique_ptr<Connection> events_;
+    std::unique_ptr<Connection> asks_;
+};
+
+Sentinels::Sentinels(const Options& options, std::function<void()> changed)
+    : options_(options), changed_(std::move(changed)) {
+    for (const Endpoint& seed : options_.seeds) {
+        watched_.push_back(std::make_unique<Watched>(options_of(options_, seed)));
+    }
+}
+
+Sentinels::~Sentinels() = default;
+
+// Under the mutex.
+Result<void> Sentinels::start_threads() {
+    if (started_) return {};
+    for (const auto& each : watched_) {
+        if (each->wake < 0) each->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        if (each->wake < 0) return make_error(ErrorCode::unavailable, std::strerror(errno));
+    }
+    started_ = true;
+    for (const auto& each : watched_) {
+        auto spawned = spawn_thread(
+            [self = shared_from_this(), sentinel = each.get()] { self->watch(*sentinel); });
+        if (spawned) continue;
+        // It counts as one that does not answer.
+        each->answer = SentinelAnswer::failed(spawned.error());
+        each->asked_at = SteadyTime::max();
+    }
+    return {};
+}
+
+void Sentinels::ask_all() const {
+    const std::uint64_t one = 1;
+    for (const auto& each : watched_) (void)!write(each->wake, &one, sizeof(one));
+}
+
+// -- the threads --------------------------------------------------------------------------------
+
+void Sentinels::watch(Watched& sentinel) {
+    while (!closed_) {
+        const SteadyTime began = now();
+        auto session = Session::open(sentinel.options);
+        if (session) {
+            follow(sentinel, **session);
+        } else {
+            record(sentinel, began, SentinelAnswer::failed(std::move(session).error()));
+        }
+        rest(sentinel);
+    }
+}
+
+// Until a look is due, or somebody wants to know.
+void Sentinels::rest(const Watched& sentinel) const {
+    pollfd waiting{sentinel.wake, POLLIN, 0};
+    if (!closed_) (void)poll(&waiting, 1, static_cast<int>(kLook / std::chrono::milliseconds{1}));
+    std::uint64_t asked = 0;
+    (void)!read(sentinel.wake, &asked, sizeof(asked));
+}
+
+void Sentinels::follow(Watched& sentinel, Session& session) {
+    while (!closed_) {
+        const SteadyTime began = now();
+        SentinelAnswer answer = session.ask(options_.service);
+        const bool lost = answer.why && (answer.why->code == ErrorCode::unavailable ||
+                                         answer.why->code == ErrorCode::deadline);
+        record(sentinel, began, std::move(answer));
+        if (lost) return;
+        bool look = false;
+        while (!look && !closed_) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(began + kLook - now());
+            pollfd waiting[] = {{session.descriptor(), POLLIN, 0}, {sentinel.wake, POLLIN, 0}};
+            const auto most = std::clamp<std::int64_t>(left.count(), 0, INT_MAX);
+            (void)poll(waiting, 2, static_cast<int>(most));
+            if (waiting[0].revents != 0) {
+                auto events = session.events(options_.service);
+                if (!events) return;  // The next session tells why, if it cannot be made.
+                for (const SentinelEvent& event : *events) note(event);
+            }
+            std::uint64_t asked = 0;
+            look = read(sentinel.wake, &asked, sizeof(asked)) > 0 || now() >= began + kLook;
+        }
+    }
+}
+
+void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer) {
+    std::optional<Endpoint> primary;
+    bool is_new = false;
+    {
+        const std::lock_guard lock(mutex_);
+        sentinel.answer = std::move(answer);
+        sentinel.asked_at = asked_at;
+        const auto verdict = verdict_since(now() - kRecent);
+        if (verdict) primary = verdict->endpoint;
+        is_new = primary && found_ != primary;
+        found_ = primary;
+    }
+    answered_.notify_all();
+    if (primary) {
+        end_leases("the Sentinels replaced it by " + primary->str(),
+                   [&](const Endpoint& each) { return each != *primary; });
+    }
+    if (is_new) changed_();
+}
+
+void Sentinels::note(const SentinelEvent& event) {
+    if (event.now) {
+        end_leases("the Sentinels replaced it by " + event.now->str(),
+                   [&](const Endpoint& each) { return each != *event.now; });
+    } else {
+        end_leases("the Sentinels are replacing it",
+                   [&](const Endpoint& each) { return each == event.old; });
+    }
+    ask_all();
+    changed_();
+}
+
+// -- its callers --------------------------------------------------------------------------------
+
+// Under the mutex. Answers that were asked for earlier do not count.
+Result<Primary> Sentinels::verdict_since(SteadyTime since) {
+    std::vector<SentinelAnswer> answers;
+    for (const auto& each : watched_) {
+        answers.push_back(each->asked_at >= since ? each->answer : SentinelAnswer{});
+    }
+    auto verdict = judge(options_, answers, known_epoch_);
+    if (verdict) known_epoch_ = verdict->epoch;
+    return verdict;
+}
+
+Result<Primary> Sentinels::find(Deadline deadline) {
+    const SteadyTime began = now();
+    std::unique_lock lock(mutex_);
+    HOTCOUNT_TRY(start_threads());
+    ask_all();
+    SteadyTime until = deadline.time();
+    while (!closed_) {
+        std::size_t answered = 0;
+        std::size_t said = 0;
+        for (const auto& each : watched_) {
+            if (each->asked_at < began) continue;
+            ++answered;
+            if (each->answer.kind == SentinelAnswer::Kind::primary) ++said;
+        }
+        if (answered == watched_.size()) break;
+        if (said > watched_.size() / 2) until = std::min(until, now() + kGrace);
+        if (answered_.wait_until(lock, until) == std::cv_status::timeout) break;
+    }
+    if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
+    return verdict_since(began);
+}
+
+std::shared_ptr<Lease> Sentinels::lease(const Endpoint& primary) {
+    auto lease = std::make_shared<Lease>(primary);
+    const std::lock_guard lock(mutex_);
+    std::erase_if(leases_, [](const std::weak_ptr<Lease>& each) { return each.expired(); });
+    leases_.push_back(lease);
+    return lease;
+}
+
+template <class Which>
+void Sentinels::end_leases(const std::string& why, const Which& which) {
+    std::vector<std::shared_ptr<Lease>> ended;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const std::weak_ptr<Lease>& each : leases_) {
+            auto lease = each.lock();
+            if (lease != nullptr && which(lease->endpoint()) && !lease->ended()) {
+                ended.push_back(std::move(lease));
+            }
+        }
+    }
+    if (ended.empty()) return;
+    log_line(true,
+             options_.address() + ": " + ended.front()->endpoint().str() + " is left: " + why);
+    for (const auto& lease : ended) lease->end(why);
+}
+
+void Sentinels::close() {
+    closed_ = true;
+    const std::lock_guard lock(mutex_);
+    if (started_) ask_all();
+    answered_.notify_all();
+}
+
+}  // namespace hotcount::redis

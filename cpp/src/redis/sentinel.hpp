@@ -1,0 +1,75 @@
+// Finds the primary of a service that Sentinels watch, and ends its connections when it is replaced.
+//
+//   a thread for each Sentinel: SUBSCRIBE, and a look each second --> answers --judge()--> the primary
+//   find()    asks all of them anew                                   events --> Lease::end()
+//
+// A primary that stood still, and was replaced meanwhile, acknowledges what lies in its sockets when it
+// goes on, and calls itself a primary for ten seconds more: all of that is lost. So its connections end
+// when a Sentinel is elected to replace it, which is before the replica is promoted; what they owed is
+// unknown then. A Sentinel that lost its subscription is noticed by the look.
+//
+// Thread-safe. Per process: a forked child has its own. The threads begin with the first find() and end
+// with close().
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <hotcount/clock.hpp>
+#include <hotcount/detail/redis/options.hpp>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "connection.hpp"
+#include "sentinel_answers.hpp"
+#include "tls.hpp"
+
+namespace hotcount::redis {
+
+class Sentinels : public std::enable_shared_from_this<Sentinels> {
+  public:
+    /// `changed` is called by any thread when the primary may be found again.
+    Sentinels(const Options& options, std::function<void()> changed);
+    ~Sentinels();
+    Sentinels(const Sentinels&) = delete;
+    Sentinels& operator=(const Sentinels&) = delete;
+
+    /// What a majority says now; waits for the others no longer than kGrace.
+    Result<Primary> find(Deadline deadline);
+    /// For a connection to this primary.
+    std::shared_ptr<Lease> lease(const Endpoint& primary);
+    /// Does not wait for the threads.
+    void close();
+
+  private:
+    struct Watched;
+    class Session;
+
+    Result<void> start_threads();
+    void watch(Watched& sentinel);
+    void follow(Watched& sentinel, Session& session);
+    void rest(const Watched& sentinel) const;
+    void record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer);
+    void note(const SentinelEvent& event);
+    Result<Primary> verdict_since(SteadyTime since);
+    template <class Which>
+    void end_leases(const std::string& why, const Which& which);
+    void ask_all() const;
+
+    const Options options_;
+    const std::function<void()> changed_;
+    std::vector<std::unique_ptr<Watched>> watched_;
+    std::atomic<bool> closed_{false};
+    std::mutex mutex_;
+    std::condition_variable answered_;
+    bool started_{false};
+    std::uint64_t known_epoch_{0};
+    std::optional<Endpoint> found_;  // By the last look, if a majority agreed.
+    std::vector<std::weak_ptr<Lease>> leases_;
+};
+
+}  // namespace hotcount::redis
