@@ -29,8 +29,8 @@ Document = dict[str, Any]
 Parse = Callable[[str], Any]
 
 # What a study varies itself, or what says nothing beside it.
-VARIED = ("-r", "--rate", "--trace", "--kill-every", "--stall", "--outage", "--fault",
-          "--bystander", "--batch", "--each")  # fmt: skip
+VARIED = ("-r", "--rate", "--threshold", "--trace", "--kill-every", "--stall", "--outage",
+          "--fault", "--bystander", "--batch", "--each")  # fmt: skip
 SLO = "p99<10ms,err<0.1%,lost=0"
 OPEN_LOOP = ("-w", "64", "--warmup", "250ms", "-d", "2s", "--timeout", "1s")
 CLOSED_LOOP = ("--warmup", "250ms", "-d", "1s", "--timeout", "5s")

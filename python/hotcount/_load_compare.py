@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from hotcount._load_calls import verdict_of
 from hotcount._load_statistics import (
     LEAST_ROUNDS,
     call_differences,
@@ -146,7 +147,7 @@ def _part_text(part: Document) -> str:
     ends = "95 %" if rounds >= LEAST_ROUNDS else "min .. max"
     what = "p99 " if is_open else ""
     head = ["strategy", rate.replace("_per_s", "/s"), ends, f"{what}x {part['baseline']}", ends,
-            "p (Holm)", "p50 ms", "p99 ms", ends, "audit"]  # fmt: skip
+            "p (Holm)", "p50 ms", "p99 ms", ends, "verdict"]  # fmt: skip
     rows = []
     for each in contenders:
         times = each[latency(settings)]
@@ -162,7 +163,7 @@ def _part_text(part: Document) -> str:
                 "-" if ratio["difference"] is None else number(ratio["p_adjusted"]),
                 _with_interval(p50, lambda us: number(us / 1000))[0],
                 *_with_interval(p99, lambda us: number(us / 1000)),
-                "passed" if each["audit"] and each["audit"]["passed"] else each["conclusion"],
+                verdict_of(each, overloaded=each.get("overloaded", False), audit=each["audit"]),
             ]
         )
     if not rows:

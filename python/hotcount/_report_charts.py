@@ -387,7 +387,7 @@ def _freshness(all_rows: Sequence[Row]) -> Chart:
             mode="markers",
             # The area says how much: the diameter is its root.
             marker={"color": colour_of(nth), "size": 12 + 40 * (work / most) ** 0.5,
-                    "symbol": f"{symbol}-open" if row.audit.startswith("FAILED") else symbol},
+                    "symbol": f"{symbol}-open" if row.audit.startswith("broken") else symbol},
         )  # fmt: skip
     axis = ticks(stale)
     ages = [(ms, text) for ms, text in zip(axis.get("tickvals", ()), axis.get("ticktext", ()),

@@ -60,7 +60,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _class_of(verdict: str) -> str:
-    if verdict.startswith("FAILED"):
+    if verdict.startswith("broken"):
         return "broken"
     return "passed" if verdict == "passed" else "open"
 
@@ -177,7 +177,7 @@ def _of_first(part: Part) -> str:
 def _first_sentence(part: Part) -> str:
     if not part.rows:
         return "nothing was measured"
-    lost = [row.strategy for row in part.rows if row.audit.startswith("FAILED")]
+    lost = [row.strategy for row in part.rows if row.audit.startswith("broken")]
     said = _of_first(part)
     if lost:
         said += f"; the audit found a broken promise of {', '.join(lost)}"
@@ -209,7 +209,7 @@ def _who_was_first(part: Part) -> str:
 
 def _sentences(part: Part) -> str:
     """What anyone wants to know first."""
-    lost = [row for row in part.rows if row.audit.startswith("FAILED")]
+    lost = [row for row in part.rows if row.audit.startswith("broken")]
     audited = [row for row in part.rows if row.audit != "not audited"]
     said = [_who_was_first(part)]
     if lost:

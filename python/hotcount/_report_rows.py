@@ -99,7 +99,7 @@ def _audit_word(audit: dict[str, Any] | None, conclusion: str) -> str:
     if audit is None:
         return "not audited"
     if not audit["passed"]:
-        return "FAILED"
+        return "broken"
     word = "allowed" if audit.get("declared") else "passed"
     return word if conclusion != "inconclusive" else f"{word}, but inconclusive"
 

@@ -79,7 +79,7 @@ def _audit_word(trials: Sequence[dict[str, Any]]) -> str:
         return "not run"
     audits = [trial.get("audit") for trial in trials]
     if any(audit is not None and not audit["passed"] for audit in audits):
-        return "FAILED"
+        return "broken"
     if any(audit is None for audit in audits):
         return "not audited"
     return "allowed" if _allowed(trials) else "passed"
@@ -97,7 +97,7 @@ def sentences_of(measured: Measured) -> list[str]:
         said += [f"{found['strategy']}{each}" for each in of(found)]
         said += [f"{found['strategy']}: {reason}" for reason in found["reasons"]]
     audits = {found["strategy"]: _audit_word(_trials_of(found)) for found in measured.study}
-    broken = [name for name, word in audits.items() if word == "FAILED"]
+    broken = [name for name, word in audits.items() if word == "broken"]
     unknown = [name for name, word in audits.items() if word == "not audited"]
     if broken:
         said.append(f"The audit found a broken promise of {', '.join(broken)}")

@@ -1,4 +1,4 @@
-"""A counting strategy of your own under `hotcount-load`: same schedule, ledger and audit.
+"""`hotcount-load` from Python: `run` and `compare` return DataFrames, `driver` adds a strategy.
 
 A program calls `driver` with the functions that vote and count; the load generator starts it.
 docs/reference/load-drivers.md has examples, docs/reference/load-protocol.md the protocol.
@@ -31,10 +31,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotcount import _load_frames as frames
+from hotcount._load_calls import compare, run
 from hotcount.errors import ConfigError, HotcountError, OutcomeUnknownError
 from hotcount.results import Cast
 
-__all__ = ["NotApplied", "driver"]
+__all__ = ["NotApplied", "compare", "driver", "run"]
 
 _SOCKET = "HOTCOUNT_LOAD_SOCKET"
 _RECEIVED_AT_ONCE = 65536

@@ -40,7 +40,6 @@ PARTS = {
     "judge": "checker",
     "lane": "connection",
     "lanes": "connections",
-    "verdict": "AuditResult in the load generator, Outcome in limiters",
 }
 SUFFIXES = {".py", ".pyi", ".cpp", ".hpp"}
 DEFINITION = re.compile(
@@ -84,7 +83,7 @@ def test_no_class_function_or_file_has_a_name_that_was_given_up() -> None:
         ("class Ticket final {", "Ticket"),
         ("    struct Plan {", "Plan"),
         ("void judge_votes(int item);", "judge_votes"),
-        ("    def verdict(self) -> int:", "verdict"),
+        ("    def lanes(self) -> int:", "lanes"),
     ],
 )
 def test_a_name_that_was_given_up_is_found(tmp_path: Path, line: str, name: str) -> None:

@@ -90,15 +90,15 @@ std::vector<Attempt> attempts_in(const Ledger& ledger, const ItemRange& range,
 class VoteReader {
   public:
     explicit VoteReader(const VotesOptions& options)
-        : rows_(fmt::format("SELECT {0}, {1}, val FROM {2} WHERE {0} BETWEEN ?1 AND ?2 "
-                            "ORDER BY {0}, {1}",
-                            sql::quote_identifier(options.vote_item),
-                            sql::quote_identifier(options.vote_user),
-                            sql::quote_identifier(options.vote_table))),
+        : rows_(fmt::format(
+              "SELECT {0}, {1}, {3} FROM {2} WHERE {0} BETWEEN ?1 AND ?2 "
+              "ORDER BY {0}, {1}",
+              sql::quote_identifier(options.vote_item), sql::quote_identifier(options.vote_user),
+              quoted_table(options.vote_table), sql::quote_identifier(options.vote_value))),
           counts_(fmt::format("SELECT {0}, {1} FROM {2} WHERE {0} BETWEEN ?1 AND ?2 ORDER BY {0}",
                               sql::quote_identifier(options.item_id),
                               sql::quote_identifier(options.item_count),
-                              sql::quote_identifier(options.item_table))) {}
+                              quoted_table(options.item_table))) {}
 
     /// Both from one snapshot.
     Result<void> read(sql::Database& database, const ItemRange& range, std::vector<VoteRow>& rows,
@@ -192,13 +192,36 @@ CallsByItem::CallsByItem(const Ledger& ledger, std::uint64_t items, bool with_re
 
 void CallsByItem::count_into(AuditResult& result) const { result.add(counts_); }
 
+std::string quoted_table(const std::string& name) {
+    const std::size_t dot = name.find('.');
+    if (dot == std::string::npos) return sql::quote_identifier(name);
+    return sql::quote_identifier(name.substr(0, dot)) + '.' +
+           sql::quote_identifier(name.substr(dot + 1));
+}
+
 Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
-                                std::uint64_t most_attempts) {
+                                std::uint64_t most_attempts, std::span<const std::int64_t> ids) {
     const VoteReader reader(votes.options());
+    const auto size = static_cast<std::int64_t>(ids.size());
+    const auto id_of = [&](std::int64_t number) {
+        return size == 0
+                   ? number
+                   : ids[static_cast<std::size_t>(std::clamp(number, std::int64_t{1}, size) - 1)];
+    };
+    // A row that came meanwhile between those of the load has no number.
+    const auto has_no_number = [&](auto& row) {
+        const auto found = std::lower_bound(ids.begin(), ids.end(), row.item);
+        if (found == ids.end() || *found != row.item) return size > 0;
+        row.item = found - ids.begin() + 1;
+        return false;
+    };
     const VoteSource source = [&](std::int64_t first, std::int64_t last, std::vector<VoteRow>& rows,
                                   std::vector<ItemCount>& counts) -> Result<void> {
-        HOTCOUNT_TRY(reader.read(database, {first, last}, rows, counts));
-        return ask_counts(votes, counts);
+        HOTCOUNT_TRY(reader.read(database, {id_of(first), id_of(last)}, rows, counts));
+        HOTCOUNT_TRY(ask_counts(votes, counts));
+        std::erase_if(rows, has_no_number);
+        std::erase_if(counts, has_no_number);
+        return {};
     };
     return audit_votes(ledger, source, most_attempts);
 }
@@ -287,9 +310,9 @@ AuditResult audit_mortal_counters(const Ledger& ledger, std::span<const std::int
 
 Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& options) {
     const sql::Statement count_rows(
-        fmt::format("SELECT COUNT(*) FROM {}", sql::quote_identifier(options.vote_table)));
+        fmt::format("SELECT COUNT(*) FROM {}", quoted_table(options.vote_table)));
     const sql::Statement count_items(fmt::format("SELECT COUNT(*) FROM {} WHERE {} <> 0",
-                                                 sql::quote_identifier(options.item_table),
+                                                 quoted_table(options.item_table),
                                                  sql::quote_identifier(options.item_count)));
     const Deadline deadline = Deadline::after(kAuditTimeout);
     HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.reader(deadline));

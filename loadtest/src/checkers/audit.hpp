@@ -11,6 +11,7 @@
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checker.hpp"
@@ -48,8 +49,14 @@ using VoteSource =
 
 /// The caller has flushed the votes. Works through the items in parts of at most `most_attempts`
 /// (one item is never cut), so that memory is bounded however long the ledger is.
+///
+/// `ids`: those of the items 1, 2, ... in ascending order, where the tables are the user's own; other rows
+/// are left out. None: items are called by their numbers.
 Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
-                                std::uint64_t most_attempts = kMostAttempts);
+                                std::uint64_t most_attempts = kMostAttempts,
+                                std::span<const std::int64_t> ids = {});
+/// A table's name as it stands in SQL, that of its schema before it.
+std::string quoted_table(const std::string& name);
 /// The same from a source that is none of the library's tables.
 Result<AuditResult> audit_votes(const Ledger& ledger, const VoteSource& source,
                                 std::uint64_t most_attempts = kMostAttempts);

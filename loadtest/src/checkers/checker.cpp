@@ -196,7 +196,7 @@ void AuditResult::example(std::string sentence) {
 }
 
 std::string_view AuditResult::word() const {
-    if (!passed()) return "FAILED";
+    if (!passed()) return "broken";
     return allowed_breaches > 0 ? "allowed" : "passed";
 }
 

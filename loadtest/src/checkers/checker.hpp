@@ -19,7 +19,7 @@
 // A wrong row is found once: a count may go with the rows that are there, or with those that should
 // be.
 //
-// What limiters and sorted sets can do wrong is in limiter_checker.hpp and sets_checker.hpp, what
+// What limiters and sorted sets can do wrong is in store_checkers.hpp, what
 // callers were told in read_checker.hpp.
 #pragma once
 
@@ -153,7 +153,7 @@ struct AuditResult {
         return lost() == 0 && doubled() == 0 && ghost() == 0 && breaches() == allowed_breaches;
     }
 
-    /// passed, allowed or FAILED.
+    /// passed, allowed or broken.
     std::string_view word() const;
     /// All that is wrong, as one clause.
     std::string findings() const;

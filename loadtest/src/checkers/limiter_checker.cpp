@@ -1,4 +1,4 @@
-#include "limiter_checker.hpp"
+#include "store_checkers.hpp"
 
 #include <fmt/core.h>
 

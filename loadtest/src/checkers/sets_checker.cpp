@@ -1,4 +1,4 @@
-#include "sets_checker.hpp"
+#include "store_checkers.hpp"
 
 #include <fmt/core.h>
 

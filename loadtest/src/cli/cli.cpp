@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
@@ -13,8 +14,8 @@
 #include <optional>
 #include <utility>
 
-#include "cli_read.hpp"
 #include "load/runner.hpp"
+#include "report/report.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -53,13 +54,11 @@ Result<void> read_traffic(const Given& given, TrialSettings& trial) {
     return read(given, "dup", parse_share, traffic.dup);
 }
 
-Result<void> read_load(const Given& given, Command command, TrialSettings& trial) {
-    const bool canonical = command == Command::canonical;
+Result<void> read_load(const Given& given, TrialSettings& trial) {
     HOTCOUNT_TRY(read(given, "rate", parse_rate, trial.rate_per_s));
-    // The canonical comparison has a closed and an open part; a rate is the open one's.
-    if (given.contains("rate") && !canonical) trial.arrival = Arrival::poisson;
+    if (given.contains("rate")) trial.arrival = Arrival::poisson;
     HOTCOUNT_TRY(read_arrival(given, trial));
-    if (trial.arrival == Arrival::closed && given.contains("rate") && !canonical) {
+    if (trial.arrival == Arrival::closed && given.contains("rate")) {
         return make_error(ErrorCode::config,
                           "--arrival closed has no rate: leave out --rate, or take poisson or "
                           "uniform");
@@ -79,11 +78,9 @@ Result<void> read_load(const Given& given, Command command, TrialSettings& trial
     if (trial.timeout <= Duration{0}) {
         return make_error(ErrorCode::config, "--timeout is 0; it takes more");
     }
-    // Where callers or a server are killed on purpose, calls fail.
-    const bool breaks = !trial.faults.empty() || given.contains("outage") ||
-                        trial.kill_every > Duration{0} || trial.stall > Duration{0};
-    if (breaks) trial.max_errors = 1;
+    if (trial.disturbed() || given.contains("outage")) trial.max_errors = 1;
     HOTCOUNT_TRY(read(given, "max-errors", parse_share, trial.max_errors));
+    HOTCOUNT_TRY(read(given, "threshold", parse_thresholds, trial.thresholds));
     HOTCOUNT_TRY(
         read_within(given, "max-ops", parse_count, 1, kMostOperations, trial.max_operations));
     if (trial.arrival != Arrival::closed && trial.rate_per_s > 0) {
@@ -169,6 +166,7 @@ Result<void> read_baseline(const Given& given, Settings& settings) {
 Result<void> read_stores(const Given& given, Settings& settings) {
     TrialSettings& trial = settings.trial;
     HOTCOUNT_TRY(read_servers(given, settings));
+    HOTCOUNT_TRY(read_tables(given, trial));
     HOTCOUNT_TRY(read(given, "life", parse_duration, trial.life));
     HOTCOUNT_TRY(read(given, "gate", parse_duration, trial.gate));
     if (given.contains("life") && trial.life < std::chrono::milliseconds{1}) {
@@ -206,6 +204,7 @@ Result<Settings> interpret(Command command, const Given& given) {
         return make_error(ErrorCode::config, fmt::format("--{}: '' is no path", option));
     }
     settings.json = given.contains("json");
+    settings.wide = given.contains("wide");
     settings.each = given.contains("each");
     settings.allow_debug = given.contains("allow-debug");
     if (command == Command::audit) {
@@ -235,7 +234,7 @@ Result<Settings> interpret(Command command, const Given& given) {
     if (const auto html = given.find("html"); html != given.end()) settings.html = html->second;
     if (canonical) {
         HOTCOUNT_TRY(read_traffic(given, settings.trial));
-        HOTCOUNT_TRY(read_load(given, command, settings.trial));
+        HOTCOUNT_TRY(read_load(given, settings.trial));
         settings.trial.keep = settings.out.has_value();
         settings.trial.keep_series = settings.html.has_value();
         return settings;
@@ -248,7 +247,7 @@ Result<Settings> interpret(Command command, const Given& given) {
         if (group.trial.workload != WorkloadKind::zset) group.trial.batch = 0;
         HOTCOUNT_TRY(read_traffic(given, group.trial));
         HOTCOUNT_TRY(fit_mix(given, settings, group.trial));
-        HOTCOUNT_TRY(read_load(given, command, group.trial));
+        HOTCOUNT_TRY(read_load(given, group.trial));
         HOTCOUNT_TRY(read_trace(given, group.trial));
         HOTCOUNT_TRY(place_faults(given, group.trial));
         group.trial.keep = settings.out.has_value();
@@ -326,8 +325,10 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
         "hotcount-load drives hotcount with many writers, measures it, and audits every count.\n"
         "Without a command: the canonical comparison, naive, slotted and batched votes on SQLite\n"
         "and counters in memory; where redis-server is installed, counters, limiters and sorted\n"
-        "sets on a private one as well. It takes one to two minutes.\n"
-        "Exit code: 0 passed, 1 a contract was broken, 2 bad usage, 3 inconclusive.",
+        "sets on a private one as well. It takes about a minute.\n"
+        "Results go to stdout, progress and errors to stderr.\n"
+        "Exit code: 0 passed; 1 a contract was broken or a threshold missed; 2 bad usage;\n"
+        "3 inconclusive.",
         "hotcount-load");
     Given given;
     add_options(app, Command::canonical, given);
@@ -340,7 +341,7 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
          app.add_subcommand("audit", "Audit a run folder again, also one whose run was killed")}};
     for (const auto& [command, subcommand] : commands) {
         add_options(*subcommand, command, given);
-        if (command != Command::audit) subcommand->footer(strategy_lines());
+        if (command != Command::audit) subcommand->footer(examples_of(command) + strategy_lines());
     }
     app.require_subcommand(0, 1);
 
@@ -357,7 +358,10 @@ std::variant<Settings, ExitMessage> parse_command_line(const std::vector<std::st
     } catch (const CLI::CallForHelp&) {
         const auto asked = std::find_if(commands.begin(), commands.end(),
                                         [](const auto& entry) { return entry.second->parsed(); });
-        return ExitMessage{0, asked == commands.end() ? app.help() : asked->second->help()};
+        // The names of options have 30 columns.
+        return ExitMessage{
+            0, wrapped(asked == commands.end() ? app.help() : asked->second->help("hotcount-load"),
+                       30)};
     } catch (const CLI::CallForVersion& version) {
         return ExitMessage{0, fmt::format("{}\n", version.what())};
     } catch (const CLI::ParseError& error) {

@@ -1,4 +1,4 @@
-#include "cli_read.hpp"
+#include "cli.hpp"
 
 #include <fmt/core.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "targets/driver_program.hpp"
+#include "targets/driver_session.hpp"
 #include "targets/store_target.hpp"
 
 namespace hotcount::loadtest {
@@ -50,6 +50,7 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     bool exec = false;
     bool rebuilds = true;
     bool async_baseline = false;
+    bool own_tables = true;
     for (const StrategyGroup& group : settings.groups) {
         async_baseline = async_baseline || group.baseline.ends_with("/async");
         votes = votes || group.trial.workload == WorkloadKind::votes;
@@ -64,6 +65,9 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             HOTCOUNT_TRY(check_exec(strategy));
             exec = exec || is_exec(strategy);
             const bool counter = strategy.workload == WorkloadKind::counters;
+            own_tables = own_tables && strategy.workload == WorkloadKind::votes &&
+                         !is_exec(strategy) && strategy.way != "insert_only" &&
+                         strategy.way != "seed_cached";
             const bool slotted = counter && strategy.store == StoreKind::sql;
             const bool views = is_views(strategy);
             mortal = mortal || (counter && !slotted && !views && !strategy.way.empty() &&
@@ -123,6 +127,13 @@ Result<void> check_options(const Given& given, const Settings& settings) {
          "--processes share no memory: leave out strategies in memory, redis/retry and those that "
          "end in /async"},
     };
+    for (const auto& [option, member] : table_options()) {
+        if (own_tables || !given.contains(option)) continue;
+        return make_error(ErrorCode::config,
+                          fmt::format("--{} needs the library's strategies of votes alone, such as "
+                                      "naive, batched or redis/cached",
+                                      option));
+    }
     for (const Need& need : needs) {
         if (!given.contains(need.option) || need.met) continue;
         return make_error(ErrorCode::config, std::string{need.why});

@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli_read.hpp"
-#include "load/trace.hpp"
+#include "cli.hpp"
+#include "load/workload.hpp"
+#include "targets/sql_place.hpp"
 
 namespace hotcount::loadtest {
 
@@ -55,6 +56,24 @@ Result<void> read_trace(const Given& given, TrialSettings& trial) {
     if (!given.contains("warmup")) trial.warmup = Duration{0};
     if (trial.warmup >= length) return refuse("--warmup is as long as the whole file");
     if (!given.contains("duration")) trial.duration = length - trial.warmup;
+    return {};
+}
+
+Result<void> read_tables(const Given& given, TrialSettings& trial) {
+    for (const auto& [option, member] : table_options()) {
+        const auto found = given.find(option);
+        if (found == given.end()) continue;
+        if (found->second.empty()) {
+            return make_error(ErrorCode::config, fmt::format("--{}: '' is no name", option));
+        }
+        if (!given.contains("db") || trial.managed_database) {
+            return make_error(ErrorCode::config,
+                              fmt::format("--{}: name the database that has the table with --db "
+                                          "(a copy of yours), and leave out --managed",
+                                          option));
+        }
+        trial.tables.emplace(option, found->second);
+    }
     return {};
 }
 

@@ -1,7 +1,8 @@
-#include "cli_read.hpp"
+#include "cli.hpp"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
@@ -47,8 +48,11 @@ constexpr std::array kOptions = {
         "Do not look for the baseline's best number of callers, in up to 11 trials of 300 ms, nor "
         "run it with them in each round; closed loop",
         false, true, false},
-    Option{"rate", "-r,--rate", "RATE", "Operations per second, open loop: 500, 5k", true, true,
-           true},
+    Option{"rate", "-r,--rate", "RATE",
+           "Open loop: operations per second, which are votes, votes taken back and reads "
+           "together, in "
+           "the shares of --mix: 500, 5k",
+           false, true, true},
     Option{"duration", "-d,--duration", "TIME",
            "Length of each load after its warm-up: 500ms, 10s, 2m [{duration}]", true, true, true},
     Option{"workers", "-w,--workers", "N", "Threads that call [{workers}]", true, true, true},
@@ -128,6 +132,25 @@ constexpr std::array kOptions = {
         "takes them away, but with --out; compare takes several, with commas, and others that "
         "--managed starts",
         false, true, true},
+    Option{"item-table", "--item-table", "NAME",
+           "Tables of your own, in --db: hotcount's are made beside them as create_tables() makes "
+           "them, the first --items rows are voted on, and the votes are taken out again after the "
+           "audit. The vote table must be empty; where its users are a foreign key, --users 1 to N "
+           "must exist [item; the run makes its own]",
+           false, true, true},
+    Option{"item-id", "--item-id", "NAME", "Column of its key, integers [id]", false, true, true},
+    Option{"item-count", "--item-count", "NAME", "Column of its count [vote_count]", false, true,
+           true},
+    Option{"vote-table", "--vote-table", "NAME", "Your table of votes [vote]", false, true, true},
+    Option{"vote-item", "--vote-item", "NAME", "Column of the item [item_id]", false, true, true},
+    Option{"vote-user", "--vote-user", "NAME", "Column of the user, integers [user_id]", false,
+           true, true},
+    Option{"vote-value", "--vote-value", "NAME", "Column of the vote's value [val]", false, true,
+           true},
+    Option{"vote-previous", "--vote-previous", "NAME", "Column of the value before [prev]", false,
+           true, true},
+    Option{"vote-version", "--vote-version", "NAME", "Column of the vote's version [version]",
+           false, true, true},
     Option{"items", "--items", "N", "How many items are voted on [10k, zset 1k]", true, true, true},
     Option{"zipf", "--zipf", "EXPONENT", "How uneven their popularity is; 0: not at all [0.99]",
            true, true, true},
@@ -146,6 +169,10 @@ constexpr std::array kOptions = {
            "Share of the calls that may fail or stay unanswered; above it the run is inconclusive "
            "[0.1%; with --fault, --outage, --kill-every or --stall 100%]",
            true, true, true},
+    Option{"threshold", "--threshold", "TERM",
+           "End with exit code 1 unless it holds: p99<50ms, max<1s, stale.p99<1s, err<0.1%, "
+           "rate>=1000, lost==0; several with commas, or several times",
+           false, false, true},
     Option{"max-ops", "--max-ops", "N", "Most operations of one load [20M]", false, true, true},
     Option{"out", "--out", "DIR", "Folder to keep for `audit`; new or empty [a temporary one]",
            true, true, true},
@@ -154,6 +181,8 @@ constexpr std::array kOptions = {
            true, true},
     Option{"progress", "--progress", "KIND", "On stderr: line, ndjson or none [line]", true, true,
            true},
+    Option{"wide", "--wide", "", "Print all columns, contracts and reasons, in long lines", true,
+           true, true},
     Option{"json", "--json", "", "Print JSON (schema hotcount-load/1), not tables", true, true,
            true},
     Option{
@@ -226,9 +255,9 @@ Settings default_settings(Command command) {
     if (command == Command::run) return settings;
     trial.workers = 64;
     trial.warmup = milliseconds{250};
-    trial.duration = milliseconds{command == Command::compare ? 1000 : 1200};
-    // Rented disks allow bursts of cheap flushes: the median of these rounds is beyond that.
-    if (command == Command::canonical) settings.rounds = 7;
+    trial.duration = milliseconds{command == Command::compare ? 1000 : 800};
+    // As many as a minute has room for.
+    if (command == Command::canonical) settings.rounds = 5;
     return settings;
 }
 
@@ -240,10 +269,15 @@ void add_options(CLI::App& app, Command command, Given& given) {
         const std::string help = help_of(option.help, command);
         if (*option.value != '\0') {
             app.add_option_function<std::string>(
-                   option.flags, [&given, name](const std::string& text) { given[name] = text; },
+                   option.flags,
+                   [&given, name](std::string text) {
+                       std::replace(text.begin(), text.end(), '\n', ',');  // Between joined ones.
+                       given[name] = std::move(text);
+                   },
                    help)
-                // The last one counts, so that a script's options can be overridden.
-                ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+                // The last one counts, so that a script's options can be overridden; all thresholds do.
+                ->multi_option_policy(name == "threshold" ? CLI::MultiOptionPolicy::Join
+                                                          : CLI::MultiOptionPolicy::TakeLast)
                 ->type_name(option.value);
         } else {
             app.add_flag_callback(
@@ -282,6 +316,22 @@ std::string explain_extra(Command command, const std::string& extra) {
     }
     return fmt::format("unexpected argument '{}'; {} takes: {} -h,--help", extra, where,
                        valid_options(command));
+}
+
+std::string examples_of(Command command) {
+    if (command == Command::run) {
+        return "Examples:\n"
+               "  hotcount-load run -s batched -d 10s\n"
+               "  hotcount-load run -s batched -r 1000 --threshold 'p99<50ms,lost==0' --db URL\n"
+               "  hotcount-load run -s redis/retry --managed redis --outage 3s\n"
+               "  hotcount-load run -s batched --db sqlite:///copy.db --item-table post \\\n"
+               "      --item-count likes --vote-table post_like --vote-item post_id\n\n";
+    }
+    return "Examples:\n"
+           "  hotcount-load compare -s naive,batched --managed postgres\n"
+           "  hotcount-load compare -s all --workload limiter --managed redis --rounds 3\n"
+           "  hotcount-load compare -s naive,batched --out DIR; hotcount report DIR -o "
+           "page.html\n\n";
 }
 
 std::string strategy_lines() {

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <cerrno>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -17,7 +19,6 @@
 
 #include "load/run_folder.hpp"
 #include "report/compare.hpp"
-#include "report/fresh_trials.hpp"
 #include "report/machine.hpp"
 #include "report/progress.hpp"
 #include "report/report.hpp"
@@ -27,8 +28,8 @@
 namespace hotcount::loadtest {
 namespace {
 
-constexpr int kBadUsage = static_cast<int>(Conclusion::bad_usage);
-constexpr int kInconclusive = static_cast<int>(Conclusion::inconclusive);
+constexpr int kBadUsage = 2;
+const int kInconclusive = exit_code(Conclusion::inconclusive);
 
 /// Callers of a generator that was killed hold its folder until they are gone, too.
 bool is_run_under_way(const std::filesystem::path& folder) {
@@ -200,17 +201,34 @@ class Program {
         return usage ? kBadUsage : kInconclusive;
     }
 
+    void write(const std::string& text) {
+        told_ = say(out_, "{}", text) && told_;
+        told_ = std::fflush(out_) == 0 && told_;
+    }
+
+    /// As the user called this program.
+    static std::string next_steps() {
+        return fmt::format(
+            "\nNext, with {} (--help of each command has examples)\n"
+            "  compare -s naive,batched --managed postgres   the same on a private PostgreSQL\n"
+            "  run -s batched -r 1000 --threshold 'p99<50ms' does it carry your rate? Exit code 1: "
+            "no\n"
+            "  compare -s naive,batched --db URL --item-table T ...   on tables of your own\n"
+            "  --wide, --json                                all columns, all figures\n",
+            program_invocation_name);
+    }
+
     int finish(const nlohmann::json& document, const std::string& text, Conclusion conclusion) {
-        const bool told = say(out_, "{}", settings_.json ? json_text(document, 2) + '\n' : text);
+        write(settings_.json ? json_text(document, 2) + '\n' : text);
         // A full disk or a closed pipe must not look like a result.
-        if (std::fflush(out_) != 0 || !told) {
+        if (!told_) {
             say(log_, "hotcount-load: the results could not be written{}\n",
                 settings_.command != Command::audit && !settings_.out
                     ? "; without --out nothing of them is kept"
                     : "");
             return kInconclusive;
         }
-        return static_cast<int>(conclusion);
+        return exit_code(conclusion);
     }
 
     int run(const RunFolder& folder, const nlohmann::json& provenance) {
@@ -228,7 +246,8 @@ class Program {
         }
         measured_ = true;
         progress.end(*trial);
-        return finish(run_document(*trial, provenance), run_text(*trial), trial->conclusion);
+        return finish(run_document(*trial, provenance), run_text(*trial, settings_.wide),
+                      trial->conclusion);
     }
 
     int compare(const RunFolder& folder, const nlohmann::json& provenance) {
@@ -236,14 +255,22 @@ class Program {
         const std::vector<Part> parts = settings_.command == Command::compare
                                             ? compare_parts(settings_)
                                             : canonical_parts(settings_);
-        auto comparison = run_comparison(parts, context(folder, provenance, progress));
+        const bool canonical = settings_.command == Command::canonical;
+        // A table is there as soon as its part has run.
+        bool first = true;
+        const auto show = [&](const PartResult& result) {
+            if (settings_.json) return;
+            const std::string title = canonical ? "hotcount-load: the canonical comparison"
+                                                : "hotcount-load: a comparison";
+            write((first ? title_text(title) : "") + part_text(result, settings_.wide));
+            first = false;
+        };
+        auto comparison = run_comparison(parts, context(folder, provenance, progress), show);
         if (!comparison) return fail(comparison.error());
-        comparison->title = settings_.command == Command::canonical
-                                ? "hotcount-load: the canonical comparison"
-                                : "hotcount-load: a comparison";
         comparison->notes = notes_;
+        if (canonical) comparison->next = next_steps();
         return finish_study(folder, kCompareFile, compare_document(*comparison, provenance),
-                            compare_text(*comparison), comparison->conclusion);
+                            conclusion_text(*comparison, settings_.wide), comparison->conclusion);
     }
 
     int measure(const RunFolder& folder, const nlohmann::json& provenance) {
@@ -292,7 +319,7 @@ class Program {
             if (!write_line(run_line(line, trials))) return kInconclusive;
         }
         measured_ = true;
-        return static_cast<int>(Conclusion::passed);
+        return exit_code(Conclusion::passed);
     }
 
     /// One run of --each, or why there is none.
@@ -396,6 +423,7 @@ class Program {
     std::vector<std::string> notes_{};
     std::optional<GeneratorCeiling> ceiling_{};
     bool measured_{false};
+    bool told_{true};  ///< Everything that was written so far could be.
 };
 
 }  // namespace

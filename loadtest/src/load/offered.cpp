@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "runner.hpp"
-#include "trace.hpp"
 #include "words.hpp"
+#include "workload.hpp"
 
 namespace hotcount::loadtest {
 namespace {

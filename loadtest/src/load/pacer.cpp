@@ -8,7 +8,6 @@
 #include <ctime>
 #include <utility>
 
-#include "trace.hpp"
 #include "words.hpp"
 #include "workload.hpp"
 

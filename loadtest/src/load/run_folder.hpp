@@ -4,10 +4,10 @@
 //                  the figures when it ended, and with the verdict after the audit
 //   run.json.new   until then: the room for it, so that a disk that fills takes no result away
 //   ledger.bin     see ledger.hpp
-//   series.csv, response.hlog   what it did second by second: report/run_series.hpp
+//   series.csv, response.hlog   what it did second by second: report/run_series.cpp
 //   votes.sqlite3  the database, unless --db named another
 //   target.json    what the target knew and the store does not say: clocks, when sets lived
-//   redis.rdb      what the private Redis held after the load: targets/redis_dump.hpp
+//   redis.rdb      what the private Redis held after the load: targets/redis_dump.cpp
 //   redis/         the data of the private Redis, while it runs and after a kill -9 of this program
 //
 // A comparison's folder holds compare.json and one such folder per trial; redis/ is beside them.

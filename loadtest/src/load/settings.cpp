@@ -87,6 +87,57 @@ Result<double> parse_share(std::string_view text) {
     return *share;
 }
 
+bool Threshold::is_met_by(double value) const {
+    if (bound == "<") return value < limit;
+    if (bound == "<=") return value <= limit;
+    if (bound == "==") return value == limit;
+    return bound == ">" ? value > limit : value >= limit;
+}
+
+double Threshold::quantile() const {
+    const std::string name = of_staleness() ? figure.substr(6) : figure;
+    if (name == "max") return 1;
+    const auto percent = scaled(name.substr(name.starts_with('p') ? 1 : 0), std::array<Unit, 0>{});
+    return name.starts_with('p') && percent && *percent < 100 ? *percent / 100 : 0;
+}
+
+Result<std::vector<Threshold>> parse_thresholds(std::string_view text) {
+    constexpr std::string_view kTakes =
+        "p50, p99, p99.9 ... or max with a time, the same with stale. before it, err with a share, "
+        "rate with operations per second, lost, double or ghost with a number: p99<50ms,lost==0";
+    std::vector<Threshold> thresholds;
+    for (const std::string_view part : split(text, ',')) {
+        const std::size_t from = part.find_first_of("<=>");
+        const std::size_t to = part.find_first_not_of("<=>", from);
+        if (from == std::string_view::npos || to == std::string_view::npos) {
+            return refuse_word("threshold", part, kTakes);
+        }
+        Threshold one{std::string{part}, std::string{part.substr(0, from)},
+                      std::string{part.substr(from, to - from)}};
+        if (one.bound == "=") one.bound = "==";
+        constexpr std::array<std::string_view, 5> kBounds = {"<", "<=", "==", ">=", ">"};
+        if (std::find(kBounds.begin(), kBounds.end(), one.bound) == kBounds.end()) {
+            return refuse_word("threshold", part, kTakes);
+        }
+        const std::string_view limit = part.substr(to);
+        if (one.quantile() > 0) {
+            HOTCOUNT_TRY_ASSIGN(const Duration time, parse_duration(limit));
+            one.limit = static_cast<double>(time.count());
+        } else if (one.figure == "err") {
+            HOTCOUNT_TRY_ASSIGN(one.limit, parse_share(limit));
+        } else if (one.figure == "rate") {
+            HOTCOUNT_TRY_ASSIGN(one.limit, parse_rate(limit));
+        } else if (one.figure == "lost" || one.figure == "double" || one.figure == "ghost") {
+            HOTCOUNT_TRY_ASSIGN(const std::uint64_t count, parse_count(limit));
+            one.limit = static_cast<double>(count);
+        } else {
+            return refuse_word("threshold", part, kTakes);
+        }
+        thresholds.push_back(std::move(one));
+    }
+    return thresholds;
+}
+
 Result<Mix> parse_mix(std::string_view text) {
     constexpr std::string_view kTakes = "shares such as vote=80,unvote=5,read=15";
     Mix mix{0, 0, 0};

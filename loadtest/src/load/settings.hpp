@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <hotcount/limiter.hpp>
 #include <hotcount/result.hpp>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,6 +59,19 @@ struct Fault {
 enum class ProgressMode : std::uint8_t { line, ndjson, none };
 std::string_view to_string(ProgressMode mode);
 
+/// A bound that `run` is held to: p99<50ms, lost==0, err<=0.1%, rate>=1000.
+struct Threshold {
+    std::string text{};    ///< As it was given.
+    std::string figure{};  ///< p50, p99.9, max; stale. before them; err, rate, lost, double, ghost.
+    std::string bound{};   ///< < <= == >= >
+    double limit{0};       ///< Nanoseconds, a share, operations per second, or a number of votes.
+
+    bool is_met_by(double value) const;
+    /// The percentile of a time: 0.99. 0: the figure is none.
+    double quantile() const;
+    bool of_staleness() const { return figure.starts_with("stale."); }
+};
+
 /// What one trial needs to know. Defaults are those of `run`.
 struct TrialSettings {
     WorkloadKind workload{WorkloadKind::votes};
@@ -73,6 +87,10 @@ struct TrialSettings {
     TrafficSettings traffic{};
     Duration timeout{std::chrono::seconds{1}};
     std::uint64_t max_operations{20'000'000};
+    std::vector<Threshold> thresholds{};
+    /// Tables and columns of the user's own, by the names of their options: item-table, vote-user.
+    /// None: the run makes its own tables.
+    std::map<std::string, std::string> tables{};
     /// Of the calls in the window, the share that may fail or stay without an answer: above it the
     /// run is inconclusive.
     double max_errors{0.001};
@@ -87,7 +105,7 @@ struct TrialSettings {
     /// run_trial() makes one.
     std::string key_prefix{};
     /// The run is kept for a later audit: keys and tables stay on a server that was there before.
-    /// What a private Redis holds goes into the folder: targets/redis_dump.hpp.
+    /// What a private Redis holds goes into the folder: targets/redis_dump.cpp.
     bool keep{false};
     /// How it went second by second is kept too: a page is drawn from it. `keep` implies that.
     bool keep_series{false};
@@ -117,6 +135,10 @@ struct TrialSettings {
 
     bool leaves_keys() const { return keep && !managed_redis; }
     bool leaves_tables() const { return keep && !managed_database; }
+    /// Calls fail and come late on purpose.
+    bool disturbed() const {
+        return !faults.empty() || kill_every > Duration{0} || stall > Duration{0};
+    }
     /// The private Redis is to be killed: each write is on its disk before it is answered.
     bool kills_redis() const {
         return std::any_of(faults.begin(), faults.end(),
@@ -157,6 +179,7 @@ struct Settings {
     std::optional<std::filesystem::path> html{};  ///< The page to write.
     std::filesystem::path audit_folder{};
     bool json{false};
+    bool wide{false};  ///< All columns, whatever the width of the terminal.
     bool each{false};  ///< run: once for each line on stdin, with these options and the line's.
     std::vector<std::string> arguments{};  ///< each: as they were given, secrets included.
     ProgressMode progress{ProgressMode::line};
@@ -189,6 +212,8 @@ Result<double> parse_rate(std::string_view text);
 Result<double> parse_share(std::string_view text);
 /// vote=80,unvote=5,read=15, each word once; what is left out is 0.
 Result<Mix> parse_mix(std::string_view text);
+/// p99<50ms,lost==0: one or several, with commas between them.
+Result<std::vector<Threshold>> parse_thresholds(std::string_view text);
 Result<Arrival> parse_arrival(std::string_view text);
 /// How the rate of a schedule changes, for --arrival. burst:10x,2s/20s: ten times the rate for 2 s in
 /// the middle of each 20 s. stairs:1x,2x,4x/10s: each factor for 10 s, then from the first again. None

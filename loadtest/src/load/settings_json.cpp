@@ -8,7 +8,7 @@
 
 #include "run_folder.hpp"
 #include "settings.hpp"
-#include "trace.hpp"
+#include "workload.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -47,6 +47,7 @@ void for_each_field(Settings& settings, const Always& always, const Since& since
     since("rebuild_every_s", settings.rebuild_every);
     since("bystander", settings.bystander);
     since("slower", settings.slower);
+    since("tables", settings.tables);
 }
 
 double in_s(Duration duration) { return std::chrono::duration<double>(duration).count(); }

@@ -1,4 +1,4 @@
-#include "trace.hpp"
+#include "workload.hpp"
 
 #include <fmt/core.h>
 

@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cmath>
 
-#include "trace.hpp"
 #include "words.hpp"
 
 namespace hotcount::loadtest {

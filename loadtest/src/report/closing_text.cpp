@@ -85,7 +85,7 @@ std::string fastest_sentences(const Comparison& comparison) {
 std::string lost_sentence(const Comparison& comparison, std::size_t audited, std::size_t runs,
                           const AuditResult& all) {
     if (audited < runs) return "Lost: nobody knows, because not every run was audited.\n";
-    if (!all.passed()) return "Lost: the audit FAILED; the tables say for which strategy.\n";
+    if (!all.passed()) return "Lost: a contract is broken; the tables say of which strategy.\n";
     if (all.allowed_breaches > 0) {
         const std::vector<std::string> names = let_off(comparison);
         std::string who = fmt::format("{}", fmt::join(names, ", "));

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <utility>
 
-#include "fresh_trials.hpp"
 #include "load/workload.hpp"
 #include "machine.hpp"
 #include "progress.hpp"
@@ -193,15 +192,6 @@ PartResult part_not_run(Part part) {
     return result;
 }
 
-/// Operations per second that the fastest strategy of a part answered.
-double fastest(const PartResult& result) {
-    double most = 0;
-    for (const Summary& summary : result.summaries) {
-        most = std::max(most, summary.writes_per_s.median + summary.reads_per_s.median);
-    }
-    return most;
-}
-
 }  // namespace
 
 std::vector<Part> compare_parts(const Settings& settings) {
@@ -241,6 +231,8 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     closed.baseline = "naive";
     closed.rounds = settings.rounds;
     closed.find_best = false;
+    // Noise is for `compare`: a control costs as much as one more strategy.
+    closed.control = false;
 
     // What hotcount is for: everybody votes for one item.
     Part hot = closed;
@@ -253,18 +245,6 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     hot.strategies = {"naive", "batched"};
     hot.find_best = true;
 
-    Part open = closed;
-    open.name = "open";
-    open.settings.arrival = Arrival::poisson;
-    open.settings.rate_per_s = settings.trial.rate_per_s;
-    open.rate_may_fall = settings.trial.rate_per_s == 0;
-    if (open.rate_may_fall) open.settings.rate_per_s = 5000;
-    // Its tail needs more operations than a rate does.
-    open.settings.duration = 2 * closed.settings.duration;
-    open.rounds = 1;
-    // Of so few rounds no difference is called.
-    open.control = false;
-
     Part counters = closed;
     counters.name = "counters";
     counters.settings.workload = WorkloadKind::counters;
@@ -275,8 +255,7 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     counters.baseline = counters.strategies.front();
     counters.settings.duration = std::min<Duration>(closed.settings.duration, seconds{1});
     counters.rounds = std::min<std::uint32_t>(closed.rounds, 3);
-    counters.control = false;
-    if (!with_redis) return {hot, closed, open, counters};
+    if (!with_redis) return {hot, closed, counters};
 
     Part limiter = counters;
     limiter.name = "limiter";
@@ -292,7 +271,7 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     zset.settings.traffic = for_sets(closed.settings.traffic);
     zset.strategies = {"redis/script", "redis/ttl_gate", "redis/unguarded_pipeline"};
     zset.baseline = zset.strategies.front();
-    return {hot, closed, open, counters, limiter, zset};
+    return {hot, closed, counters, limiter, zset};
 }
 
 std::vector<std::size_t> order_of_round(std::uint64_t seed, std::uint32_t round,
@@ -324,14 +303,8 @@ std::optional<std::uint32_t> best_callers(const std::vector<CallersTried>& tried
     return best->callers;
 }
 
-double rate_for(double wanted_per_s, double closed_per_s) {
-    if (closed_per_s >= 2 * wanted_per_s) return wanted_per_s;
-    const double half = closed_per_s / 2;
-    const double step = half >= 1000 ? 500 : half >= 100 ? 50 : 5;
-    return std::max(1.0, std::floor(half / step) * step);
-}
-
-Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context) {
+Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context,
+                                  const std::function<void(const PartResult&)>& on_part) {
     Comparison comparison;
     comparison.started = utc_now();
     Extent all;
@@ -344,22 +317,16 @@ Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialCon
     const ProgressScope scope(context.progress);
     FreshTrials fresh(context);
     Runner runner(fresh, context.progress);
-    double closed_per_s = 0;
-    for (Part part : parts) {
+    for (const Part& part : parts) {
         if (runner.over()) {
-            comparison.parts.push_back(part_not_run(std::move(part)));
-            continue;
+            comparison.parts.push_back(part_not_run(part));
+        } else {
+            HOTCOUNT_TRY_ASSIGN(PartResult result, runner.run(part));
+            comparison.conclusion = worse_of(comparison.conclusion, result.conclusion);
+            comparison.parts.push_back(std::move(result));
         }
-        if (part.rate_may_fall && closed_per_s > 0) {
-            part.settings.rate_per_s = rate_for(part.settings.rate_per_s, closed_per_s);
-        }
-        HOTCOUNT_TRY_ASSIGN(PartResult result, runner.run(part));
-        if (part.settings.arrival == Arrival::closed &&
-            part.settings.workload == WorkloadKind::votes) {
-            closed_per_s = fastest(result);
-        }
-        comparison.conclusion = worse_of(comparison.conclusion, result.conclusion);
-        comparison.parts.push_back(std::move(result));
+        context.progress.done();
+        if (on_part) on_part(comparison.parts.back());
     }
     if (runner.over()) {
         comparison.conclusion = worse_of(comparison.conclusion, Conclusion::inconclusive);

@@ -7,16 +7,21 @@
 // runs with those as well.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <hotcount/result.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "fresh_trials.hpp"
 #include "load/histogram.hpp"
 #include "load/settings.hpp"
 #include "numbers.hpp"
+#include "progress.hpp"
 #include "trial.hpp"
 
 namespace hotcount::loadtest {
@@ -44,9 +49,6 @@ struct Part {
     std::vector<std::string> strategies{};
     std::string baseline{};
     std::uint32_t rounds{5};
-    /// The rate is a default. It falls to half of what the fastest strategy reached in the closed
-    /// loop before, if that is less than twice the rate: a slow disk leaves something to see.
-    bool rate_may_fall{false};
     bool control{true};
     /// How much slower the control is made on purpose: 0.05 is 5 %. 0: it is not.
     double control_slower{0};
@@ -76,6 +78,8 @@ struct Summary {
 
     /// The comparison ended before its first round: nothing is known of it.
     bool not_run() const { return trials.empty(); }
+    /// As TrialResult has it; or not run.
+    std::string_view verdict() const;
 };
 
 /// What the baseline made with so many callers, in a short trial.
@@ -101,9 +105,12 @@ struct PartResult {
     std::size_t tests() const;  ///< Of how many contenders a difference is tested.
 };
 
+struct TrialContext;
+
 struct Comparison {
     std::string title{};               ///< One line for people.
     std::vector<std::string> notes{};  ///< What was left out, and why.
+    std::string next{};                ///< What to do next, for people.
     std::vector<PartResult> parts{};
     std::string started{};
     Conclusion conclusion{Conclusion::passed};
@@ -111,8 +118,8 @@ struct Comparison {
 
 /// The parts that `compare` with these settings has.
 std::vector<Part> compare_parts(const Settings& settings);
-/// The canonical comparison: votes on SQLite in a closed and an open loop, counters in memory; if
-/// the settings have a Redis, counters, limiters and sorted sets on it as well.
+/// The canonical comparison: votes on SQLite for one item and for many, counters in memory; if the
+/// settings have a Redis, counters, limiters and sorted sets on it as well.
 std::vector<Part> canonical_parts(const Settings& settings);
 
 /// Which contender comes first, second, ... in a round: drawn from the seed, and in every other round
@@ -129,9 +136,6 @@ std::optional<std::uint32_t> best_callers(const std::vector<CallersTried>& tried
 /// Operations per second that the comparison is about: writes, or reads if nothing is written.
 double throughput(const TrialResult& trial);
 
-/// The open-loop rate for a machine on which the fastest strategy reached `closed_per_s`.
-double rate_for(double wanted_per_s, double closed_per_s);
-
 /// Works out the figures of the trials gathered, and the part's conclusion: a strategy that could
 /// not keep up is a finding, not a failure, as long as another one could.
 void summarise(PartResult& result);
@@ -139,6 +143,47 @@ void summarise(PartResult& result);
 /// Runs all parts, each trial on tables of its own. An error only if nothing was measured: a trial
 /// that cannot be run later ends the comparison, which is then inconclusive and has what was measured
 /// before.
-Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context);
+/// `on_part` is told of each part as soon as it has run.
+Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context,
+                                  const std::function<void(const PartResult&)>& on_part = {});
+
+// -- trials one after another (fresh_trials.cpp) --------------------------------------------------
+//
+// Trials one after another, each in a folder of its own and on tables of its own.
+//
+// So no trial meets what another one left: what `compare` and `run --each` run.
+// Used from one thread.
+
+/// What all trials of a command share. It outlives them.
+struct TrialContext {
+    const std::filesystem::path& folder;  ///< Those of the trials are below it.
+    bool keep;                            ///< The trials' folders stay.
+    const nlohmann::json& provenance;     ///< As run_trial() takes it.
+    const std::atomic<bool>& interrupt;
+    ManagedServer* redis;                     ///< As TrialHooks have it.
+    std::optional<GeneratorCeiling> ceiling;  ///< The same.
+    Progress& progress;
+    std::vector<ManagedServer*> databases{};  ///< The same.
+
+    /// They refer to this.
+    TrialHooks hooks() const;
+};
+
+class FreshTrials {
+  public:
+    explicit FreshTrials(const TrialContext& context) : context_(context) {}
+
+    /// `name` is that of the trial's folder, with - for what a file name should not have. With a database URL of SQLite it makes
+    /// a file beside that: votes.db becomes votes-closed-01-naive.db. `label` is for progress. Errors
+    /// are those of run_trial().
+    /// `keep`: as the context says; otherwise the folder goes in any case.
+    Result<TrialResult> run(TrialSettings settings, std::string name, const std::string& label,
+                            bool keep = true);
+
+    bool interrupted() const { return context_.interrupt; }
+
+  private:
+    TrialContext context_;
+};
 
 }  // namespace hotcount::loadtest

@@ -1,48 +1,117 @@
 // The conclusion of a trial: whether it passed, and the reasons if it did not.
 #include <fmt/core.h>
 
+#include <optional>
+
+#include "compare.hpp"
 #include "load/words.hpp"
-#include "trial.hpp"
 
 namespace hotcount::loadtest {
 namespace {
 
-std::string describe_bound(const TrialResult& trial) {
-    if (trial.near_ceiling()) {
-        return fmt::format("the generator, whose ceiling is {:.2g} times what was asked for",
-                           trial.headroom());
+/// What the trial has of a threshold's figure. None: too few calls or reads for such a percentile.
+std::optional<double> figure_of(const TrialResult& trial, const Threshold& threshold) {
+    const double quantile = threshold.quantile();
+    if (quantile > 0) {
+        const Histogram& times =
+            threshold.of_staleness() ? trial.audit.staleness_ns : trial.times();
+        if (times.count() == 0 || !can_tell(times.count(), quantile)) return std::nullopt;
+        return static_cast<double>(times.value_at(quantile));
     }
-    const LoadBound bound = trial.load.bound;
-    const TrialSettings& settings = trial.settings;
-    switch (bound) {
-        case LoadBound::schedule:
-            return "the schedule, which was kept";
-        case LoadBound::workers:
-            return fmt::format("the workers, all {} of which waited for answers", settings.workers);
-        case LoadBound::in_flight:
-            return "the calls in flight, all of which waited for answers";
-        case LoadBound::planner:
-            return "the planner: the workers waited for operations to be planned";
-        case LoadBound::generator:
-            return "the generator: its workers spent more time outside of calls than in them";
-        case LoadBound::system:
-            break;
+    const Tally& tally = trial.load.tally;
+    if (threshold.figure == "rate") return trial.load.per_second(tally.ok());
+    if (threshold.figure == "err") {
+        const auto due = static_cast<double>(tally.answered() + trial.load.censored);
+        const auto bad = static_cast<double>(tally.failed + tally.unknown + trial.load.censored);
+        return due > 0 ? std::optional{bad / due} : std::nullopt;
     }
-    return "the system: with all workers waiting, half of its answers took twice as long as the "
-           "fastest one or longer";
+    const AuditResult& audit = trial.audit;
+    return static_cast<double>(threshold.figure == "lost"     ? audit.lost()
+                               : threshold.figure == "double" ? audit.doubled()
+                                                              : audit.ghost());
+}
+
+/// Holds an audited trial to its thresholds; the reasons are those of `missed`.
+std::vector<std::string> check_thresholds(TrialResult& trial, std::vector<std::string>& unknown) {
+    std::vector<std::string> missed;
+    trial.checked.clear();
+    for (const Threshold& threshold : trial.settings.thresholds) {
+        const auto value = figure_of(trial, threshold);
+        if (!value) {
+            unknown.push_back(
+                fmt::format("threshold {}: too few calls or reads for such a percentile; "
+                            "a longer --duration has more",
+                            threshold.text));
+            continue;
+        }
+        trial.checked.push_back({threshold, *value, threshold.is_met_by(*value)});
+        if (trial.checked.back().met) continue;
+        missed.push_back(
+            fmt::format("threshold {}: {}", threshold.text, threshold_value(trial.checked.back())));
+    }
+    return missed;
 }
 
 }  // namespace
 
+std::string limit_of(const TrialResult& trial) {
+    if (trial.near_ceiling()) {
+        return fmt::format(
+            "the load generator, which drives {:.2g} times this rate at most: the figure may be "
+            "its own",
+            trial.headroom());
+    }
+    const TrialSettings& settings = trial.settings;
+    switch (trial.load.bound) {
+        case LoadBound::schedule:
+            return "the schedule, which was kept";
+        case LoadBound::workers:
+            return fmt::format(
+                "the {} workers, all of which waited for answers: more (-w) may do more",
+                settings.workers);
+        case LoadBound::in_flight:
+            return fmt::format(
+                "the {} calls in flight, all of which waited for answers: more (--in-flight) may "
+                "do "
+                "more",
+                settings.in_flight);
+        case LoadBound::planner:
+        case LoadBound::generator:
+            return "the load generator, whose workers spent more time outside of calls than in "
+                   "them";
+        case LoadBound::system:
+            break;
+    }
+    return "the system under test: of its answers, half took twice as long as the fastest or "
+           "longer";
+}
+
+std::string threshold_value(const Checked& checked) {
+    const Threshold& threshold = checked.threshold;
+    if (threshold.quantile() > 0) return three_digits(checked.value * 1e-6) + " ms";
+    if (threshold.figure == "err") return fmt::format("{:.3g} %", 100 * checked.value);
+    return threshold.figure == "rate" ? three_digits(checked.value) + "/s" : grouped(checked.value);
+}
+
 std::string_view to_string(Conclusion conclusion) {
-    return word_of(conclusion, {"passed", "broken", "bad usage", "inconclusive"});
+    return word_of(conclusion, {"passed", "inconclusive", "missed", "broken"});
 }
 
-Conclusion worse_of(Conclusion one, Conclusion other) {
-    return other == Conclusion::broken || one == Conclusion::passed ? other : one;
+int exit_code(Conclusion conclusion) {
+    if (conclusion == Conclusion::passed) return 0;
+    return conclusion == Conclusion::inconclusive ? 3 : 1;
 }
 
-std::string_view TrialResult::audit_word() const { return audited ? audit.word() : "impossible"; }
+std::string_view TrialResult::verdict() const {
+    if (overloaded()) return "overloaded";
+    return conclusion == Conclusion::passed ? audit.word() : to_string(conclusion);
+}
+
+std::string_view Summary::verdict() const {
+    if (not_run()) return "not run";
+    if (overloaded && conclusion == Conclusion::inconclusive) return "overloaded";
+    return conclusion == Conclusion::passed ? audit.word() : to_string(conclusion);
+}
 
 double TrialResult::headroom() const {
     const double per_s = settings.arrival == Arrival::closed
@@ -64,7 +133,9 @@ void conclude(TrialResult& trial) {
     reasons.clear();
     if (load.error) reasons.push_back("the load stopped: " + load.error->message);
     if (load.interrupted) reasons.emplace_back("it was interrupted");
-    const bool overloaded = trial.settings.arrival != Arrival::closed && !load.offered.carried();
+    // What is late because a server was away on purpose, recoveries and percentiles show.
+    const bool overloaded = trial.settings.arrival != Arrival::closed && !load.offered.carried() &&
+                            !trial.settings.disturbed();
     // A strategy that is so late that it still serves the warm-up is overloaded, no more than that.
     if (tally.ok() == 0 && (!overloaded || tally.answered() > 0)) {
         reasons.emplace_back("nothing was acknowledged in the window");
@@ -72,9 +143,9 @@ void conclude(TrialResult& trial) {
     if (overloaded) {
         reasons.push_back(
             fmt::format("overloaded: {:.1f} % of the schedule was offered, the "
-                        "backlog {}; the rate was bound by {}",
+                        "backlog {}; the rate was limited by {}",
                         100 * load.offered.share, load.offered.growing ? "grew" : "stayed flat",
-                        describe_bound(trial)));
+                        limit_of(trial)));
     }
     const auto answered = static_cast<double>(tally.answered());
     const std::uint64_t errors = tally.failed + tally.unknown;
@@ -86,7 +157,11 @@ void conclude(TrialResult& trial) {
             100 * trial.settings.max_errors));
     }
     reasons.insert(reasons.end(), trial.problems.begin(), trial.problems.end());
+    std::vector<std::string> missed;
+    if (trial.audited && !load.interrupted) missed = check_thresholds(trial, reasons);
     if (!reasons.empty()) trial.conclusion = Conclusion::inconclusive;
+    if (!missed.empty()) trial.conclusion = Conclusion::missed;
+    reasons.insert(reasons.begin(), missed.begin(), missed.end());
     if (trial.audited && !trial.audit.passed()) {
         trial.conclusion = Conclusion::broken;
         reasons.insert(reasons.begin(), trial.audit.findings());

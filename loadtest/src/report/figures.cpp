@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "columns.hpp"
+#include "load/words.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -28,21 +29,6 @@ struct TimeUnit {
 };
 TimeUnit time_unit(const TrialSettings& settings) {
     return settings.workload == WorkloadKind::votes ? TimeUnit{"ms", 1e-3} : TimeUnit{"us", 1};
-}
-
-/// What is written.
-std::string_view writes(WorkloadKind workload) {
-    switch (workload) {
-        case WorkloadKind::votes:
-            return "votes";
-        case WorkloadKind::counters:
-            return "adds";
-        case WorkloadKind::limiter:
-            return "hits";
-        case WorkloadKind::zset:
-            return "upserts";
-    }
-    return "writes";
 }
 
 std::string cell(const json& value, Format format, const TrialSettings& settings) {
@@ -90,10 +76,10 @@ struct Line {
     void add(const ReportColumn& column, const json& value, const TableContext& context) {
         const TrialSettings& settings = context.settings;
         const auto text = [&](const json& one) { return cell(one, column.format, settings); };
-        std::string name =
-            fmt::format(fmt::runtime(column.header), fmt::arg("writes", writes(settings.workload)),
-                        fmt::arg("unit", time_unit(settings).name),
-                        fmt::arg("baseline", context.baseline), fmt::arg("best", context.best));
+        std::string name = fmt::format(
+            fmt::runtime(column.header), fmt::arg("writes", writes_name(settings.workload)),
+            fmt::arg("unit", time_unit(settings).name), fmt::arg("baseline", context.baseline),
+            fmt::arg("best", context.best));
         if (!value.is_object() || column.format == Format::range) {
             const double floor_us = 2 * in_us(context.floor_ns);
             const bool hidden = column.begins_with_sleep && value.is_number() &&
@@ -129,6 +115,10 @@ Table table_of(const std::vector<Line>& lines) {
 }
 
 }  // namespace
+
+std::string writes_name(WorkloadKind workload) {
+    return std::string{word_of(workload, {"votes", "adds", "hits", "upserts"})};
+}
 
 json trial_figures(const TrialResult& trial) {
     json figures = json::object();

@@ -1,4 +1,4 @@
-#include "fresh_trials.hpp"
+#include "compare.hpp"
 
 #include <fmt/core.h>
 
@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "run_series.hpp"
+#include "trial.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -69,7 +69,7 @@ Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
     name = folder_name(context_.folder, std::move(name));
     fs::path database;
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    if (!settings.database_url.empty() && is_on_sql(strategy) &&
+    if (!settings.database_url.empty() && settings.tables.empty() && is_on_sql(strategy) &&
         !on_database_server(settings.database_url)) {
         HOTCOUNT_TRY_ASSIGN(database, database_beside(settings.database_url, name));
         settings.database_url = sqlite_url(database);

@@ -123,9 +123,9 @@ void Progress::end(const TrialResult& trial) {
         say(stream_, "{}\n", json_text(event));
         std::fflush(stream_);
     } else if (mode_ == ProgressMode::line) {
-        write_line(fmt::format("{} {}: {:.0f} writes/s, audit {}", place(), label_, rate,
-                               trial.audit_word()),
-                   true);
+        write_line(
+            fmt::format("{} {}: {:.0f} writes/s, {}", place(), label_, rate, trial.verdict()),
+            true);
     }
 }
 

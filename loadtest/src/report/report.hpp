@@ -50,6 +50,20 @@ Table folder_audit_table(const std::vector<FolderAudit>& audits);
 
 /// A time in the unit that the tables of this load have, such as "1.23 ms".
 std::string time_text(const TrialSettings& settings, std::int64_t ns);
+/// What is written: votes, adds, hits, upserts.
+std::string writes_name(WorkloadKind workload);
+
+// -- tables for a terminal (short_tables.cpp) -------------------------------------------------------
+
+inline constexpr std::size_t kColumns = 100;
+/// Lines that are longer than kColumns are broken between words, and go on after so many spaces; 0: two
+/// more than they begin with.
+std::string wrapped(const std::string& text, std::size_t hanging = 0);
+/// The figures that decide, a rate as a bar, and a sentence for all that is 0 everywhere.
+std::string short_comparison(const PartResult& result);
+std::string short_run(const TrialResult& trial);
+/// How calls without a success stand in the percentiles.
+std::string failed_in_percentiles(const TrialSettings& settings);
 
 // -- documents (report_json.cpp) --------------------------------------------------------------------
 
@@ -81,10 +95,16 @@ nlohmann::json compare_document(const Comparison& comparison, const nlohmann::js
 nlohmann::json audit_document(const std::vector<FolderAudit>& audits,
                               const nlohmann::json& provenance, Conclusion conclusion);
 
-// -- texts (report_text.cpp, closing_text.cpp); each function returns the whole text -----------------
+// -- texts (report_text.cpp, closing_text.cpp) ------------------------------------------------------
 
-std::string run_text(const TrialResult& trial);
-std::string compare_text(const Comparison& comparison);
+// `wide`: with all columns and contracts; else in kColumns.
+std::string run_text(const TrialResult& trial, bool wide = true);
+/// A comparison: its title, each part as soon as it has run, and what follows all of them.
+std::string title_text(const std::string& title);
+std::string part_text(const PartResult& result, bool wide);
+std::string conclusion_text(const Comparison& comparison, bool wide);
+/// All of it.
+std::string compare_text(const Comparison& comparison, bool wide = true);
 /// The last sentences of a comparison. Of the first load that was compared, on each of several
 /// databases: the fastest strategy, and by how much.
 std::string fastest_sentences(const Comparison& comparison);

@@ -64,7 +64,7 @@ json begin_document(std::string_view kind, const json& provenance) {
 
 void add_conclusion(json& document, Conclusion conclusion) {
     document["conclusion"] = to_string(conclusion);
-    document["exit_code"] = static_cast<int>(conclusion);
+    document["exit_code"] = exit_code(conclusion);
 }
 
 json trial_document(const TrialResult& trial) {
@@ -111,6 +111,10 @@ json run_document(const TrialResult& trial, const json& provenance) {
     if (trial.state == RunState::running) return document;
     document["result"] = trial_figures(trial);
     document["audit"] = audit_of(trial);
+    for (const Checked& one : trial.checked) {
+        document["thresholds"].push_back(
+            {{"threshold", one.threshold.text}, {"found", threshold_value(one)}, {"met", one.met}});
+    }
     document["reasons"] = trial.reasons;
     add_conclusion(document, trial.conclusion);
     return document;

@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "load/trace.hpp"
+#include "load/words.hpp"
+#include "load/workload.hpp"
 #include "machine.hpp"
 
 namespace hotcount::loadtest {
@@ -18,15 +19,21 @@ bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival
 
 std::string whole(std::uint64_t count) { return grouped(static_cast<double>(count)); }
 
+std::string_view heading(WorkloadKind workload) {
+    return word_of(workload, {"Votes", "Counters", "Limiters", "Sorted sets"});
+}
+
 std::string traffic_line(const TrialSettings& settings) {
     const TrafficSettings& traffic = settings.traffic;
     if (traffic.trace) {
         return fmt::format("{} operations on {} items, of {}", whole(traffic.trace->lines().size()),
                            whole(traffic.items), traffic.trace->path().string());
     }
-    std::string line = fmt::format("{} items, Zipf {:g}, {} users, vote={:g},unvote={:g},read={:g}",
-                                   whole(traffic.items), traffic.zipf, whole(traffic.users),
-                                   traffic.mix.vote, traffic.mix.unvote, traffic.mix.read);
+    std::string line = traffic.items == 1
+                           ? "one item"
+                           : fmt::format("{} items, Zipf {:g}", whole(traffic.items), traffic.zipf);
+    line += fmt::format(", {} users, vote={:g},unvote={:g},read={:g}", whole(traffic.users),
+                        traffic.mix.vote, traffic.mix.unvote, traffic.mix.read);
     if (settings.workload == WorkloadKind::limiter) {
         line += fmt::format(", each item limited to {}", settings.limit.str());
     } else if (settings.workload == WorkloadKind::zset) {
@@ -41,20 +48,29 @@ bool is_async(const std::string& name) {
     return strategy && strategy->async;
 }
 
+/// Of the operations of this mix, so many of a hundred are writes.
+double share_of_writes(const Mix& mix) {
+    return (mix.vote + mix.unvote) / (mix.vote + mix.unvote + mix.read);
+}
+
 std::string load_line(const TrialSettings& settings, bool async) {
-    if (is_open(settings)) {
-        return fmt::format(
-            "open loop, {} arrivals at {}/s, {} workers{}, latency from the intended "
-            "time, {} after {} of warm-up",
-            settings.profile.constant() ? to_string(settings.arrival) : settings.profile.text,
-            three_digits(settings.rate_per_s), settings.workers,
-            async ? fmt::format(" (/async: {} calls in flight)", settings.in_flight) : "",
-            format_duration(settings.duration), format_duration(settings.warmup));
+    const std::string in_flight =
+        async ? fmt::format(" (/async: {} calls in flight)", settings.in_flight) : "";
+    const std::string length =
+        fmt::format("{} after {} of warm-up", format_duration(settings.duration),
+                    format_duration(settings.warmup));
+    if (!is_open(settings)) {
+        return fmt::format("closed loop, {} callers{}, {}", settings.workers, in_flight, length);
     }
     return fmt::format(
-        "closed loop, {} callers{}, {} after {} of warm-up", settings.workers,
-        async ? fmt::format(" (/async: {} calls in flight)", settings.in_flight) : "",
-        format_duration(settings.duration), format_duration(settings.warmup));
+        "open loop, {} operations/s ({} {} among them), {} arrivals, {} workers{}, latency from "
+        "the "
+        "intended time, {}",
+        three_digits(settings.rate_per_s),
+        three_digits(settings.rate_per_s * share_of_writes(settings.traffic.mix)),
+        writes_name(settings.workload),
+        settings.profile.constant() ? to_string(settings.arrival) : settings.profile.text,
+        settings.workers, in_flight, length);
 }
 
 std::string errors_line(const Tally& tally) {
@@ -143,7 +159,7 @@ std::string audit_sentence(std::size_t runs, const AuditResult& audit) {
     if (audit.unknown > 0) {
         sentence += fmt::format(", {} without an answer", whole(audit.unknown));
     }
-    return sentence + fmt::format(": {}.\n", audit.passed() ? allowed_or_clean(audit) : "BROKEN");
+    return sentence + fmt::format(": {}.\n", audit.passed() ? allowed_or_clean(audit) : "broken");
 }
 
 std::string not_audited_sentence(std::size_t audited, std::size_t runs) {
@@ -185,14 +201,6 @@ std::string call_itself(const TrialResult& trial) {
     return text;
 }
 
-/// Of the least of several; 0: not known.
-std::string headroom_words(double headroom) {
-    if (headroom == 0) return "the generator's ceiling is not known (hotcount load calibrate)";
-    return fmt::format(
-        "the generator's ceiling is {} times this rate{}", three_digits(headroom),
-        headroom < GeneratorCeiling::kLeastHeadroom ? ", so it may be what was measured" : "");
-}
-
 /// Strategies that came near the generator's ceiling; nothing if none did.
 std::string ceiling_lines(const PartResult& result) {
     std::string text;
@@ -201,8 +209,7 @@ std::string ceiling_lines(const PartResult& result) {
             summary.trials.begin(), summary.trials.end(),
             [](const TrialResult& a, const TrialResult& b) { return a.headroom() < b.headroom(); });
         if (nearest == summary.trials.end() || !nearest->near_ceiling()) continue;
-        text += fmt::format("  {}: bound: generator; {}\n", summary.strategy,
-                            headroom_words(nearest->headroom()));
+        text += fmt::format("  {}: limited by {}\n", summary.strategy, limit_of(*nearest));
     }
     return text;
 }
@@ -254,7 +261,70 @@ std::string server_lines(const PartResult& result) {
     return any ? text : "";
 }
 
-std::string part_text(const PartResult& result) {
+/// What the trial did, but for its tables: a line for each thing that there is to say.
+std::string load_lines(const TrialResult& trial) {
+    const TrialSettings& settings = trial.settings;
+    const LoadResult& load = trial.load;
+    const Tally& tally = load.tally;
+    std::string text;
+    if (is_open(settings)) {
+        text += fmt::format("  of the operations due {:.2f} % were sent in time{}\n",
+                            100 * load.offered.share, call_itself(trial));
+    }
+    if (tally.failed + tally.unknown > 0) {
+        text += fmt::format("  errors: {}\n", errors_line(tally));
+    }
+    if (load.censored > 0) {
+        text += fmt::format("  {} operations were due and not served when the load ended\n",
+                            whole(load.censored));
+    }
+    if (tally.failed + tally.unknown + load.censored > 0) text += failed_in_percentiles(settings);
+    text += fmt::format("  the rate was limited by {}\n", limit_of(trial));
+    for (const Checked& one : trial.checked) {
+        text += fmt::format("  threshold {}: {}, {}\n", one.threshold.text, threshold_value(one),
+                            one.met ? "met" : "MISSED");
+    }
+    text += recovery_lines(trial.recoveries);
+    if (load.repeated > 0) {
+        text += fmt::format(
+            "  {} votes repeated a user, because their items had run out of them; raise --users\n",
+            whole(load.repeated));
+    }
+    if (load.ledger_full && !is_open(settings)) {
+        text += fmt::format("  the load ended with --max-ops {}, before its time\n",
+                            whole(settings.max_operations));
+    }
+    const std::size_t no_round = 0;
+    for (const std::string& line : disturbances({&trial.machine, 1}, {&no_round, 1})) {
+        text += fmt::format("  the machine was disturbed: {}\n", line);
+    }
+    return text;
+}
+
+std::string wide_run(const TrialResult& trial) {
+    std::string text = run_table(trial).str();
+    if (trial.headroom() > 0) {
+        text += fmt::format("  the load generator drives {} times this rate at most\n",
+                            three_digits(trial.headroom()));
+    }
+    for (const std::string& why : trial.server.unknown) {
+        if (trial.server.log_bytes || trial.server.cpu_s) {
+            text += fmt::format("  not known: {}\n", why);
+        }
+    }
+    if (!trial.load.outcomes.empty()) text += '\n' + outcome_table(trial).str();
+    return text + '\n' + run_audit_table(trial).str();
+}
+
+std::string more_line(bool wide) {
+    return wide ? ""
+                : "\nMore: --wide has all columns, --json all figures; --out DIR keeps the run for "
+                  "`hotcount-load audit` and `hotcount report`.\n";
+}
+
+}  // namespace
+
+std::string part_text(const PartResult& result, bool wide) {
     const TrialSettings& settings = result.part.settings;
     if (result.not_run()) {
         return fmt::format("The load {}: not run\n\n", result.part.name);
@@ -270,86 +340,53 @@ std::string part_text(const PartResult& result) {
     const bool async =
         std::any_of(result.part.strategies.begin(), result.part.strategies.end(), is_async);
     const std::string place = places.empty() ? "?" : fmt::format("{}", fmt::join(places, " and "));
-    std::string text = fmt::format("{} on {}\n  {}\n  {}", to_string(settings.workload), place,
+    std::string text = fmt::format("{} on {}\n  {}\n  {}", heading(settings.workload), place,
                                    load_line(settings, async), traffic_line(settings));
-    text[0] = static_cast<char>(text[0] - 'a' + 'A');
     if (result.part.rounds > 1) text += rounds_line(result);
-    text += "\n\n" + comparison_table(result).str() + reference_lines(result) +
-            ceiling_lines(result) + server_lines(result);
+    text += "\n\n" + (wide ? comparison_table(result).str() : short_comparison(result)) +
+            reference_lines(result) + ceiling_lines(result);
+    if (wide) text += server_lines(result);
     for (const Summary& summary : result.summaries) {
         text += recovery_lines(summary);
+        if (!wide) continue;
         for (const std::string& reason : summary.reasons) {
             text += fmt::format("  {}: {}\n", summary.strategy, reason);
         }
         text += example_lines(summary.audit);
     }
-    return text + '\n';
+    text += '\n';
+    return wide ? text : wrapped(text);
 }
 
-}  // namespace
-
-std::string run_text(const TrialResult& trial) {
+std::string run_text(const TrialResult& trial, bool wide) {
     const TrialSettings& settings = trial.settings;
-    const LoadResult& load = trial.load;
-    const Tally& tally = load.tally;
     std::string text = fmt::format("{} with {} on {}\n  {}\n  {}\n  {}\n\n",
-                                   to_string(settings.workload), settings.strategy, trial.place,
+                                   heading(settings.workload), settings.strategy, trial.place,
                                    load_line(settings, is_async(settings.strategy)),
                                    traffic_line(settings), machine_line());
-    text[0] = static_cast<char>(text[0] - 'a' + 'A');
-
-    text += run_table(trial).str();
-    const bool open = is_open(settings);
-    if (open) {
-        text += fmt::format("  of the schedule {:.2f} % was sent in time{}\n",
-                            100 * load.offered.share, call_itself(trial));
-    }
-    if (tally.failed + tally.unknown > 0) {
-        text += fmt::format(
-            "  errors: {}; in the percentiles each counts as slower than the time limit of {}\n",
-            errors_line(tally), format_duration(settings.timeout));
-    }
-    text +=
-        fmt::format("  bound: {}; {}\n", to_string(load.bound), headroom_words(trial.headroom()));
-    for (const std::string& why : trial.server.unknown) {
-        if (trial.server.log_bytes || trial.server.cpu_s) {
-            text += fmt::format("  not known: {}\n", why);
-        }
-    }
-    text += recovery_lines(trial.recoveries);
-    if (load.repeated > 0) {
-        text += fmt::format(
-            "  {} votes repeated a user, because their items had run out of them; "
-            "raise --users\n",
-            whole(load.repeated));
-    }
-    if (load.ledger_full && !open) {
-        text += fmt::format("  the load ended with --max-ops {}, before its time\n",
-                            whole(settings.max_operations));
-    }
-    const std::size_t no_round = 0;
-    for (const std::string& line : disturbances({&trial.machine, 1}, {&no_round, 1})) {
-        text += fmt::format("  the machine was disturbed: {}\n", line);
-    }
-    text += '\n' + outcome_table(trial).str();
-    text +=
-        '\n' + run_audit_table(trial).str() + reads_line(trial.audit) + example_lines(trial.audit);
+    text += (wide ? wide_run(trial) : short_run(trial)) + load_lines(trial);
+    text += reads_line(trial.audit) + example_lines(trial.audit);
+    if (trial.audited && !wide) text += '\n' + audit_sentence(1, trial.audit);
     text += "\nWhat an acknowledgement means\n" + contract_line(settings.strategy, trial.contract);
     for (const std::string& reason : trial.reasons) {
         text += fmt::format("{}: {}\n", to_string(trial.conclusion), reason);
     }
-    return text;
+    text += more_line(wide);
+    return wide ? text : wrapped(text);
 }
 
-std::string compare_text(const Comparison& comparison) {
-    std::string text = fmt::format("{}\n{}\n\n", comparison.title, machine_line());
+std::string title_text(const std::string& title) {
+    return fmt::format("{}\n{}\n\n", title, machine_line());
+}
+
+std::string conclusion_text(const Comparison& comparison, bool wide) {
+    std::string text;
     AuditResult all;
     std::size_t runs = 0;
     std::size_t audited = 0;
     std::string contracts;
     std::vector<std::string> named;
     for (const PartResult& result : comparison.parts) {
-        text += part_text(result);
         for (const Summary& summary : result.summaries) {
             all.add(summary.audit);
             runs += summary.trials.size();
@@ -363,7 +400,7 @@ std::string compare_text(const Comparison& comparison) {
         }
     }
     for (const std::string& note : comparison.notes) text += note + "\n\n";
-    text += "What an acknowledgement means\n" + contracts + '\n';
+    if (wide) text += "What an acknowledgement means\n" + contracts + '\n';
     if (audited > 0) text += audit_sentence(audited, all);
     text += not_audited_sentence(audited, runs) + not_run_sentence(comparison);
     if (comparison.conclusion == Conclusion::inconclusive) {
@@ -373,7 +410,14 @@ std::string compare_text(const Comparison& comparison) {
         text +=
             '\n' + fastest_sentences(comparison) + lost_sentence(comparison, audited, runs, all);
     }
-    return text;
+    text += comparison.next.empty() ? more_line(wide) : comparison.next;
+    return wide ? text : wrapped(text);
+}
+
+std::string compare_text(const Comparison& comparison, bool wide) {
+    std::string text = title_text(comparison.title);
+    for (const PartResult& result : comparison.parts) text += part_text(result, wide);
+    return text + conclusion_text(comparison, wide);
 }
 
 std::string audit_text(const std::vector<FolderAudit>& audits) {

@@ -1,4 +1,4 @@
-#include "run_series.hpp"
+#include "trial.hpp"
 
 #include <fmt/core.h>
 #include <zlib.h>

@@ -16,9 +16,8 @@
 #include "load/run_folder.hpp"
 #include "machine.hpp"
 #include "report.hpp"
-#include "run_series.hpp"
 #include "targets/beside_load.hpp"
-#include "targets/redis_dump.hpp"
+#include "targets/managed_server.hpp"
 #include "targets/sql_place.hpp"
 
 namespace hotcount::loadtest {
@@ -81,108 +80,122 @@ TargetStats spent(const TargetStats& before, const TargetStats& after) {
             more(before.statements, after.statements), more(before.busy_waits, after.busy_waits)};
 }
 
-void replace_all(std::string& text, const std::string& what, std::string_view by) {
-    for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
-        text.replace(at, what.size(), by);
-    }
-}
+/// One trial on a target that is set up: the load, what it left, and what that is worth.
+class TrialRun {
+  public:
+    TrialRun(TrialResult& trial, Target& target, const fs::path& folder,
+             const nlohmann::json& provenance, const TrialHooks& hooks)
+        : trial_(trial),
+          target_(target),
+          folder_(folder),
+          provenance_(provenance),
+          hooks_(hooks),
+          load_(load_settings(trial.settings, target.unvote())),
+          redis_(on_redis(trial.settings) ? hooks.redis : nullptr),
+          database_(find_server(hooks.databases, trial.settings.database_url)) {}
 
-/// The contract for people: the tables of a run on a server have long names that say nothing.
-Contract without_prefix(Contract contract, const std::string& prefix) {
-    const std::string item_count = table_name(prefix, "item.vote_count");
-    const std::string tables = table_name(prefix, "");
-    for (std::string* const text : {&contract.acknowledged, &contract.may_lose}) {
-        replace_all(*text, item_count, "the item's vote_count");
-        if (!tables.empty()) replace_all(*text, tables, "");
-    }
-    return contract;
-}
-
-Result<TrialResult> run_on_target(TrialResult trial, Target& target, const StopWatch& set_up,
-                                  const fs::path& folder, const nlohmann::json& provenance,
-                                  const TrialHooks& hooks) {
-    const TrialSettings& settings = trial.settings;
-    trial.contract = without_prefix(target.contract(), settings.key_prefix);
-    trial.place = target.place();
-    const LoadSettings load = load_settings(settings, target.unvote());
-    HOTCOUNT_TRY(write_json(folder / kRunFile, run_document(trial, provenance)));
-    HOTCOUNT_TRY(reserve_json(folder / kRunFile));
-    HOTCOUNT_TRY_ASSIGN(
-        const std::unique_ptr<Ledger> ledger,
-        Ledger::create(folder / kLedgerFile, ledger_capacity(load, settings.max_operations),
-                       settings.traffic.seed));
-    trial.machine.on_server = on_server(settings);
-    trial.machine.before = measure_machine(folder);
-    HOTCOUNT_TRY(target.begin());
-    HOTCOUNT_TRY(write_evidence(target, folder));
-    ManagedServer* const redis = on_redis(settings) ? hooks.redis : nullptr;
-    if (redis && settings.keep) HOTCOUNT_TRY(mark_run(*redis, settings));
-    ManagedServer* const database = find_server(hooks.databases, settings.database_url);
-    trial.set_up_s = set_up.seconds();
-
-    const std::unique_ptr<Driver> wrapped = hooks.wrap ? hooks.wrap(target.driver()) : nullptr;
-    Driver* driver = wrapped ? wrapped.get() : &target.driver();
-    std::optional<SlowedDriver> slowed;
-    if (settings.slower > 0) driver = &slowed.emplace(*driver, settings.slower);
-    HOTCOUNT_TRY_ASSIGN(Callers callers, Callers::start(settings, *driver));
-    if (hooks.on_load) hooks.on_load();
-    const TargetStats before = target.stats();
-    const ServerMeter meter(settings, redis, database);
-    std::unique_ptr<Bystander> bystander;
-    if (settings.bystander && on_redis(settings)) {
-        HOTCOUNT_TRY_ASSIGN(bystander, Bystander::start(settings));
-    }
-    std::unique_ptr<Rebuilder> rebuilder;
-    if (settings.rebuild_every > Duration{0}) {
-        HOTCOUNT_TRY_ASSIGN(rebuilder, Rebuilder::start(settings));
-    }
-    std::optional<ServerFaults> faults;
-    if (!settings.faults.empty()) {
-        faults.emplace(settings, redis, database, std::chrono::steady_clock::now());
-    }
-    trial.load = run_load(load, callers.driver(), *ledger, hooks.interrupt, hooks.observe);
-    if (hooks.ceiling) trial.ceiling_per_s = hooks.ceiling->per_s(settings.arrival);
-    if (trial.near_ceiling()) trial.load.bound = LoadBound::generator;
-    // From here on there is a measurement, which nothing may throw away.
-    if (faults) {
-        auto done = faults->stop();
-        note(trial, "what --fault asked for was not done", done);
-        if (done) trial.recoveries = recoveries(*ledger, *done, settings);
-    }
-    if (rebuilder) trial.builds = rebuilder->stop();
-    const Processes::Faults disturbed = callers.stop();
-    trial.kills = disturbed.kills;
-    trial.stalls = disturbed.stalls;
-    if (bystander) trial.load.bystander_ns = bystander->stop();
-    trial.machine.after = measure_machine(folder);
-    // Also makes room on a full disk.
-    note(trial, "the ledger keeps its length", ledger->finish());
-    trial.state = RunState::measured;
-    trial.problems.emplace_back("not audited: the audit has not come to an end");
-    keep(trial, provenance, folder);
-    trial.problems.pop_back();
-    // Without it the verdict may find no room; what is kept by now stays.
-    (void)reserve_json(folder / kRunFile);
-    if (settings.keep || settings.keep_series) {
-        note(trial, "how it went could not be kept", write_series(*ledger, settings, folder));
+    /// An error only if nothing was measured.
+    Result<void> go(const StopWatch& set_up) {
+        HOTCOUNT_TRY(prepare());
+        trial_.set_up_s = set_up.seconds();
+        HOTCOUNT_TRY(measure());
+        // A server that does not answer any more may take its time to say so.
+        trial_.stats = spent(before_, target_.stats());
+        audit();
+        return {};
     }
 
-    // A server that does not answer any more may take its time to say so.
-    trial.stats = spent(before, target.stats());
-    const StopWatch audit;
-    const auto settled = target.settle();
-    trial.server = meter.work(spent(before, target.stats()));
-    auto audited = settled ? audit_all(target, *ledger) : settled.error();
-    trial.audit_s = audit.seconds();
-    note(trial, "audit impossible", audited);
-    if (audited) {
-        trial.audit = std::move(*audited);
-        trial.audited = true;
-        trial.state = RunState::finished;
+  private:
+    const TrialSettings& settings() const { return trial_.settings; }
+
+    /// The folder says what is run, and the store is as the load shall find it.
+    Result<void> prepare() {
+        trial_.contract = readable(target_.contract(), settings().key_prefix);
+        trial_.place = target_.place();
+        HOTCOUNT_TRY(write_json(folder_ / kRunFile, run_document(trial_, provenance_)));
+        HOTCOUNT_TRY(reserve_json(folder_ / kRunFile));
+        HOTCOUNT_TRY_ASSIGN(
+            ledger_,
+            Ledger::create(folder_ / kLedgerFile, ledger_capacity(load_, settings().max_operations),
+                           settings().traffic.seed));
+        trial_.machine.on_server = on_server(settings());
+        trial_.machine.before = measure_machine(folder_);
+        HOTCOUNT_TRY(target_.begin());
+        HOTCOUNT_TRY(write_evidence(target_, folder_));
+        if (redis_ && settings().keep) HOTCOUNT_TRY(mark_run(*redis_, settings()));
+        return {};
     }
-    note(trial, "a later audit is impossible", write_evidence(target, folder));
-    return trial;
-}
+
+    /// The load, and what it showed by itself.
+    Result<void> measure() {
+        const auto wrapped = hooks_.wrap ? hooks_.wrap(target_.driver()) : nullptr;
+        Driver* driver = wrapped ? wrapped.get() : &target_.driver();
+        std::optional<SlowedDriver> slowed;
+        if (settings().slower > 0) driver = &slowed.emplace(*driver, settings().slower);
+        HOTCOUNT_TRY_ASSIGN(Callers callers, Callers::start(settings(), *driver));
+        if (hooks_.on_load) hooks_.on_load();
+        before_ = target_.stats();
+        meter_.emplace(settings(), redis_, database_);
+        HOTCOUNT_TRY_ASSIGN(BesideLoad beside, BesideLoad::start(settings(), redis_, database_));
+        trial_.load = run_load(load_, callers.driver(), *ledger_, hooks_.interrupt, hooks_.observe);
+        if (hooks_.ceiling) trial_.ceiling_per_s = hooks_.ceiling->per_s(settings().arrival);
+        if (trial_.near_ceiling()) trial_.load.bound = LoadBound::generator;
+        // From here on there is a measurement, which nothing may throw away.
+        BesideLoad::Found found = beside.stop();
+        note(trial_, "what --fault asked for was not done", found.outages);
+        if (found.outages) trial_.recoveries = recoveries(*ledger_, *found.outages, settings());
+        trial_.builds = found.builds;
+        const Processes::Faults disturbed = callers.stop();
+        trial_.kills = disturbed.kills;
+        trial_.stalls = disturbed.stalls;
+        trial_.load.bystander_ns = std::move(found.bystander_ns);
+        trial_.machine.after = measure_machine(folder_);
+        keep_measurement();
+        return {};
+    }
+
+    void keep_measurement() {
+        // Also makes room on a full disk.
+        note(trial_, "the ledger keeps its length", ledger_->finish());
+        trial_.state = RunState::measured;
+        trial_.problems.emplace_back("not audited: the audit has not come to an end");
+        keep(trial_, provenance_, folder_);
+        trial_.problems.pop_back();
+        // Without it the verdict may find no room; what is kept by now stays.
+        (void)reserve_json(folder_ / kRunFile);
+        if (settings().keep || settings().keep_series) {
+            note(trial_, "how it went could not be kept",
+                 write_series(*ledger_, settings(), folder_));
+        }
+    }
+
+    void audit() {
+        const StopWatch watch;
+        const auto settled = target_.settle();
+        trial_.server = meter_->work(spent(before_, target_.stats()));
+        auto audited = settled ? audit_all(target_, *ledger_) : settled.error();
+        trial_.audit_s = watch.seconds();
+        note(trial_, "audit impossible", audited);
+        if (audited) {
+            trial_.audit = std::move(*audited);
+            trial_.audited = true;
+            trial_.state = RunState::finished;
+        }
+        note(trial_, "a later audit is impossible", write_evidence(target_, folder_));
+    }
+
+    TrialResult& trial_;
+    Target& target_;
+    const fs::path& folder_;
+    const nlohmann::json& provenance_;
+    const TrialHooks& hooks_;
+    const LoadSettings load_;
+    ManagedServer* const redis_;
+    ManagedServer* const database_;
+    std::unique_ptr<Ledger> ledger_{};
+    TargetStats before_{};
+    std::optional<ServerMeter> meter_{};
+};
 
 }  // namespace
 
@@ -210,21 +223,21 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
         leave_no_trace();
         return target.error();
     }
-    auto trial = run_on_target(std::move(fresh), **target, set_up, folder, provenance, hooks);
-    if (!trial) {
+    const auto done = TrialRun(fresh, **target, folder, provenance, hooks).go(set_up);
+    if (!done) {
         (void)(*target)->clean_up();  // No key is left on somebody's server.
         leave_no_trace();
-        return trial;
+        return done.error();
     }
     if (hooks.redis && settings.keep && strategy.store == StoreKind::redis) {
-        note(*trial, "what the private Redis held could not be kept",
+        note(fresh, "what the private Redis held could not be kept",
              save_dump(*hooks.redis, folder));
     }
     const auto cleaned = (*target)->clean_up();
     // Of a server that is gone, the audit has said so.
-    if (trial->audited) note(*trial, "what the run left could not be removed", cleaned);
-    keep(*trial, provenance, folder);
-    return trial;
+    if (fresh.audited) note(fresh, "what the run left could not be removed", cleaned);
+    keep(fresh, provenance, folder);
+    return fresh;
 }
 
 }  // namespace hotcount::loadtest

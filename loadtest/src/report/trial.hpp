@@ -56,16 +56,24 @@ std::string recovery_lines(const Summary& summary);
 
 // -- the trial --------------------------------------------------------------------------------------
 
-/// The numbers are the program's exit codes.
+/// In JSON and in reports these are the words; in the order of how much they matter.
 enum class Conclusion : std::uint8_t {
-    passed = 0,
-    broken = 1,        ///< The audit found a broken contract.
-    bad_usage = 2,     ///< Of the program: nothing was run.
-    inconclusive = 3,  ///< The machine or the generator could not carry the test.
+    passed,
+    inconclusive,  ///< The machine or the generator could not carry the test.
+    missed,        ///< A threshold of the user's was not met.
+    broken,        ///< The audit found a broken contract.
 };
 std::string_view to_string(Conclusion conclusion);
-/// Of several trials: a broken contract beats all, and any other conclusion beats `passed`.
-Conclusion worse_of(Conclusion one, Conclusion other);
+/// 0 passed, 1 a check failed (missed, broken), 3 inconclusive.
+int exit_code(Conclusion conclusion);
+inline Conclusion worse_of(Conclusion one, Conclusion other) { return std::max(one, other); }
+
+/// One threshold and the figure that was held to it.
+struct Checked {
+    Threshold threshold{};
+    double value{0};
+    bool met{false};
+};
 
 /// As run.json says it.
 enum class RunState : std::uint8_t {
@@ -98,9 +106,15 @@ struct TrialResult {
     double audit_s{0};
     Conclusion conclusion{Conclusion::passed};
     std::vector<std::string> reasons{};  ///< Why it is not `passed`.
+    std::vector<Checked> checked{};      ///< The thresholds whose figures are known.
 
-    /// passed, allowed, FAILED, or impossible.
-    std::string_view audit_word() const;
+    /// The one word of the trial: passed; allowed, where a contract allows what the audit found;
+    /// overloaded; or that of its conclusion.
+    std::string_view verdict() const;
+    /// Latency as its tables and thresholds have it: in an open loop from when a call was due.
+    const Histogram& times() const {
+        return settings.arrival == Arrival::closed ? load.service_ns : load.response_ns;
+    }
     /// The generator's ceiling divided by what was answered, or asked for in the open loop. 0: not
     /// known.
     double headroom() const;
@@ -111,6 +125,11 @@ struct TrialResult {
     /// The only thing wrong is that the strategy did not keep up with the schedule.
     bool overloaded() const;
 };
+
+/// What kept the rate where it was, for people.
+std::string limit_of(const TrialResult& trial);
+/// The figure in its unit: 12.3 ms, 0.2 %.
+std::string threshold_value(const Checked& checked);
 
 /// Works out the conclusion and its reasons from the beginning, as more becomes known.
 void conclude(TrialResult& trial);
@@ -171,5 +190,26 @@ FolderAudit not_audited(const std::filesystem::path& folder, const Error& why);
 
 /// The run folders at or right below `folder`, in order of their names.
 std::vector<std::filesystem::path> run_folders(const std::filesystem::path& folder);
+
+// -- what a run did interval by interval (run_series.cpp) -----------------------------------------
+//
+// What a run did interval by interval, from its ledger alone.
+//
+//   series.csv     one row an interval: answers by kind and outcome, latency, what waits
+//   response.hlog  latencies of the answers of each interval, by kind and outcome,
+//                  a log of version 1.3 as HdrHistogram's tools read it
+
+inline constexpr const char* kSeriesFile = "series.csv";
+inline constexpr const char* kResponseFile = "response.hlog";
+
+/// A second, or longer if the run would have more of them than this. The first ends with the
+/// warm-up, or whole intervals before it.
+inline constexpr std::size_t kMostIntervals = 600;
+
+/// Writes both files of a run that has just ended, on this machine. Latency counts from the time
+/// that a call was due; in the closed loop, from the time it was sent. An answer belongs to the
+/// interval in which it came; a call without one, to that in which it was sent.
+Result<void> write_series(const Ledger& ledger, const TrialSettings& settings,
+                          const std::filesystem::path& folder);
 
 }  // namespace hotcount::loadtest

@@ -11,7 +11,7 @@
 #include "load/driver.hpp"
 #include "load/pacer.hpp"
 #include "load/strategy.hpp"
-#include "server_processes.hpp"
+#include "managed_server.hpp"
 #include "store_handle.hpp"
 #include "store_target.hpp"
 
@@ -131,6 +131,32 @@ Result<std::vector<Outage>> ServerFaults::stop() {
     thread_ = {};
     HOTCOUNT_TRY(failed_);
     return done_;
+}
+
+Result<BesideLoad> BesideLoad::start(const TrialSettings& settings, ManagedServer* redis,
+                                     ManagedServer* database) {
+    BesideLoad beside;
+    const auto strategy = find_strategy(settings.strategy);
+    const bool on_redis = strategy && strategy->store == StoreKind::redis;
+    if (settings.bystander && on_redis) {
+        HOTCOUNT_TRY_ASSIGN(beside.bystander_, Bystander::start(settings));
+    }
+    if (settings.rebuild_every > Duration{0}) {
+        HOTCOUNT_TRY_ASSIGN(beside.rebuilder_, Rebuilder::start(settings));
+    }
+    if (!settings.faults.empty()) {
+        beside.faults_ = std::make_unique<ServerFaults>(settings, redis, database,
+                                                        std::chrono::steady_clock::now());
+    }
+    return beside;
+}
+
+BesideLoad::Found BesideLoad::stop() {
+    Found found;
+    if (faults_) found.outages = faults_->stop();
+    if (rebuilder_) found.builds = rebuilder_->stop();
+    if (bystander_) found.bystander_ns = bystander_->stop();
+    return found;
 }
 
 }  // namespace hotcount::loadtest

@@ -91,4 +91,24 @@ class ServerFaults {
     std::jthread thread_;  // Last: it ends before what it uses.
 };
 
+/// All that runs beside one load.
+class BesideLoad {
+  public:
+    struct Found {
+        Result<std::vector<Outage>> outages{std::vector<Outage>{}};
+        Builds builds{};
+        Histogram bystander_ns{};
+    };
+
+    /// The servers are the private ones that the strategy may use, and outlive this; null: none.
+    static Result<BesideLoad> start(const TrialSettings& settings, ManagedServer* redis,
+                                    ManagedServer* database);
+    Found stop();
+
+  private:
+    std::unique_ptr<Bystander> bystander_{};
+    std::unique_ptr<Rebuilder> rebuilder_{};
+    std::unique_ptr<ServerFaults> faults_{};
+};
+
 }  // namespace hotcount::loadtest

@@ -1,4 +1,4 @@
-#include "driver_program.hpp"
+#include "driver_session.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>

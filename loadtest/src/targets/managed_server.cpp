@@ -27,7 +27,6 @@
 #include <utility>
 
 #include "load/run_folder.hpp"
-#include "server_processes.hpp"
 
 namespace hotcount::loadtest {
 namespace {

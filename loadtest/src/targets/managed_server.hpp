@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <hotcount/result.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -93,5 +94,53 @@ class ManagedServer {
 
 /// The one with this URL; null: there is none.
 ManagedServer* find_server(const std::vector<ManagedServer*>& servers, const std::string& url);
+
+// -- its processes (server_processes.cpp) ---------------------------------------------------------
+//
+// The processes of a private server: PostgreSQL has one for each connection.
+
+/// Those that `parent` started and that have not ended, in the order of their ids.
+std::vector<pid_t> children_of(pid_t parent);
+
+/// SIGKILL to `server` and to its children; returns when none of them runs. The caller reaps `server`.
+void kill_with_children(pid_t server);
+
+/// Processor time of `server` and of all processes that it has started, those that ended included, in
+/// seconds; none if it is not there.
+std::optional<double> cpu_seconds(pid_t server);
+
+/// Stops all processes of a server from here to the end of its life.
+///
+/// The kernel kills the server when this program is killed, but a stopped child cannot see that its
+/// parent is gone: so a process beside this one lets the children go on then, and they end.
+class PausedServer {
+  public:
+    explicit PausedServer(pid_t server);
+    ~PausedServer();
+    PausedServer(const PausedServer&) = delete;
+    PausedServer& operator=(const PausedServer&) = delete;
+
+  private:
+    std::vector<pid_t> stopped_;
+    pid_t guard_;  ///< -1: it could not be started.
+};
+
+// -- its dump (redis_dump.cpp) --------------------------------------------------------------------
+//
+// What a private Redis holds, kept in the run's folder, so that a later audit finds it.
+//
+//   the run ended        save_dump() wrote it into the run's folder, as redis.rdb
+//   the run was killed   the server got SIGTERM and wrote it into its own, redis/dump.rdb
+//
+// An audit starts a server on a copy. It refuses, and says why, if there is no dump, if the server
+// finds it damaged, and if it is another run's.
+
+/// Before the load: leaves the run's name in the server, which the dump then tells.
+Result<void> mark_run(const ManagedServer& redis, const TrialSettings& settings);
+/// After the load, when nobody writes: into `folder`, which is on the disk of the server's own.
+Result<void> save_dump(const ManagedServer& redis, const std::filesystem::path& folder);
+/// A server with what the run in `folder` left.
+Result<std::unique_ptr<ManagedServer>> start_on_dump(const std::filesystem::path& folder,
+                                                     const TrialSettings& settings);
 
 }  // namespace hotcount::loadtest

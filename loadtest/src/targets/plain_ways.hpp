@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkers/limiter_checker.hpp"
+#include "checkers/store_checkers.hpp"
 #include "load/driver.hpp"
 
 namespace hotcount::loadtest {

@@ -1,4 +1,4 @@
-#include "redis_dump.hpp"
+#include "managed_server.hpp"
 
 #include <fmt/core.h>
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <variant>
 
-#include "server_processes.hpp"
+#include "managed_server.hpp"
 
 namespace hotcount::loadtest {
 namespace {

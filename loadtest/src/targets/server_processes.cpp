@@ -1,4 +1,4 @@
-#include "server_processes.hpp"
+#include "managed_server.hpp"
 
 #include <fmt/core.h>
 #include <sys/wait.h>

@@ -71,6 +71,33 @@ std::string table_name(std::string_view prefix, std::string_view name) {
     return table + std::string{name};
 }
 
+std::span<const std::pair<const char*, std::string VotesOptions::*>> table_options() {
+    using O = VotesOptions;
+    static constexpr std::pair<const char*, std::string O::*> kOptions[] = {
+        {"item-table", &O::item_table},    {"item-id", &O::item_id},
+        {"item-count", &O::item_count},    {"vote-table", &O::vote_table},
+        {"vote-item", &O::vote_item},      {"vote-user", &O::vote_user},
+        {"vote-value", &O::vote_value},    {"vote-previous", &O::vote_previous},
+        {"vote-version", &O::vote_version}};
+    return kOptions;
+}
+
+Contract readable(Contract contract, const std::string& key_prefix) {
+    const auto replace_all = [](std::string& text, const std::string& what, std::string_view by) {
+        for (auto at = text.find(what); at != std::string::npos;
+             at = text.find(what, at + by.size())) {
+            text.replace(at, what.size(), by);
+        }
+    };
+    const std::string item_count = table_name(key_prefix, "item.vote_count");
+    const std::string tables = table_name(key_prefix, "");
+    for (std::string* const text : {&contract.acknowledged, &contract.may_lose}) {
+        replace_all(*text, item_count, "the item's vote_count");
+        if (!tables.empty()) replace_all(*text, tables, "");
+    }
+    return contract;
+}
+
 Result<SqlPlace> open_place(const TrialSettings& settings, const std::filesystem::path& folder,
                             bool fresh, std::size_t writers) {
     std::string url =

@@ -6,9 +6,11 @@
 #include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "load/settings.hpp"
@@ -21,6 +23,11 @@ inline constexpr Duration kSetUpTimeout = std::chrono::minutes{2};
 
 /// The run's prefix and a name, as a table may be called.
 std::string table_name(std::string_view prefix, std::string_view name);
+
+/// The options that name tables and columns of the user's own, and where Votes has them.
+std::span<const std::pair<const char*, std::string VotesOptions::*>> table_options();
+/// What people read of a contract: a run's tables on a server have long names that say nothing.
+Contract readable(Contract contract, const std::string& key_prefix);
 
 struct SqlPlace {
     std::shared_ptr<sql::Database> database{};

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "checkers/audit.hpp"
-#include "checkers/limiter_checker.hpp"
-#include "checkers/sets_checker.hpp"
+#include "checkers/store_checkers.hpp"
 #include "load/run_folder.hpp"
 #include "plain_ways.hpp"
 #include "store_target.hpp"

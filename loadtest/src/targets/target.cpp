@@ -38,6 +38,24 @@ Result<VoteStrategy> strategy_named(const std::string& name) {
     return make_error(ErrorCode::config, fmt::format("strategy '{}' is not known", name));
 }
 
+/// Items 1, 2, ... of the load as rows of a table that was there before.
+class RowsOfTable final : public Driver {
+  public:
+    RowsOfTable(Driver& inner, const std::vector<std::int64_t>& ids) : inner_(inner), ids_(ids) {}
+    Answer apply(const Operation& operation) override { return inner_.apply(of_row(operation)); }
+    void start(const Operation& operation, Done done) override {
+        inner_.start(of_row(operation), std::move(done));
+    }
+
+  private:
+    Operation of_row(Operation operation) const {
+        operation.item = ids_[static_cast<std::size_t>(operation.item - 1)];
+        return operation;
+    }
+    Driver& inner_;
+    const std::vector<std::int64_t>& ids_;
+};
+
 class VotesTarget final : public SqlTarget {
   public:
     /// `fresh`: makes the database's file; otherwise it is to be there.
@@ -48,7 +66,12 @@ class VotesTarget final : public SqlTarget {
         VotesOptions options;
         HOTCOUNT_TRY_ASSIGN(options.strategy, strategy_named(strategy.way));
         if (strategy.way == kCachedAlone) options.commit.max_batch = 1;
-        if (on_database_server(settings.database_url)) {
+        const bool makes_tables = settings.tables.empty();
+        for (const auto& [option, member] : table_options()) {
+            const auto name = settings.tables.find(option);
+            if (name != settings.tables.end()) options.*member = name->second;
+        }
+        if (makes_tables && on_database_server(settings.database_url)) {
             options.item_table = table_name(settings.key_prefix, "item");
             options.vote_table = table_name(settings.key_prefix, "vote");
         }
@@ -57,7 +80,8 @@ class VotesTarget final : public SqlTarget {
             HOTCOUNT_TRY_ASSIGN(store, StoreHandle::open(settings, strategy.store));
         }
         // A connection for each caller, as the strategies with a transaction per vote want it.
-        HOTCOUNT_TRY_ASSIGN(SqlPlace sql, open_place(settings, folder, fresh, settings.workers));
+        HOTCOUNT_TRY_ASSIGN(SqlPlace sql,
+                            open_place(settings, folder, fresh && makes_tables, settings.workers));
         const bool plain = is_plain(strategy.way);
         HOTCOUNT_TRY_ASSIGN(
             auto votes,
@@ -77,7 +101,8 @@ class VotesTarget final : public SqlTarget {
         HOTCOUNT_TRY(
             votes_->create_tables(ExistingCounts::refuse, OutsideWrites::leave, kSetUpTimeout));
         HOTCOUNT_TRY(refuse_used_tables(*sql_.database, votes_->options()));
-        for (std::uint64_t first = 1; first <= items; first += kItemsAtOnce) {
+        if (!settings_.tables.empty()) HOTCOUNT_TRY(find_rows());
+        for (std::uint64_t first = 1; ids_.empty() && first <= items; first += kItemsAtOnce) {
             std::vector<sql::Id> ids;
             for (std::uint64_t id = first; id <= items && id < first + kItemsAtOnce; ++id) {
                 ids.emplace_back(static_cast<std::int64_t>(id));
@@ -91,6 +116,7 @@ class VotesTarget final : public SqlTarget {
 
     Driver& driver() override {
         if (plain_) return *plain_;
+        if (!ids_.empty()) return rows_;
         return driver_;
     }
     Contract contract() const override { return plain_ ? plain_->contract() : votes_->contract(); }
@@ -114,7 +140,8 @@ class VotesTarget final : public SqlTarget {
     }
     Result<AuditResult> audit(const Ledger& ledger) override {
         HOTCOUNT_TRY(settle());
-        HOTCOUNT_TRY_ASSIGN(AuditResult result, audit_votes(ledger, *sql_.database, *votes_));
+        HOTCOUNT_TRY_ASSIGN(AuditResult result,
+                            audit_votes(ledger, *sql_.database, *votes_, kMostAttempts, ids_));
         if (plain_) plain_->excuse(result);
         if (callers_died(ledger)) excuse_unanswered(result);
         return result;
@@ -130,6 +157,7 @@ class VotesTarget final : public SqlTarget {
         if (plain_) HOTCOUNT_TRY(plain_->clean_up());
         if (store_ && !settings_.leaves_keys()) HOTCOUNT_TRY(store_->remove_keys());
         const VotesOptions& options = votes_->options();
+        if (!settings_.tables.empty()) return take_votes_out();
         HOTCOUNT_TRY(drop(options.vote_table,
                           {"_cell", "_journal", "_meta", "_sync", "_recount", "_anonymous", ""},
                           {"_live", "_count"}));
@@ -137,6 +165,40 @@ class VotesTarget final : public SqlTarget {
     }
 
   private:
+    /// The first rows of the user's item table, which are the items of the load.
+    Result<void> find_rows() {
+        const VotesOptions& options = votes_->options();
+        const std::string id = sql::quote_identifier(options.item_id);
+        const sql::Statement select(fmt::format("SELECT {0} FROM {1} ORDER BY {0} LIMIT ?1", id,
+                                                quoted_table(options.item_table)));
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease reader,
+                            sql_.database->reader(Deadline::after(kSetUpTimeout)));
+        const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
+            ids_.push_back(row.integer(0));
+            return {};
+        };
+        const std::uint64_t items = settings_.traffic.items;
+        HOTCOUNT_TRY(reader->query(select, {static_cast<std::int64_t>(items)}, read));
+        if (ids_.size() == items) return {};
+        return make_error(
+            ErrorCode::config,
+            fmt::format("table {} has {} rows, and the load votes on {}: take --items {}",
+                        options.item_table, ids_.size(), items,
+                        std::max<std::size_t>(1, ids_.size())));
+    }
+    /// The vote table was empty before.
+    Result<void> take_votes_out() const {
+        if (ids_.empty()) return {};
+        {
+            HOTCOUNT_TRY_ASSIGN(const sql::Lease writer,
+                                sql_.database->writer(Deadline::after(kSetUpTimeout)));
+            HOTCOUNT_TRY(writer->run_script(
+                fmt::format("DELETE FROM {};", quoted_table(votes_->options().vote_table))));
+        }
+        const auto counts = votes_->reconcile(std::nullopt, false, kSetUpTimeout);
+        return counts ? Result<void>{} : counts.error();
+    }
+
     bool callers_died(const Ledger& ledger) const {
         if (settings_.kill_every > Duration{0}) return true;
         for (std::uint64_t i = 0; i < ledger.planned(); ++i) {
@@ -174,6 +236,8 @@ class VotesTarget final : public SqlTarget {
     std::optional<StoreHandle> store_;
     std::unique_ptr<PlainVotes> plain_;  // Null: hotcount's own.
     VotesDriver driver_;
+    std::vector<std::int64_t> ids_{};  ///< Of the items 1, 2, ... in tables of the user's own.
+    RowsOfTable rows_{driver_, ids_};
     std::jthread worker_{};  // Last: it ends before what it works on.
 };
 

@@ -65,7 +65,7 @@ class BrokenStrategiesTest : public testing::Test {
         auto trial = run_trial(settings_, folder_.path(), nlohmann::json::object(), hooks);
         EXPECT_TRUE(trial) << trial.error().message;
         if (!trial) return {};
-        EXPECT_EQ(static_cast<int>(trial->conclusion), 1) << testing::PrintToString(trial->reasons);
+        EXPECT_EQ(exit_code(trial->conclusion), 1) << testing::PrintToString(trial->reasons);
         return *trial;
     }
 

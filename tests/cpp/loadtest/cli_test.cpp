@@ -21,7 +21,7 @@ using testing::HasSubstr;
 TEST(CommandLine, NothingMeansTheCanonicalComparison) {
     const Settings settings = accept({});
     EXPECT_EQ(settings.command, Command::canonical);
-    EXPECT_EQ(settings.rounds, 7U);
+    EXPECT_EQ(settings.rounds, 5U);
     EXPECT_EQ(settings.trial.workers, 64U);
     EXPECT_EQ(settings.trial.traffic.items, 10'000U);
     EXPECT_EQ(settings.trial.traffic.users, 1'000'000U);
@@ -384,7 +384,7 @@ TEST(CommandLine, HelpHasTheDefaultsOfItsCommand) {
     EXPECT_THAT(help_of({"run", "--help"}), AllOf(HasSubstr("2m [10s]"), HasSubstr("call [32]")));
     EXPECT_THAT(help_of({"compare", "--help"}),
                 AllOf(HasSubstr("2m [1s]"), HasSubstr("differs [8]")));
-    EXPECT_THAT(help_of({"--help"}), AllOf(HasSubstr("2m [1.2s]"), HasSubstr("differs [7]")));
+    EXPECT_THAT(help_of({"--help"}), AllOf(HasSubstr("2m [800ms]"), HasSubstr("differs [5]")));
 }
 
 TEST(CommandLine, AShareOfVotesIsAShareAsOthersAre) {
@@ -400,13 +400,51 @@ TEST(CommandLine, AWordOfAMixStandsOnce) {
 }
 
 TEST(CommandLine, TheCanonicalComparisonScales) {
-    const Settings settings =
-        accept({"-d", "300ms", "--rounds", "2", "-r", "2k", "--items", "100"});
+    const Settings settings = accept({"-d", "300ms", "--rounds", "2", "--items", "100"});
     EXPECT_EQ(settings.command, Command::canonical);
     EXPECT_EQ(settings.trial.duration, milliseconds{300});
-    EXPECT_EQ(settings.trial.rate_per_s, 2000);
     EXPECT_EQ(settings.trial.arrival, Arrival::closed);
     EXPECT_EQ(settings.rounds, 2U);
+}
+
+TEST(CommandLine, ThresholdsAddUpAndHaveUnits) {
+    const auto thresholds =
+        accept({"run", "--threshold", "p99<50ms,err<=0.1%", "--threshold", "rate>=1k",
+                "--threshold=stale.max<1s", "--threshold", "lost=0"})
+            .trial.thresholds;
+    ASSERT_EQ(thresholds.size(), 5U);
+    const std::vector<std::pair<double, double>> met_and_missed = {
+        {49e6, 50e6}, {0.001, 0.0011}, {1000, 999}, {0.9e9, 1e9}, {0, 1}};
+    for (std::size_t at = 0; at < thresholds.size(); ++at) {
+        EXPECT_TRUE(thresholds[at].is_met_by(met_and_missed[at].first)) << thresholds[at].text;
+        EXPECT_FALSE(thresholds[at].is_met_by(met_and_missed[at].second)) << thresholds[at].text;
+    }
+    EXPECT_EQ(thresholds[0].quantile(), 0.99);
+    EXPECT_EQ(thresholds[1].quantile(), 0);
+    EXPECT_EQ(thresholds[3].quantile(), 1);
+    EXPECT_TRUE(thresholds[3].of_staleness());
+    for (const char* term : {"p99", "p99=<5ms", "p100<5ms", "p<5ms", "votes>5", "<5ms", "p99<"}) {
+        EXPECT_THAT(refuse({"run", "--threshold", term}),
+                    AllOf(HasSubstr(fmt::format("'{}' is no threshold", term)),
+                          HasSubstr("p99<50ms,lost==0")));
+    }
+}
+
+TEST(CommandLine, TablesOfTheUsersOwnAreInADatabaseThatIsThere) {
+    const auto trial = accept({"run", "--db", "sqlite:///copy.db", "--item-table", "post",
+                               "--vote-user", "member_id"})
+                           .trial;
+    EXPECT_EQ(trial.tables, (std::map<std::string, std::string>{{"item-table", "post"},
+                                                                {"vote-user", "member_id"}}));
+    expect_refused({
+        {"run --item-table post", {"--item-table", "--db"}},
+        {"run --item-id post_id --managed postgres", {"--item-id", "leave out --managed"}},
+        {"run -s insert_only --db sqlite:///c.db --item-table post", {"--item-table", "batched"}},
+        {"run --workload counters -s slots/sticky --db sqlite:///c.db --vote-table v",
+         {"--vote-table", "batched"}},
+    });
+    EXPECT_THAT(refuse({"run", "--db", "sqlite:///c.db", "--vote-item", ""}),
+                HasSubstr("--vote-item: '' is no name"));
 }
 
 }  // namespace

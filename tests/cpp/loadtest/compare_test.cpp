@@ -53,15 +53,6 @@ TEST(BestCallers, AreThoseThatClearlyMadeMore) {
     EXPECT_EQ(best_callers({}, 64), std::nullopt);
 }
 
-TEST(RateFor, LeavesHalfOfWhatTheMachineCanDo) {
-    EXPECT_EQ(rate_for(5000, 40'000), 5000);
-    EXPECT_EQ(rate_for(5000, 10'000), 5000);
-    EXPECT_EQ(rate_for(5000, 7'400), 3500);
-    EXPECT_EQ(rate_for(5000, 900), 450);
-    EXPECT_EQ(rate_for(5000, 60), 30);
-    EXPECT_EQ(rate_for(5000, 1), 1);
-}
-
 TrialResult trial(std::uint64_t votes, Conclusion conclusion = Conclusion::passed,
                   const std::string& reason = {}) {
     TrialResult result;
@@ -159,11 +150,11 @@ TEST(Summarise, AControlThatDidNotRunIsNoFindingButABrokenOneIs) {
     EXPECT_EQ(result.conclusion, Conclusion::broken);
 }
 
-TEST(CanonicalParts, CompareOneHotItemManyItemsAnOpenLoopAndCounters) {
+TEST(CanonicalParts, CompareOneHotItemManyItemsAndCounters) {
     Settings settings;
     settings.trial.workers = 64;
     const std::vector<Part> parts = canonical_parts(settings);
-    ASSERT_EQ(parts.size(), 4U);
+    ASSERT_EQ(parts.size(), 3U);
     EXPECT_EQ(parts[0].settings.traffic.items, 1U);
     EXPECT_EQ(parts[0].settings.traffic.mix.vote, 100);
     EXPECT_EQ(parts[0].settings.workers, 64U);
@@ -173,30 +164,21 @@ TEST(CanonicalParts, CompareOneHotItemManyItemsAnOpenLoopAndCounters) {
     EXPECT_EQ(parts[1].strategies, (std::vector<std::string>{"naive", "slotted", "batched"}));
     EXPECT_EQ(parts[1].baseline, "naive");
     EXPECT_TRUE(parts[0].find_best);
-    EXPECT_TRUE(parts[1].control);
-    EXPECT_FALSE(parts[2].control) << "one round has no statistics";
-    EXPECT_EQ(parts[2].settings.arrival, Arrival::poisson);
-    EXPECT_EQ(parts[2].settings.rate_per_s, 5000);
-    EXPECT_TRUE(parts[2].rate_may_fall);
-    EXPECT_EQ(parts[3].settings.workload, WorkloadKind::counters);
-    EXPECT_EQ(parts[3].settings.traffic.dup, 0);
+    EXPECT_EQ(parts[2].settings.workload, WorkloadKind::counters);
+    EXPECT_EQ(parts[2].settings.traffic.dup, 0);
     // With a Redis, what is on it comes as well.
     Settings with_redis = settings;
     with_redis.trial.redis_url = "redis://h";
     const std::vector<Part> more = canonical_parts(with_redis);
-    ASSERT_EQ(more.size(), 6U);
-    EXPECT_EQ(more[3].strategies, (std::vector<std::string>{"memory", "redis"}));
-    EXPECT_EQ(more[4].settings.workload, WorkloadKind::limiter);
-    EXPECT_EQ(more[5].settings.workload, WorkloadKind::zset);
+    ASSERT_EQ(more.size(), 5U);
+    EXPECT_EQ(more[2].strategies, (std::vector<std::string>{"memory", "redis"}));
+    EXPECT_EQ(more[3].settings.workload, WorkloadKind::limiter);
+    EXPECT_EQ(more[4].settings.workload, WorkloadKind::zset);
     for (const Part& part : more) {
         for (const std::string& name : part.strategies) {
             EXPECT_EQ(find_strategy(name).value().workload, part.settings.workload) << name;
         }
     }
-    // A rate that the user chose stays.
-    settings.trial.rate_per_s = 800;
-    EXPECT_EQ(canonical_parts(settings)[2].settings.rate_per_s, 800);
-    EXPECT_FALSE(canonical_parts(settings)[2].rate_may_fall);
 }
 
 }  // namespace

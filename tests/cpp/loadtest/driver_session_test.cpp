@@ -7,7 +7,6 @@
 #include <iterator>
 #include <string>
 
-#include "targets/driver_program.hpp"
 #include "temporary_folder.hpp"
 
 namespace hotcount::loadtest {

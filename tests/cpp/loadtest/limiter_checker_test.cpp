@@ -1,6 +1,6 @@
 // The limiter's result on hits whose times are given: what is certain is found, what may have
 // been right is not.
-#include "checkers/limiter_checker.hpp"
+#include "checkers/store_checkers.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -166,6 +166,81 @@ TEST(CompareText, ABestNumberOfCallersThatIsNoFasterInTheRoundsIsNoMeasure) {
     EXPECT_THAT(slower, HasSubstr("By how much: 4.99 times naive, 4.97 to 5.00 in 8 rounds.\n"));
 }
 
+std::size_t longest_line(const std::string& text) {
+    std::istringstream lines(text);
+    std::size_t most = 0;
+    for (std::string line; std::getline(lines, line);) most = std::max(most, line.size());
+    return most;
+}
+
+TEST(ShortTables, FitAHundredColumnsWhateverTheNames) {
+    Comparison comparison = with_best(2);
+    PartResult& result = comparison.parts[0];
+    Summary& first = result.summaries[0];
+    result.part.baseline = first.strategy =
+        "exec:python a/long/path/of/a/driver.py --with arguments";
+    AuditResult& audit = first.trials[0].audit;
+    audit.over_admitted = audit.allowed_breaches = 0;
+    audit.drift = audit.allowed_breaches = 12'345;
+    first.trials[1].load.tally.failed = 7;
+    summarise(result);
+    const std::string text = compare_text(comparison, false);
+    EXPECT_LE(longest_line(text), kColumns) << text;
+    EXPECT_THAT(text, AllOf(HasSubstr("strategy"), HasSubstr("votes/s"), HasSubstr("##"),
+                            HasSubstr("ratio"), HasSubstr("p99"), HasSubstr("doubled"),
+                            HasSubstr("verdict"), HasSubstr("drift 12,345, which its contract"),
+                            HasSubstr("7 calls without a success"),
+                            HasSubstr("0 everywhere: ghost, told wrong.\n")));
+    EXPECT_GT(longest_line(compare_text(comparison)), kColumns);
+}
+
+TEST(ShortTables, ARunSaysWhatStandsInItsPercentiles) {
+    TrialResult shown = trial(Arrival::poisson, 600, 20);
+    shown.audited = true;
+    shown.load.censored = 1'500;
+    conclude(shown);
+    const std::string text = run_text(shown, false);
+    EXPECT_LE(longest_line(text), kColumns) << text;
+    EXPECT_THAT(text, AllOf(HasSubstr("1,500 operations were due and not served"),
+                            HasSubstr("not served counts in p50 ... max as slower"),
+                            HasSubstr("100 operations/s (85.0 votes among them)")));
+    EXPECT_THAT(row(text, "naive"), HasSubstr("passed"));
+}
+
+TEST(Thresholds, MissedOnesAreTheVerdictAndNamedWithTheirFigure) {
+    const auto concluded = [](std::string_view terms) {
+        TrialResult shown = trial(Arrival::poisson, 600, 20);
+        shown.audited = true;
+        shown.settings.thresholds = parse_thresholds(terms).value();
+        conclude(shown);
+        return shown;
+    };
+    const TrialResult met = concluded("p99<1ms,lost==0,err<1%,rate>=100");
+    EXPECT_EQ(met.conclusion, Conclusion::passed);
+    EXPECT_THAT(run_text(met, false), HasSubstr("threshold p99<1ms: 0.600 ms, met\n"));
+    const TrialResult missed = concluded("p99<0.5ms,rate>100");
+    EXPECT_EQ(missed.conclusion, Conclusion::missed);
+    EXPECT_EQ(exit_code(missed.conclusion), 1);
+    EXPECT_EQ(missed.reasons, (std::vector<std::string>{"threshold p99<0.5ms: 0.600 ms",
+                                                        "threshold rate>100: 100/s"}));
+    // A hundred calls say nothing of one in a thousand.
+    const TrialResult unknown = concluded("p99.9<1s");
+    EXPECT_EQ(unknown.conclusion, Conclusion::inconclusive);
+    EXPECT_THAT(unknown.reasons.front(), HasSubstr("longer --duration"));
+}
+
+TEST(Conclusions, FaultsThatWereAskedForLeaveAPassedAudit) {
+    TrialResult late = trial(Arrival::poisson, 600, 20);
+    late.audited = true;
+    late.load.offered.share = 0.5;
+    conclude(late);
+    EXPECT_EQ(late.verdict(), "overloaded");
+    late.settings.faults = parse_faults("1s:redis.pause+1s").value();
+    conclude(late);
+    EXPECT_EQ(late.conclusion, Conclusion::passed);
+    EXPECT_EQ(late.verdict(), "passed");
+}
+
 TEST(CompareText, SaysOfWhomTheContractAllowsWhatTheAuditFound) {
     Comparison comparison = with_best(2);
     PartResult& result = comparison.parts[0];

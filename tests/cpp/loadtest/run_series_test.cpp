@@ -1,4 +1,4 @@
-#include "report/run_series.hpp"
+#include "report/trial.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "load/trace.hpp"
+#include "load/workload.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

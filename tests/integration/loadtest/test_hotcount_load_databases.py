@@ -29,7 +29,7 @@ def compared() -> Iterator[Path]:
     # PostgreSQL's own user must get in.
     with tempfile.TemporaryDirectory(prefix="hotcount-load-") as name:
         folder = Path(name) / "compared"
-        options = ("--rounds", "2", "-d", "200ms", "--no-best", "--out", str(folder))
+        options = ("--rounds", "2", "-d", "200ms", "--no-best", "--wide", "--out", str(folder))
         done = run("compare", "-s", "naive,batched", *BOTH, *SMALL, *options, timeout=110)
         assert done.returncode in MEASURED, done.stderr
         assert "Fastest on postgres: " in done.stdout

@@ -146,7 +146,7 @@ def test_names_without_a_store_are_on_the_redis_given(temporary: Path) -> None:
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     assert "passed" in rows["redis/gcra"]
     assert "passed" in rows["memory/gcra"]
-    assert "each item limited to 100/second" in done.stdout
+    assert "each item limited to 100/second" in " ".join(done.stdout.split())
 
 
 @pytest.fixture
@@ -231,12 +231,11 @@ def test_without_redis_server_the_package_is_named(
 
 
 def test_the_canonical_comparison_has_redis_where_it_is_installed(temporary: Path) -> None:
-    arguments = ["--rounds", "1", "-r", "100", "-d", "100ms", *SMALL]
-    code, document = run_json(*arguments)
-    # A machine that is busy with other things may not carry the open part, and then says so.
+    code, document = run_json("--rounds", "1", "-d", "100ms", *SMALL)
+    # A machine that is busy with other things may not do anything in so short a time.
     assert code in {0, 3}
     names = [part["name"] for part in document["parts"]]
-    assert names == ["hot", "closed", "open", "counters", "limiter", "zset"]
+    assert names == ["hot", "closed", "counters", "limiter", "zset"]
     assert document["notes"] == []
     for name in ("redis", "redis/gcra", "redis/script"):
         assert summaries(document)[name]["audit"]["passed"]
