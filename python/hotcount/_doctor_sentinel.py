@@ -45,10 +45,10 @@ def look(url: str) -> list[Finding]:
     before, _, query = rest.partition("?")
     service = before.rpartition("@")[2].partition("/")[2].partition("/")[0]
     said = [ask(scheme, host, query, service) for host in hosts_of(url)]
-    return judge(said)
+    return findings_of(said)
 
 
-def judge(said: list[Said]) -> list[Finding]:
+def findings_of(said: list[Said]) -> list[Finding]:
     findings = []
     answers = [each for each in said if each.fields]
     for each in said:

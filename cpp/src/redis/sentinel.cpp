@@ -217,8 +217,8 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
         const std::lock_guard lock(mutex_);
         sentinel.answer = std::move(answer);
         sentinel.asked_at = asked_at;
-        const auto verdict = verdict_since(now() - kRecent);
-        if (verdict) primary = verdict->endpoint;
+        const auto chosen = primary_since(now() - kRecent);
+        if (chosen) primary = chosen->endpoint;
         is_new = primary && found_ != primary;
         found_ = primary;
     }
@@ -245,14 +245,14 @@ void Sentinels::note(const SentinelEvent& event) {
 // -- its callers --------------------------------------------------------------------------------
 
 // Under the mutex. Answers that were asked for earlier do not count.
-Result<Primary> Sentinels::verdict_since(SteadyTime since) {
+Result<Primary> Sentinels::primary_since(SteadyTime since) {
     std::vector<SentinelAnswer> answers;
     for (const auto& each : watched_) {
         answers.push_back(each->asked_at >= since ? each->answer : SentinelAnswer{});
     }
-    auto verdict = judge(options_, answers, known_epoch_);
-    if (verdict) known_epoch_ = verdict->epoch;
-    return verdict;
+    auto chosen = choose_primary(options_, answers, known_epoch_);
+    if (chosen) known_epoch_ = chosen->epoch;
+    return chosen;
 }
 
 Result<Primary> Sentinels::find(Deadline deadline) {
@@ -274,7 +274,7 @@ Result<Primary> Sentinels::find(Deadline deadline) {
         if (answered_.wait_until(lock, until) == std::cv_status::timeout) break;
     }
     if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
-    return verdict_since(began);
+    return primary_since(began);
 }
 
 std::shared_ptr<Lease> Sentinels::lease(const Endpoint& primary) {

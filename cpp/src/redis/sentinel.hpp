@@ -1,6 +1,6 @@
 // Finds the primary of a service that Sentinels watch, and ends its connections when it is replaced.
 //
-//   a thread for each Sentinel: SUBSCRIBE, and a look each second --> answers --judge()--> the primary
+//   a thread for each Sentinel: SUBSCRIBE, and a look each second --> answers --choose_primary()--> the primary
 //   find()    asks all of them anew                                   events --> Lease::end()
 //
 // A primary that stood still, and was replaced meanwhile, acknowledges what lies in its sockets when it
@@ -55,7 +55,7 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     void rest(const Watched& sentinel) const;
     void record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer);
     void note(const SentinelEvent& event);
-    Result<Primary> verdict_since(SteadyTime since);
+    Result<Primary> primary_since(SteadyTime since);
     template <class Which>
     void end_leases(const std::string& why, const Which& which);
     void ask_all() const;

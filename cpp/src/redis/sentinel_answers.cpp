@@ -81,8 +81,8 @@ SentinelAnswer read_answer(const Reply& address, const Reply& state, const std::
     return answer;
 }
 
-Result<Primary> judge(const Options& options, std::span<const SentinelAnswer> answers,
-                      std::uint64_t known_epoch) {
+Result<Primary> choose_primary(const Options& options, std::span<const SentinelAnswer> answers,
+                               std::uint64_t known_epoch) {
     const std::size_t majority = answers.size() / 2 + 1;
     const auto of_kind = [&](Said kind) {
         return static_cast<std::size_t>(

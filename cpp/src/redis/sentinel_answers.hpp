@@ -40,8 +40,8 @@ struct Primary {
 /// The primary: where a majority of all Sentinels answers, the one with the highest config epoch. It is
 /// never older than `known_epoch`, unless all Sentinels agree, which were set up anew then. Errors that
 /// pass by themselves have the server code MASTERDOWN.
-Result<Primary> judge(const Options& options, std::span<const SentinelAnswer> answers,
-                      std::uint64_t known_epoch);
+Result<Primary> choose_primary(const Options& options, std::span<const SentinelAnswer> answers,
+                               std::uint64_t known_epoch);
 
 /// What Sentinels publish when a primary is about to be replaced, and when it has been.
 inline constexpr std::string_view kElected = "+elected-leader";

@@ -46,15 +46,16 @@ TEST(Sentinels, OfAMajorityTheHighestEpochWins) {
         {says(kB, 3), away(), says(kA, 2)},
     };
     for (const auto& answers : cases) {
-        const auto primary = judge(options(), answers, 2);
+        const auto primary = choose_primary(options(), answers, 2);
         ASSERT_TRUE(succeeded(primary));
         EXPECT_EQ(primary->endpoint, kB);
         EXPECT_EQ(primary->epoch, 3U);
     }
     // That A is being replaced says nothing against B.
-    EXPECT_EQ(judge(options(), std::vector{says(kB, 3), says(kA, 2, true), away()}, 2)->endpoint,
-              kB);
-    EXPECT_TRUE(succeeded(judge(options(), std::vector{says(kA, 1)}, 0)));
+    EXPECT_EQ(
+        choose_primary(options(), std::vector{says(kB, 3), says(kA, 2, true), away()}, 2)->endpoint,
+        kB);
+    EXPECT_TRUE(succeeded(choose_primary(options(), std::vector{says(kA, 1)}, 0)));
 }
 
 struct Wrong {
@@ -83,14 +84,15 @@ TEST(Sentinels, SayWhyThereIsNoPrimary) {
         {{says(kA, 1), says(kA, 2), says(kA, 2)}, ErrorCode::unavailable, "last failover", true},
     };
     for (const Wrong& each : cases) {
-        const auto verdict = judge(options(), each.answers, 3);
-        ASSERT_TRUE(failed_with(verdict, each.code, each.says));
-        EXPECT_EQ(verdict.error().server_code == "MASTERDOWN", each.waits) << each.says;
+        const auto chosen = choose_primary(options(), each.answers, 3);
+        ASSERT_TRUE(failed_with(chosen, each.code, each.says));
+        EXPECT_EQ(chosen.error().server_code == "MASTERDOWN", each.waits) << each.says;
     }
 }
 
 TEST(Sentinels, ThatWereAllSetUpAnewBeginWithALowEpoch) {
-    const auto primary = judge(options(), std::vector{says(kA, 0), says(kA, 0), says(kA, 0)}, 9);
+    const auto primary =
+        choose_primary(options(), std::vector{says(kA, 0), says(kA, 0), says(kA, 0)}, 9);
     ASSERT_TRUE(succeeded(primary));
     EXPECT_EQ(primary->epoch, 0U);
 }
