@@ -54,7 +54,9 @@ def run_session(text: str, names: dict[str, Any], page: str) -> None:
 def run_command(line: str, page: str) -> None:
     if LEFT_OUT.isdisjoint(shlex.split(line)):
         done = subprocess.run(line, shell=True, capture_output=True, text=True)
-        assert done.returncode == 0, f"{page}: {line}\n{done.stdout}\n{done.stderr}"
+        # 3: a load on a busy machine is inconclusive. Its audit has run, and what it found is a 1.
+        fine = {0, 3} if line.startswith(("hotcount-load ", "hotcount load ")) else {0}
+        assert done.returncode in fine, f"{page}: {line}\n{done.stdout}\n{done.stderr}"
 
 
 def check_fastapi(names: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ def pages() -> list[str]:
 
 
 @pytest.mark.server
+@pytest.mark.timeout(300)  # A page of a dozen commands starts Python for each.
 @pytest.mark.parametrize("page", pages())
 def test_the_blocks_of_a_page_run(
     page: str, own_redis: RedisServer, postgres_database: PostgresDatabase, tmp_path: Path
@@ -51,6 +52,6 @@ def test_the_blocks_of_a_page_run(
         "DATABASE_URL": postgres_database.url,
     }
     module = ("-W", "error", "-m", "tests.support.page_blocks")
-    done = run_python(*module, page, cwd=folder, env=environment, timeout=110)
+    done = run_python(*module, page, cwd=folder, env=environment, timeout=280)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert done.stdout.endswith("ran\n")
