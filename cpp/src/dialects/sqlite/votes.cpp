@@ -24,12 +24,12 @@ class SqliteVoteWriter final : public VoteWriter {
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
         HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::route));
-        return write(connection, ballot);
+        return write_one(connection, ballot);
     }
 
     Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
         for (QueuedVote* vote : votes) {
-            auto cast = write(connection, vote->ballot);
+            auto cast = write_one(connection, vote->ballot);
             if (cast) {
                 vote->cast = *cast;
             } else if (connection.in_transaction() && may_fail_alone(cast.error())) {
@@ -72,7 +72,7 @@ class SqliteVoteWriter final : public VoteWriter {
                error.server_code != "SQLITE_CONSTRAINT_TRIGGER";
     }
 
-    Result<Cast> write(sql::Connection& connection, const Ballot& ballot) const {
+    Result<Cast> write_one(sql::Connection& connection, const Ballot& ballot) const {
         std::optional<std::int64_t> previous;
         std::optional<std::int64_t> seen_version;
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
