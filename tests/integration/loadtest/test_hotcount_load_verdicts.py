@@ -143,7 +143,7 @@ def test_an_overloaded_generator_says_what_kept_it_back(tmp_path: Path) -> None:
     assert document["result"]["bound"] in {"planner", "generator", "workers", "system"}
     (reason,) = document["reasons"]
     assert reason.startswith("overloaded")
-    assert "the rate was bound by" in reason
+    assert "the rate was limited by" in reason
     assert kept(folder)["result"]["offered"]["share"] < 0.99
     assert kept(folder)["audit"]["passed"]
 
