@@ -70,7 +70,7 @@ def test_an_outage_is_one_warning_and_its_end_one_info(
     assert len(ends) == 1
     seconds = re.search(r", after (\d+\.\d{3}) s$", ends[0])
     assert seconds is not None
-    assert 0 < float(seconds[1]) < lasted + 0.001  # Rounded to milliseconds.
+    assert 0 < float(seconds[1]) < lasted + 0.001  # It is rounded to milliseconds.
 
 
 def test_a_connection_that_was_replaced_is_one_info(own_redis: RedisServer, told: Any) -> None:
