@@ -203,7 +203,7 @@ class Redis(Lifetime, RedisBase):
     """A Redis or Valkey server.
 
     redis://user:password@host:6379/0, redis+unix:///path.sock?db=0 (unix:// too), valkey://;
-    rediss:// and valkeys:// over TLS, always verified. It connects at the first call, and anew after
+    rediss:// and valkeys:// over TLS, always verified. It connects at the first call and after
     a failure. Objects of one URL and options share a connection in all threads, not across a fork.
 
     redis+sentinel://user:password@host:26379,host:26379/SERVICE/0 (rediss+sentinel:// ...) asks

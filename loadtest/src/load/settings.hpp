@@ -146,6 +146,9 @@ struct TrialSettings {
     }
 };
 
+/// Whether operations are due by a schedule, and wait for no caller.
+inline bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
+
 /// One of several databases that a comparison takes.
 struct Database {
     std::string label{};  ///< For people and folders: postgres, mariadb, mysql, sqlite.

@@ -13,7 +13,6 @@ using nlohmann::json;
 
 // -- how values are computed ----------------------------------------------------------------------
 
-bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
 double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 const Histogram& response_or_service(const TrialResult& trial) {
     return is_open(trial.settings) ? trial.load.response_ns : trial.load.service_ns;

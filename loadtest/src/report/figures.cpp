@@ -14,7 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
 double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
 void put(json& document, const std::string& path, json value) {

@@ -70,8 +70,8 @@ std::string fault_text(const Fault& fault) {
     return fmt::format("{} at {}", to_string(fault.kind), format_duration(fault.at));
 }
 
-std::string seconds_text(double seconds) {
-    return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+std::string seconds_text(double value_s) {
+    return value_s < 1 ? fmt::format("{:.0f} ms", 1e3 * value_s) : fmt::format("{:.2f} s", value_s);
 }
 
 }  // namespace

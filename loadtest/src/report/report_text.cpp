@@ -15,8 +15,6 @@
 namespace hotcount::loadtest {
 namespace {
 
-bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
-
 std::string whole(std::uint64_t count) { return grouped(static_cast<double>(count)); }
 
 std::string_view heading(WorkloadKind workload) {

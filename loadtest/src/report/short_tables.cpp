@@ -15,14 +15,12 @@
 namespace hotcount::loadtest {
 namespace {
 
-constexpr std::size_t kLongestName = 28;
+constexpr std::size_t kNameWidth = 28;
 constexpr std::size_t kLongestBar = 24;
 
-bool is_open(const TrialSettings& settings) { return settings.arrival != Arrival::closed; }
-
 std::string short_name(std::string name) {
-    if (name.size() <= kLongestName) return name;
-    return name.substr(0, kLongestName - 2) + "..";
+    if (name.size() <= kNameWidth) return name;
+    return name.substr(0, kNameWidth - 2) + "..";
 }
 
 /// A percentile, or why it is not known: too few calls, or no longer than timers are late.

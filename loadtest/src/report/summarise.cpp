@@ -30,8 +30,6 @@ void add_reasons(Summary& summary, const TrialResult& trial) {
     }
 }
 
-bool is_open(const Part& part) { return part.settings.arrival != Arrival::closed; }
-
 void summarise_contender(Summary& summary) {
     if (summary.not_run()) {
         summary.conclusion = Conclusion::inconclusive;
@@ -140,7 +138,7 @@ void summarise(PartResult& result) {
         [&](const Summary& summary) { return summary.strategy == result.part.baseline; });
     if (baseline != result.summaries.end()) {
         compare_with(result, &*baseline, throughput, &Summary::ratio);
-        if (is_open(result.part)) {
+        if (is_open(result.part.settings)) {
             compare_with(result, &*baseline, response_p99, &Summary::p99_ratio);
         }
     }
