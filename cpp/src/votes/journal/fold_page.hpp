@@ -3,10 +3,13 @@
 // A server locks what a fold changes until its COMMIT. On PostgreSQL that stops no voter, so a page is
 // as large as it may be (kFoldPage) unless folds pass their deadlines. On MariaDB and MySQL voters share
 // the rows of items with one another and not with a fold (Journal::may_starve()): their votes wait, and
-// are tried again after 5 ms or more. There a page begins with 1,000 rows. One that took longer than
-// `kMostHeld` makes the next one smaller in proportion; a full one that took less than half of that makes
-// it twice as large. Small pages fold as many rows a second: 20,000 rows of 1,000 items took 0.8 s on
-// MariaDB, 125 rows of as many items 5 ms. kLeastHeldPage keeps a slow COMMIT from being most of a fold.
+// are tried again after 5 ms or more. There a page begins with 1,000 rows. One that locked its items for
+// longer than `kMostHeld` makes the next one smaller in proportion; a full one that locked them for less
+// than half of that makes it twice as large.
+//
+// Each page costs some 15 round trips and a COMMIT, so a busy server or a long way to it folds small
+// pages more slowly than votes come in. A run of pages that goes on for `kBehind` makes them as large as
+// they may be: a growing journal delays every exact read.
 #pragma once
 
 #include <algorithm>
@@ -31,13 +34,15 @@ class FoldPage {
         return asked > kLeastPage;
     }
 
-    /// A fold has ended, after `took`.
-    void fit(const FoldedPage& folded, Duration took) {
-        if (voters_wait_ && took > kMostHeld && folded.rows > kLeastHeldPage) {
+    /// A fold has ended at `now`; `spent`: with the pages before it.
+    void fit(const FoldedPage& folded, SteadyTime now, Duration spent) {
+        const bool patient = voters_wait_ && spent < kBehind;
+        const Duration held = folded.locked == SteadyTime{} ? Duration{0} : now - folded.locked;
+        if (patient && held > kMostHeld && folded.rows > kLeastHeldPage) {
             const auto fits = static_cast<std::size_t>(static_cast<double>(folded.rows) *
-                                                       (Seconds{kMostHeld} / Seconds{took}));
+                                                       (Seconds{kMostHeld} / Seconds{held}));
             rows_ = std::min(rows(), std::max(fits, kLeastHeldPage));
-        } else if (folded.more && (!voters_wait_ || took < kMostHeld / 2)) {
+        } else if (folded.more && (!patient || held < kMostHeld / 2)) {
             rows_ = std::min(2 * rows(), kFoldPage);
         }
     }
@@ -49,6 +54,7 @@ class FoldPage {
     static constexpr std::size_t kLeastHeldPage = 200;
     static constexpr std::size_t kFirstHeldPage = 1'000;
     static constexpr Duration kMostHeld = std::chrono::milliseconds{20};
+    static constexpr Duration kBehind = std::chrono::seconds{1};
 
     const bool voters_wait_;
     std::atomic<std::size_t> rows_;

@@ -222,12 +222,14 @@ struct Folder::Work {
         FoldedPage all;
         std::set<sql::Id> put_back;
         Duration spent{0};
+        std::int64_t after = 0;
+        std::size_t items = 0;
         while (true) {
             const std::vector<sql::Id> but = left.left_out();
             const auto begun = SteadyClock::now();
             const std::size_t most = page.rows();
-            auto folded = journal->fold(FoldRequest{due_only, hurried, {}, but, most, false, spent},
-                                        deadline);
+            auto folded = journal->fold(
+                FoldRequest{due_only, hurried, {}, but, most, false, spent, after}, deadline);
             if (!folded && is_one_items_fault(folded.error())) {
                 folded = fold_apart(but, folded.error(), deadline);
             }
@@ -245,10 +247,12 @@ struct Folder::Work {
                 all.due_in = folded->due_in;
                 return all;
             }
-            const Duration took = SteadyClock::now() - begun;
-            spent += took;
-            note_fold(*folded, {}, spent);
-            page.fit(*folded, took);
+            const SteadyTime now = SteadyClock::now();
+            spent += now - begun;
+            after = std::max(after, folded->last);
+            items += folded->counts.size();
+            note_fold(*folded, {}, spent, items);
+            page.fit(*folded, now, spent);
             tell(*folded, progress);
             all.rows += folded->rows;
             // If most of a page was put back before, all others have had their turn.
@@ -276,7 +280,7 @@ struct Folder::Work {
             auto folded =
                 journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true}, deadline);
             if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
-            note_fold(*folded, only, Duration{0});
+            note_fold(*folded, only);
             tell(*folded, progress);
         }
     }
@@ -351,7 +355,7 @@ struct Folder::Work {
                     journal->fold(FoldRequest{false, false, folded.held, {}, kFoldPage}, deadline);
                 if (!later) break;  // They are in the journal.
                 if (later->outcome != FoldedPage::Outcome::folded) continue;
-                note_fold(*later, folded.held, Duration{0});
+                note_fold(*later, folded.held);
                 tell(*later, &progress);
                 insist(deadline, true, &progress);
                 left.keep_held(folded.held);
@@ -374,7 +378,7 @@ struct Folder::Work {
             const std::span<const sql::Id> only{&item, 1};
             HOTCOUNT_TRY(fold_half(only, progress.deadline, one, refusals));
             if (one.rows == 0) continue;
-            note_fold(one, only, Duration{0});
+            note_fold(one, only);
             tell(one, &progress);
         }
         report.failed = static_cast<std::int64_t>(left.refused());
@@ -412,16 +416,19 @@ struct Folder::Work {
 
     // -- what is known --------------------------------------------------------------------------
 
-    // `only`: the items that the fold was asked for, if it was asked for some.
-    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
+    // `only`: the items that the fold was asked for, if it was asked for some. Else `took` and `items`
+    // are those of the pages that it went on from, too.
+    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took = {},
+                   std::size_t items = 0) {
         left.note(folded, only);
         if (left.refused() == 0) bad_folds.end();
         const std::lock_guard lock(mutex);
         if (folded.rows > 0) {
             ++stats.folds;
             stats.rows += folded.rows;
-            many_read = kManyRead + kManyReadPerItem * folded.counts.size();
-            if (took > Duration{0}) stats.took = took;
+            if (!only.empty()) return;
+            many_read = kManyRead + kManyReadPerItem * items;
+            stats.took = took;
         }
     }
 };

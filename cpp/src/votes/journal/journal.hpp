@@ -53,6 +53,9 @@ struct FoldRequest {
     bool insist{false};
     /// How long the pages before it took, if it goes on with them: the pause follows all of them.
     Duration spent{0};
+    /// FoldedPage::last of the page before it. MariaDB and MySQL look for rows behind it alone: until a
+    /// purge they read each deleted row, and an old snapshot delays that for hours.
+    std::int64_t after{0};
 };
 
 struct FoldedPage {
@@ -65,6 +68,8 @@ struct FoldedPage {
     Outcome outcome{Outcome::folded};
     std::size_t rows{0};                ///< Taken out of the journal.
     bool more{false};                   ///< The page was full.
+    std::int64_t last{0};               ///< Where the next page begins: FoldRequest::after.
+    SteadyTime locked{};                ///< When it began to lock items. Unset: it locked none.
     std::vector<FoldedCount> counts{};  ///< Of the items in it.
     std::vector<sql::Id> held{};        ///< Whose item.vote_count is to follow later.
     Duration due_in{0};                 ///< After not_due: when it is.
