@@ -222,6 +222,30 @@ async def test_a_call_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other
 
 
 @pytest.mark.server
+async def test_a_call_of_several_steps_sends_none_after_it_is_cancelled(
+    own_redis: RedisServer,
+) -> None:
+    """Its answer would come after the next write of whoever cancelled it, and undo that."""
+    async with patient_sets(own_redis, "ttl_gate") as sets:
+        with hotcount.Redis(own_redis.url) as direct:
+            for n in range(5):
+                direct.execute("ZADD", f"leak{n}", 1, "a")
+        with own_redis.stopped():
+            calls: list[asyncio.Future[Any]] = [
+                asyncio.ensure_future(sets.upsert("k", "b", 5)),
+                asyncio.ensure_future(sets.upsert_many([("k", "c", 5), ("k", "d", 5)], batch=1)),
+                asyncio.ensure_future(sets.sweep("leak*")),
+            ]
+            await asyncio.sleep(0.1)
+            for call in calls:
+                call.cancel()
+        assert await sets.upsert("k", "e", 7)
+        await asyncio.sleep(0.1)
+        assert await sets.range("k", 0, -1) == [("e", 7.0), ("a", 1.0)]
+        assert (await sets.sweep("leak*", dry_run=True)).found == 5
+
+
+@pytest.mark.server
 async def test_calls_under_way_end_as_the_store_is_closed(
     own_redis: RedisServer, method: Any
 ) -> None:

@@ -82,8 +82,9 @@ class RedisSets final : public LiveSetsBackend {
         }
         const Deadline deadline = client_->deadline(call.timeout);
         in_steps<Upserts>(call, deadline, std::move(done),
-                          [steps = steps_, elements = std::move(elements), batch, deadline] {
-                              return Result{steps->upsert(elements, batch, deadline)};
+                          [steps = steps_, elements = std::move(elements), batch, deadline,
+                           cancelled = call.cancelled] {
+                              return Result{steps->upsert(elements, batch, deadline, cancelled)};
                           });
     }
 
@@ -177,12 +178,13 @@ class RedisSets final : public LiveSetsBackend {
     void sweep(const std::string& pattern, bool dry_run, const AsyncCall& call,
                Completion<SweepReport> done) override {
         const Deadline deadline = steps_->sweep_deadline(call.timeout);
-        in_steps<SweepReport>(
-            call, deadline, std::move(done),
-            [steps = steps_, pattern, dry_run, deadline, timed = call.timeout.has_value()] {
-                return steps->sweep(pattern, dry_run,
-                                    timed ? Timeout{deadline.remaining()} : Timeout{});
-            });
+        in_steps<SweepReport>(call, deadline, std::move(done),
+                              [steps = steps_, pattern, dry_run, deadline,
+                               timed = call.timeout.has_value(), cancelled = call.cancelled] {
+                                  return steps->sweep(
+                                      pattern, dry_run,
+                                      timed ? Timeout{deadline.remaining()} : Timeout{}, cancelled);
+                              });
     }
 
   private:

@@ -19,25 +19,29 @@ using redis::ReplyArray;
 // 500 keys at 2 ms each.
 constexpr int kSweepTimeouts = 100;
 
+bool is_set(const redis::Cancelled* cancelled) { return cancelled != nullptr && *cancelled; }
+
 }  // namespace
 
 // -- upserts, batch by batch ----------------------------------------------------------------------
 
 RedisSteps::Upserts RedisSteps::upsert(std::span<const Element> elements, std::size_t batch,
-                                       Deadline deadline) const {
+                                       Deadline deadline, const redis::Cancelled* cancelled) const {
     Upserts results;
-    results.reserve(elements.size());
-    while (!elements.empty()) {
+    const std::size_t size = elements.size();
+    results.reserve(size);
+    while (!elements.empty() && !is_set(cancelled)) {
         const auto some = elements.first(std::min(batch, elements.size()));
-        std::ranges::move(look_then_add(some, deadline), std::back_inserter(results));
+        std::ranges::move(look_then_add(some, deadline, cancelled), std::back_inserter(results));
         elements = elements.subspan(some.size());
     }
+    results.resize(size, Upsert::failed);
     return results;
 }
 
 // The look and the adds are two steps. What happens to a set between them is the hole.
-RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements,
-                                              Deadline deadline) const {
+RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements, Deadline deadline,
+                                              const redis::Cancelled* cancelled) const {
     Commands looks;
     for (const Element& element : elements) looks.push_back({"PTTL", element.key});
     Upserts results;
@@ -60,6 +64,11 @@ RedisSteps::Upserts RedisSteps::look_then_add(std::span<const Element> elements,
             {"ZADD", element.key, scores.emplace_back(to_text(element.score)), element.member});
     }
     if (adds.empty()) return results;
+    // A write of a caller who has gone on must not come after the caller's next one.
+    if (is_set(cancelled)) {
+        for (const std::size_t i : passed) results[i] = Upsert::failed;
+        return results;
+    }
     const auto added = client_->execute_many(adds, deadline.remaining());
     for (std::size_t i = 0; i < passed.size(); ++i) {
         if (!added[i])
@@ -97,8 +106,8 @@ Deadline RedisSteps::sweep_deadline(Timeout timeout) const {
     return Deadline::after(timeout.value_or(kSweepTimeouts * client_->options().timeout));
 }
 
-Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run,
-                                      Timeout timeout) const {
+Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run, Timeout timeout,
+                                      const redis::Cancelled* cancelled) const {
     static const redis::Script kScript{lua::zset::kSweepLua, redis::Script::Kind::single,
                                        redis::is_integer};
     SweepReport report;
@@ -123,11 +132,11 @@ Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run,
         for (const std::string_view key : found) {
             if (report.keys.size() < SweepReport::kMaxKeys) report.keys.emplace_back(key);
         }
-        if (dry_run) continue;
+        if (dry_run || is_set(cancelled)) continue;
         HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
                             integer(*server_, client_->run(kScript, found, {}, left()), pattern));
         report.deleted += deleted;
-    } while (cursor != "0");
+    } while (cursor != "0" && !is_set(cancelled));
     return report;
 }
 

@@ -59,15 +59,19 @@ class RedisSteps {
     RedisSteps(std::shared_ptr<redis::Client> client, Duration gate, Server server)
         : client_(std::move(client)), gate_(gate), server_(std::move(server)) {}
 
-    Upserts upsert(std::span<const Element> elements, std::size_t batch, Deadline deadline) const;
-    Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout) const;
+    // After *cancelled is set the next step is not sent; its elements are `failed`, which nobody hears.
+    Upserts upsert(std::span<const Element> elements, std::size_t batch, Deadline deadline,
+                   const redis::Cancelled* cancelled) const;
+    Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout,
+                              const redis::Cancelled* cancelled) const;
     /// By when a sweep ends that is given no timeout, too.
     Deadline sweep_deadline(Timeout timeout) const;
 
   private:
     using Commands = std::vector<std::vector<std::string_view>>;
 
-    Upserts look_then_add(std::span<const Element> elements, Deadline deadline) const;
+    Upserts look_then_add(std::span<const Element> elements, Deadline deadline,
+                          const redis::Cancelled* cancelled) const;
     Upsert state_of(std::int64_t pttl) const;
     Result<std::vector<std::string_view>> without_ttl(std::span<const std::string> keys,
                                                       Timeout timeout) const;

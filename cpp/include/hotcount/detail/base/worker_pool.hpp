@@ -69,7 +69,7 @@ class WaitingCalls {
 
     /// `work` must return by the deadline, and must not throw. A thread of the library calls `done`;
     /// if the call cannot begin, `done` is called before run() returns. If *cancelled is true before
-    /// the call's turn, the call is dropped; `cancelled` must live until then.
+    /// the call's turn, the call is dropped; `cancelled` must live as long as `done`.
     template <class T>
     void run(Deadline deadline, const std::atomic<bool>* cancelled, Completion<T> done,
              std::function<Result<T>()> work) {
