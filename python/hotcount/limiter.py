@@ -200,7 +200,8 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     answered without the server after UnavailableError, DeadlineError, OutcomeUnknownError or
     CapacityError. One call a second asks the server in the background until it answers. The first
     failure waits for its timeout, later calls for nothing. The logger 'hotcount' has one line when
-    Redis goes away and one when it is back. Other errors, and all of reset(), are raised.
+    Redis goes away and one when it is back. Other errors, and all of refund(), block() and reset(),
+    are raised.
 
     The algorithms:
 
