@@ -89,15 +89,15 @@ class LimiterBase(Handle):
                 same hit with the same cost is then denied without asking, with the remaining of
                 that time, until retry_after has passed since the denied hit was sent. reset(),
                 refund() and block() of this process are seen at once, those of other processes are
-                not. Not with charge_denied.
+                not. Not with charge_denied; a Memory ignores it.
             lease: How many hits of a key this object takes from a Redis or a Database at once, 0 to
                 1 million, to spend them without asking; 0 and 1 are none. It is a number of hits,
                 while the lease of reserve is seconds. The store counts them when they are taken:
                 each object may admit up to lease - 1 more in an interval than the algorithm does
                 (none with a fixed_window of one rate). Hits that are held end with that window or
                 the shortest period and are not given back. remaining counts what the store had left
-                when it was last asked, and the hits that are held. Not with charge_denied, shadow
-                or a Memory.
+                when it was last asked, and the hits that are held. Not with charge_denied or
+                shadow; a Memory ignores it.
             op_keep: Seconds that hit remembers an op_id, 1 or more.
 
         A Database takes no on_error and no deny_cache.

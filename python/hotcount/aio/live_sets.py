@@ -37,9 +37,9 @@ class LiveSets(AsyncLifetime, LiveSetsBase):
     A call starts when it is made, whether it is awaited or not. Calls of one turn of the loop
     travel together. In Memory a call is done when it returns, and awaiting it does not yield to the
     loop. Cancelling withdraws a call that is not sent yet; a sent call may be applied, and its
-    outcome is dropped. upsert_many() sends each batch when the one before is answered; cancelled,
-    it sends no further one. A sweep() that has begun continues to its end. Any number of loops may
-    use the object, in any threads, and so may forked children.
+    outcome is dropped. A call of several round trips, as upsert_many(), sweep() and upserts with
+    'ttl_gate' are, sends each when the one before is answered; cancelled, it sends no further one.
+    Any number of loops may use the object, in any threads, and so may forked children.
 
     Over Redis sweep(), and upserts with 'ttl_gate', wait for several round trips. At most 8 threads
     of this object make them, in the order of the calls; a call for which no thread was free by its
