@@ -70,13 +70,13 @@ def main() -> None:
         if kind == 1 and HOW == "refuse":
             line.sendall(frame(134, b"the tables cannot be made"))
         elif kind == 1:
-            texts = ("told", "all of it", "a dict")
+            texts = ("told", "all of it", "" if HOW == "nameless" else "a dict")
             packed = b"".join(struct.pack("<H", len(text)) + text.encode() for text in texts)
             line.sendall(frame(130, b"\0" + packed))
         elif kind in (2, 3):
             calls += 1
             number = int(struct.unpack_from("<Q", body)[0])
-            if calls > CALLS and HOW not in ("well", "lie"):
+            if calls > CALLS and HOW not in ("well", "lie", "nameless"):
                 misbehave(line, number)
                 continue
             if kind == 2:

@@ -325,7 +325,8 @@ Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& opt
     if (found != 0) {
         return make_error(ErrorCode::config,
                           fmt::format("table {} of {} holds {} votes already: the audit could not "
-                                      "tell them from the run's own; name a fresh database",
+                                      "tell them from the run's own; empty the table or name a "
+                                      "fresh database",
                                       options.vote_table, database.name(), found));
     }
     HOTCOUNT_TRY(connection->query(count_items, {}, read));

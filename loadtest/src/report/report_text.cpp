@@ -226,11 +226,12 @@ std::string not_run_sentence(const Comparison& comparison) {
     return names.empty() ? "" : fmt::format("Not run: {}.\n", fmt::join(names, ", "));
 }
 
-std::string rounds_line(const PartResult& result) {
+std::string rounds_line(const PartResult& result, bool wide) {
     const Part& part = result.part;
-    std::string line = fmt::format(
-        "\n  {} rounds in drawn order, a fresh {} each; medians, least and most", part.rounds,
-        part.settings.workload == WorkloadKind::votes ? "database" : "store");
+    std::string line =
+        fmt::format("\n  {} rounds in drawn order, a fresh {} each; medians{}", part.rounds,
+                    part.settings.workload == WorkloadKind::votes ? "database" : "store",
+                    wide ? ", least and most" : "");
     const std::size_t whole = result.whole_rounds();
     if (whole < part.rounds) line += fmt::format("\n  it ended after {} whole rounds", whole);
     return line;
@@ -340,7 +341,7 @@ std::string part_text(const PartResult& result, bool wide) {
     const std::string place = places.empty() ? "?" : fmt::format("{}", fmt::join(places, " and "));
     std::string text = fmt::format("{} on {}\n  {}\n  {}", heading(settings.workload), place,
                                    load_line(settings, async), traffic_line(settings));
-    if (result.part.rounds > 1) text += rounds_line(result);
+    if (result.part.rounds > 1) text += rounds_line(result, wide);
     text += "\n\n" + (wide ? comparison_table(result).str() : short_comparison(result)) +
             reference_lines(result) + ceiling_lines(result);
     if (wide) text += server_lines(result);

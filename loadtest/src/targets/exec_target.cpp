@@ -72,6 +72,7 @@ class ExecTarget final : public Target {
         HOTCOUNT_TRY_ASSIGN(session_, DriverSession::start(settings_));
         contract_ = session_->contract();
         place_ = session_->place();
+        if (place_.empty()) place_ = "a store that the driver does not name";
         return {};
     }
 

@@ -182,9 +182,11 @@ class VotesTarget final : public SqlTarget {
         if (ids_.size() == items) return {};
         return make_error(
             ErrorCode::config,
-            fmt::format("table {} has {} rows, and the load votes on {}: take --items {}",
-                        options.item_table, ids_.size(), items,
-                        std::max<std::size_t>(1, ids_.size())));
+            ids_.empty()
+                ? fmt::format("table {} has no rows: insert the items that the load votes on",
+                              options.item_table)
+                : fmt::format("table {} has {} rows, and the load votes on {}: take --items {}",
+                              options.item_table, ids_.size(), items, ids_.size()));
     }
     /// The vote table was empty before.
     Result<void> take_votes_out() const {

@@ -27,11 +27,16 @@ def reasons(document: dict[str, Any]) -> str:
     return "\n".join(document["reasons"])
 
 
-def test_a_driver_that_does_well_passes_and_its_stdout_goes_to_its_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "place"), [("well", "a dict"), ("nameless", "a store that the driver does not name")]
+)
+def test_a_driver_that_does_well_passes_and_its_stdout_goes_to_its_log(
+    how: str, place: str, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
-    code, document = run_json("run", "-s", raw("well"), "-d", "200ms", *CALLERS, "--out", str(out))
+    code, document = run_json("run", "-s", raw(how), "-d", "200ms", *CALLERS, "--out", str(out))
     assert code == 0, document["reasons"]
-    assert document["place"] == "a dict"
+    assert document["place"] == place
     assert document["contract"]["acknowledged"] == "told"
     assert document["audit"]["acknowledged"] > 0
     assert "this line is for the log" in (out / "driver.log").read_text()

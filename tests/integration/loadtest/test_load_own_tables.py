@@ -112,6 +112,7 @@ def test_votes_of_somebody_else_are_never_touched(blog: Blog) -> None:
     assert done.returncode == 2
     assert "post_like" in done.stderr
     assert "holds 1 votes already" in done.stderr
+    assert "empty the table" in done.stderr
     assert blog.number("SELECT SUM(likes) FROM post") == 1
     assert blog.number("SELECT COUNT(*) FROM post_like") == 1
 
@@ -120,3 +121,10 @@ def test_fewer_rows_than_items_names_the_option(blog: Blog) -> None:
     done = run("run", *blog.options, "--items", str(POSTS + 1), *LOAD)
     assert done.returncode == 2
     assert f"take --items {POSTS}" in done.stderr
+
+
+def test_an_item_table_without_rows_asks_for_items(blog: Blog) -> None:
+    blog.script("DELETE FROM post")
+    done = run("run", *blog.options, *MANY, *LOAD)
+    assert done.returncode == 2
+    assert "has no rows: insert the items" in done.stderr
