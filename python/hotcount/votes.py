@@ -66,7 +66,7 @@ class Votes(Lifetime, VotesBase):
                 triggers, None leaves them as they are. reconcile() finds what others wrote before.
                 Counts contain such a row at once; on servers item.vote_count has it within 6 s
                 while a process is open that has voted or read counts.
-            timeout: Seconds, more than 0. None: the database's.
+            timeout: Seconds, more than 0, waits for locks included. None: the database's.
 
         Raises:
             ConfigError: A column, default or key is missing; the role may not create triggers; a
