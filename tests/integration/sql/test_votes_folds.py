@@ -392,8 +392,10 @@ def test_a_fold_that_holds_items_for_long_is_followed_by_small_ones(
         with hotcount.Votes(url, fold_interval=3600) as votes:
             assert votes.flush(25).pending == 0
             stats = votes.stats()
-    # The first page has 1,000 rows, those after it 200.
-    assert (stats["folds"], stats["folded_rows"]) == (6, 2_000)
+    # The first page has 1,000 rows, those after it a few hundred until they have taken 1 s. If its
+    # size stayed, one more would have the others.
+    assert stats["folds"] >= 4
+    assert stats["folded_rows"] == 2_000
     assert side.shown() == 2_000
 
 

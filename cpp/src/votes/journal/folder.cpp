@@ -5,11 +5,10 @@
 #include <condition_variable>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <mutex>
 #include <set>
-
-#include <hotcount/detail/base/worker_pool.hpp>
 
 #include "fold_failures.hpp"
 #include "fold_page.hpp"
@@ -222,14 +221,13 @@ struct Folder::Work {
         FoldedPage all;
         std::set<sql::Id> put_back;
         Duration spent{0};
-        std::int64_t after = 0;
         std::size_t items = 0;
         while (true) {
             const std::vector<sql::Id> but = left.left_out();
             const auto begun = SteadyClock::now();
             const std::size_t most = page.rows();
             auto folded = journal->fold(
-                FoldRequest{due_only, hurried, {}, but, most, false, spent, after}, deadline);
+                FoldRequest{due_only, hurried, {}, but, most, false, spent, all.last}, deadline);
             if (!folded && is_one_items_fault(folded.error())) {
                 folded = fold_apart(but, folded.error(), deadline);
             }
@@ -249,7 +247,7 @@ struct Folder::Work {
             }
             const SteadyTime now = SteadyClock::now();
             spent += now - begun;
-            after = std::max(after, folded->last);
+            all.last = std::max(all.last, folded->last);
             items += folded->counts.size();
             note_fold(*folded, {}, spent, items);
             page.fit(*folded, now, spent);
@@ -416,20 +414,18 @@ struct Folder::Work {
 
     // -- what is known --------------------------------------------------------------------------
 
-    // `only`: the items that the fold was asked for, if it was asked for some. Else `took` and `items`
-    // are those of the pages that it went on from, too.
+    // `only`: the items that were asked for, if any. Else `took` and `items` are all pages' of the run.
     void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took = {},
                    std::size_t items = 0) {
         left.note(folded, only);
         if (left.refused() == 0) bad_folds.end();
         const std::lock_guard lock(mutex);
-        if (folded.rows > 0) {
-            ++stats.folds;
-            stats.rows += folded.rows;
-            if (!only.empty()) return;
-            many_read = kManyRead + kManyReadPerItem * items;
-            stats.took = took;
-        }
+        if (folded.rows == 0) return;
+        ++stats.folds;
+        stats.rows += folded.rows;
+        if (!only.empty()) return;
+        many_read = kManyRead + kManyReadPerItem * items;
+        stats.took = took;
     }
 };
 
