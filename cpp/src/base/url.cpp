@@ -73,14 +73,21 @@ Result<void> check_host(std::string_view host) {
 
 // Takes user and password off the front of the authority.
 Result<void> parse_credentials(std::string_view& authority, Url& url) {
+    constexpr auto npos = std::string_view::npos;
     const auto at = authority.rfind('@');
-    if (at == std::string_view::npos) return {};
+    if (at == npos) return {};
     const std::string_view credentials = authority.substr(0, at);
     authority.remove_prefix(at + 1);
-    if (credentials.find_first_of("[]") != std::string_view::npos) {
+    if (credentials.find_first_of("[]") != npos) {
         return bad_url("a bracket stands before the host; in a user or password write %5B, %5D");
     }
+    const auto comma = credentials.rfind(',');
     const auto colon = credentials.find(':');
+    const bool in_password = colon < comma && credentials.substr(0, comma).find('@') == npos;
+    if (comma != npos && !in_password && url.scheme != "memory") {
+        return bad_url(
+            "user and password stand once, before the first host; in them write a comma as %2C");
+    }
     HOTCOUNT_TRY_ASSIGN(url.user, percent_decode(credentials.substr(0, colon), "URL: the user"));
     if (colon != std::string_view::npos) {
         HOTCOUNT_TRY_ASSIGN(url.password,

@@ -111,6 +111,18 @@ TEST(Url, NamesWhatIsWrongWithOneOfSeveralHosts) {
     EXPECT_TRUE(failed_with(parse_url(many), ErrorCode::config, "more than 64 hosts"));
 }
 
+TEST(Url, TakesUserAndPasswordOnceBeforeTheFirstHost) {
+    for (const char* text :
+         {"redis+sentinel://u:canary@a,u:canary@b/s", "redis+sentinel://a,u:canary@b/s",
+          "postgresql://u:canary@a:1,u:canary@b:2/db", "redis://a,b@c"}) {
+        const auto refused = parse_url(text);
+        ASSERT_TRUE(failed_with(refused, ErrorCode::config, "before the first host")) << text;
+        EXPECT_EQ(refused.error().message.find("canary"), std::string::npos) << text;
+    }
+    EXPECT_EQ(parse_url("redis+sentinel://u:p,x@a,b/s")->password, "p,x");
+    EXPECT_EQ(parse_url("redis+sentinel://u%2Cv:p@a,b/s")->user, "u,v");
+}
+
 TEST(Url, RefusesSeveralHostsWhereOneIsWanted) {
     EXPECT_TRUE(succeeded(one_host(*parse_url("redis://a:1"), "instead")));
     EXPECT_TRUE(failed_with(one_host(*parse_url("redis://a:1,b"), "say this instead"),
