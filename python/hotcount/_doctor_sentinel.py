@@ -10,6 +10,7 @@ from hotcount._doctor_finding import IN_REDIS, Finding, State, hosts_of
 
 PORT = 26379
 FEWEST = 3
+NUMBERS = ("port", "num-other-sentinels", "num-slaves", "down-after-milliseconds")
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,13 @@ def ask(scheme: str, host: str, query: str, service: str) -> Said:
         raise
     except hotcount.HotcountError as error:
         return Said(address, {}, str(error))
+    if not isinstance(reply, list) or not all(isinstance(each, bytes) for each in reply):
+        return Said(address, {}, f"{address} answers without sense")
     texts = [each.decode(errors="replace") for each in reply]
-    return Said(address, dict(zip(texts[::2], texts[1::2], strict=False)))
+    fields = dict(zip(texts[::2], texts[1::2], strict=False))
+    if "ip" not in fields or not all(fields.get(each, "").isdecimal() for each in NUMBERS):
+        return Said(address, {}, f"{address} answers without sense")
+    return Said(address, fields)
 
 
 def look(url: str) -> list[Finding]:
@@ -58,12 +64,12 @@ def findings_of(said: list[Said]) -> list[Finding]:
             findings.append(Finding("sentinel", state, each.error, IN_REDIS, advice))
     if not answers:
         return findings
-    known = {1 + int(each.fields.get("num-other-sentinels", "0")) for each in answers}
+    known = {1 + int(each.fields["num-other-sentinels"]) for each in answers}
     primaries = {f"{each.fields['ip']}:{each.fields['port']}" for each in answers}
     first = answers[0].fields
     found = (
         f"{len(answers)} of {len(said)} answer, quorum {first.get('quorum')}, a failover begins "
-        f"after {int(first.get('down-after-milliseconds', '0')) / 1000:g} s"
+        f"after {int(first['down-after-milliseconds']) / 1000:g} s"
     )
     if len(primaries) > 1:
         disagree = (

@@ -207,7 +207,11 @@ Connection::~Connection() {
 }
 
 Error Connection::unavailable(std::string_view why) const {
-    return make_error(ErrorCode::unavailable, options_.address() + ": " + std::string{why});
+    // A connection that its lease ended looks as if the server had closed it.
+    const bool left = lease_ != nullptr && lease_->ended();
+    const std::string text{left ? lease_->endpoint().str() + " was left: " + lease_->why()
+                                : std::string{why}};
+    return make_error(ErrorCode::unavailable, options_.address() + ": " + text);
 }
 
 Result<std::unique_ptr<Connection>> Connection::open(const Options& options, const TlsContext& tls,
@@ -442,7 +446,7 @@ void Connection::shut_down() { shutdown(socket_, SHUT_RDWR); }
 
 Result<void> Connection::check_lease() const {
     if (lease_ == nullptr || !lease_->ended()) return {};
-    return unavailable(lease_->endpoint().str() + " was left: " + lease_->why());
+    return unavailable({});
 }
 
 Result<std::size_t> Connection::write_some(std::string_view bytes) {
@@ -479,6 +483,7 @@ Result<bool> Connection::read_some() {
         }
     }
     // What a server says that has been replaced is no acknowledgement.
+    if (lease_ != nullptr) lease_->confirm();
     HOTCOUNT_TRY(check_lease());
     const auto bytes = static_cast<std::size_t>(received);
     bytes_received_.fetch_add(bytes, std::memory_order_relaxed);

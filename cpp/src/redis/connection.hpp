@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/redis/options.hpp>
 #include <hotcount/detail/redis/reply.hpp>
@@ -52,12 +53,15 @@ Result<int> connect_socket(const Address& address, Deadline deadline);
 /// Another thread's hold on a connection: ends it when its server is replaced. Thread-safe.
 class Lease {
   public:
-    explicit Lease(Endpoint endpoint) : endpoint_(std::move(endpoint)) {}
+    /// `confirm` ends the lease if it should have ended while the process stood still. It may block.
+    Lease(Endpoint endpoint, std::function<void(Lease&)> confirm)
+        : endpoint_(std::move(endpoint)), confirm_(std::move(confirm)) {}
 
     const Endpoint& endpoint() const { return endpoint_; }
     /// From now on nothing is read and nothing is sent, also no replies that are here already.
     void end(const std::string& why);
     bool ended() const { return ended_.load(std::memory_order_acquire); }
+    void confirm() { confirm_(*this); }
     std::string why();
 
   private:
@@ -67,6 +71,7 @@ class Lease {
     void detach();
 
     const Endpoint endpoint_;
+    const std::function<void(Lease&)> confirm_;
     std::atomic<bool> ended_{false};
     std::mutex mutex_;
     std::string why_;

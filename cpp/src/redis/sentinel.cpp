@@ -25,6 +25,9 @@ constexpr Duration kGrace = std::chrono::milliseconds{50};
 // Answers that count in a look: of this one and the last.
 constexpr Duration kRecent = 2 * kLook + kLook / 2;
 
+// How long replies wait for the Sentinels after the process stood still.
+constexpr Duration kConfirm = std::chrono::seconds{1};
+
 SteadyTime now() { return std::chrono::steady_clock::now(); }
 
 // A connection to a Sentinel speaks RESP2, where messages are replies.
@@ -54,6 +57,7 @@ struct Sentinels::Watched {
 
     const Options options;
     int wake{-1};  // An eventfd: ask now.
+    bool runs{false};
     SentinelAnswer answer{};
     SteadyTime asked_at{};
 };
@@ -140,26 +144,31 @@ Sentinels::~Sentinels() = default;
 
 // Under the mutex.
 Result<void> Sentinels::start_threads() {
-    if (started_) return {};
     for (const auto& each : watched_) {
         if (each->wake < 0) each->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        if (each->wake < 0) return make_error(ErrorCode::unavailable, std::strerror(errno));
+        if (each->wake < 0) {
+            return make_error(ErrorCode::unavailable,
+                              options_.address() + ": " + std::strerror(errno));
+        }
     }
-    started_ = true;
     for (const auto& each : watched_) {
+        if (each->runs) continue;
         auto spawned = spawn_thread(
             [self = shared_from_this(), sentinel = each.get()] { self->watch(*sentinel); });
-        if (spawned) continue;
-        // It counts as one that does not answer.
+        each->runs = static_cast<bool>(spawned);
+        if (each->runs) continue;
+        // It counts as one that does not answer, until somebody asks again.
         each->answer = SentinelAnswer::failed(spawned.error());
-        each->asked_at = SteadyTime::max();
+        each->asked_at = now();
     }
     return {};
 }
 
 void Sentinels::ask_all() const {
     const std::uint64_t one = 1;
-    for (const auto& each : watched_) (void)!write(each->wake, &one, sizeof(one));
+    for (const auto& each : watched_) {
+        if (each->wake >= 0) (void)!write(each->wake, &one, sizeof(one));
+    }
 }
 
 // -- the threads --------------------------------------------------------------------------------
@@ -173,7 +182,8 @@ void Sentinels::watch(Watched& sentinel) {
         } else {
             record(sentinel, began, SentinelAnswer::failed(std::move(session).error()));
         }
-        rest(sentinel);
+        // Subscribed again at once, unless its sessions end as soon as they begin.
+        if (now() < began + kLook) rest(sentinel);
     }
 }
 
@@ -213,6 +223,7 @@ void Sentinels::follow(Watched& sentinel, Session& session) {
 void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer) {
     std::optional<Endpoint> primary;
     bool is_new = false;
+    SteadyTime majority_asked{};
     {
         const std::lock_guard lock(mutex_);
         sentinel.answer = std::move(answer);
@@ -221,13 +232,50 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
         if (chosen) primary = chosen->endpoint;
         is_new = primary && found_ != primary;
         found_ = primary;
+        majority_asked = when_majority_was_asked();
     }
     answered_.notify_all();
     if (primary) {
         end_leases("the Sentinels replaced it by " + primary->str(),
                    [&](const Endpoint& each) { return each != *primary; });
     }
+    if (majority_asked > majority_asked_.load()) {
+        majority_asked_ = majority_asked;
+        blind_ = false;
+    }
     if (is_new) changed_();
+}
+
+// Under the mutex. The time since which most Sentinels have been asked and have answered.
+SteadyTime Sentinels::when_majority_was_asked() const {
+    std::vector<SteadyTime> asked;
+    for (const auto& each : watched_) {
+        const bool said = each->answer.kind == SentinelAnswer::Kind::primary;
+        asked.push_back(said ? each->asked_at : SteadyTime{});
+    }
+    const auto last = asked.begin() + static_cast<std::ptrdiff_t>(asked.size() / 2);
+    std::nth_element(asked.begin(), last, asked.end(), std::greater<>{});
+    return *last;
+}
+
+// Where no majority answers, the connection goes on.
+void Sentinels::confirm(Lease& lease) {
+    const SteadyTime began = now();
+    if (closed_ || blind_ || began - majority_asked_.load() < kRecent) return;
+    const auto primary = find(Deadline::after(kConfirm));
+    if (primary) {
+        if (primary->endpoint != lease.endpoint()) {
+            lease.end("the Sentinels replaced it by " + primary->endpoint.str());
+        }
+        return;
+    }
+    bool majority = false;
+    {
+        const std::lock_guard lock(mutex_);
+        majority = when_majority_was_asked() >= began;
+        if (!majority) blind_ = true;
+    }
+    if (majority) lease.end(primary.error().message);
 }
 
 void Sentinels::note(const SentinelEvent& event) {
@@ -278,7 +326,9 @@ Result<Primary> Sentinels::find(Deadline deadline) {
 }
 
 std::shared_ptr<Lease> Sentinels::lease(const Endpoint& primary) {
-    auto lease = std::make_shared<Lease>(primary);
+    auto lease = std::make_shared<Lease>(primary, [weak = weak_from_this()](Lease& its) {
+        if (const auto self = weak.lock()) self->confirm(its);
+    });
     const std::lock_guard lock(mutex_);
     std::erase_if(leases_, [](const std::weak_ptr<Lease>& each) { return each.expired(); });
     leases_.push_back(lease);
@@ -306,7 +356,7 @@ void Sentinels::end_leases(const std::string& why, const Which& which) {
 void Sentinels::close() {
     closed_ = true;
     const std::lock_guard lock(mutex_);
-    if (started_) ask_all();
+    ask_all();
     answered_.notify_all();
 }
 

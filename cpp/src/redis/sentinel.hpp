@@ -6,7 +6,9 @@
 // A primary that stood still, and was replaced meanwhile, acknowledges what lies in its sockets when it
 // goes on, and calls itself a primary for ten seconds more: all of that is lost. So its connections end
 // when a Sentinel is elected to replace it, which is before the replica is promoted; what they owed is
-// unknown then. A Sentinel that lost its subscription is noticed by the look.
+// unknown then. A Sentinel that lost its subscription is noticed by the look. A process that stood still
+// itself finds the replies of a replaced primary beside the Sentinels' messages: if no majority was asked
+// lately, replies count when one has been asked again.
 //
 // Thread-safe. Per process: a forked child has its own. The threads begin with the first find() and end
 // with close().
@@ -55,7 +57,9 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     void rest(const Watched& sentinel) const;
     void record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer);
     void note(const SentinelEvent& event);
+    void confirm(Lease& lease);
     Result<Primary> primary_since(SteadyTime since);
+    SteadyTime when_majority_was_asked() const;
     template <class Which>
     void end_leases(const std::string& why, const Which& which);
     void ask_all() const;
@@ -66,9 +70,10 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     std::atomic<bool> closed_{false};
     std::mutex mutex_;
     std::condition_variable answered_;
-    bool started_{false};
     std::uint64_t known_epoch_{0};
-    std::optional<Endpoint> found_;  // By the last look, if a majority agreed.
+    std::atomic<SteadyTime> majority_asked_{};  // What it said has been acted on.
+    std::atomic<bool> blind_{false};            // No majority answered confirm().
+    std::optional<Endpoint> found_;             // By the last look, if a majority agreed.
     std::vector<std::weak_ptr<Lease>> leases_;
 };
 

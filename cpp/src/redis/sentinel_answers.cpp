@@ -102,8 +102,10 @@ Result<Primary> choose_primary(const Options& options, std::span<const SentinelA
     if (said < majority) {
         std::string reasons;
         const Error* refused = nullptr;
+        std::size_t late = of_kind(Said::none);
         for (const SentinelAnswer& answer : answers) {
             if (!answer.why) continue;
+            if (answer.why->code == ErrorCode::deadline) ++late;
             reasons += (reasons.empty() ? ": " : "; ") + answer.why->message;
             const ErrorCode code = answer.why->code;
             if (code == ErrorCode::auth || code == ErrorCode::permission_denied) {
@@ -116,9 +118,14 @@ Result<Primary> choose_primary(const Options& options, std::span<const SentinelA
                                                  "(sentinel_credentials): " +
                                                  refused->message);
         }
+        if (of_kind(Said::none) > 0) {
+            reasons += (reasons.empty() ? ": " : "; ") + std::to_string(of_kind(Said::none)) +
+                       " said nothing within connect_timeout";
+        }
         if (said + of_kind(Said::no_service) == 0) {
-            return make_error(ErrorCode::unavailable,
-                              who + "none of the " + all + " Sentinels answers" + reasons);
+            const std::string message = who + "none of the " + all + " Sentinels answers" + reasons;
+            // One that is late may answer the next time.
+            return late > 0 ? passes(message) : make_error(ErrorCode::unavailable, message);
         }
         return passes(who + "no majority of the Sentinels: " + std::to_string(said) + " of " + all +
                       " answer" + reasons);

@@ -39,6 +39,20 @@ SentinelAnswer away(ErrorCode code = ErrorCode::unavailable) {
     return SentinelAnswer::failed(make_error(code, "it is away"));
 }
 
+TEST(Sentinels, ThatAreLateAreWaitedFor) {
+    const SentinelAnswer silent;
+    for (const auto& answers : {std::vector{silent, silent, silent},
+                                std::vector{away(), away(ErrorCode::deadline), away()}}) {
+        const auto none = choose_primary(options(), answers, 0);
+        ASSERT_TRUE(failed_with(none, ErrorCode::unavailable, "none of the 3 Sentinels answers"));
+        EXPECT_EQ(none.error().server_code, "MASTERDOWN");
+    }
+    EXPECT_TRUE(failed_with(choose_primary(options(), std::vector{silent, says(kA, 1), silent}, 0),
+                            ErrorCode::unavailable, "1 of 3 answer: 2 said nothing within"));
+    EXPECT_EQ(choose_primary(options(), std::vector{away(), away(), away()}, 0).error().server_code,
+              "");
+}
+
 TEST(Sentinels, OfAMajorityTheHighestEpochWins) {
     const std::vector<SentinelAnswer> cases[] = {
         {says(kB, 3), says(kB, 3), says(kB, 3)},
