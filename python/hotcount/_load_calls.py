@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 BAD_USAGE = 2
+# What a DataFrame leaves no room for.
+NOT_HERE = ("json", "wide", "each", "help", "progress")
 
 
 def run(
@@ -56,8 +59,7 @@ def run(
         >>> from hotcount import load  # doctest: +SKIP
         >>> load.run("batched", rate=500, duration=2)[["p99_ms", "verdict"]]  # doctest: +SKIP
     """
-    bounds = [threshold] if isinstance(threshold, str) else list(threshold)
-    more = {"rate": rate, "threshold": bounds, "duration": duration, "out": out}
+    more = {"rate": rate, "threshold": threshold, "duration": duration, "out": out}
     return _frame(_measured("run", {"strategies": strategy, **more, **options}))
 
 
@@ -100,29 +102,51 @@ def compare(
 def _words(options: dict[str, Any]) -> list[str]:
     words = []
     for name, value in options.items():
-        if value is None or value is False or (name == "threshold" and not value):
-            continue
         option = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
         if value is True:
             words.append(option)
             continue
         listed = isinstance(value, Iterable) and not isinstance(value, str)
-        words.append(f"{option}={','.join(map(str, value)) if listed else value}")
+        text = ",".join(map(str, value)) if listed else str(value)
+        if text:
+            words.append(f"{option}={text}")
+        elif name != "threshold":
+            # hotcount-load would take the next option for its value.
+            raise ConfigError(f"{option} is empty: name something, or leave it out")
     return words
 
 
 def _measured(command: str, options: dict[str, Any]) -> Document:
     if importlib.util.find_spec("pandas") is None:
         raise ConfigError(f"load.{command} needs pandas: pip install pandas")
-    if options.pop("json", None) is not None or options.pop("wide", None) is not None:
-        raise ConfigError(f"load.{command} returns a DataFrame: leave out json and wide")
+    if unusable := [name for name in NOT_HERE if options.pop(name, None) is not None]:
+        raise ConfigError(f"load.{command} returns a DataFrame: leave out {', '.join(unusable)}")
     words = [program(), command, "--progress=none", *_words(options), "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.stdout:
-        document: Document = json.loads(done.stdout)
+    # In a group of its own: a Ctrl-C of the terminal must not reach it twice, which kills it.
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, told = process.communicate()
+    except BaseException:
+        # It ends the load, audits it, and takes what it made out of servers and tables.
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        raise
+    if out:
+        document: Document = json.loads(out)
         return document
-    why = done.stderr.strip().removeprefix("hotcount-load: ")
-    raise ConfigError(why) if done.returncode == BAD_USAGE else UnavailableError(why)
+    why = told.strip().removeprefix("hotcount-load: ")
+    if process.returncode == BAD_USAGE:
+        raise ConfigError(why)
+    raise UnavailableError(why or f"hotcount-load ended with {process.returncode}, without a word")
 
 
 def _frame(document: Document) -> pandas.DataFrame:

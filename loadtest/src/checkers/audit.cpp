@@ -192,11 +192,25 @@ CallsByItem::CallsByItem(const Ledger& ledger, std::uint64_t items, bool with_re
 
 void CallsByItem::count_into(AuditResult& result) const { result.add(counts_); }
 
-std::string quoted_table(const std::string& name) {
-    const std::size_t dot = name.find('.');
-    if (dot == std::string::npos) return sql::quote_identifier(name);
-    return sql::quote_identifier(name.substr(0, dot)) + '.' +
-           sql::quote_identifier(name.substr(dot + 1));
+std::string quoted_table(const std::string& name, const std::string& suffix) {
+    std::string text;
+    for (std::size_t at = 0;; ++at) {
+        // A part in quotation marks stands as in SQL, and no dot within them ends it.
+        const bool in_marks = name.compare(at, 1, "\"") == 0;
+        const std::size_t begin = at;
+        for (bool inside = false; at < name.size() && (inside || name[at] != '.'); ++at) {
+            if (in_marks && name[at] == '"') inside = !inside;
+        }
+        const bool last = at == name.size();
+        const std::string part = name.substr(begin, at - begin);
+        if (!last) {
+            text += (in_marks ? part : sql::quote_identifier(part)) + '.';
+        } else if (in_marks) {
+            return text + part.substr(0, part.size() - 1) + suffix + '"';
+        } else {
+            return text + sql::quote_identifier(part + suffix);
+        }
+    }
 }
 
 Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
@@ -326,14 +340,14 @@ Result<void> refuse_used_tables(sql::Database& database, const VotesOptions& opt
         return make_error(ErrorCode::config,
                           fmt::format("table {} of {} holds {} votes already: the audit could not "
                                       "tell them from the run's own; empty the table or name a "
-                                      "fresh database",
+                                      "fresh database or copy",
                                       options.vote_table, database.name(), found));
     }
     HOTCOUNT_TRY(connection->query(count_items, {}, read));
     if (found != 0) {
         return make_error(ErrorCode::config,
                           fmt::format("table {} of {} holds counts already, on {} items; name a "
-                                      "fresh database",
+                                      "fresh database or copy",
                                       options.item_table, database.name(), found));
     }
     return {};

@@ -55,8 +55,8 @@ using VoteSource =
 Result<AuditResult> audit_votes(const Ledger& ledger, sql::Database& database, Votes& votes,
                                 std::uint64_t most_attempts = kMostAttempts,
                                 std::span<const std::int64_t> ids = {});
-/// A table's name as it stands in SQL, that of its schema before it.
-std::string quoted_table(const std::string& name);
+/// A table's name as it stands in SQL, that of its schema before it, with `suffix` at its end.
+std::string quoted_table(const std::string& name, const std::string& suffix = {});
 /// The same from a source that is none of the library's tables.
 Result<AuditResult> audit_votes(const Ledger& ledger, const VoteSource& source,
                                 std::uint64_t most_attempts = kMostAttempts);

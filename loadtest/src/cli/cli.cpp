@@ -163,6 +163,29 @@ Result<void> read_baseline(const Given& given, Settings& settings) {
                                   found->second, fmt::join(all, ", ")));
 }
 
+/// A figure that the workload has not is 0, and would meet what it is held to.
+Result<void> check_thresholds(const TrialSettings& trial) {
+    const bool counts =
+        trial.workload == WorkloadKind::votes || trial.workload == WorkloadKind::counters;
+    for (const Threshold& threshold : trial.thresholds) {
+        const std::string& figure = threshold.figure;
+        std::string_view why;
+        if (threshold.of_staleness() && !counts) {
+            why = "reads are checked with --workload votes and counters alone";
+        } else if (threshold.of_staleness() && trial.traffic.mix.read == 0) {
+            why = "--mix has no reads";
+        } else if (!counts && (figure == "double" || figure == "ghost")) {
+            why = "the audit counts it with --workload votes and counters alone";
+        } else if (figure == "lost" && trial.workload == WorkloadKind::limiter) {
+            why = "the audit of limiters has no such number";
+        }
+        if (why.empty()) continue;
+        return make_error(ErrorCode::config,
+                          fmt::format("--threshold {}: {}", threshold.text, why));
+    }
+    return {};
+}
+
 Result<void> read_stores(const Given& given, Settings& settings) {
     TrialSettings& trial = settings.trial;
     HOTCOUNT_TRY(read_servers(given, settings));
@@ -250,6 +273,7 @@ Result<Settings> interpret(Command command, const Given& given) {
         HOTCOUNT_TRY(read_load(given, group.trial));
         HOTCOUNT_TRY(read_trace(given, group.trial));
         HOTCOUNT_TRY(place_faults(given, group.trial));
+        HOTCOUNT_TRY(check_thresholds(group.trial));
         group.trial.keep = settings.out.has_value();
         group.trial.keep_series = settings.html.has_value();
     }

@@ -132,12 +132,14 @@ constexpr std::array kOptions = {
         "takes them away, but with --out; compare takes several, with commas, and others that "
         "--managed starts",
         false, true, true},
-    Option{"item-table", "--item-table", "NAME",
-           "Tables of your own, in --db: hotcount's are made beside them as create_tables() makes "
-           "them, the first --items rows are voted on, and the votes are taken out again after the "
-           "audit. The vote table must be empty; where its users are a foreign key, --users 1 to N "
-           "must exist [item; the run makes its own]",
-           false, true, true},
+    Option{
+        "item-table", "--item-table", "NAME",
+        "Tables of your own, in a --db that is a copy: the first --items rows are voted on by the "
+        "users 1 to N of --users, who must exist where they are a foreign key. The vote table "
+        "must be empty and the counts 0. After the audit the votes of these users on these items "
+        "are deleted, and what create_tables() has made is dropped; a run that is killed leaves "
+        "both [item; the run makes its own]",
+        false, true, true},
     Option{"item-id", "--item-id", "NAME", "Column of its key, integers [id]", false, true, true},
     Option{"item-count", "--item-count", "NAME", "Column of its count [vote_count]", false, true,
            true},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -121,6 +122,10 @@ Result<std::vector<Threshold>> parse_thresholds(std::string_view text) {
         }
         const std::string_view limit = part.substr(to);
         if (one.quantile() > 0) {
+            // Elsewhere a number alone has seconds; other load tools take it for milliseconds.
+            if (std::isdigit(static_cast<unsigned char>(limit.back())) != 0) {
+                return refuse_word("threshold", part, "a time with its unit: p99<50ms");
+            }
             HOTCOUNT_TRY_ASSIGN(const Duration time, parse_duration(limit));
             one.limit = static_cast<double>(time.count());
         } else if (one.figure == "err") {

@@ -31,6 +31,16 @@ std::optional<double> figure_of(const TrialResult& trial, const Threshold& thres
                                                               : audit.ghost());
 }
 
+/// As many calls had no success that the percentile is one of theirs, which the histogram has as
+/// slower than --timeout: no limit above is met by them.
+bool is_of_no_success(const TrialResult& trial, const Threshold& threshold) {
+    const double quantile = threshold.quantile();
+    if (quantile == 0 || threshold.of_staleness() || threshold.bound.starts_with('>')) return false;
+    const Tally& tally = trial.load.tally;
+    const auto bad = static_cast<double>(tally.failed + tally.unknown + trial.load.censored);
+    return bad > 0 && bad > (1 - quantile) * static_cast<double>(trial.times().count());
+}
+
 /// Holds an audited trial to its thresholds; the reasons are those of `missed`.
 std::vector<std::string> check_thresholds(TrialResult& trial, std::vector<std::string>& unknown) {
     std::vector<std::string> missed;
@@ -44,7 +54,9 @@ std::vector<std::string> check_thresholds(TrialResult& trial, std::vector<std::s
                             threshold.text));
             continue;
         }
-        trial.checked.push_back({threshold, *value, threshold.is_met_by(*value)});
+        const bool no_success = is_of_no_success(trial, threshold);
+        trial.checked.push_back(
+            {threshold, *value, threshold.is_met_by(*value) && !no_success, no_success});
         if (trial.checked.back().met) continue;
         missed.push_back(
             fmt::format("threshold {}: {}", threshold.text, threshold_value(trial.checked.back())));
@@ -88,6 +100,7 @@ std::string limit_of(const TrialResult& trial) {
 
 std::string threshold_value(const Checked& checked) {
     const Threshold& threshold = checked.threshold;
+    if (checked.no_success) return "a call without a success";
     if (threshold.quantile() > 0) return three_digits(checked.value * 1e-6) + " ms";
     if (threshold.figure == "err") return fmt::format("{:.3g} %", 100 * checked.value);
     return threshold.figure == "rate" ? three_digits(checked.value) + "/s" : grouped(checked.value);

@@ -41,6 +41,11 @@ std::string traffic_line(const TrialSettings& settings) {
     return line + fmt::format(", seed {}", traffic.seed);
 }
 
+/// A program of the user's own may say nothing of it.
+std::string place_of(const TrialResult& trial) {
+    return trial.place.empty() ? "a place of its own" : trial.place;
+}
+
 bool is_async(const std::string& name) {
     const auto strategy = find_strategy(name);
     return strategy && strategy->async;
@@ -331,7 +336,7 @@ std::string part_text(const PartResult& result, bool wide) {
     std::vector<std::string> places;
     for (const Summary& summary : result.summaries) {
         if (summary.trials.empty()) continue;
-        const std::string& place = summary.trials[0].place;
+        const std::string place = place_of(summary.trials[0]);
         if (std::find(places.begin(), places.end(), place) == places.end()) {
             places.push_back(place);
         }
@@ -360,7 +365,7 @@ std::string part_text(const PartResult& result, bool wide) {
 std::string run_text(const TrialResult& trial, bool wide) {
     const TrialSettings& settings = trial.settings;
     std::string text = fmt::format("{} with {} on {}\n  {}\n  {}\n  {}\n\n",
-                                   heading(settings.workload), settings.strategy, trial.place,
+                                   heading(settings.workload), settings.strategy, place_of(trial),
                                    load_line(settings, is_async(settings.strategy)),
                                    traffic_line(settings), machine_line());
     text += (wide ? wide_run(trial) : short_run(trial)) + load_lines(trial);

@@ -199,25 +199,39 @@ std::string short_run(const TrialResult& trial) {
     const std::int64_t floor_ns = timer_floor_ns({&trial.machine, 1});
     const Tally& tally = trial.load.tally;
     const auto rate = [&](std::uint64_t count) { return grouped(trial.load.per_second(count)); };
-    Table table({"strategy", writes_name(settings.workload) + "/s", "reads/s", "p50", "p99",
-                 "p99.9", "max", "lost", "doubled", "verdict"});
-    std::vector<std::string> row = {short_name(settings.strategy), rate(tally.writes_ok()),
-                                    rate(tally.reads_ok)};
+    std::vector<std::string> header = {writes_name(settings.workload) + "/s",
+                                       "reads/s",
+                                       "p50",
+                                       "p99",
+                                       "p99.9",
+                                       "max",
+                                       "lost",
+                                       "doubled",
+                                       "verdict"};
+    std::vector<std::string> row = {rate(tally.writes_ok()), rate(tally.reads_ok)};
     for (const double quantile : {0.5, 0.99, 0.999, 1.0}) {
         row.push_back(percentile(trial.times(), quantile, settings, quantile < 0.9 ? 0 : floor_ns));
     }
     row.push_back(finding(trial.audit, "lost", settings.workload, trial.audited));
     row.push_back(finding(trial.audit, "double", settings.workload, trial.audited));
     row.emplace_back(trial.verdict());
-    table.add(std::move(row));
+    const auto table_of_it = [&] {
+        Table table(header);
+        table.add(row);
+        return table.str();
+    };
+    // The title has the strategy as well: where there is no room, its column goes.
+    std::string table = table_of_it();
+    header.emplace(header.begin(), "strategy");
+    row.insert(row.begin(), short_name(settings.strategy));
+    if (table_of_it().find('\n') <= kColumns) table = table_of_it();
     std::vector<std::string> zero;
     if (without_success(trial) == 0) zero.emplace_back("calls without a success");
     std::string lines;
     if (trial.audited) {
         lines = other_findings({{settings.strategy, &trial.audit}}, settings.workload, zero);
     }
-    return table.str() + (zero.empty() ? "" : fmt::format("  0: {}\n", fmt::join(zero, ", "))) +
-           lines;
+    return table + (zero.empty() ? "" : fmt::format("  0: {}\n", fmt::join(zero, ", "))) + lines;
 }
 
 }  // namespace hotcount::loadtest

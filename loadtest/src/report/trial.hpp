@@ -73,6 +73,7 @@ struct Checked {
     Threshold threshold{};
     double value{0};
     bool met{false};
+    bool no_success{false};  ///< The percentile is that of a call that failed or was not served.
 };
 
 /// As run.json says it.

@@ -98,10 +98,15 @@ class VotesTarget final : public SqlTarget {
 
     Result<void> set_up() {
         const std::uint64_t items = settings_.traffic.items;
+        if (!settings_.tables.empty()) HOTCOUNT_TRY(look_for_tables());
         HOTCOUNT_TRY(
             votes_->create_tables(ExistingCounts::refuse, OutsideWrites::leave, kSetUpTimeout));
-        HOTCOUNT_TRY(refuse_used_tables(*sql_.database, votes_->options()));
-        if (!settings_.tables.empty()) HOTCOUNT_TRY(find_rows());
+        auto usable = refuse_used_tables(*sql_.database, votes_->options());
+        if (usable && !settings_.tables.empty()) usable = find_rows();
+        if (!usable) {
+            HOTCOUNT_TRY(run_script(drops_));
+            return usable;
+        }
         for (std::uint64_t first = 1; ids_.empty() && first <= items; first += kItemsAtOnce) {
             std::vector<sql::Id> ids;
             for (std::uint64_t id = first; id <= items && id < first + kItemsAtOnce; ++id) {
@@ -158,13 +163,52 @@ class VotesTarget final : public SqlTarget {
         if (store_ && !settings_.leaves_keys()) HOTCOUNT_TRY(store_->remove_keys());
         const VotesOptions& options = votes_->options();
         if (!settings_.tables.empty()) return take_votes_out();
-        HOTCOUNT_TRY(drop(options.vote_table,
-                          {"_cell", "_journal", "_meta", "_sync", "_recount", "_anonymous", ""},
-                          {"_live", "_count"}));
+        HOTCOUNT_TRY(drop(options.vote_table, {std::begin(kTables), std::end(kTables)},
+                          {std::begin(kViews), std::end(kViews)}));
         return drop(options.item_table, {""});
     }
 
   private:
+    // Beside the vote table, whose name they begin with; in the order in which they can be dropped.
+    static constexpr const char* kViews[] = {"_live", "_count"};
+    static constexpr const char* kTables[] = {"_cell",    "_journal",   "_meta", "_sync",
+                                              "_recount", "_anonymous", ""};
+
+    /// Which of hotcount's tables the run makes beside the user's, and so drops again.
+    Result<void> look_for_tables() {
+        const VotesOptions& options = votes_->options();
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease reader,
+                            sql_.database->reader(Deadline::after(kSetUpTimeout)));
+        const auto is_there = [&](const std::string& table) -> Result<bool> {
+            const sql::Statement nothing(fmt::format("SELECT 1 FROM {} WHERE 1 = 0", table));
+            const auto seen =
+                reader->query(nothing, {}, [](const sql::Row&) { return Result<void>{}; });
+            if (seen) return true;
+            if (seen.error().condition == SqlCondition::undefined_table) return false;
+            return seen.error();
+        };
+        const auto refuse = [&](std::string_view option, const std::string& table) {
+            return make_error(ErrorCode::config, fmt::format("--{}: {} has no table {}", option,
+                                                             sql_.database->name(), table));
+        };
+        HOTCOUNT_TRY_ASSIGN(const bool has_items, is_there(quoted_table(options.item_table)));
+        if (!has_items) return refuse("item-table", options.item_table);
+        for (const char* const suffix : kViews) {
+            const std::string view = quoted_table(options.vote_table, suffix);
+            HOTCOUNT_TRY_ASSIGN(const bool seen, is_there(view));
+            if (!seen) drops_ += fmt::format("DROP VIEW IF EXISTS {};\n", view);
+        }
+        for (const char* const suffix : kTables) {
+            const std::string table = quoted_table(options.vote_table, suffix);
+            HOTCOUNT_TRY_ASSIGN(const bool seen, is_there(table));
+            const bool is_votes = *suffix == '\0';
+            if (!seen && is_votes && settings_.tables.contains("vote-table")) {
+                return refuse("vote-table", options.vote_table);
+            }
+            if (!seen) drops_ += fmt::format("DROP TABLE IF EXISTS {};\n", table);
+        }
+        return {};
+    }
     /// The first rows of the user's item table, which are the items of the load.
     Result<void> find_rows() {
         const VotesOptions& options = votes_->options();
@@ -188,17 +232,28 @@ class VotesTarget final : public SqlTarget {
                 : fmt::format("table {} has {} rows, and the load votes on {}: take --items {}",
                               options.item_table, ids_.size(), items, ids_.size()));
     }
-    /// The vote table was empty before.
+    /// Only what the load may have written: the tables are somebody's who may write meanwhile.
     Result<void> take_votes_out() const {
         if (ids_.empty()) return {};
-        {
-            HOTCOUNT_TRY_ASSIGN(const sql::Lease writer,
-                                sql_.database->writer(Deadline::after(kSetUpTimeout)));
-            HOTCOUNT_TRY(writer->run_script(
-                fmt::format("DELETE FROM {};", quoted_table(votes_->options().vote_table))));
-        }
+        const VotesOptions& options = votes_->options();
+        // The users of a recorded stream are any.
+        const std::string of_users =
+            settings_.traffic.trace
+                ? ""
+                : fmt::format(" AND {} BETWEEN 1 AND {}", sql::quote_identifier(options.vote_user),
+                              settings_.traffic.users);
+        HOTCOUNT_TRY(run_script(fmt::format(
+            "DELETE FROM {} WHERE {} BETWEEN {} AND {}{};", quoted_table(options.vote_table),
+            sql::quote_identifier(options.vote_item), ids_.front(), ids_.back(), of_users)));
         const auto counts = votes_->reconcile(std::nullopt, false, kSetUpTimeout);
-        return counts ? Result<void>{} : counts.error();
+        if (!counts) return counts.error();
+        return run_script(drops_);
+    }
+    Result<void> run_script(const std::string& script) const {
+        if (script.empty()) return {};
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease writer,
+                            sql_.database->writer(Deadline::after(kSetUpTimeout)));
+        return writer->run_script(script);
     }
 
     bool callers_died(const Ledger& ledger) const {
@@ -240,6 +295,7 @@ class VotesTarget final : public SqlTarget {
     VotesDriver driver_;
     std::vector<std::int64_t> ids_{};  ///< Of the items 1, 2, ... in tables of the user's own.
     RowsOfTable rows_{driver_, ids_};
+    std::string drops_{};    ///< Statements: of hotcount's tables that were not there before.
     std::jthread worker_{};  // Last: it ends before what it works on.
 };
 

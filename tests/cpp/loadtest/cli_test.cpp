@@ -428,6 +428,16 @@ TEST(CommandLine, ThresholdsAddUpAndHaveUnits) {
                     AllOf(HasSubstr(fmt::format("'{}' is no threshold", term)),
                           HasSubstr("p99<50ms,lost==0")));
     }
+    expect_refused({
+        {"run --threshold p99<50", {"'p99<50' is no threshold", "unit"}},
+        {"run -s memory/gcra --threshold lost==0", {"lost==0", "limiters", "no such number"}},
+        {"run -s memory/script --threshold double==0", {"double==0", "votes and counters"}},
+        {"run -s memory/gcra --threshold stale.p99<1s", {"stale.p99<1s", "votes and counters"}},
+        {"run --mix vote=100 --threshold stale.p99<1s", {"stale.p99<1s", "--mix has no reads"}},
+    });
+    EXPECT_EQ(
+        accept({"run", "-s", "memory/script", "--threshold", "lost==0"}).trial.thresholds.size(),
+        1U);
 }
 
 TEST(CommandLine, TablesOfTheUsersOwnAreInADatabaseThatIsThere) {

@@ -207,6 +207,36 @@ TEST(ShortTables, ARunSaysWhatStandsInItsPercentiles) {
     EXPECT_THAT(row(text, "naive"), HasSubstr("passed"));
 }
 
+TEST(ShortTables, ARunOfALongNameAndGreatNumbersKeepsItsRowWhole) {
+    TrialResult shown = trial(Arrival::closed, 4'999'999, 20);
+    shown.settings.workload = WorkloadKind::counters;
+    shown.settings.strategy = "exec:" + std::string(80, 'x');
+    shown.settings.timeout = std::chrono::minutes{1};
+    shown.settings.max_errors = 0;
+    shown.load.tally.votes_ok = shown.load.tally.reads_ok = 123'456'789;
+    shown.load.tally.failed = 1;
+    conclude(shown);
+    const std::string text = run_text(shown, false);
+    EXPECT_THAT(row(text, "123,456,789"), HasSubstr("inconclusive")) << text;
+    shown.settings.strategy = "memory";
+    shown.load.tally.votes_ok = shown.load.tally.reads_ok = 100;
+    EXPECT_THAT(row(run_text(shown, false), "memory"), HasSubstr("100"));
+}
+
+TEST(Thresholds, APercentileOfCallsWithoutASuccessMeetsNoLimit) {
+    TrialResult shown = trial(Arrival::poisson, 600, 20);
+    shown.settings.faults = parse_faults("1s:redis.pause+1s").value();
+    shown.settings.max_errors = 1;
+    shown.settings.timeout = std::chrono::milliseconds{300};
+    shown.settings.thresholds = parse_thresholds("p50<1s,p99<10s,max>1ms").value();
+    shown.load.censored = 2;
+    for (int call = 0; call < 2; ++call) shown.load.response_ns.record(300'000 * kMicrosecond);
+    conclude(shown);
+    EXPECT_EQ(shown.conclusion, Conclusion::missed);
+    EXPECT_EQ(shown.reasons,
+              std::vector<std::string>{"threshold p99<10s: a call without a success"});
+}
+
 TEST(Thresholds, MissedOnesAreTheVerdictAndNamedWithTheirFigure) {
     const auto concluded = [](std::string_view terms) {
         TrialResult shown = trial(Arrival::poisson, 600, 20);

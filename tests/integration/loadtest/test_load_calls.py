@@ -45,7 +45,11 @@ def test_a_comparison_is_a_row_for_each_strategy_and_can_be_kept(tmp_path: Path)
     [
         ({"speed": 3}, "unknown option '--speed=3'"),
         ({"threshold": "p99"}, "'p99' is no threshold"),
+        ({"threshold": 5}, "'5' is no threshold"),
+        ({"threshold": ["p99<1s", ""]}, "'' is no threshold"),
         ({"json": True}, "leave out json"),
+        ({"each": True, "help": True}, "leave out each, help"),
+        ({"strategy": ""}, "--strategies is empty"),
         ({"item_table": "post"}, "--item-table: name the database"),
     ],
 )

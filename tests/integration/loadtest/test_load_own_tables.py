@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +15,7 @@ from typing import Any
 import pytest
 from hotcount import load
 
-from tests.support.load_generator import run, run_json
+from tests.support.load_generator import program, run, run_json
 from tests.support.servers import PostgresDatabase
 
 # Keys with gaps, columns that the load knows nothing of, and a foreign key to the users.
@@ -41,6 +45,7 @@ class Blog:
     schema: str  # Before the tables' names.
     script: Callable[[str], None]
     number: Callable[[str], int]
+    beside: str  # Counts hotcount's tables.
 
     @property
     def options(self) -> list[str]:
@@ -53,13 +58,26 @@ class Blog:
         assert self.number("SELECT COUNT(*) FROM post_like") == 0
         assert self.number("SELECT COUNT(*) FROM post WHERE likes <> 0") == 0
         assert self.number("SELECT COUNT(*) FROM post WHERE title LIKE 'post %'") == POSTS
+        assert self.number(self.beside) == 0
+
+    def wait_for_votes(self) -> None:
+        until = time.monotonic() + 30
+        while self.number("SELECT COUNT(*) FROM post_like") == 0:
+            assert time.monotonic() < until, "nobody votes"
+            time.sleep(0.05)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
 def blog(request: pytest.FixtureRequest, tmp_path: Path) -> Blog:
     if request.param == "postgres":
         place: PostgresDatabase = request.getfixturevalue("postgres_database")
-        found = Blog(place.url, f"{place.schema}.", place.run, lambda sql: int(place.psql(sql)))
+        beside = (
+            f"SELECT COUNT(*) FROM pg_class WHERE relnamespace = '{place.schema}'::regnamespace "
+            "AND relkind IN ('r', 'v') AND relname LIKE 'post_like_%'"
+        )
+        found = Blog(
+            place.url, f"{place.schema}.", place.run, lambda sql: int(place.psql(sql)), beside
+        )
     else:
         file = tmp_path / "blog.db"
 
@@ -74,7 +92,11 @@ def blog(request: pytest.FixtureRequest, tmp_path: Path) -> Blog:
             database.close()
             return count
 
-        found = Blog(f"sqlite:///{file}", "", script, number)
+        beside = (
+            "SELECT COUNT(*) FROM sqlite_master WHERE type IN ('table', 'view') "
+            "AND name LIKE 'post_like_%'"
+        )
+        found = Blog(f"sqlite:///{file}", "", script, number, beside)
     found.script(SCHEMA)
     return found
 
@@ -128,3 +150,52 @@ def test_an_item_table_without_rows_asks_for_items(blog: Blog) -> None:
     done = run("run", *blog.options, *MANY, *LOAD)
     assert done.returncode == 2
     assert "has no rows: insert the items" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--item-table", "--vote-table"])
+def test_a_table_that_is_not_there_is_not_made(blog: Blog, option: str) -> None:
+    done = run("run", *blog.options, f"{option}={blog.schema}post_like_typo", *MANY, *LOAD)
+    assert done.returncode == 2
+    assert option in done.stderr
+    assert "post_like_typo" in done.stderr
+    blog.is_as_it_was()
+
+
+def test_a_name_that_has_a_dot_stands_in_quotation_marks(blog: Blog) -> None:
+    blog.script('ALTER TABLE post_like RENAME TO "post.like"')
+    named = f'--vote-table={blog.schema}"post.like"'
+    code, document = run_json("run", *blog.options, named, *MANY, *LOAD)
+    assert code in {0, 3}, document["reasons"]
+    assert document["audit"]["passed"]
+    assert document["audit"]["rows"] > 0
+    blog.script('ALTER TABLE "post.like" RENAME TO post_like')
+    blog.is_as_it_was()
+
+
+def test_rows_that_come_meanwhile_stay_and_are_counted(blog: Blog) -> None:
+    options = [*blog.options, *MANY, "--items", "20", *LOAD, "-d", "3s"]
+    process = subprocess.Popen([program(), "run", *options], stdout=subprocess.DEVNULL)
+    blog.wait_for_votes()
+    blog.script(f"INSERT INTO member VALUES ({MEMBERS + 1}, 'm')")
+    blog.script(f"INSERT INTO post_like VALUES ({7 * POSTS}, 1, 1, 0, NULL), "
+                f"(7, {MEMBERS + 1}, 1, 0, NULL)")  # fmt: skip
+    # The audit calls a vote that it does not know on one of its items a ghost.
+    assert process.wait(60) == 1
+    assert blog.number("SELECT COUNT(*) FROM post_like") == 2
+    assert blog.number(f"SELECT SUM(likes) FROM post WHERE post_id IN (7, {7 * POSTS})") == 2
+    assert blog.number("SELECT SUM(likes) FROM post") == 2
+    assert blog.number(blog.beside) == 0
+
+
+def test_ctrl_c_in_python_takes_the_votes_out_again(blog: Blog) -> None:
+    pairs = (option.removeprefix("--").split("=", 1) for option in blog.options)
+    options = {name.replace("-", "_"): value for name, value in pairs}
+    call = f"load.run(duration=60, workers=4, items={POSTS}, users={MEMBERS}, **{options!r})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"from hotcount import load; {call}"], stderr=subprocess.PIPE
+    )
+    blog.wait_for_votes()
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in told
+    blog.is_as_it_was()
