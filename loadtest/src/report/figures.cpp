@@ -244,6 +244,8 @@ Table outcome_table(const TrialResult& trial) {
 
 std::string time_text(const TrialSettings& settings, std::int64_t ns) {
     const TimeUnit unit = time_unit(settings);
+    constexpr std::int64_t kLong = 10'000'000;  // 5,000,000 us are 5,000 ms to people.
+    if (ns >= kLong) return fmt::format("{} ms", three_digits(in_us(ns) * 1e-3));
     return fmt::format("{} {}", three_digits(in_us(ns) * unit.per_us), unit.name);
 }
 
