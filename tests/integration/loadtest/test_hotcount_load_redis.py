@@ -74,7 +74,7 @@ def test_every_strategy_is_compared_and_audited_in_one_command(temporary: Path) 
         "zset-closed",
     ]
     found = summaries(document)
-    assert len(found) == 60
+    assert len(found) == 52
     shapes = {name: (set(s), set(s["audit"]), set(s["trials"][0])) for name, s in found.items()}
     for name, summary in found.items():
         assert summary["conclusion"] == "passed", (name, summary["reasons"])
