@@ -222,6 +222,8 @@ void Sentinels::follow(Watched& sentinel, Session& session) {
 
 void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer) {
     std::optional<Endpoint> primary;
+    std::optional<Endpoint> replaced;  // Whoever missed the event sees it in the look.
+    if (answer.replaces_it) replaced = answer.primary;
     bool is_new = false;
     SteadyTime majority_asked{};
     {
@@ -238,6 +240,10 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
     if (primary) {
         end_leases("the Sentinels replaced it by " + primary->str(),
                    [&](const Endpoint& each) { return each != *primary; });
+    }
+    if (replaced) {
+        end_leases("the Sentinels are replacing it",
+                   [&](const Endpoint& each) { return each == *replaced; });
     }
     if (majority_asked > majority_asked_.load()) {
         majority_asked_ = majority_asked;

@@ -50,6 +50,7 @@ class FakeSentinel(RespServer):
         self.garbage = garbage
         self.away = False
         self.subscribed = 0
+        self.flags = "master"
         self.delay = 0.0
         super().__init__(self._respond)
 
@@ -72,7 +73,7 @@ class FakeSentinel(RespServer):
         elif words[1] == b"MASTER":
             time.sleep(self.delay)
             fields: dict[str, object] = {"ip": "127.0.0.1", "port": self.primary}
-            fields |= {"flags": "master", "config-epoch": self.epoch, "num-other-sentinels": 2}
+            fields |= {"flags": self.flags, "config-epoch": self.epoch, "num-other-sentinels": 2}
             fields |= {"num-slaves": 1, "down-after-milliseconds": 1000, "quorum": 2}
             texts = [str(each).encode() for pair in fields.items() for each in pair]
             client.sendall(b"*%d\r\n" % len(texts) + b"".join(map(bulk, texts)))
@@ -229,3 +230,15 @@ def test_a_lost_subscription_is_renewed_at_once() -> None:
             took.append(time.monotonic() - began)
         # Each would rest for a second.
         assert min(took) < 0.5, took
+
+
+@pytest.mark.server
+def test_a_look_that_sees_a_failover_ends_the_connection() -> None:
+    """One that was made while the elected Sentinel was late, after its message."""
+    with fakes(b"") as (_, sentinels, url), hotcount.Redis(url, timeout=2) as redis:
+        counter = hotcount.Counter(redis)
+        counter.add("k")
+        sentinels[0].flags = "master,failover_in_progress"
+        time.sleep(1.5)
+        with pytest.raises(hotcount.UnavailableError, match="are replacing"):
+            counter.add("k")
