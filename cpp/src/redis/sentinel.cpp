@@ -25,6 +25,9 @@ constexpr Duration kGrace = std::chrono::milliseconds{50};
 // Answers that count in a look: of this one and the last.
 constexpr Duration kRecent = 2 * kLook + kLook / 2;
 
+// How long the word of an elected Sentinel holds that has said nothing since.
+constexpr Duration kElectedHolds = std::chrono::seconds{5};
+
 // How long replies wait for the Sentinels after the process stood still.
 constexpr Duration kConfirm = std::chrono::seconds{1};
 
@@ -60,6 +63,24 @@ struct Sentinels::Watched {
     bool runs{false};
     SentinelAnswer answer{};
     SteadyTime asked_at{};
+
+    // The primary that it replaces, and when it last said so. The others name that primary until this
+    // Sentinel tells them, and it may be late: it waits for its disk when it is elected.
+    std::optional<Endpoint> replaces{};
+    SteadyTime replaces_since{};
+
+    /// Nobody should connect to this primary because of the others' answers.
+    bool still_replaces(const Endpoint& primary) const {
+        if (replaces != primary || now() > replaces_since + kElectedHolds) return false;
+        const bool gave_up = asked_at > replaces_since &&
+                             answer.kind == SentinelAnswer::Kind::primary && !answer.replaces_it &&
+                             answer.primary == primary;
+        return !gave_up;
+    }
+    void sees_replaced(const Endpoint& primary) {
+        replaces = primary;
+        replaces_since = now();
+    }
 };
 
 // Two connections to a Sentinel: RESP2 takes no commands where it is subscribed.
@@ -212,7 +233,7 @@ void Sentinels::follow(Watched& sentinel, Session& session) {
             if (waiting[0].revents != 0) {
                 auto events = session.events(options_.service);
                 if (!events) return;  // The next session tells why, if it cannot be made.
-                for (const SentinelEvent& event : *events) note(event);
+                for (const SentinelEvent& event : *events) note(sentinel, event);
             }
             std::uint64_t asked = 0;
             look = read(sentinel.wake, &asked, sizeof(asked)) > 0 || now() >= began + kLook;
@@ -230,6 +251,7 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
         const std::lock_guard lock(mutex_);
         sentinel.answer = std::move(answer);
         sentinel.asked_at = asked_at;
+        if (replaced) sentinel.sees_replaced(*replaced);
         const auto chosen = primary_since(now() - kRecent);
         if (chosen) primary = chosen->endpoint;
         is_new = primary && found_ != primary;
@@ -284,7 +306,11 @@ void Sentinels::confirm(Lease& lease) {
     if (majority) lease.end(primary.error().message);
 }
 
-void Sentinels::note(const SentinelEvent& event) {
+void Sentinels::note(Watched& sentinel, const SentinelEvent& event) {
+    if (!event.now) {
+        const std::lock_guard lock(mutex_);
+        sentinel.sees_replaced(event.old);
+    }
     if (event.now) {
         end_leases("the Sentinels replaced it by " + event.now->str(),
                    [&](const Endpoint& each) { return each != *event.now; });
@@ -305,7 +331,13 @@ Result<Primary> Sentinels::primary_since(SteadyTime since) {
         answers.push_back(each->asked_at >= since ? each->answer : SentinelAnswer{});
     }
     auto chosen = choose_primary(options_, answers, known_epoch_);
-    if (chosen) known_epoch_ = chosen->epoch;
+    if (!chosen) return chosen;
+    for (const auto& each : watched_) {
+        if (each->still_replaces(chosen->endpoint)) {
+            return being_replaced(options_, chosen->endpoint);
+        }
+    }
+    known_epoch_ = chosen->epoch;
     return chosen;
 }
 

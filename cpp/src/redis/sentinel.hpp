@@ -56,7 +56,7 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     void follow(Watched& sentinel, Session& session);
     void rest(const Watched& sentinel) const;
     void record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer answer);
-    void note(const SentinelEvent& event);
+    void note(Watched& sentinel, const SentinelEvent& event);
     void confirm(Lease& lease);
     Result<Primary> primary_since(SteadyTime since);
     SteadyTime when_majority_was_asked() const;

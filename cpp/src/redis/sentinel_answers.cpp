@@ -81,6 +81,10 @@ SentinelAnswer read_answer(const Reply& address, const Reply& state, const std::
     return answer;
 }
 
+Error being_replaced(const Options& options, const Endpoint& primary) {
+    return passes(options.address() + ": the Sentinels are replacing " + primary.str());
+}
+
 Result<Primary> choose_primary(const Options& options, std::span<const SentinelAnswer> answers,
                                std::uint64_t known_epoch) {
     const std::size_t majority = answers.size() / 2 + 1;
@@ -145,7 +149,7 @@ Result<Primary> choose_primary(const Options& options, std::span<const SentinelA
                           answer.primary.str());
         }
         if (same && answer.replaces_it) {
-            return passes(who + "the Sentinels are replacing " + best->primary.str());
+            return being_replaced(options, best->primary);
         }
     }
     if (best->epoch < known_epoch && !unanimous) {

@@ -43,6 +43,9 @@ struct Primary {
 Result<Primary> choose_primary(const Options& options, std::span<const SentinelAnswer> answers,
                                std::uint64_t known_epoch);
 
+/// Calls wait until its successor is known.
+Error being_replaced(const Options& options, const Endpoint& primary);
+
 /// What Sentinels publish when a primary is about to be replaced, and when it has been.
 inline constexpr std::string_view kElected = "+elected-leader";
 inline constexpr std::string_view kSwitched = "+switch-master";

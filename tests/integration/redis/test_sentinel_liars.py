@@ -242,3 +242,9 @@ def test_a_look_that_sees_a_failover_ends_the_connection() -> None:
         time.sleep(1.5)
         with pytest.raises(hotcount.UnavailableError, match="are replacing"):
             counter.add("k")
+        # The others go on naming the old primary, and their answers come first.
+        sentinels[0].delay = 0.4
+        with pytest.raises(hotcount.UnavailableError, match="are replacing"):
+            counter.add("k")
+        sentinels[0].flags = "master"
+        assert counter.add("k") == 1  # What the fake server answers.
