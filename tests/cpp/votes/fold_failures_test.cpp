@@ -2,10 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
-
-#include "votes/journal/fold_page.hpp"
 
 namespace hotcount {
 namespace {
@@ -64,31 +61,6 @@ TEST(FoldFailuresTest, AServerThatDoesNotAnswerForLongIsTold) {
     EXPECT_TRUE(failures.take_event()->is_trouble);
     failures.end();
     EXPECT_FALSE(failures.take_event()->is_trouble);
-}
-
-// A full page that locked its items for `held`, `spent` after the run began, and the rows of the next.
-struct SizedPage {
-    int held_ms;
-    int spent_ms;
-    std::size_t next;
-};
-
-TEST(FoldPageTest, TheSizeFollowsTheTimeThatItemsAreLockedUntilARunIsBehind) {
-    using std::chrono::milliseconds;
-    FoldPage page{true};
-    EXPECT_EQ(page.rows(), 1'000U);
-    for (const SizedPage& each : {
-             SizedPage{40, 50, 500}, SizedPage{15, 600, 500},  // However long it looked for rows.
-             SizedPage{5, 610, 1'000}, SizedPage{900, 990, 200}, SizedPage{900, 1'000, 400},
-             SizedPage{900, 1'900, 800}, SizedPage{40, 50, 400},  // Of the next run.
-         }) {
-        FoldedPage folded;
-        folded.rows = page.rows();
-        folded.more = true;
-        folded.locked = SteadyTime{std::chrono::hours{1}};
-        page.fit(folded, folded.locked + milliseconds{each.held_ms}, milliseconds{each.spent_ms});
-        EXPECT_EQ(page.rows(), each.next) << each.held_ms << ' ' << each.spent_ms;
-    }
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import hotcount
@@ -122,27 +121,3 @@ def test_the_journal_is_written_by_values_alone(maria: MariaDbSide) -> None:
     for text in written:
         after = text.split('INSERT INTO "vote_journal"')[1]
         assert after.removeprefix(" (item, diff) ").startswith("VALUES (")
-
-
-def test_a_page_of_a_fold_does_not_look_at_the_rows_of_the_pages_before_it() -> None:
-    """They are deleted. The server reads each of them nevertheless until their purge, which the
-    snapshot of a dump delays: folds then fell behind the votes."""
-    with new_server(config=("--log-output=TABLE",)).started() as server:
-        maria = MariaDbSide(server, server.create_database())
-        votes = maria.new(fold_interval=3600)
-        # More than the first pages have, which are 1,000 rows and at most twice the last.
-        maria.run(
-            "INSERT INTO vote_journal (item, diff) VALUES " + ", ".join(["(1, 1), (2, 1)"] * 2_500)
-        )
-        server.execute("SET GLOBAL general_log = 1")
-        votes.flush(20)
-        server.execute("SET GLOBAL general_log = 0")
-        pages = server.execute(
-            "SELECT argument FROM mysql.general_log WHERE command_type = 'Execute' "
-            "AND argument LIKE '%FORCE INDEX (by_id)%' ORDER BY event_time"
-        )
-        assert maria.run("SELECT vote_count FROM item WHERE id <= 2") == [(2500,), (2500,)]
-    after = [int(found[1]) for (text,) in pages if (found := re.search(r"id > (\d+)", str(text)))]
-    assert len(after) == len(pages) > 2
-    assert after[0] == 0
-    assert after == sorted(set(after))

@@ -106,7 +106,6 @@ class MysqlJournal final : public Journal {
         page.rows = rows.size();
         page.more = rows.size() >= request.most;
         if (rows.empty()) return page;
-        page.last = rows.back().id;
 
         std::map<sql::Id, std::int64_t> sums;
         for (const Row& row : rows) {
@@ -123,16 +122,13 @@ class MysqlJournal final : public Journal {
         for (const auto& [item, sum] : sums) items.push_back(item);
         HOTCOUNT_TRY_ASSIGN(page.counts, read_totals(connection, items));
         if (shows_) {
-            page.locked = std::chrono::steady_clock::now();
             HOTCOUNT_TRY_ASSIGN(const std::vector<sql::Id> free, find(connection, take_, items));
             HOTCOUNT_TRY(show(connection, page.counts, free));
             HOTCOUNT_TRY_ASSIGN(page.held, find_held(connection, items, free));
             HOTCOUNT_TRY(ask_again(connection, page.held));
         }
         const std::string began = std::to_string(now);
-        const auto spent =
-            std::chrono::duration_cast<std::chrono::microseconds>(request.spent).count();
-        HOTCOUNT_TRY(connection.execute(pace_, {std::string_view{began}, now - spent}));
+        HOTCOUNT_TRY(connection.execute(pace_, {std::string_view{began}, now}));
         return page;
     }
 
@@ -169,24 +165,29 @@ class MysqlJournal final : public Journal {
             rows.push_back({row.integer(0), row.id(1), row.integer(2)});
             return {};
         };
-        const auto left_of_page = [&] {
-            return sql::Value{static_cast<std::int64_t>(request.most - rows.size())};
+        const auto run = [&](BulkStatement& statement,
+                             std::span<const sql::Id> items) -> Result<void> {
+            const std::array most{
+                sql::Value{static_cast<std::int64_t>(request.most - rows.size())}};
+            const auto values = BulkStatement::padded_values(items, most);
+            HOTCOUNT_TRY(connection.run(statement.of(values.size() - 1), values, &read));
+            return {};
         };
         if (request.only.empty()) {
-            const std::array head{left_of_page(), sql::Value{request.after}};
             const std::size_t but =
                 BulkStatement::padded_portion(request.but.size());  // More are rare, and only slow.
             if (but > 0) {
-                HOTCOUNT_TRY(page_but_.run_padded(connection, request.but.first(but), &read, head));
+                HOTCOUNT_TRY(run(page_but_, request.but.first(but)));
             } else {
-                HOTCOUNT_TRY(connection.run(page_, head, &read));
+                HOTCOUNT_TRY(
+                    connection.query(page_, {static_cast<std::int64_t>(request.most)}, read));
             }
             return rows;
         }
         for (auto left = request.only; !left.empty() && rows.size() < request.most;) {
             const auto part = left.first(BulkStatement::padded_portion(left.size()));
             left = left.subspan(part.size());
-            HOTCOUNT_TRY(page_of_.run_padded(connection, part, &read, std::array{left_of_page()}));
+            HOTCOUNT_TRY(run(page_of_, part));
         }
         return rows;
     }

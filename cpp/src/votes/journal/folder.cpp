@@ -5,13 +5,13 @@
 #include <condition_variable>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/random.hpp>
-#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <mutex>
 #include <set>
 
+#include <hotcount/detail/base/worker_pool.hpp>
+
 #include "fold_failures.hpp"
-#include "fold_page.hpp"
 #include "left_items.hpp"
 
 namespace hotcount {
@@ -28,6 +28,7 @@ constexpr std::size_t kManyRows = kFoldPage;
 // Then a fold hurries, so reads and folds together cost at most twice the least possible.
 constexpr std::size_t kManyRead = 20'000;
 constexpr std::size_t kManyReadPerItem = 125;
+constexpr std::size_t kLeastPage = 100;
 // The journal is tidied after folds that took so many rows, or after so many folds. That takes a
 // fifth of the time at most, however many rows an old snapshot keeps.
 constexpr std::size_t kRowsPerTidying = 2'000;
@@ -98,10 +99,10 @@ struct Folder::Work {
     SteadyTime not_before{};
     SteadyTime soon{};  // The same if many rows were read.
     Stats stats{};
-    FoldFailures bad_folds;                // Has a lock of its own.
-    LeftItems left;                        // Likewise.
-    FoldPage page{journal->may_starve()};  // Likewise.
-    std::size_t untidied{0};               // Rows taken since.
+    FoldFailures bad_folds;  // Has a lock of its own.
+    LeftItems left;          // Likewise.
+    std::size_t page{kFoldPage};
+    std::size_t untidied{0};  // Rows taken since.
     int folds_until_tidying{kFoldsPerTidying};
     SteadyTime tidy_after{};
 
@@ -219,15 +220,15 @@ struct Folder::Work {
     Result<FoldedPage> fold_all(bool due_only, Deadline deadline, Progress* progress,
                                 bool hurried = false) {
         FoldedPage all;
-        std::set<sql::Id> put_back;
-        Duration spent{0};
-        std::size_t items = 0;
         while (true) {
             const std::vector<sql::Id> but = left.left_out();
             const auto begun = SteadyClock::now();
-            const std::size_t most = page.rows();
-            auto folded = journal->fold(
-                FoldRequest{due_only, hurried, {}, but, most, false, spent, all.last}, deadline);
+            std::size_t most;
+            {
+                const std::lock_guard lock(mutex);
+                most = page;
+            }
+            auto folded = journal->fold(FoldRequest{due_only, hurried, {}, but, most}, deadline);
             if (!folded && is_one_items_fault(folded.error())) {
                 folded = fold_apart(but, folded.error(), deadline);
             }
@@ -237,7 +238,8 @@ struct Folder::Work {
                     bad_folds.add(folded.error());
                 }
                 if (!took_too_long(folded.error())) return folded;
-                if (page.shrink(most) && !deadline.passed()) continue;
+                page = std::max(page / 4, kLeastPage);
+                if (most > kLeastPage && !deadline.passed()) continue;
                 return folded;
             }
             if (folded->outcome != FoldedPage::Outcome::folded) {
@@ -245,20 +247,11 @@ struct Folder::Work {
                 all.due_in = folded->due_in;
                 return all;
             }
-            const SteadyTime now = SteadyClock::now();
-            spent += now - begun;
-            all.last = std::max(all.last, folded->last);
-            items += folded->counts.size();
-            note_fold(*folded, {}, spent, items);
-            page.fit(*folded, now, spent);
+            note_fold(*folded, {}, SteadyClock::now() - begun);
             tell(*folded, progress);
             all.rows += folded->rows;
-            // If most of a page was put back before, all others have had their turn.
-            std::size_t again_held = 0;
-            for (const sql::Id& item : folded->held) {
-                if (!put_back.insert(item).second) ++again_held;
-            }
-            const bool circles = 2 * again_held > folded->rows;
+            // If most of a page was put back, the next page would be the same rows.
+            const bool circles = 2 * folded->held.size() > folded->rows;
             if (!folded->more || circles || deadline.passed()) {
                 all.more = folded->more;
                 insist(deadline, false, progress);
@@ -278,7 +271,7 @@ struct Folder::Work {
             auto folded =
                 journal->fold(FoldRequest{false, false, only, {}, kFoldPage, true}, deadline);
             if (!folded || folded->outcome != FoldedPage::Outcome::folded) continue;
-            note_fold(*folded, only);
+            note_fold(*folded, only, Duration{0});
             tell(*folded, progress);
         }
     }
@@ -353,7 +346,7 @@ struct Folder::Work {
                     journal->fold(FoldRequest{false, false, folded.held, {}, kFoldPage}, deadline);
                 if (!later) break;  // They are in the journal.
                 if (later->outcome != FoldedPage::Outcome::folded) continue;
-                note_fold(*later, folded.held);
+                note_fold(*later, folded.held, Duration{0});
                 tell(*later, &progress);
                 insist(deadline, true, &progress);
                 left.keep_held(folded.held);
@@ -376,7 +369,7 @@ struct Folder::Work {
             const std::span<const sql::Id> only{&item, 1};
             HOTCOUNT_TRY(fold_half(only, progress.deadline, one, refusals));
             if (one.rows == 0) continue;
-            note_fold(one, only);
+            note_fold(one, only, Duration{0});
             tell(one, &progress);
         }
         report.failed = static_cast<std::int64_t>(left.refused());
@@ -414,18 +407,18 @@ struct Folder::Work {
 
     // -- what is known --------------------------------------------------------------------------
 
-    // `only`: the items that were asked for, if any. Else `took` and `items` are all pages' of the run.
-    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took = {},
-                   std::size_t items = 0) {
+    // `only`: the items that the fold was asked for, if it was asked for some.
+    void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
         left.note(folded, only);
         if (left.refused() == 0) bad_folds.end();
         const std::lock_guard lock(mutex);
-        if (folded.rows == 0) return;
-        ++stats.folds;
-        stats.rows += folded.rows;
-        if (!only.empty()) return;
-        many_read = kManyRead + kManyReadPerItem * items;
-        stats.took = took;
+        if (folded.rows > 0) {
+            ++stats.folds;
+            stats.rows += folded.rows;
+            many_read = kManyRead + kManyReadPerItem * folded.counts.size();
+            if (took > Duration{0}) stats.took = took;
+            if (page < kFoldPage && folded.more) page = std::min(2 * page, kFoldPage);
+        }
     }
 };
 

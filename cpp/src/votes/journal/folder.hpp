@@ -76,7 +76,7 @@ class Folder {
         std::uint64_t failed;    ///< That ended with an error, or left an item out because of one.
         std::uint64_t failing;   ///< Of these, those since the last fold that ended well.
         Duration failing_for;    ///< Since the first of those ended.
-        Duration took;           ///< The last one, and the pages that it went on from.
+        Duration took;           ///< The last one.
         std::int64_t held;       ///< Items that it found held.
         Duration held_for;       ///< How long the longest of them is known to be held.
         std::string last_error;  ///< Of the last one that failed; empty once one ends well.

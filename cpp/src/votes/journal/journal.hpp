@@ -28,7 +28,7 @@ struct FoldedCount {
 };
 
 /// Most rows of one fold. More: fewer transactions, each of which holds items for longer (a page of
-/// 2,500 items took 30 to 50 ms). FoldPage has less where voters wait for them.
+/// 2,500 items took 30 to 50 ms).
 inline constexpr std::size_t kFoldPage = 20'000;
 
 /// The longest pause after a slow fold. Without it a clock that jumped forward during a fold, or a
@@ -51,11 +51,6 @@ struct FoldRequest {
     /// With one item in `only`: waits a moment for its row instead of leaving it as held. For those
     /// that voters hold in turns (Journal::may_starve()).
     bool insist{false};
-    /// How long the pages before it took, if it goes on with them: the pause follows all of them.
-    Duration spent{0};
-    /// FoldedPage::last of the page before it. MariaDB and MySQL look for rows behind it alone: until a
-    /// purge they read each deleted row, and an old snapshot delays that for hours.
-    std::int64_t after{0};
 };
 
 struct FoldedPage {
@@ -68,8 +63,6 @@ struct FoldedPage {
     Outcome outcome{Outcome::folded};
     std::size_t rows{0};                ///< Taken out of the journal.
     bool more{false};                   ///< The page was full.
-    std::int64_t last{0};               ///< Where the next page begins: FoldRequest::after.
-    SteadyTime locked{};                ///< When it began to lock items. Unset: it locked none.
     std::vector<FoldedCount> counts{};  ///< Of the items in it.
     std::vector<sql::Id> held{};        ///< Whose item.vote_count is to follow later.
     Duration due_in{0};                 ///< After not_due: when it is.

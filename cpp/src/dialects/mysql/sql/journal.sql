@@ -33,11 +33,10 @@ WHERE {id} = ?1
 FOR UPDATE
 
 -- name: page
--- Locks and returns the oldest ?1 journal rows after row ?2 that no other transaction has locked: id,
--- item, difference. Without FORCE INDEX the server may sort the whole table for a page.
+-- Locks and returns the oldest ?1 journal rows that no other transaction has locked: id, item,
+-- difference. Without FORCE INDEX the server may sort the whole table for a page.
 SELECT id, item, diff
 FROM {journal} FORCE INDEX (by_id)
-WHERE id > ?2
 ORDER BY id
 LIMIT ?1
 FOR UPDATE SKIP LOCKED
@@ -52,11 +51,10 @@ LIMIT ?1
 FOR UPDATE SKIP LOCKED
 
 -- name: page_but
--- The same of other items than ?3.
+-- The same of other items than ?2.
 SELECT id, item, diff
 FROM {journal} FORCE INDEX (by_id)
-WHERE id > ?2
-    AND item NOT IN ({list(?3)})
+WHERE item NOT IN ({list(?2)})
 ORDER BY id
 LIMIT ?1
 FOR UPDATE SKIP LOCKED
