@@ -125,7 +125,7 @@ Result<Options> parse_options(std::string_view text) {
         HOTCOUNT_TRY_ASSIGN(options.seeds, seeds_of(url, kSentinelPort));
         HOTCOUNT_TRY_ASSIGN(database, take_service(url, options));
     } else if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
-        HOTCOUNT_TRY(one_host(url, "several are for redis+cluster:// and redis+sentinel://"));
+        HOTCOUNT_TRY(one_host(url, "several are for redis+sentinel://"));
         HOTCOUNT_TRY_ASSIGN(const auto seeds, seeds_of(url, options.port));
         options.host = seeds.front().host;
         options.port = seeds.front().port;

@@ -64,12 +64,13 @@ struct Sentinels::Watched {
     SentinelAnswer answer{};
     SteadyTime asked_at{};
 
-    // The primary that it replaces, and when it last said so. The others name that primary until this
-    // Sentinel tells them, and it may be late: it waits for its disk when it is elected.
+    // The primary that this Sentinel replaces, and when it last reported the failover. The other
+    // Sentinels name the old primary until this one tells them, and it may answer late: an elected
+    // Sentinel writes its configuration to disk.
     std::optional<Endpoint> replaces{};
     SteadyTime replaces_since{};
 
-    /// Nobody should connect to this primary because of the others' answers.
+    /// The answers of the other Sentinels then do not make this primary usable.
     bool still_replaces(const Endpoint& primary) const {
         if (replaces != primary || now() > replaces_since + kElectedHolds) return false;
         const bool gave_up = asked_at > replaces_since &&

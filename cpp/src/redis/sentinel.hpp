@@ -3,12 +3,12 @@
 //   a thread for each Sentinel: SUBSCRIBE, and a look each second --> answers --choose_primary()--> the primary
 //   find()    asks all of them anew                                   events --> Lease::end()
 //
-// A primary that stood still, and was replaced meanwhile, acknowledges what lies in its sockets when it
-// goes on, and calls itself a primary for ten seconds more: all of that is lost. So its connections end
-// when a Sentinel is elected to replace it, which is before the replica is promoted; what they owed is
-// unknown then. A Sentinel that lost its subscription is noticed by the look. A process that stood still
-// itself finds the replies of a replaced primary beside the Sentinels' messages: if no majority was asked
-// lately, replies count when one has been asked again.
+// A paused primary that is replaced acknowledges the commands in its sockets when it resumes, and calls
+// itself a primary for ten seconds more: those writes are lost. Its connections therefore end when a
+// Sentinel is elected to replace it, before the replica is promoted, and the outcome of their pending
+// calls is unknown. The look each second finds an election whose message a lost subscription missed. A
+// client process that was paused itself finds replies of the replaced primary beside the messages of the
+// Sentinels: if no majority has been asked for 2.5 s, a reply counts only after a majority was asked again.
 //
 // Thread-safe. Per process: a forked child has its own. The threads begin with the first find() and end
 // with close().

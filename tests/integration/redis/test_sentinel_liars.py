@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import hotcount
 import pytest
@@ -80,6 +81,10 @@ class FakeSentinel(RespServer):
         else:
             port = str(self.primary).encode()
             client.sendall(b"*2\r\n" + bulk(b"127.0.0.1") + bulk(port))
+
+
+def subscribes_again(sentinel: FakeSentinel, before: int) -> bool:
+    return sentinel.subscribed > before
 
 
 @contextlib.contextmanager
@@ -226,7 +231,7 @@ def test_a_lost_subscription_is_renewed_at_once() -> None:
             before = sentinel.subscribed
             began = time.monotonic()
             sentinel.hang_up(away=False)
-            eventually(lambda s=sentinel, n=before: s.subscribed > n)  # type: ignore[misc]
+            eventually(partial(subscribes_again, sentinel, before))
             took.append(time.monotonic() - began)
         # Each would rest for a second.
         assert min(took) < 0.5, took
