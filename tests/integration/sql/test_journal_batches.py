@@ -65,6 +65,26 @@ def test_missing_items_are_refused_by_name_and_the_others_are_written(
     assert (side.number("SELECT COUNT(*) FROM vote"), side.drifts()) == (20, [])
 
 
+def test_a_batch_counts_each_item_once_for_each_transaction_with_votes_for_it(
+    side: JournalSide,
+) -> None:
+    items, rounds, turns = 400, 8, 2
+    votes = side.made(max_batch=200)
+    votes.add_items(range(1, items + 1))
+    each = [1 + i % items for i in range(items * rounds)]
+    users = [i // items % (rounds // turns) for i in range(items * rounds)]
+    # Each user votes twice for each item: first 1, then 3.
+    values = [1 if i < len(each) // turns else 3 for i in range(len(each))]
+    casts = votes.cast_many(each, users, values, timeout=60)
+    assert list(casts.previous) == [value // 3 for value in values]
+    assert list(casts.value) == values
+    # As they come, 200 votes are for 200 items, and each would be a row. Here an item has a row for
+    # its first votes, one for the second ones, and one where a transaction ends among them.
+    assert side.pending() <= 3 * items < len(each)
+    assert list(votes.count_many(range(1, items + 1)).value) == [3 * rounds // turns] * items
+    assert side.drifts() == []
+
+
 @JOURNAL
 @FOREIGN_KEY
 def test_missing_items_are_made_with_their_first_votes(

@@ -13,6 +13,23 @@ constexpr std::int64_t kNarrow = std::int64_t{1} << 31;
 
 }  // namespace
 
+std::vector<std::uint32_t> order_by_item(std::span<const Ballot> ballots) {
+    if (ballots.size() < 2) return {};
+    // Not the places alone: ballots are large, and each comparison would fetch two of them.
+    std::vector<std::pair<std::int64_t, std::uint32_t>> places;
+    places.reserve(ballots.size());
+    for (const Ballot& ballot : ballots) {
+        const auto* const item = std::get_if<std::int64_t>(&ballot.item);
+        if (item == nullptr) return {};
+        places.emplace_back(*item, static_cast<std::uint32_t>(places.size()));
+    }
+    std::sort(places.begin(), places.end());
+    std::vector<std::uint32_t> order;
+    order.reserve(places.size());
+    for (const auto& [item, place] : places) order.push_back(place);
+    return order;
+}
+
 Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
     return check_place(connection, *layout_, options_, PlaceCheck::hold_route);
 }

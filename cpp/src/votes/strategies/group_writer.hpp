@@ -6,6 +6,7 @@
 //                     counted in the cache
 #pragma once
 
+#include <cstdint>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <map>
@@ -58,16 +59,26 @@ std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<cons
                                                       const VotesOptions& options,
                                                       const std::shared_ptr<Folder>& folder);
 
+/// The order in which a call's votes are written: by item, and those for one item as they came. A
+/// transaction counts each of its items once, so a portion of one item's votes moves one count, and one
+/// of as many items leaves the folds as many rows. Empty, for the order of the call, unless all ids are
+/// integers: two texts may be one item of the database's. Costs 0.1 s for a million votes.
+std::vector<std::uint32_t> order_by_item(std::span<const Ballot> ballots);
+
 /// A call's votes as a group commit takes them. It settles `casts`, which lives until then, as the
 /// ballots do.
 template <class Vote>
 sql::ManyWrites to_writes(std::span<const Ballot> ballots, std::vector<Result<Cast>>& casts) {
     casts.assign(ballots.size(), Cast{});
-    return {ballots.size(), [ballots](std::size_t i) { return std::make_shared<Vote>(ballots[i]); },
-            [&casts](std::size_t i, const sql::QueuedWrite* write, const Result<void>& result) {
-                casts[i] =
-                    result ? static_cast<const QueuedVote&>(*write).cast : failed_as<Cast>(result);
-            }};
+    const auto place = [order = std::make_shared<const std::vector<std::uint32_t>>(order_by_item(
+                            ballots))](std::size_t i) { return order->empty() ? i : (*order)[i]; };
+    return {
+        ballots.size(),
+        [ballots, place](std::size_t i) { return std::make_shared<Vote>(ballots[place(i)]); },
+        [&casts, place](std::size_t i, const sql::QueuedWrite* write, const Result<void>& result) {
+            casts[place(i)] =
+                result ? static_cast<const QueuedVote&>(*write).cast : failed_as<Cast>(result);
+        }};
 }
 
 /// The same for a call that does not wait, which ends with done().
