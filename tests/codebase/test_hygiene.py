@@ -98,6 +98,8 @@ LONG = {
     "python/hotcount/votes.py": "likewise",
     "notebooks/sorted_sets.py": "one text, read from top to bottom",
     "python/src/aio/loop_adapter.cpp": "one object that two threads share under one lock",
+    "python/src/aio/pending.cpp": "one type",
+    "python/src/native/native.cpp": "what joins declarations to C++",
     "python/src/native/native_calls.hpp": "templates that instantiate one another",
 }
 

@@ -20,6 +20,7 @@
 // method's, or an object whose __init__ never ran, is a TypeError.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -101,8 +102,8 @@ struct Native {
     vectorcallfunc awaited;   ///< For `async def`; null: there is none.
     void (*check)(const NativeFunction&);
     bool declared{false};
-    std::vector<std::string> refused{};  ///< Keywords that it took once ...
-    std::string why_refused{};           ///< ... and what their error says.
+    /// Keywords that it took once, and what their error says.
+    std::map<std::string, std::string, std::less<>> refused{};
 };
 
 void add_native(Native native);
