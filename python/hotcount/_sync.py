@@ -87,7 +87,6 @@ def open_views(options: argparse.Namespace) -> hotcount.WriteBehindCounter:
         options.cache,
         options.views,
         options.prefix,
-        page=options.page,
         interval=options.interval,
     )
 

@@ -83,6 +83,9 @@ def sync(options: argparse.Namespace) -> int:
         if not options.cache:
             say("hotcount sync: --views needs --cache, where the counts are")
             return BAD_USAGE
+        if options.page is not None:
+            say("hotcount sync: --page is for votes; 1000 counts of --views are saved at once")
+            return BAD_USAGE
         with open_views(options) as views:
             return told(options, *save_counts(views, options))
     if strategy in IN_CACHE and not options.cache:
@@ -95,7 +98,9 @@ def sync(options: argparse.Namespace) -> int:
     if strategy == "batched" and options.db.startswith("sqlite:"):
         say("hotcount sync: batched on SQLite counts in the items' table; there is nothing to fold")
         return BAD_USAGE
-    more: dict[str, Any] = {"page": options.page, "workers": options.workers}
+    more: dict[str, Any] = {"workers": options.workers}
+    if options.page is not None:
+        more["page"] = options.page
     if strategy in IN_CACHE:
         more["interval"] = options.interval
     votes = hotcount.Votes(options.db, options.cache, strategy, **_schema.names_of(options), **more)
@@ -339,7 +344,7 @@ def parser() -> argparse.ArgumentParser:
         help="after SIGTERM or Ctrl-C, how long the round under way may go on before it is "
         "abandoned (default: 8)",
     )
-    each.add_argument("--page", type=int, default=1000, help="counts saved at once (default: 1000)")
+    each.add_argument("--page", type=int, help="counts of votes saved at once (default: 1000)")
     each.add_argument("--workers", type=int, default=2, help="threads (default: 2)")
     _schema.add_names(each)
     each.add_argument("--json", action="store_true", help="the result as JSON")

@@ -44,7 +44,6 @@ class LiveSetsBase(Handle):
     gate: ReadOnly[float | None]
     method: ReadOnly[Method]
     prefix: ReadOnly[str | bytes]
-    keep: ReadOnly[float]
     member_type: ReadOnly[type[str] | type[bytes]]
 
     @native
@@ -55,7 +54,6 @@ class LiveSetsBase(Handle):
         gate: Seconds | None = None,
         method: Method = "script",
         prefix: Key = "",
-        keep: Seconds = 3600.0,
         member_type: type[str] | type[bytes] = str,
     ) -> None:
         """Makes the sets' handle; nothing is sent.
@@ -66,7 +64,6 @@ class LiveSetsBase(Handle):
             method: 'script' looks and adds in one step. 'ttl_gate' needs no scripts; it makes a set
                 without a TTL if a stall between its two commands outlives the gate.
             prefix: Stands before every key, with a ':'.
-            keep: Seconds that versions outlive their set, 1 or more.
             member_type: The type that members come back as; with str, those that are no UTF-8 come
                 back as bytes.
 

@@ -25,7 +25,6 @@ class SlottedCounterBase(Handle):
     slot_column: ReadOnly[str]
     count_column: ReadOnly[str]
     op_keep: ReadOnly[float]
-    max_queue: ReadOnly[int]
     # 'mysql' for MariaDB too.
     _dialect: ReadOnly[str]
 
@@ -41,7 +40,6 @@ class SlottedCounterBase(Handle):
         count_column: str = "count",
         *,
         op_keep: Seconds = 86400.0,
-        max_queue: int = 100_000,
     ) -> None:
         """Makes a counter; nothing is sent.
 
@@ -53,8 +51,9 @@ class SlottedCounterBase(Handle):
                 is their number now.
             slot_choice: 'sticky' keeps each connection on its slot, 'random' takes one per add.
             op_keep: Seconds that an op_id is remembered, 1 or more.
-            max_queue: Most adds that wait to be written, 1 or more. One more is a CapacityError,
-                and an add_many waits for room within its timeout.
+
+        At most 100,000 adds wait to be written. One more is a CapacityError, and an add_many waits
+        for room within its timeout.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.

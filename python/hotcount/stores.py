@@ -114,13 +114,10 @@ class RedisBase(Handle):
     timeout: ReadOnly[float]
     prefix: ReadOnly[Key]
     client_name: ReadOnly[str]
-    max_in_flight: ReadOnly[int]
-    spin: ReadOnly[float]
     silence_limit: ReadOnly[float | None]
     max_queue: ReadOnly[int]
     connect_timeout: ReadOnly[float]
     protocol: ReadOnly[int]
-    max_reply_bytes: ReadOnly[int]
     sentinel_credentials: ReadOnly[tuple[str, str] | None]
     sentinel_tls: ReadOnly[bool]
 
@@ -132,13 +129,10 @@ class RedisBase(Handle):
         timeout: Seconds | None = 1.0,
         prefix: Key = "",
         client_name: str = "hotcount",
-        max_in_flight: int = 16384,
-        spin: Seconds = 6e-05,
         silence_limit: Seconds | None = None,
         max_queue: int = 100_000,
         connect_timeout: Seconds = 1.0,
         protocol: Literal[2, 3] = 3,
-        max_reply_bytes: int = 536_870_912,
         sentinel_credentials: tuple[str, str] | None = None,
         sentinel_tls: bool = True,
     ) -> None:
@@ -149,11 +143,6 @@ class RedisBase(Handle):
             timeout: Default time limit of a call in seconds, the wait for a connection included.
             prefix: Stands before every key; execute() sends keys as they are.
             client_name: What CLIENT LIST shows.
-            max_in_flight: Most commands sent and not yet answered on a connection; others wait.
-                More for a server far away, fewer to spare it.
-            spin: Seconds that a caller or loop with one command on its way looks for the reply
-                before it sleeps: more than twice the calls a second on loopback, for that much CPU
-                a call. It stops by itself if replies take longer. 0: never.
             silence_limit: Seconds that a server that owes replies may say nothing before its
                 connection is given up for another. None: 1.5, or timeout if that is longer and the
                 URL names no Sentinels, which replace a silent server. The outcome of what was sent
@@ -167,9 +156,6 @@ class RedisBase(Handle):
                 server far away is reached; less: a silent one is given up sooner.
             protocol: 3 speaks RESP3, and RESP2 if the server knows no HELLO. 2 does not ask, for
                 proxies that close the connection then. Values are the same.
-            max_reply_bytes: Most memory that one reply, or all of a batch, takes: what a server
-                gone wrong can make this process hold, twice while a string is copied. A larger
-                reply ends the connection.
             sentinel_credentials: User ('' for the default one) and password that the Sentinels
                 want; those of the URL are the server's. The attribute does not show the password.
             sentinel_tls: False: the Sentinels speak no TLS although the URL is rediss+sentinel://.
@@ -294,7 +280,6 @@ class DatabaseBase(Handle):
     max_writers: ReadOnly[int]
     prepare: ReadOnly[bool]
     idle_timeout: ReadOnly[float | None]
-    tcp_user_timeout: ReadOnly[float]
 
     @native
     def __init__(
@@ -306,7 +291,6 @@ class DatabaseBase(Handle):
         max_writers: int = 16,
         prepare: bool = True,
         idle_timeout: Seconds | None = 60.0,
-        tcp_user_timeout: Seconds = 10.0,
     ) -> None:
         """Opens a database and looks whether it can be used.
 
@@ -324,13 +308,10 @@ class DatabaseBase(Handle):
             idle_timeout: Seconds after which an unused connection to a server is closed; the next
                 call that lacks one pays for another, some milliseconds. Longer: more of the
                 server's sessions are held for nothing. None: never.
-            tcp_user_timeout: Seconds after which a TCP connection whose other end acknowledges
-                nothing is given up. Shorter: a machine that stands still for a moment costs its
-                connections, and a commit on its way an unknown outcome. Longer: a dead path is
-                noticed later. PostgreSQL's URLs may say otherwise (keepalives_idle ...).
 
-        Settings of the server that make a commit mean less (fsync=off and the like) are one warning
-        of the logger 'hotcount'.
+        A TCP connection whose other end acknowledges nothing for 10 s is given up. PostgreSQL's
+        URLs may say otherwise (tcp_user_timeout, keepalives_idle ...). Settings of the server that
+        make a commit mean less (fsync=off and the like) are one warning of the logger 'hotcount'.
 
         Raises:
             ConfigError: An option has a bad value.

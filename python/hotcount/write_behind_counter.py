@@ -26,10 +26,7 @@ class WriteBehindCounterBase(Handle):
     prefix: ReadOnly[str]
     flush_interval: ReadOnly[float]
     max_cells: ReadOnly[int]
-    page: ReadOnly[int]
     interval: ReadOnly[float]
-    horizon: ReadOnly[float]
-    max_queue: ReadOnly[int]
 
     @native
     def __init__(
@@ -41,10 +38,7 @@ class WriteBehindCounterBase(Handle):
         *,
         flush_interval: Seconds = 0.25,
         max_cells: int = 100_000,
-        page: int = 1000,
         interval: Seconds = 1.0,
-        horizon: Seconds = 604800.0,
-        max_queue: int = 100_000,
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
@@ -59,12 +53,11 @@ class WriteBehindCounterBase(Handle):
                 to 60, and how soon a loss in Redis is noticed.
             max_cells: Keys that this process may hold, 1 to 10,000,000, at about 300 bytes each;
                 those that are in SQL make room for others.
-            page: Cells that a worker saves in one transaction, 1 to 10,000.
             interval: Seconds between two rounds of a worker.
-            horizon: How long the row of a cell stays in SQL, 3600 seconds to 365 days, and longer
-                if another process has a longer one. A cell that reaches SQL later is refused,
-                because nobody knows any more how much of it was counted.
-            max_queue: Most adds with ack='sql' that wait to be written, as with SlottedCounter.
+
+        At most 100,000 adds with ack='sql' wait to be written. The row of a cell stays in SQL for
+        7 days; a cell that reaches SQL later is refused, because nobody knows any more how much of
+        it was counted.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.

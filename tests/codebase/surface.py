@@ -1,5 +1,5 @@
 """The public surface as text, one line for each name: what callers rely on, in Python, C++ and the
-commands. `make surface` writes it into tests/codebase/surface.
+commands. `make surface` writes it into tests/codebase/surface; `--options` counts the options.
 
 Python is read from its sources, so that integrations whose libraries are not installed are there
 too. The errors of a function are those that its docstring names. C++ is what Doxygen finds in the
@@ -136,7 +136,9 @@ class Package:
 
     def _list_function(self, name: str, module: Module, function: Function) -> None:
         whole = signature(function)
-        if len(name) + len(whole) > 120:  # A line for each option, so that a change of it shows.
+        if (
+            len(as_sync(f"{name}: {whole}")) > 122
+        ):  # A line for each option, so that a change of it shows.
             for each, default in parameters(function):
                 value = f" = {ast.unparse(default)}" if default else ""
                 self.lines.add(f"{name}({each.arg}): {annotation(each)}{value}")
@@ -248,10 +250,44 @@ def signature(function: Function) -> str:
     return f"{' '.join(words)}({ast.unparse(function.args)}){result}"
 
 
+def as_sync(line: str) -> str:
+    """A line of hotcount.aio as hotcount has it, without the errors, which its docstrings name."""
+    line = line.replace("hotcount.aio.", "hotcount.", 1).replace("async def(", "def(", 1)
+    line = re.sub(r"__a(enter|exit)__", r"__\1__", line).replace(".aclose:", ".close:")
+    return line.split("  raises ")[0]
+
+
+def name_of(line: str) -> str:
+    return re.split("[:(]", line, maxsplit=1)[0]
+
+
 def of_python() -> list[str]:
+    """A member of a class of hotcount.aio stands here if hotcount's differs, or if it lacks it."""
     package = Package()
     package.list_modules(MODULES)
-    return sorted(package.lines)
+    aio = {line for line in package.lines if re.match(r"hotcount\.aio\.\w+\.", line)}
+    others = package.lines - aio
+    ours = {as_sync(line) for line in others}
+    theirs = {as_sync(line) for line in aio}
+    classes = {line.rpartition(".")[0] for line in map(name_of, theirs)}
+    lacking = {
+        f"hotcount.aio lacks {line}"
+        for line in ours - theirs
+        if name_of(line).rpartition(".")[0] in classes
+    }
+    return sorted(others | {line for line in aio if as_sync(line) not in ours} | lacking)
+
+
+def list_options() -> None:
+    """Prints the attributes that nobody can set, each with its owner: options of constructors, and
+    columns of batches. Those of hotcount.aio are the same."""
+    found = [
+        re.match(r"hotcount\.([A-Z]\w*\.\w+): ReadOnly\[(.*)\]$", line) for line in of_python()
+    ]
+    columns = {match[1]: match[2].startswith("Column[") for match in found if match}
+    for name, is_column in columns.items():
+        print(f"{'column' if is_column else 'option'} {name}")
+    print(f"{len(columns) - sum(columns.values())} options, {sum(columns.values())} columns")
 
 
 # -- C++ ----------------------------------------------------------------------
@@ -402,6 +438,9 @@ PARTS = {"python.txt": of_python, "cpp.txt": of_headers, "commands.txt": of_comm
 
 
 def main() -> int:
+    if sys.argv[1:] == ["--options"]:
+        list_options()
+        return 0
     FOLDER.mkdir(exist_ok=True)
     for name, lines in PARTS.items():
         (FOLDER / name).write_text("\n".join(lines()) + "\n", encoding="utf-8")

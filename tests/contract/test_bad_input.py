@@ -162,6 +162,8 @@ def test_a_ttl_of_a_set_out_of_range_is_a_config_error(sets: hotcount.LiveSets, 
 
 # -- options that left ------------------------------------------------------
 
+VIEWS = ["sqlite:///:memory:", "redis://127.0.0.1:1"]
+
 
 @pytest.mark.parametrize(
     ("cls", "arguments", "names", "instead"),
@@ -169,13 +171,15 @@ def test_a_ttl_of_a_set_out_of_range_is_a_config_error(sets: hotcount.LiveSets, 
         ("Counter", ["memory://"], ["method", "compensation"], "hotcount-load.*ways\\.py"),
         ("Limiter", ["memory://", "5/minute"], ["increx"], "align='first'"),
         ("Votes", ["sqlite:///:memory:"], ["commit_workers"], "workers is"),
-        ("SlottedCounter", ["sqlite:///:memory:"], ["max_batch", "max_delay"], "the next one"),
-        (
-            "WriteBehindCounter",
-            ["sqlite:///:memory:", "redis://127.0.0.1:1"],
-            ["max_batch", "max_delay"],
-            "max_queue",
-        ),
+        ("Votes", ["sqlite:///:memory:"], ["max_queue"], "cast_many waits for room"),
+        ("SlottedCounter", ["sqlite:///:memory:"], ["max_batch", "max_queue"], "the next one"),
+        ("WriteBehindCounter", VIEWS, ["max_batch", "max_queue", "page"], "at most 100,000"),
+        ("WriteBehindCounter", VIEWS, ["horizon"], "7 days"),
+        ("LiveSets", ["memory://"], ["keep"], "an hour"),
+        ("Redis", ["redis://127.0.0.1:1"], ["max_in_flight"], "16,384"),
+        ("Redis", ["redis://127.0.0.1:1"], ["spin"], "while that has paid"),
+        ("Redis", ["redis://127.0.0.1:1"], ["max_reply_bytes"], "512 MB"),
+        ("Database", ["sqlite:///:memory:"], ["tcp_user_timeout"], "a URL of PostgreSQL"),
     ],
 )
 def test_an_option_that_left_is_a_config_error_that_says_what_to_use(

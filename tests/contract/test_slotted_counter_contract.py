@@ -289,7 +289,7 @@ def test_names_with_quotes_and_reserved_words_are_names(database: Database) -> N
 BAD_OPTIONS = [
     ("table", ""), ("table", "x" * 64), ("key_column", "a\0b"), ("slot_column", ""),
     ("count_column", "x" * 64), ("slot_choice", "lucky"), ("slots", "many"),
-    ("max_queue", 0), ("op_keep", 0),
+    ("op_keep", 0),
 ]  # fmt: skip
 
 

@@ -305,8 +305,7 @@ def test_a_redis_that_evicts_keys_is_refused(database: Database, own_redis: Redi
 
 
 OUT_OF_RANGE = {
-    "table": "", "flush_interval": 61, "max_cells": 0, "page": 10_001, "interval": 3601,
-    "horizon": 60, "max_queue": 0,
+    "table": "", "flush_interval": 61, "max_cells": 0, "interval": 3601,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""WriteBehindCounter and writers whose rows are gone from SQL, or are to stay there."""
+"""WriteBehindCounter and writers whose rows are gone from SQL."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ import hotcount
 import pytest
 from hotcount import Database, Redis, WriteBehindCounter
 
-from tests.support.eventually import eventually
-
 pytestmark = pytest.mark.server
 
 DAY = 86_400
 
 
-def counter(
-    database: Database | str, cache: Redis, *, horizon: float = 7 * DAY
-) -> WriteBehindCounter:
-    return WriteBehindCounter(database, cache, flush_interval=60, horizon=horizon)
+def counter(database: Database | str, cache: Redis) -> WriteBehindCounter:
+    return WriteBehindCounter(database, cache, flush_interval=60)
 
 
 def cell_of(cache: Redis, key: str) -> bytes:
@@ -93,35 +89,3 @@ def test_a_cell_that_cannot_be_saved_yet_is_not_made_too_old(
     views.add("full", -8)
     assert worker.run_once().unsettled == 0
     assert views.get("full") == 2**63 - 1
-
-
-def test_a_worker_with_a_shorter_horizon_refuses_no_writer_of_the_longest(
-    database: Database, cache: Redis
-) -> None:
-    counter(database, cache, horizon=60 * DAY).create_tables()
-    views = counter(database, cache)
-    views.create_tables()
-    worker = views.sync_worker()
-    views.add("k")
-    worker.run_once()
-    views.add("k")
-    cache.execute("HSET", cell_of(cache, "k"), writer_of(8), "3 0")
-    assert worker.run_once().unsettled == 0
-    assert (views.get("k").value, views.get("k").pending) == (5, 0)
-
-
-def test_a_process_has_its_horizon_kept_by_all_workers(database_path: Path, cache: Redis) -> None:
-    url = f"sqlite:///{database_path}"
-    counter(url, cache).create_tables()
-    views = counter(url, cache, horizon=60 * DAY)
-    views.add("k")
-
-    def kept() -> bool:
-        with sqlite3.connect(database_path) as direct:
-            row = direct.execute("SELECT value FROM hotcount_views_meta WHERE name = 'horizon'")
-            (seconds,) = row.fetchone()
-        direct.close()
-        return bool(seconds == 60 * DAY)
-
-    eventually(kept)
-    views.close()

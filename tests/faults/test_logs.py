@@ -21,6 +21,8 @@ from tests.support.sqlite_files import rows
 
 pytestmark = pytest.mark.server
 
+LARGE = bytes(32 << 20)  # More than the buffers of a socket take.
+
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Any:
@@ -85,14 +87,14 @@ def test_a_connection_that_was_replaced_is_one_info(own_redis: RedisServer, told
 
 
 def test_a_full_queue_is_one_warning(own_redis: RedisServer, told: Any) -> None:
-    with hotcount.Redis(own_redis.url, timeout=0.3, max_queue=1, max_in_flight=1) as redis:
+    with hotcount.Redis(own_redis.url, timeout=0.3, max_queue=1) as redis:
         counter = hotcount.Counter(redis)
         counter.add("a")
 
         def wait_long(key: int) -> None:
-            fails(lambda: counter.add(str(key), timeout=20))
+            fails(lambda: redis.execute("SET", f"large:{key}", LARGE, timeout=20))
 
-        # One is under way and one in the queue when the third has no room.
+        # One fills the socket and one is in the queue when the third has no room.
         waiting = [threading.Thread(target=wait_long, args=(key,)) for key in range(2)]
         with own_redis.stopped():
             for each in waiting:

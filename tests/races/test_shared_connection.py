@@ -27,10 +27,10 @@ def one_after_the_other(work: Callable[[int], float], threads: int) -> list[floa
         return list(pool.map(work, range(threads)))
 
 
-def test_sixteen_threads_under_a_limit_of_four_commands_are_all_answered(
+def test_sixteen_threads_are_all_answered(
     redis_server: RedisServer,
 ) -> None:
-    redis = redis_server.redis(timeout=20, max_in_flight=4)
+    redis = redis_server.redis(timeout=20)
 
     def work(index: int) -> float:
         longest = 0.0
@@ -79,7 +79,7 @@ def test_large_commands_and_large_replies_pass_each_other(redis_server: RedisSer
 
 def test_callers_that_leave_early_leave_nobody_asleep(redis_server: RedisServer) -> None:
     """Deadlines that pass at any time: whoever leaves hands on what it was doing."""
-    redis = redis_server.redis(timeout=20, max_in_flight=4, prefix="leaving:")
+    redis = redis_server.redis(timeout=20, prefix="leaving:")
     text = "x" * 200_000
     stop = threading.Event()
 

@@ -179,7 +179,6 @@ table = "hotcount_views"
 cell = "hotcount_views_cell"
 meta = "hotcount_views_meta"
 by_writer = "hotcount_views_by_writer"
-horizon = 60
 purge_page = 500
 """),
     "counter/": named("""

@@ -9,7 +9,7 @@
 // instead. Redis has no flag for that; the methods are two ways to get it.
 //
 // A version makes a late write harmless: it is applied only if its version is above that of the
-// member's last write. Versions outlive the set by `keep`, also those of removed members; a write
+// member's last write. Versions outlive the set by an hour, also those of removed members; a write
 // that is later than that is not recognised. Upserts without a version do not look at versions.
 //
 // Versions are lost if somebody evicts or deletes the companion. So the first version of a set also
@@ -93,9 +93,6 @@ struct LiveSetsOptions {
     std::optional<Duration> gate{};
     /// Put before every key, with a ":"; none by default, for sets that others make and read.
     std::string prefix{};
-    /// How long versions outlive their set. Longer: later writes are still found stale; costs the
-    /// memory of each member's name until then.
-    Duration keep{std::chrono::hours{1}};
 };
 
 struct UpsertItem {

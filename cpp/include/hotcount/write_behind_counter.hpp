@@ -72,15 +72,8 @@ struct WriteBehindOptions {
     /// Most cells in one process, 1 to 10,000,000, about 300 bytes each. Those that SQL has make room
     /// for new ones; if none is left, an add to another key is a capacity error.
     std::size_t max_cells{100'000};
-    /// Most cells that a worker brings to SQL in one transaction, 1 to 10,000.
-    std::size_t page{1000};
     /// The pause of a worker between two rounds: how far the totals in SQL lag behind.
     Duration interval{std::chrono::seconds{1}};
-    /// How long the row of a cell stays in SQL after its writer began, 1 hour to 365 days, and longer
-    /// if another process has a longer one. A writer begins anew after a seventh of it. A cell that
-    /// comes later is refused, because nobody knows any more what of it was counted: it stays in
-    /// Redis, and the worker's rounds name it as at risk.
-    Duration horizon{std::chrono::hours{24 * 7}};
     /// For Ack::sql.
     sql::GroupCommitOptions commit{};
     /// The age of a writer comes from its wall clock.

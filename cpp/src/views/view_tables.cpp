@@ -98,7 +98,6 @@ sql::Statements statements_of(const WriteBehindOptions& options, const sql::Gram
              {"cell", beside("_cell")},
              {"meta", beside("_meta")},
              {"by_writer", beside("_by_writer")},
-             {"horizon", std::to_string(seconds_of(options.horizon))},
              {"purge_page", std::to_string(kPurgePage)},
              {"indexes_apart", sql::flag(g.creates_indexes_apart())},
              {"returns", sql::flag(g.has_returning())}}};
@@ -140,16 +139,13 @@ void sort_and_merge(std::vector<ViewCell>& cells) {
 }
 
 ViewTables::ViewTables(const WriteBehindOptions& options, sql::Dialect dialect)
-    : ViewTables(statements_of(options, dialect.grammar()), dialect.grammar(), options.horizon) {}
+    : ViewTables(statements_of(options, dialect.grammar()), dialect.grammar()) {}
 
-ViewTables::ViewTables(const sql::Statements& sql, const sql::Grammar& g, Duration horizon)
-    : horizon_(seconds_of(horizon)),
-      schema_(sql["schema"]),
+ViewTables::ViewTables(const sql::Statements& sql, const sql::Grammar& g)
+    : schema_(sql["schema"]),
       hold_forgotten_(sql["hold_forgotten"]),
       read_forgotten_(sql["read_forgotten"]),
       raise_forgotten_(sql["raise_forgotten"]),
-      read_horizon_(sql["read_horizon"]),
-      raise_horizon_(sql["raise_horizon"]),
       now_(sql["now"]),
       hold_total_(sql["hold_total"]),
       old_cells_(sql["old_cells"]),
@@ -264,7 +260,7 @@ Result<void> ViewTables::add_to_totals(sql::Connection& connection,
 
 Error ViewTables::clock_is_behind() {
     return make_error(ErrorCode::config,
-                      "this machine's clock is behind the database's by more than the horizon: "
+                      "this machine's clock is behind the database's by more than 7 days: "
                       "nothing was applied");
 }
 
@@ -343,23 +339,9 @@ Result<std::vector<ViewTables::Known>> ViewTables::read_many(sql::Connection& co
     return known;
 }
 
-Result<void> ViewTables::keep(sql::Database& database, Deadline deadline) {
-    // Asked first: most often it is so, and a user who may only read is not refused.
-    HOTCOUNT_TRY_ASSIGN(const auto longest, sql::read_snapshot(database, deadline, [&](auto& own) {
-                            return number(own, read_horizon_);
-                        }));
-    if (longest && *longest >= horizon_) return {};
-    return sql::transact(database, deadline, [&](sql::Connection& connection) -> Result<void> {
-        HOTCOUNT_TRY(connection.execute(raise_horizon_, {horizon_}));
-        return {};
-    });
-}
-
 Result<void> ViewTables::forget(sql::Connection& connection, std::int64_t before) {
     HOTCOUNT_TRY_ASSIGN(const auto now, number(connection, now_));
-    HOTCOUNT_TRY_ASSIGN(const auto longest, number(connection, read_horizon_));
-    const std::int64_t kept = std::max(horizon_, longest.value_or(0));
-    const std::int64_t oldest = now.value_or(0) / 1'000'000 - kept;
+    const std::int64_t oldest = now.value_or(0) / 1'000'000 - seconds_of(kViewHorizon);
     HOTCOUNT_TRY(connection.execute(raise_forgotten_, {std::min(oldest, before)}));
     return {};
 }

@@ -15,6 +15,11 @@
 
 namespace hotcount {
 
+/// How long the row of a cell stays in SQL after its writer began. A writer begins anew after a
+/// seventh of it. A cell that reaches SQL later is refused, because its row would have said what of
+/// it was counted: it stays in Redis, and the worker's rounds name it as at risk.
+inline constexpr Duration kViewHorizon = std::chrono::hours{24 * 7};
+
 /// A writer's id: the second in which it began, and random digits. It sorts by time.
 std::string new_writer(const Clock& clock);
 /// The id before which all writers began before that second, and the second of an id.
@@ -57,16 +62,14 @@ class ViewTables {
                                          std::span<const std::string> keys,
                                          std::span<const ViewCell> cells);
 
-    /// Has the workers of all processes keep rows for the options' horizon.
-    Result<void> keep(sql::Database& database, Deadline deadline);
-    /// Refuses cells of writers that began before that second, and longer ago than the longest horizon
-    /// by the database's clock. From then on their rows may go.
+    /// Refuses cells of writers that began before that second, and longer ago than kViewHorizon by
+    /// the database's clock. From then on their rows may go.
     Result<void> forget(sql::Connection& connection, std::int64_t before);
     /// Deletes some of those rows; returns how many.
     Result<std::size_t> purge(sql::Connection& connection);
 
   private:
-    ViewTables(const sql::Statements& sql, const sql::Grammar& grammar, Duration horizon);
+    ViewTables(const sql::Statements& sql, const sql::Grammar& grammar);
     Result<std::int64_t> forgotten(sql::Connection& connection, const sql::Statement& how) const;
     static Result<std::optional<std::int64_t>> number(sql::Connection& connection,
                                                       const sql::Statement& how);
@@ -75,13 +78,10 @@ class ViewTables {
     Result<void> add_to_totals(sql::Connection& connection,
                                std::span<const std::pair<std::string, std::int64_t>> sums);
 
-    const std::int64_t horizon_;  // In seconds.
     const std::string schema_;
     const sql::Statement hold_forgotten_;
     const sql::Statement read_forgotten_;
     const sql::Statement raise_forgotten_;
-    const sql::Statement read_horizon_;
-    const sql::Statement raise_horizon_;
     const sql::Statement now_;
     const sql::Statement hold_total_;
     const sql::Statement old_cells_;

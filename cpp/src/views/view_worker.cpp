@@ -13,6 +13,7 @@ namespace {
 
 // Of a round, for one page: a server that stands still keeps nobody waiting longer who stops run().
 constexpr Duration kPage = std::chrono::seconds{10};
+constexpr std::size_t kCellsPerPage = 1000;
 // Rows of old writers are looked for so often by one worker, and so many transactions delete them in
 // one round: what is left waits for the next round, as the adds of others must not.
 constexpr Duration kForgetEvery = std::chrono::hours{1};
@@ -93,11 +94,11 @@ class ViewWorker final : public SyncWorker {
 
     Result<void> whole_shard(std::size_t shard, Deadline deadline, Found& found) {
         const ViewCells& redis = settings_->cells;
-        const std::size_t most = settings_->options.page;
         std::string cursor = "0";
         do {
             const Deadline until = page_of(deadline);
-            HOTCOUNT_TRY_ASSIGN(const redis::ScanPage page, redis.scan(shard, cursor, most, until));
+            HOTCOUNT_TRY_ASSIGN(const redis::ScanPage page,
+                                redis.scan(shard, cursor, kCellsPerPage, until));
             cursor = page.next;
             // A scan may name a key twice.
             const std::set<std::string> unique(page.items.begin(), page.items.end());
@@ -116,7 +117,7 @@ class ViewWorker final : public SyncWorker {
             HOTCOUNT_TRY(redis.retire(gone, until));
             std::span<const ViewCell> left{cells};
             while (!left.empty()) {
-                const auto part = left.first(std::min(left.size(), most));
+                const auto part = left.first(std::min(left.size(), kCellsPerPage));
                 left = left.subspan(part.size());
                 HOTCOUNT_TRY(settle(part, deadline, found));
             }

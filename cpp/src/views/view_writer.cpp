@@ -152,7 +152,7 @@ Result<void> ViewWriter::end(const Open& add, Result<void> outcome) {
 // The cell of the key that takes this amount.
 Result<ViewWriter::CellPointer> ViewWriter::cell_of(std::string_view key, const CellSum& amount) {
     const WallTime now = settings_->options.clock->wall_now();
-    const Duration most = settings_->options.horizon / kWritersPerHorizon;
+    const Duration most = kViewHorizon / kWritersPerHorizon;
     if (const auto found = cells_.find(key); found != cells_.end()) {
         const CellPointer cell = found->second;
         const bool fits = checked_add(cell->sum.up, amount.up).has_value() &&
@@ -454,9 +454,7 @@ void ViewWriter::ask_often() {
     std::unique_lock lock(mutex_);
     while (rests(lock, kAskEvery)) {
         lock.unlock();
-        const Deadline deadline = settings_->database->deadline({});
-        keeps_rows_ = keeps_rows_ || settings_->tables.keep(*settings_->database, deadline).ok();
-        (void)ask_applied(deadline);
+        (void)ask_applied(settings_->database->deadline({}));
         lock.lock();
     }
     asks_ = false;

@@ -7,7 +7,7 @@
 //                       stands still keeps nothing from Redis
 //
 // A cell belongs to a writer's id, and to a key. The same two never begin anew: when a cell is
-// dropped, cells that are made later get another id. An id is for a seventh of the horizon; a cell
+// dropped, cells that are made later get another id. An id is for a seventh of kViewHorizon; a cell
 // that outlives it is sealed, and a new one takes the key's adds.
 //
 // Thread-safe: one mutex, which no call of a server is made under. Not for a forked child, which makes
@@ -101,8 +101,6 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     // Under flush_mutex_.
     std::array<std::string, ViewCells::kShards> identities_;
     std::uint64_t reconnects_{0};
-
-    bool keeps_rows_{false};  // Of the thread that asks SQL alone.
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;

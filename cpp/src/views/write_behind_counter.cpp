@@ -410,11 +410,6 @@ class SqlWriteBehindCounter final : public WriteBehindCounter,
     ForkLocal<WaitingCalls> elsewhere_;
 };
 
-Result<void> check_range(std::string_view option, std::size_t value, std::size_t most) {
-    if (value >= 1 && value <= most) return {};
-    return bad_value(option, value, "it takes 1 to " + std::to_string(most));
-}
-
 Result<void> check_options(const WriteBehindOptions& options) {
     HOTCOUNT_TRY(check_identifier("table", options.table));
     // The longest name beside it has ten bytes more.
@@ -422,19 +417,16 @@ Result<void> check_options(const WriteBehindOptions& options) {
     if (options.prefix.size() > kMaxKeyBytes) {
         return bad_option("prefix", "is longer than 1000 bytes");
     }
-    using std::chrono::hours;
     using std::chrono::milliseconds;
     if (options.flush_interval < milliseconds{1} ||
         options.flush_interval > std::chrono::minutes{1}) {
         return bad_option("flush_interval", "takes 0.001 to 60 seconds");
     }
-    HOTCOUNT_TRY(check_range("max_cells", options.max_cells, 10'000'000));
-    HOTCOUNT_TRY(check_range("page", options.page, 10'000));
-    if (options.interval < milliseconds{1} || options.interval > hours{1}) {
-        return bad_option("interval", "takes 0.001 to 3600 seconds");
+    if (options.max_cells < 1 || options.max_cells > 10'000'000) {
+        return bad_value("max_cells", options.max_cells, "it takes 1 to 10000000");
     }
-    if (options.horizon < hours{1} || options.horizon > hours{24 * 365}) {
-        return bad_option("horizon", "takes 3600 seconds to 365 days");
+    if (options.interval < milliseconds{1} || options.interval > std::chrono::hours{1}) {
+        return bad_option("interval", "takes 0.001 to 3600 seconds");
     }
     return sql::check_options(options.commit);
 }

@@ -13,6 +13,10 @@ namespace hotcount {
 
 class WaitingCalls;
 
+/// How long versions outlive their set: a write that is later than that is not found stale. They cost
+/// the memory of each member's name until then.
+inline constexpr Duration kVersionsStay = std::chrono::hours{1};
+
 /// The names and terms of one build.
 struct Build {
     std::string key;
@@ -105,8 +109,8 @@ std::unique_ptr<LiveSetsBackend> make_memory_sets(std::shared_ptr<memory::Store>
                                                   LiveSetsOptions options);
 std::unique_ptr<LiveSetsBackend> make_redis_sets(std::shared_ptr<redis::Client> client,
                                                  LiveSetsOptions options);
-std::shared_ptr<Builds> make_redis_builds(std::shared_ptr<redis::Client> client, Duration keep);
-std::shared_ptr<Builds> make_memory_builds(std::shared_ptr<memory::Store> store, Duration keep);
+std::shared_ptr<Builds> make_redis_builds(std::shared_ptr<redis::Client> client);
+std::shared_ptr<Builds> make_memory_builds(std::shared_ptr<memory::Store> store);
 
 namespace zset {
 

@@ -15,9 +15,6 @@ Result<void> check_options(const LiveSetsOptions& options) {
     if (options.prefix.size() > kMaxKeyBytes) {
         return bad_option("prefix", "is longer than 1000 bytes");
     }
-    if (options.keep < std::chrono::seconds{1}) {
-        return bad_option("keep", "must be 1 second or more");
-    }
     return {};
 }
 

@@ -65,9 +65,7 @@ class MemorySets final : public LiveSetsBackend {
         done(make(key, companion, ttl, members));
     }
 
-    std::shared_ptr<Builds> builds() const override {
-        return make_memory_builds(store_, options().keep);
-    }
+    std::shared_ptr<Builds> builds() const override { return make_memory_builds(store_); }
     Deadline deadline(Timeout timeout) const override {
         // Nobody waits here but for another call of the same build.
         return Deadline::after(timeout.value_or(std::chrono::seconds{10}));
@@ -248,7 +246,7 @@ class MemorySets final : public LiveSetsBackend {
     }
 
     void outlive(Entry& companion, SteadyTime set_ends) const {
-        const SteadyTime end = set_ends + options().keep;
+        const SteadyTime end = set_ends + kVersionsStay;
         if (!companion.expires_at || *companion.expires_at < end) companion.expires_at = end;
     }
 

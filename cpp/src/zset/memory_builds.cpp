@@ -11,8 +11,7 @@ using memory::Entry;
 
 class MemoryBuilds final : public Builds {
   public:
-    MemoryBuilds(std::shared_ptr<memory::Store> store, Duration keep)
-        : store_(std::move(store)), keep_(keep) {}
+    explicit MemoryBuilds(std::shared_ptr<memory::Store> store) : store_(std::move(store)) {}
 
     Result<void> begin(const Build& build, Timeout) override {
         return store_->modify_with(
@@ -106,18 +105,17 @@ class MemoryBuilds final : public Builds {
         return found != nullptr && found->token == build.token ? found : nullptr;
     }
     void outlive(Entry& companion, SteadyTime set_ends) const {
-        const SteadyTime end = set_ends + keep_;
+        const SteadyTime end = set_ends + kVersionsStay;
         companion.expires_at = std::max(companion.expires_at.value_or(end), end);
     }
 
     const std::shared_ptr<memory::Store> store_;
-    const Duration keep_;
 };
 
 }  // namespace
 
-std::shared_ptr<Builds> make_memory_builds(std::shared_ptr<memory::Store> store, Duration keep) {
-    return std::make_shared<MemoryBuilds>(std::move(store), keep);
+std::shared_ptr<Builds> make_memory_builds(std::shared_ptr<memory::Store> store) {
+    return std::make_shared<MemoryBuilds>(std::move(store));
 }
 
 }  // namespace hotcount

@@ -62,7 +62,7 @@ class RedisSets final : public LiveSetsBackend {
           client_(std::move(client)),
           server_(std::make_shared<const std::string>(client_->options().address())),
           limits_(std::make_shared<const UpsertLimits>(
-              UpsertLimits{redis::milliseconds(gate()), redis::milliseconds(options().keep)})),
+              UpsertLimits{redis::milliseconds(gate()), redis::milliseconds(kVersionsStay)})),
           steps_(std::make_shared<const zset::RedisSteps>(client_, gate(), server_)),
           elsewhere_([this] {
               const redis::Options& limits = client_->options();
@@ -169,9 +169,7 @@ class RedisSets final : public LiveSetsBackend {
                      });
     }
 
-    std::shared_ptr<Builds> builds() const override {
-        return make_redis_builds(client_, options().keep);
-    }
+    std::shared_ptr<Builds> builds() const override { return make_redis_builds(client_); }
     Deadline deadline(Timeout timeout) const override { return client_->deadline(timeout); }
     WaitingCalls* waiting_calls() override { return &elsewhere_.get(); }
 

@@ -19,8 +19,7 @@ bool is_text(const Reply& reply, std::size_t) {
 
 class RedisBuilds final : public Builds {
   public:
-    RedisBuilds(std::shared_ptr<redis::Client> client, Duration keep)
-        : client_(std::move(client)), keep_(redis::milliseconds(keep)) {}
+    explicit RedisBuilds(std::shared_ptr<redis::Client> client) : client_(std::move(client)) {}
 
     Result<void> begin(const Build& build, Timeout timeout) override {
         static const Script kScript{lua::zset::kBeginBuildLua, Script::Kind::single,
@@ -137,13 +136,13 @@ class RedisBuilds final : public Builds {
     std::string server() const { return client_->options().address(); }
 
     const std::shared_ptr<redis::Client> client_;
-    const std::string keep_;
+    const std::string keep_ = redis::milliseconds(kVersionsStay);
 };
 
 }  // namespace
 
-std::shared_ptr<Builds> make_redis_builds(std::shared_ptr<redis::Client> client, Duration keep) {
-    return std::make_shared<RedisBuilds>(std::move(client), keep);
+std::shared_ptr<Builds> make_redis_builds(std::shared_ptr<redis::Client> client) {
+    return std::make_shared<RedisBuilds>(std::move(client));
 }
 
 }  // namespace hotcount

@@ -246,8 +246,7 @@ void Items::add_columns(const Argument* columns) {
 
 using O = LiveSetsOptions;
 constexpr std::array kOptions{option<&O::gate, std::optional<Delay>>(),
-                              always_shown(option<&O::method>()), option<&O::prefix, KeyText>(),
-                              option<&O::keep>()};
+                              always_shown(option<&O::method>()), option<&O::prefix, KeyText>()};
 
 class BoundLiveSets : public Bound<LiveSets> {
   public:
@@ -321,6 +320,7 @@ void bind_live_sets() {
 
     constructor<&make_live_sets, StoreArgument, Options<O, kOptions>, MemberType>(
         "LiveSetsBase.__init__", "store " + names_of<kOptions>() + "member_type");
+    refuse_keywords("LiveSetsBase.__init__", "keep", "versions outlive their set by an hour");
     attributes<BoundLiveSets, kOptions>("LiveSetsBase");
     attribute<BoundLiveSets>("LiveSetsBase", "member_type", [](const BoundLiveSets& self) {
         return To<MemberType>::make(self.member_type);

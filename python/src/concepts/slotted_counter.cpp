@@ -35,12 +35,10 @@ constexpr OptionRow<O> kSlots{
     },
     Shown::changed};
 
-using Commit = sql::GroupCommitOptions;
-constexpr std::array kOptions{
-    option<&O::table>(),       kSlots,
-    option<&O::slot_choice>(), option<&O::key_column>(),
-    option<&O::slot_column>(), option<&O::count_column>(),
-    option<&O::op_keep>(),     option_in<&O::commit, &Commit::max_queue>()};
+constexpr std::array kOptions{option<&O::table>(),       kSlots,
+                              option<&O::slot_choice>(), option<&O::key_column>(),
+                              option<&O::slot_column>(), option<&O::count_column>(),
+                              option<&O::op_keep>()};
 
 class BoundSlottedCounter : public Bound<SlottedCounter> {
   public:
@@ -86,8 +84,9 @@ struct BoundOf<SlottedCounter> {
 void bind_slotted_counter() {
     constructor<&make_slotted_counter, StoreArgument, Options<O, kOptions>>(
         "SlottedCounterBase.__init__", "db " + names_of<kOptions>());
-    refuse_keywords("SlottedCounterBase.__init__", "max_batch max_delay",
-                    "the adds that wait while a transaction commits are the next one");
+    refuse_keywords("SlottedCounterBase.__init__", "max_batch max_delay max_queue",
+                    "the adds that wait while a transaction commits are the next one, and at most "
+                    "100,000 wait");
     attributes<BoundSlottedCounter, kOptions>("SlottedCounterBase", "slots");
     attribute<BoundSlottedCounter>(
         "SlottedCounterBase", "slots",

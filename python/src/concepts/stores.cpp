@@ -245,23 +245,18 @@ using RedisOptions = redis::Options;
 constexpr std::array kRedis{or_none(always_shown(option<&RedisOptions::timeout>())),
                             always_shown(option<&RedisOptions::prefix, KeyText>()),
                             option<&RedisOptions::client_name>(),
-                            option<&RedisOptions::max_in_flight>(),
-                            option<&RedisOptions::spin, Delay>(),
                             option<&RedisOptions::silence_limit, AutoDuration>(),
                             option<&RedisOptions::max_queue>(),
                             option<&RedisOptions::connect_timeout>(),
                             option<&RedisOptions::protocol, Protocol>(),
-                            option<&RedisOptions::max_reply_bytes>(),
                             option<&RedisOptions::sentinel_credentials>(),
                             option<&RedisOptions::sentinel_tls>()};
 
 using DatabaseOptions = sql::DatabaseOptions;
-constexpr std::array kDatabase{or_none(always_shown(option<&DatabaseOptions::timeout>())),
-                               option<&DatabaseOptions::max_readers>(),
-                               option<&DatabaseOptions::max_writers>(),
-                               option<&DatabaseOptions::prepare>(),
-                               option<&DatabaseOptions::idle_timeout>(),
-                               option<&DatabaseOptions::tcp_user_timeout>()};
+constexpr std::array kDatabase{
+    or_none(always_shown(option<&DatabaseOptions::timeout>())),
+    option<&DatabaseOptions::max_readers>(), option<&DatabaseOptions::max_writers>(),
+    option<&DatabaseOptions::prepare>(), option<&DatabaseOptions::idle_timeout>()};
 
 using V = VotesOptions;
 constexpr std::array kVoteTables{option<&V::item_type>(),
@@ -454,6 +449,14 @@ void bind_stores() {
     method<&ready_memory, &ready_memory_async, Access, Timeout>("Memory.ready", "for_ timeout");
 
     constructor<&make_redis, Url, GivenRedis>("RedisBase.__init__", "url " + names_of<kRedis>());
+    refuse_keywords("RedisBase.__init__", "max_in_flight",
+                    "at most 16,384 commands of a connection await their replies");
+    refuse_keywords("RedisBase.__init__", "spin",
+                    "a caller looks for its reply before it sleeps only while that has paid");
+    refuse_keywords(
+        "RedisBase.__init__", "max_reply_bytes",
+        "a reply, or all of a batch, takes at most 512 MB, the most that a server keeps "
+        "in a string");
     attributes<RedisStore, kRedis>("RedisBase");
     object_method<&redis_stats, RedisStore>("RedisBase.stats", "");
     method<&ping_redis, &ping_redis_async, Timeout>("Redis.ping", "timeout");
@@ -462,6 +465,9 @@ void bind_stores() {
 
     constructor<&make_database, Url, GivenDatabase>("DatabaseBase.__init__",
                                                     "url " + names_of<kDatabase>());
+    refuse_keywords("DatabaseBase.__init__", "tcp_user_timeout",
+                    "a connection whose other end acknowledges nothing ends after 10 s; a URL of "
+                    "PostgreSQL may say otherwise: ?tcp_user_timeout=MILLISECONDS");
     attributes<DatabaseStore, kDatabase>("DatabaseBase");
     method<&sql::Database::stats, nullptr>("DatabaseBase.stats", "");
     method<&ping_database, &ping_database_async, Timeout>("Database.ping", "timeout");

@@ -15,15 +15,9 @@ inline constexpr std::array<std::string_view, 3> kWords<Ack>{"cache", "local", "
 namespace {
 
 using O = WriteBehindOptions;
-using Commit = sql::GroupCommitOptions;
-constexpr std::array kViewOptions{always_shown(option<&O::table>()),
-                                  option<&O::prefix, KeyText>(),
-                                  option<&O::flush_interval>(),
-                                  option<&O::max_cells>(),
-                                  option<&O::page>(),
-                                  option<&O::interval>(),
-                                  option<&O::horizon>(),
-                                  option_in<&O::commit, &Commit::max_queue>()};
+constexpr std::array kViewOptions{always_shown(option<&O::table>()), option<&O::prefix, KeyText>(),
+                                  option<&O::flush_interval>(), option<&O::max_cells>(),
+                                  option<&O::interval>()};
 
 }  // namespace
 
@@ -103,8 +97,10 @@ py::object view_schema(py::handle, BoundViews& self) {
 void bind_write_behind_counter() {
     constructor<&make_views, StoreArgument, StoreArgument, Options<O, kViewOptions>>(
         "WriteBehindCounterBase.__init__", "db cache " + names_of<kViewOptions>());
-    refuse_keywords("WriteBehindCounterBase.__init__", "max_batch max_delay",
-                    "a transaction takes what waits, 1000 at most; max_queue bounds that");
+    refuse_keywords("WriteBehindCounterBase.__init__", "max_batch max_delay max_queue page",
+                    "a transaction takes what waits, 1000 at most, and at most 100,000 adds wait");
+    refuse_keywords("WriteBehindCounterBase.__init__", "horizon",
+                    "the rows of a writer stay in SQL for 7 days");
     attributes<BoundViews, kViewOptions>("WriteBehindCounterBase");
     object_method<&view_stats, BoundViews>("WriteBehindCounterBase.stats", "");
     object_method<&view_contract, BoundViews>("WriteBehindCounterBase.contract", "");

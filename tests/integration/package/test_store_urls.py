@@ -305,11 +305,11 @@ def test_the_typed_connects_open_their_kind_and_refuse_others_unopened(
 def test_options_of_keywords_and_urls_are_attributes_and_stand_in_the_repr(face: Any) -> None:
     memory = face.Memory("memory://?max_keys=7&prefix=a", prefix=b"\xff")
     assert (memory.max_keys, memory.prefix, memory.when_full) == (7, b"\xff", "admit")
-    redis = face.Redis("redis://u:canary@h?connect_timeout=2.5", spin=0, timeout=None)
-    assert (redis.timeout, redis.connect_timeout, redis.spin) == (1.0, 2.5, 0.0)
-    assert (redis.silence_limit, redis.protocol) == (None, 3)
+    redis = face.Redis("redis://u:canary@h?connect_timeout=2.5", silence_limit=9, timeout=None)
+    assert (redis.timeout, redis.connect_timeout, redis.silence_limit) == (1.0, 2.5, 9.0)
+    assert redis.protocol == 3
     assert "canary" not in repr(redis)
-    assert "spin=0.0" in repr(redis)
+    assert "silence_limit=9.0" in repr(redis)
     assert "max_queue" not in repr(redis)
     database = face.Database("sqlite:///:memory:", idle_timeout=None, max_readers=2)
     assert (database.idle_timeout, database.max_readers, database.prepare) == (None, 2, True)

@@ -149,8 +149,6 @@ def test_a_database_may_be_closed_while_connections_expire(side: JournalSide) ->
     [
         ({"idle_timeout": 0}, "idle_timeout"),
         ({"idle_timeout": -1}, "idle_timeout"),
-        ({"tcp_user_timeout": 0}, "tcp_user_timeout"),
-        ({"tcp_user_timeout": 100_000}, "tcp_user_timeout"),
     ],
 )
 def test_a_limit_that_means_nothing_is_refused_by_name(options: dict[str, Any], said: str) -> None:
@@ -278,7 +276,7 @@ def options_of(port: int) -> list[dict[str, int]]:
     return found
 
 
-def test_tcp_limits_are_those_that_the_options_say(far: tuple[FaultProxy, str]) -> None:
+def test_a_connection_has_tcp_limits(far: tuple[FaultProxy, str]) -> None:
     proxy, url = far
     every = {"keepalive": 1, "idle": 15, "interval": 5, "count": 3}
     with hotcount.Database(url) as database:
@@ -286,9 +284,6 @@ def test_tcp_limits_are_those_that_the_options_say(far: tuple[FaultProxy, str]) 
         ours = options_of(proxy.port)
         assert ours
         assert all(each == {**every, "user": 10_000} for each in ours)
-    with hotcount.Database(url, tcp_user_timeout=2.5) as database:
-        database.ping()
-        assert {**every, "user": 2500} in options_of(proxy.port)
 
 
 def test_a_postgres_url_says_its_own_tcp_limits(

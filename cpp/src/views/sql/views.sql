@@ -5,7 +5,7 @@
 --   {cell}   (key, writer, up, down, was_up, was_down): the sums of each writer in the total,
 --            and their values before the last change
 --   {meta}   (name, value). 'forgotten': cells of writers that began before that second have no row
---            any more, and are refused. 'horizon': the longest of all processes, in seconds
+--            any more, and are refused
 --
 -- Locks: 'forgotten' (shared), cells by key and writer, totals by key.
 
@@ -38,8 +38,6 @@ CREATE TABLE IF NOT EXISTS {meta} (
 ) {table_end};
 INSERT INTO {meta} (name, value) VALUES ('forgotten', 0)
 {or_nothing(name)};
-INSERT INTO {meta} (name, value) VALUES ('horizon', {horizon})
-{or_update(name)} value = {greater({meta}.value, {excluded(value)})};
 
 -- name: read_forgotten
 SELECT value
@@ -55,16 +53,6 @@ WHERE name = 'forgotten'
 -- To ?1, unless it is higher.
 UPDATE {meta} SET value = ?1
 WHERE name = 'forgotten' AND value < ?1
-
--- name: read_horizon
-SELECT value
-FROM {meta}
-WHERE name = 'horizon'
-
--- name: raise_horizon
--- To ?1, unless it is higher.
-UPDATE {meta} SET value = ?1
-WHERE name = 'horizon' AND value < ?1
 
 -- name: now
 SELECT {now_microseconds}
