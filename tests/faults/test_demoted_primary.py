@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import hotcount
@@ -16,6 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import is_mysql, new_server
 from tests.support.servers import PostgresServer
+from tests.support.together import in_threads
 
 pytestmark = pytest.mark.server
 
@@ -112,29 +112,6 @@ def url_of(nodes: tuple[Node, Node], address: FaultProxy) -> str:
 def open_votes(url: str, strategy: str, timeout: float = 30) -> hotcount.Votes:
     database = hotcount.Database(url, timeout=timeout)
     return hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
-
-
-def in_threads(work: Callable[[int], object], numbers: range) -> Callable[[], None]:
-    """Starts one thread each; what is returned waits for them and raises what they raised."""
-    failures: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in numbers]
-    for thread in threads:
-        thread.start()
-
-    def done() -> None:
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
-
-    return done
 
 
 def prepare(nodes: tuple[Node, Node], strategy: str) -> None:

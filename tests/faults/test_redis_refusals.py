@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from hotcount import Upsert
 
 from tests.support.servers import RedisServer, free_port
-from tests.support.together import together
+from tests.support.together import flushing_scripts, together
 
 pytestmark = pytest.mark.server
 
@@ -152,18 +151,7 @@ def test_a_key_that_the_acl_denies_is_a_typed_error(
 def test_scripts_flushed_ten_times_a_second_reach_no_caller_and_count_nothing_twice(
     own_redis: RedisServer, direct: hotcount.Redis
 ) -> None:
-    stop = threading.Event()
-    flushes = 0
-
-    def flush() -> None:
-        nonlocal flushes
-        while not stop.wait(0.1):
-            direct.execute("SCRIPT", "FLUSH")
-            flushes += 1
-
-    flusher = threading.Thread(target=flush)
-    flusher.start()
-    with own_redis.redis(timeout=60) as redis:
+    with own_redis.redis(timeout=60) as redis, flushing_scripts(direct) as flushes:
         windows = hotcount.Limiter(redis, "1000000/day", algorithm="fixed_window")
         bucket = hotcount.Limiter(redis, "100/366 days")
         sets = hotcount.LiveSets(redis)
@@ -171,7 +159,7 @@ def test_scripts_flushed_ten_times_a_second_reach_no_caller_and_count_nothing_tw
 
         def work(index: int) -> tuple[int, int, int]:
             hits = admitted = upserts = 0
-            while flushes < 12:
+            while flushes() < 12:
                 hits += windows.hit("hot").allowed
                 admitted += bucket.hit("few").allowed
                 assert sets.upsert("k", f"{index}-{upserts}", 1) is Upsert.APPLIED
@@ -179,8 +167,6 @@ def test_scripts_flushed_ten_times_a_second_reach_no_caller_and_count_nothing_tw
             return hits, admitted, upserts
 
         done = together(work, 8)
-        stop.set()
-        flusher.join()
         assert windows.peek("hot").remaining == 1_000_000 - sum(hits for hits, _, _ in done)
         assert sum(admitted for _, admitted, _ in done) == 100
         assert len(sets.range("k", 0, -1)) == 1 + sum(upserts for _, _, upserts in done)

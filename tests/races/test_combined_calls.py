@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter as Tally
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import hotcount
 import pytest
 
 from tests.support.servers import RedisServer, calls_of
-from tests.support.together import together
+from tests.support.together import flushing_scripts, together
 
 pytestmark = pytest.mark.server
 
@@ -161,32 +160,17 @@ def test_a_key_that_an_acl_denies_fails_its_own_callers_only(
 def test_scripts_that_are_flushed_under_load_lose_and_double_nothing(
     own_redis: RedisServer, direct: hotcount.Redis, kind: Any
 ) -> None:
-    stop = threading.Event()
-    flushes = 0
-
-    def flush() -> None:
-        nonlocal flushes
-        while not stop.wait(0.1):
-            direct.execute("SCRIPT", "FLUSH")
-            flushes += 1
-
-    with own_redis.redis(timeout=20) as redis:
+    with own_redis.redis(timeout=20) as redis, flushing_scripts(direct) as flushes:
         call = CALLS[kind](redis)
-        flusher = threading.Thread(target=flush)
-        flusher.start()
 
         def work(_: int) -> int:
             done = 0
-            while flushes < 5:
+            while flushes() < 5:
                 call("hot")
                 done += 1
             return done
 
-        try:
-            done = sum(together(work, THREADS))
-        finally:
-            stop.set()
-            flusher.join()
+        done = sum(together(work, THREADS))
         assert redis.stats()["combined"] > 0
     if kind not in LIMITERS:
         assert int(direct.execute("GET", "count:hot")) == done

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter as Tally
 
 import hotcount
@@ -11,7 +10,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.servers import RedisServer, calls_of
-from tests.support.together import together
+from tests.support.together import flushing_scripts, together
 
 pytestmark = pytest.mark.server
 
@@ -113,32 +112,17 @@ def test_an_upsert_with_a_denied_key_fails_alone(
 
 
 def test_upserts_survive_flushed_scripts(own_redis: RedisServer, direct: hotcount.Redis) -> None:
-    stop = threading.Event()
-    flushes = 0
-
-    def flush() -> None:
-        nonlocal flushes
-        while not stop.wait(0.1):
-            direct.execute("SCRIPT", "FLUSH")
-            flushes += 1
-
-    with own_redis.redis(timeout=20) as redis:
+    with own_redis.redis(timeout=20) as redis, flushing_scripts(direct) as flushes:
         sets = hotcount.LiveSets(redis)
         sets.create("k", 600, {"first": 0})
-        flusher = threading.Thread(target=flush)
-        flusher.start()
 
         def work(index: int) -> int:
             done = 0
-            while flushes < 3:
+            while flushes() < 3:
                 assert sets.upsert("k", str(index), done)
                 done += 1
             return done - 1
 
-        try:
-            last = together(work, 16)
-        finally:
-            stop.set()
-            flusher.join()
+        last = together(work, 16)
         scores = {str(member): score for member, score in sets.range("k", 0, -1)}
     assert scores == {"first": 0.0, **{str(index): float(n) for index, n in enumerate(last)}}

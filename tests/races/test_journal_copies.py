@@ -8,27 +8,17 @@ from pathlib import Path
 import hotcount
 import pytest
 
+from tests.races.test_journal_orders import play
 from tests.support.eventually import eventually
 from tests.support.gate import Gate
-from tests.support.journal_play import MariaDbPlay, Play, PostgresPlay
+from tests.support.journal_play import Play
 from tests.support.postgres_votes import in_background
 from tests.support.servers import RedisServer
 
+__all__ = ["play"]  # A fixture.
 pytestmark = pytest.mark.server
 
 PREFIX = "copies-of-votes:"
-
-
-@pytest.fixture(params=["postgres", "mariadb"])
-def play(request: pytest.FixtureRequest) -> Iterator[Play]:
-    play: Play
-    if request.param == "postgres":
-        play = PostgresPlay(request.getfixturevalue("postgres_database"))
-    else:
-        server = request.getfixturevalue("mariadb_server")
-        play = MariaDbPlay(server, request.getfixturevalue("mariadb_database"))
-    yield play
-    play.close()
 
 
 @pytest.fixture

@@ -14,26 +14,47 @@ T = TypeVar("T")
 THREADS = 32
 
 
+def in_threads(work: Callable[[int], T], numbers: range) -> Callable[[], list[T]]:
+    """Starts a thread for each number.
+
+    Returns:
+        Waits for them and returns their results, in order; the first failure is raised.
+    """
+    results: dict[int, T] = {}
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            results[number] = work(number)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+
+    def done() -> list[T]:
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+        return [results[number] for number in numbers]
+
+    return done
+
+
 def together(work: Callable[[int], T], threads: int = THREADS) -> list[T]:
     """Runs work(0), work(1), ... at the same time and returns their results, in order.
 
     All wait for each other first, so that they really meet; the first failure is raised.
     """
     gate = threading.Barrier(threads)
-    results: list[Any] = [None] * threads
-    failures: list[BaseException] = []
 
-    def run(index: int) -> None:
-        try:
-            gate.wait()
-            results[index] = work(index)
-        except BaseException as failure:
-            failures.append(failure)
+    def met(index: int) -> T:
+        gate.wait()
+        return work(index)
 
-    join([threading.Thread(target=run, args=(index,)) for index in range(threads)])
-    if failures:
-        raise failures[0]
-    return results
+    return in_threads(met, range(threads))()
 
 
 def join(threads: Iterable[threading.Thread]) -> None:
@@ -50,25 +71,26 @@ def beside(*works: Callable[[threading.Event], object]) -> Iterator[None]:
     """Runs each in a thread of its own beside the block, and sets the event that each is given when
     the block has ended; the first failure is raised then."""
     ended = threading.Event()
-    failures: list[BaseException] = []
-
-    def run(work: Callable[[threading.Event], object]) -> None:
-        try:
-            work(ended)
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
+    done = in_threads(lambda number: works[number](ended), range(len(works)))
     try:
         yield
     finally:
         ended.set()
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise failures[0]
+        done()
+
+
+@contextmanager
+def flushing_scripts(redis: Any) -> Iterator[Callable[[], int]]:
+    """Removes the scripts of a Redis ten times a second; yields what says how often it has."""
+    latest = [0]
+
+    def flush(ended: threading.Event) -> None:
+        while not ended.wait(0.1):
+            redis.execute("SCRIPT", "FLUSH")
+            latest[0] += 1
+
+    with beside(flush):
+        yield lambda: latest[0]
 
 
 def in_child(work: Callable[[], T]) -> T:
