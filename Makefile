@@ -17,6 +17,8 @@
 #   make web-limits  what a limit costs FastAPI, Flask and Django, beside other limiters
 #   make votes      votes on private PostgreSQL, MariaDB, MySQL and SQLite: the strategies, web
 #                   workers, a held item; BEFORE=../other for that build beside this one
+#   make failover   a standby is promoted under votes: time without a success, calls unknown, votes
+#                   lost or doubled
 #   make notebooks  runs the notebooks in full and keeps their outputs; needs Chromium
 #   make compare-builds BEFORE=../other   this build beside that of another work tree, as ratios
 #   make wheel      sdist and wheels of HEAD in dist/, with licences and SBOM
@@ -35,7 +37,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers rates
 .PHONY: peers-libraries web-limits pictures
-.PHONY: votes adoption notebooks compare-builds mutants wheel wheel-check clean
+.PHONY: votes failover adoption notebooks compare-builds mutants wheel wheel-check clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -122,6 +124,11 @@ bench-hardening: build
 PEERS_ARGS ?=
 peers: peers-libraries
 	.venv/bin/python -m loadtest.peers.redis_counters $(PEERS_ARGS)
+
+# FAILOVER_ARGS="--kind mariadb --end stop --runs 3"
+FAILOVER_ARGS ?=
+failover: build
+	.venv/bin/python -m tests.support.failover $(FAILOVER_ARGS)
 
 # WEB_ARGS="--only flask --rounds 9 --json web.json"
 WEB_ARGS ?=

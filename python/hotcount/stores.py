@@ -339,7 +339,7 @@ class Database(Lifetime, DatabaseBase):
     postgresql://user:password@host/database, mariadb:// and mysql:// likewise. It is opened at
     once, so that a bad path or a server that is away fails here. Objects of the same URL and
     options share their connections, except :memory:. Safe from many threads and across fork. repr
-    shows no password.
+    shows no password. Of hosts h1:5432,h2:5432 the one that takes writes (docs/how-to/failover.md).
 
     TLS is as each driver has it, and weak by default: postgresql:// encrypts where the server
     offers it and verifies nothing (sslmode=prefer); mariadb:// and mysql:// do not encrypt. Over a

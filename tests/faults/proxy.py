@@ -85,6 +85,12 @@ class FaultProxy:
         with self._lock:
             self._forgotten.update(self._pairs)
 
+    def cut(self) -> None:
+        """Closes the connections of now, at once."""
+        self.fired += 1
+        for pair in self._pairs:
+            self._end(pair)
+
     def hold(self, direction: int = SERVER_TO_CLIENT) -> None:
         """Keeps everything in the direction back until heal(), which lets it pass."""
         self._open[direction].clear()

@@ -49,6 +49,7 @@ enum class SqlCondition : std::uint8_t {
     invalid_statement_name,  ///< The session does not have the prepared statement; nothing was run.
     idle_session_timeout,    ///< The session had ended before the statement came.
     read_only,               ///< The server takes no writes: it is no primary (any more).
+    host_lost,  ///< One of several hosts was lost with nothing applied: another may take over.
     too_many_connections,  ///< The server, or a pooler before it, has no room for another session.
     too_many_statements,   ///< The server has no room for another prepared statement.
     undefined_table,
@@ -65,6 +66,8 @@ struct ErrorFacts {
     /// The ids of a vote, as the tables hold them.
     std::optional<std::variant<std::int64_t, std::string>> item, user;
     std::string missing;  ///< "item" or "user": whichever a vote was refused for not being there.
+    /// The session of a COMMIT that was lost on the way, as its dialect names it (sql/unknown.hpp).
+    std::string lost_session;
 };
 
 struct Error {

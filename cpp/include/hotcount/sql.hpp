@@ -168,6 +168,13 @@ class Connection {
                                             std::span<const Value> parameters,
                                             const RowVisitor* visit, Deadline deadline);
 
+    /// Whether the session of that name (ErrorFacts::lost_session) may still commit something that
+    /// this connection's server then has. In a transaction.
+    virtual Result<bool> has_session(std::string_view lost) {
+        (void)lost;
+        return true;
+    }
+
     /// MySQL: how many rows of the INSERT ... ON DUPLICATE KEY UPDATE of several rows that ran last
     /// were there and were changed. -1 if it is not known.
     virtual std::int64_t duplicates() const { return -1; }
@@ -251,7 +258,8 @@ class Database {
     /// Reads settings as (name, value) and makes durability_warning() of those that are weak. Called
     /// by the dialect, before anybody shares this object. Never fails.
     void look_at_durability(const Statement& read, std::span<const WeakSetting> known);
-    /// The server's refusal, if it had no room for another connection and no call got one since.
+    /// The server's refusal, if it had no room for another connection and no call got one since. Of
+    /// several hosts: why none of them took writes.
     virtual std::optional<Error> out_of_room() { return {}; }
     const DatabaseOptions& options() const { return options_; }
     Deadline deadline(Timeout timeout) const {

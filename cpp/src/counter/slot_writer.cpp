@@ -152,6 +152,17 @@ Result<void> SlotWriter::write(sql::Connection& connection,
     return {};
 }
 
+Result<std::vector<sql::BatchWriter::Found>> SlotWriter::find_applied(
+    sql::Connection&, std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+    std::vector<Found> found;
+    found.reserve(batch.size());
+    for (const auto& write : batch) {
+        const bool again = static_cast<const QueuedAdd&>(*write).op_id.has_value();
+        found.push_back(again ? Found::nothing_applied : Found::unknown);
+    }
+    return found;
+}
+
 Result<std::vector<const QueuedAdd*>> SlotWriter::not_yet_counted(
     sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch) const {
     std::vector<const QueuedAdd*> adds;

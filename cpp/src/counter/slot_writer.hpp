@@ -98,6 +98,11 @@ class SlotWriter final : public sql::BatchWriter {
     Result<void> write(sql::Connection& connection,
                        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
 
+    /// An add with an op_id is written again, and the ledger counts it once. Of others nothing tells.
+    Result<std::vector<Found>> find_applied(
+        sql::Connection& connection,
+        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
+
   private:
     struct Sum {
         std::string_view key;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/random.hpp>
+#include <hotcount/detail/sql/unknown.hpp>
 
 #include "backoff.hpp"
 #include "pool.hpp"
@@ -42,6 +43,7 @@ bool lacks_statements(const Error& error) {
     return error.code == ErrorCode::unavailable &&
            error.condition == SqlCondition::too_many_statements;
 }
+bool lost_host(const Error& error) { return error.condition == SqlCondition::host_lost; }
 // What takes longer to pass than another transaction does.
 bool waits_for_server(const Error& error) {
     return is_read_only(error) || lacks_statements(error) || is_out_of_room(error);
@@ -60,7 +62,7 @@ bool is_transient(const Error& error) {
     if (error.code == ErrorCode::outcome_unknown) return false;
     // A file that is locked is no such conflict: who says so has waited until the deadline.
     return error.condition == SqlCondition::transaction_conflict || waits_for_server(error) ||
-           lost_session_state(error);
+           lost_session_state(error) || lost_host(error);
 }
 
 bool Retry::again(const Error& error) {
@@ -87,6 +89,10 @@ Error Retry::give_up(Error error) const {
     error.message += "; the deadline passed after " + std::to_string(attempts_ + 1) +
                      " attempts; nothing was applied";
     return error;
+}
+
+bool pause_for_session(int attempt, Deadline deadline) {
+    return pause_before_retry(kLockBackoff, attempt, deadline);
 }
 
 Duration drawn_pause(BackoffRange range, int attempt) {

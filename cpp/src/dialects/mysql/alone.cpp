@@ -74,6 +74,7 @@ Result<std::int64_t> MysqlConnection::run_alone(const Statement& statement,
         alone_ = *prepared;
         cancelled_ = false;
         commit_refused_ = 0;
+        sent_ = std::chrono::steady_clock::now();
         commit_waits_for_ = library_.stmt_execute_start(&commit_refused_, alone_->handle);
         auto changed = settle_alone(visit, how);
         if (commit_is_open()) return changed;
@@ -156,6 +157,7 @@ Result<std::int64_t> MysqlConnection::settle_alone(const RowVisitor* visit, cons
     if (!await_alone(how)) {
         broken_ = true;
         begun_ = false;
+        leave_if_silent();
         return make_error(ErrorCode::outcome_unknown,
                           target_.name +
                               ": the deadline passed before the statement or its COMMIT was "

@@ -8,7 +8,6 @@
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 
-#include "base/readable.hpp"
 #include "sql/dialect.hpp"
 #include "sql/server_sessions.hpp"
 
@@ -18,10 +17,6 @@ namespace lib = libmariadb;
 
 namespace {
 
-// If a server has not answered by then, it is better to try another session.
-constexpr Duration kAnswersWithin = std::chrono::seconds{1};
-// How old a session's knowledge may be whether its server takes writes.
-constexpr Duration kAsksAgainAfter = std::chrono::seconds{1};
 constexpr unsigned kTooManyPrepared = 1461;  // ER_MAX_PREPARED_STMT_COUNT_REACHED
 
 // Milliseconds to poll for, rounded up; never more than a minute at a time.
@@ -71,25 +66,6 @@ void MysqlConnection::watch_socket() {
     shared_.sockets.add(socket_);
 }
 
-// A server that was demoted refuses writes, and answers reads as before. So a session that reads asks
-// now and then. While a primary is looked for, one with another server is not kept for long.
-bool MysqlConnection::still_there(bool ask, Deadline deadline) {
-    const SteadyTime now = std::chrono::steady_clock::now();
-    const bool asked_long_ago = now - identified_ > kAsksAgainAfter;
-    const bool looks_again = reads_only_ && asked_long_ago && shared_.primary.is_looking();
-    broken_ = broken_ || looks_again || term_ != shared_.primary.term() || readable_now(socket_);
-    const bool asks_whether_demoted = reads_ && !reads_only_ && asked_long_ago;
-    if (broken_ || !(ask || asks_whether_demoted)) return !broken_;
-    tidy_until_ = std::min(now + kAnswersWithin, deadline.time());
-    if (!(asks_whether_demoted ? identify() : tell("DO 0", MysqlStage::statement))) broken_ = true;
-    tidy_until_.reset();
-    if (asks_whether_demoted && reads_only_) {
-        shared_.primary.refused_to_write(term_);
-        broken_ = true;
-    }
-    return !broken_;
-}
-
 // Returns which of the wanted events came; 0 at the deadline.
 int MysqlConnection::wait(int wanted) {
     pollfd waited{library_.get_socket(session_), 0, 0};
@@ -97,8 +73,8 @@ int MysqlConnection::wait(int wanted) {
     if ((wanted & lib::kWaitWrite) != 0) waited.events |= POLLOUT;
     if ((wanted & lib::kWaitException) != 0) waited.events |= POLLPRI;
     while (true) {
-        const int ready =
-            ::poll(&waited, 1, poll_time(tidy_until_ ? *tidy_until_ : next_check(deadline_)));
+        const SteadyTime until = tidy_until_ ? *tidy_until_ : next_check(deadline_);
+        const int ready = ::poll(&waited, 1, poll_time(std::min(until, next_look())));
         if (ready > 0 || (ready < 0 && errno != EINTR)) break;
         if (tidy_until_) {
             if (std::chrono::steady_clock::now() >= *tidy_until_) return 0;
@@ -107,6 +83,9 @@ int MysqlConnection::wait(int wanted) {
         // No lock is held, and a fork does not wait for this session.
         check_interrupt();
         if (deadline_.passed()) return 0;
+        // The library reads the end of the stream then.
+        const bool looks = std::chrono::steady_clock::now() >= next_look();
+        if (looks && was_replaced()) ::shutdown(waited.fd, SHUT_RDWR);
     }
     int come = 0;
     // If something is wrong with the socket, its next use shows it.
@@ -119,6 +98,7 @@ int MysqlConnection::wait(int wanted) {
 
 Error MysqlConnection::left_at_deadline(MysqlStage stage) {
     broken_ = true;
+    if (stage != MysqlStage::connecting) leave_if_silent();
     if (stage == MysqlStage::connecting) {
         return make_error(
             ErrorCode::deadline,
@@ -147,9 +127,17 @@ Error MysqlConnection::refused(MysqlStage stage, unsigned number, const char* sq
     // Every other session leads to that server too.
     if (says_reads_only(number, text)) {
         broken_ = true;
-        shared_.primary.refused_to_write(term_);
+        leave_host();
     }
     Error error = mysql_failure(target_.name, stage, number, sqlstate, text);
+    if (stage != MysqlStage::connecting && breaks_connection(number) && shared_.hosts.several()) {
+        leave_host();
+        if (error.code == ErrorCode::outcome_unknown) {
+            error.about(&ErrorFacts::lost_session, server_ + " " + std::to_string(id_));
+        } else if (error.code == ErrorCode::unavailable) {
+            error.condition = SqlCondition::host_lost;
+        }
+    }
     if (stage == MysqlStage::connecting &&
         std::string_view{text}.find("restricted_auth") != std::string_view::npos) {
         error = password_kept(target_.name, asked_method_);
@@ -168,14 +156,17 @@ Error MysqlConnection::failed(MysqlStage stage, const Prepared& prepared) {
 }
 
 Error MysqlConnection::is_gone() const {
-    return make_error(ErrorCode::unavailable,
-                      target_.name + ": the connection was lost before; nothing was applied");
+    return make_error(
+        ErrorCode::unavailable,
+        target_.name + ": the connection was lost before; nothing was applied", {},
+        shared_.hosts.several() ? SqlCondition::host_lost : SqlCondition::unspecified);
 }
 
 // A session with the same server, for kGrace; null if there is none to be had.
 std::unique_ptr<MysqlConnection> MysqlConnection::dial_beside() const {
     if (id_ == 0 || server_.empty()) return nullptr;
     auto other = std::make_unique<MysqlConnection>(library_, target_, true, shared_);
+    other->host_ = host_;
     const Deadline until = Deadline::after(kGrace);
     other->tidy_until_ = until.time();
     // Behind a load balancer it may be with another server, and the number be somebody else's there.
@@ -238,6 +229,7 @@ Result<void> MysqlConnection::commit() {
     }
     shared_.statements.fetch_add(1, std::memory_order_relaxed);
     commit_refused_ = 0;
+    sent_ = std::chrono::steady_clock::now();
     commit_waits_for_ =
         library_.real_query_start(&commit_refused_, session_, kCommit.data(), kCommit.size());
     return await_commit(deadline_);

@@ -29,6 +29,7 @@
 
 #include "error.hpp"
 #include "libmariadb.hpp"
+#include "sql/hosts.hpp"
 #include "sql/server_sessions.hpp"
 #include "statement.hpp"
 
@@ -62,6 +63,8 @@ class FirstLogins {
 
 /// What the sessions of one database share.
 struct MysqlShared {
+    MysqlShared(const std::string& name, std::vector<std::string> its_hosts, HostUse use)
+        : hosts(name, std::move(its_hosts), use) {}
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
     /// False once the server had no room for another prepared statement.
@@ -71,13 +74,19 @@ struct MysqlShared {
     PrimaryWatch primary;
     InheritedSockets sockets;
     FirstLogins first_logins;
+    Hosts hosts;
+};
+
+struct MysqlHost {
+    std::string host;
+    unsigned port{3306};
 };
 
 /// Where a session goes and as whom.
 struct MysqlTarget {
     std::string name;  ///< For messages.
-    std::string host;
-    unsigned port{3306};
+    std::vector<MysqlHost> hosts;
+    HostUse use{HostUse::any};  ///< Of several.
     std::string socket;  ///< A path; empty: TCP, or the library's own path where host is empty too.
     std::string user;
     std::string password;
@@ -126,6 +135,7 @@ class MysqlConnection final : public Connection {
                                     const RowVisitor* visit, Deadline deadline) override;
     std::int64_t duplicates() const override;
     Result<void> run_script(const std::string& text) override;
+    Result<bool> has_session(std::string_view lost) override;
 
   private:
     using Prepared = MysqlStatement;
@@ -134,6 +144,8 @@ class MysqlConnection final : public Connection {
 
     // How long a call may go on after its deadline to leave the server in order.
     static constexpr Duration kGrace = std::chrono::milliseconds{50};
+    // As in PostgresConnection.
+    static constexpr Duration kSilence = std::chrono::seconds{1};
 
     // When the wait of a call is ended by shutting its socket, it ends within a few steps.
     static constexpr int kMaxSteps = 10'000;
@@ -146,6 +158,12 @@ class MysqlConnection final : public Connection {
     Error failed(MysqlStage stage, const Prepared& prepared);
 
     Result<void> dial(Deadline deadline);
+    Result<void> dial_host(std::size_t host, Deadline deadline);
+    void leave_host();
+    void leave_if_silent();
+    bool was_replaced();
+    SteadyTime next_look() const;
+    const MysqlHost& host() const { return target_.hosts[host_]; }
     Result<std::int64_t> run_prepared(const Statement& statement, std::span<const Value> parameters,
                                       const RowVisitor* visit);
     Error refused(MysqlStage stage, unsigned number, const char* sqlstate, const char* text);
@@ -187,6 +205,10 @@ class MysqlConnection final : public Connection {
     std::string asked_method_;  // Of the server's, to be shown the password.
     std::string server_;        // Which server has given it: numbers are its own.
     bool reads_only_{false};    // That server, when it was asked last: at identified_.
+    std::uint64_t product_{0};  // Of the server.
+    std::size_t host_{0};       // Of the URL's.
+    SteadyTime sent_{};         // Something, for the last time.
+    SteadyTime looked_{};       // Whether another host is the primary.
     SteadyTime identified_{};
 
     std::list<Prepared> prepared_;  // The one used last is first.
@@ -217,6 +239,7 @@ std::int64_t patience_for(Duration limit);
 // Runs one of the library's calls to its end; false if it was cut off at the deadline.
 template <class Start, class Continue>
 bool MysqlConnection::drive(Start start, Continue go_on) {
+    sent_ = std::chrono::steady_clock::now();
     int wanted = start();
     for (int steps = 0; wanted != 0; ++steps) {
         if (!broken_) {

@@ -12,6 +12,7 @@
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "libmariadb.hpp"
 #include "sql/dialect.hpp"
+#include "sql/hosts.hpp"
 #include "sql/pool.hpp"
 #include "sql/server_sessions.hpp"
 #include "sql/statements.hpp"
@@ -38,6 +39,7 @@ class MysqlDatabase final : public Database, ForkAware {
         : Database(target.name, options),
           library_(library),
           target_(std::move(target)),
+          shared_(name(), host_names_of(target_), target_.use),
           writers_(std::make_shared<Pool>(name(), options.max_writers, opener(false),
                                           options.idle_timeout)),
           readers_(std::make_shared<Pool>(name(), options.max_readers, opener(true),
@@ -64,7 +66,10 @@ class MysqlDatabase final : public Database, ForkAware {
         writers_->close();
         readers_->close();
     }
-    std::optional<Error> out_of_room() override { return writers_->refusal(); }
+    std::optional<Error> out_of_room() override {
+        if (auto full = writers_->refusal()) return full;
+        return shared_.hosts.refusal();
+    }
     bool closed() const override { return closed_.load(std::memory_order_acquire); }
     Stats stats() const override {
         return Stats{shared_.transactions.load(std::memory_order_relaxed),
@@ -76,10 +81,12 @@ class MysqlDatabase final : public Database, ForkAware {
     void before_fork() override {
         writers_->freeze(AtFork::abandon);
         readers_->freeze(AtFork::abandon);
+        shared_.hosts.freeze();
         shared_.sockets.freeze();
     }
     void after_fork(bool in_child) override {
         shared_.sockets.thaw(in_child);
+        shared_.hosts.thaw();
         readers_->thaw(in_child);
         writers_->thaw(in_child);
     }
@@ -93,6 +100,14 @@ class MysqlDatabase final : public Database, ForkAware {
             HOTCOUNT_TRY(connected);
             return std::unique_ptr<Connection>{std::move(connection)};
         };
+    }
+
+    static std::vector<std::string> host_names_of(const MysqlTarget& target) {
+        std::vector<std::string> names;
+        for (const MysqlHost& each : target.hosts) {
+            names.push_back(host_name({each.host, static_cast<std::uint16_t>(each.port)}));
+        }
+        return names;
     }
 
     Result<Lease> lease(Pool& pool, Deadline deadline) {
@@ -129,6 +144,8 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
             target.tls = true;
         } else if (option == "prepare") {
             HOTCOUNT_TRY_ASSIGN(target.prepare, url_flag(option, value));
+        } else if (option == "target_session_attrs" && url.hosts.size() > 1) {
+            continue;  // check_hosts()
         } else if (option == "server_public_key") {
             return make_error(ErrorCode::config,
                               "URL: option server_public_key: some versions of libmariadb ignore "
@@ -140,7 +157,8 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
                                                      "' for " + url.scheme +
                                                      "; it takes: unix_socket, charset, ssl, "
                                                      "ssl_ca, ssl_cert, ssl_key, ssl_verify, "
-                                                     "ssl_fingerprint, prepare")
+                                                     "ssl_fingerprint, prepare; with several "
+                                                     "hosts also target_session_attrs")
                 .about(&ErrorFacts::option, option);
         } else if (value != "utf8mb4") {
             return make_error(ErrorCode::config, "URL: option charset: only utf8mb4 is spoken");
@@ -172,18 +190,23 @@ Result<void> take_options(const Url& url, MysqlTarget& target) {
 }
 
 Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions options) {
+    constexpr std::uint16_t kPort = 3306;
     MysqlTarget target;
-    HOTCOUNT_TRY(one_host(url, "name the primary's host, or a proxy that follows it"));
+    const bool several = url.hosts.size() > 1;
+    if (several) {
+        HOTCOUNT_TRY_ASSIGN(target.use, check_hosts(url, kPort));
+    }
     // Others take "h%6fst" for a host of that very name.
     if (url.host_was_escaped) {
         return make_error(ErrorCode::config, "URL: the host has a percent sign");
     }
     // libmariadb takes such a host for a list of options, which would overrule ours.
-    if (url.host.find_first_of(";=") != std::string::npos) {
-        return make_error(ErrorCode::config, "URL: the host has a semicolon or an equals sign");
+    for (const UrlHost& each : url.hosts) {
+        if (each.host.find_first_of(";=") != std::string::npos) {
+            return make_error(ErrorCode::config, "URL: the host has a semicolon or an equals sign");
+        }
+        target.hosts.push_back({each.host, each.port.value_or(kPort)});
     }
-    target.host = url.host;
-    target.port = url.port.value_or(3306);
     target.user = url.user;
     target.password = url.password;
     target.timeout = options.timeout;
@@ -196,14 +219,15 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
         return make_error(ErrorCode::config, "URL: " + url.str() + " names no database (" +
                                                  url.scheme + "://user@host/database)");
     }
-    if (!target.socket.empty() && !target.host.empty() && target.host != "localhost") {
+    std::string& host = target.hosts.front().host;
+    if (!target.socket.empty() && (several || (!host.empty() && host != "localhost"))) {
         return make_error(ErrorCode::config,
-                          "URL: both a host (" + target.host + ") and a unix_socket; one of them");
+                          "URL: both a host (" + host + ") and a unix_socket; one of them");
     }
-    if (!target.socket.empty()) target.host.clear();
+    if (!target.socket.empty()) host.clear();
     std::string where = target.socket;
-    if (where.empty() && !target.host.empty()) {
-        where = target.host + ":" + std::to_string(target.port);
+    if (where.empty() && !host.empty()) {
+        where = several ? host_names(url) : host + ":" + std::to_string(target.hosts.front().port);
     }
     target.name = url.scheme + " " + where + "/" + target.database;
     HOTCOUNT_TRY_ASSIGN(const libmariadb::Library* const library, libmariadb::load());
@@ -214,12 +238,14 @@ Result<std::shared_ptr<Database>> open_mysql(const Url& url, DatabaseOptions opt
                               " compares SHA-1 fingerprints, of 40 digits; 3.4 has SHA-2");
     }
 
-    using Key = std::tuple<std::string, unsigned, std::string, std::string, std::string,
-                           std::map<std::string, std::string>, Duration::rep, std::size_t,
-                           std::size_t, bool, std::optional<Duration>, Duration::rep>;
+    using Key = std::tuple<std::vector<std::pair<std::string, unsigned>>, std::string, std::string,
+                           std::string, std::map<std::string, std::string>, Duration::rep,
+                           std::size_t, std::size_t, bool, std::optional<Duration>, Duration::rep>;
     static auto* const databases = new SharedObjects<Key, Database>;
+    std::vector<std::pair<std::string, unsigned>> hosts;
+    for (const MysqlHost& each : target.hosts) hosts.emplace_back(each.host, each.port);
     return databases->find_or_make(
-        Key{target.host, target.port, target.user, target.password, target.database, url.query,
+        Key{hosts, target.user, target.password, target.database, url.query,
             options.timeout.count(), options.max_readers, options.max_writers, target.prepare,
             options.idle_timeout, options.tcp_user_timeout.count()},
         [&]() -> Result<std::shared_ptr<Database>> {

@@ -85,11 +85,10 @@ class NoKeyFile {
 
 // Whether there is a password, for a server that does not have to show who it is before it asks. To a
 // loopback address libmariadb 3.4 accepts any certificate unless the URL names an authority.
-bool is_shown_to_strangers(const MysqlTarget& target) {
-    const bool local = target.host.empty();  // A Unix socket.
+bool is_shown_to_strangers(const MysqlTarget& target, const std::string& host) {
+    const bool local = host.empty();  // A Unix socket.
     if (target.password.empty() || local || !target.tls_fingerprint.empty()) return false;
-    const bool may_be_loopback = target.host == "127.0.0.1" || target.host == "::1" ||
-                                 target.host.find(',') != std::string::npos;  // A list of hosts.
+    const bool may_be_loopback = host == "127.0.0.1" || host == "::1";
     return !target.tls || !target.tls_verify || (may_be_loopback && target.tls_ca.empty());
 }
 
@@ -152,6 +151,11 @@ std::int64_t patience_for(Duration limit) {
 }
 
 Result<void> MysqlConnection::connect(Deadline deadline) {
+    if (shared_.hosts.several()) {
+        return shared_.hosts.find(deadline, false, [this](std::size_t host, Deadline until) {
+            return dial_host(host, until);
+        });
+    }
     for (int attempt = 1;; ++attempt) {
         auto connected = dial(deadline);
         if (connected) connected = set_up();
@@ -170,12 +174,13 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
 Result<void> MysqlConnection::dial(Deadline deadline) {
     deadline_ = deadline;
     broken_ = false;
+    id_ = 0;
     term_ = shared_.primary.term();
     process_ = fork_generation();
     session_ = library_.init(nullptr);
     if (session_ == nullptr) return make_error(ErrorCode::capacity, target_.name + ": no memory");
     remember_secret(target_.password);
-    const bool restricted = is_shown_to_strangers(target_);
+    const bool restricted = is_shown_to_strangers(target_, host().host);
     // Over any TLS, caching_sha2_password goes on to send the password as it is.
     std::optional<NoKeyFile> no_key;
     if (restricted && !target_.tls) no_key.emplace();
@@ -187,8 +192,8 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     const bool in_time = drive(
         [&] {
             const int wanted = library_.real_connect_start(
-                &connected, session_, or_null(target_.host), or_null(target_.user),
-                or_null(target_.password), or_null(target_.database), target_.port,
+                &connected, session_, or_null(host().host), or_null(target_.user),
+                or_null(target_.password), or_null(target_.database), host().port,
                 or_null(target_.socket), 0);
             if (wanted != 0) {
                 watch_socket();
@@ -246,7 +251,7 @@ Result<void> MysqlConnection::set_options(Deadline deadline, bool restricted,
         std::min<Duration>(deadline.remaining(), std::chrono::hours{1}));
     const auto limit = static_cast<unsigned>(std::max<std::int64_t>(1, seconds.count()));
     set(lib::kConnectTimeout, &limit);
-    if (target_.socket.empty() && !target_.host.empty()) set(lib::kProtocol, &lib::kProtocolTcp);
+    if (target_.socket.empty() && !host().host.empty()) set(lib::kProtocol, &lib::kProtocolTcp);
     const char yes = 1;
     const char no = 0;
     const bool pinned = !target_.tls_fingerprint.empty();
@@ -278,8 +283,9 @@ Result<void> MysqlConnection::identify() {
     const RowVisitor see = [&](const Row& row) -> Result<void> {
         server_ = row.text(0);
         reads_only_ = row.integer(1) != 0;
-        return check_version(target_.name, row.text(2),
-                             row.integer(3) != 0 ? kOldestMariaDb : kOldestMySql);
+        const bool is_mariadb = row.integer(3) != 0;
+        product_ = is_mariadb ? 1 : 2;
+        return check_version(target_.name, row.text(2), is_mariadb ? kOldestMariaDb : kOldestMySql);
     };
     // Not run(), which might have to commit: the session is not set up yet.
     HOTCOUNT_TRY(run_prepared(kWhich, {}, &see));

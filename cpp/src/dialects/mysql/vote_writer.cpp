@@ -139,6 +139,15 @@ class MysqlVoteWriter final : public VoteWriter {
         return write_all(connection, votes, turn, compound);
     }
 
+    Result<std::vector<Found>> find_applied(
+        sql::Connection& connection,
+        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+        HOTCOUNT_TRY_ASSIGN(auto found, find_applied_votes(connection, *layout_, batch));
+        const auto applied = std::count(found.begin(), found.end(), Found::applied);
+        if (applied > 0 && appended_) appended_(static_cast<std::size_t>(applied));
+        return found;
+    }
+
   private:
     // Folds hold many items for some 10 ms.
     static constexpr Duration kCareful = std::chrono::milliseconds{20};

@@ -140,6 +140,7 @@ Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent)
         if (lost_) return lost_connection(!was_ended_before_answer());
         commit_is_open_ = true;
         broken_ = true;
+        leave_if_silent();
         return make_error(ErrorCode::outcome_unknown,
                           options_.name +
                               ": the deadline passed in mid-statement, and the server did not say "

@@ -88,6 +88,7 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
         commit_is_open_ = true;
         broken_ = true;
         state_ = State::idle;
+        leave_if_silent();
         return make_error(ErrorCode::outcome_unknown,
                           options_.name +
                               ": the deadline passed while COMMIT was under way; it may "
@@ -311,6 +312,7 @@ Result<void> PostgresConnection::give_up_at_deadline() {
         return error;
     }
     broken_ = true;
+    if (!answered) leave_if_silent();
     if (alone && answered && !replicas_unsure_) return {};
     if (alone) {
         return make_error(ErrorCode::outcome_unknown,
@@ -330,7 +332,9 @@ Error PostgresConnection::lost_connection(bool may_be_applied) {
     Error error = refusal_ != nullptr
                       ? refused()
                       : make_error(ErrorCode::unavailable,
-                                   options_.name + ": " + connection_message(pq_, handle_));
+                                   options_.name + ": " +
+                                       (replaced_ ? "another host has become the primary"
+                                                  : connection_message(pq_, handle_)));
     // A pooler that found no session for it has passed nothing on.
     may_be_applied = may_be_applied && !is_out_of_room(error);
     if (state_ != State::idle) state_ = may_be_applied ? State::idle : State::failed;
@@ -338,6 +342,14 @@ Error PostgresConnection::lost_connection(bool may_be_applied) {
     error.message += may_be_applied ? "; the connection was lost before the answer: it may or may "
                                       "not be applied"
                                     : "; the connection was lost and nothing was applied";
+    if (options_.shared->hosts.several()) {
+        leave_host();
+        if (may_be_applied) {
+            error.about(&ErrorFacts::lost_session, session_);
+        } else if (!is_out_of_room(error)) {
+            error.condition = SqlCondition::host_lost;
+        }
+    }
     return error;
 }
 
@@ -352,7 +364,7 @@ Error PostgresConnection::refused() {
                (writes_ || state_ == State::idle)) {
         error.code = ErrorCode::unavailable;
         error.message += "; the server is no primary (any more), nothing was applied";
-        options_.shared->primary.refused_to_write(term_);
+        leave_host();
         broken_ = true;
     }
     return error;

@@ -32,26 +32,30 @@
 
 #include "authentication.hpp"
 #include "libpq.hpp"
+#include "sql/hosts.hpp"
 #include "sql/server_sessions.hpp"
 
 namespace hotcount::sql {
 
 /// What the connections of one database have done and learned.
 struct PostgresShared {
+    PostgresShared(const std::string& name, std::vector<std::string> its_hosts, HostUse use)
+        : hosts(name, std::move(its_hosts), use) {}
     std::atomic<std::uint64_t> transactions{0};
     std::atomic<std::uint64_t> statements{0};
     /// Other clients share the server's sessions: no statement is kept prepared in them.
     std::atomic<bool> pooled{false};
     PrimaryWatch primary;
     InheritedSockets sockets;
+    Hosts hosts;
 };
 
 /// What all connections of one database are made with. Outlives them.
 struct PostgresSessionOptions {
     const Libpq* pq;
     std::string name;  ///< The database's, for messages.
-    /// libpq's connection parameters, the password among them.
-    std::vector<std::pair<std::string, std::string>> parameters;
+    /// libpq's connection parameters for each host, the password among them.
+    std::vector<std::vector<std::pair<std::string, std::string>>> parameters;
     std::string statement_scope;  ///< Database, role and options: part of a statement's name.
     bool prepare;
     /// The URL itself asks for sessions that only read.
@@ -92,6 +96,7 @@ class PostgresConnection final : public Connection {
     Result<std::int64_t> read_alone(const Statement& statement, std::span<const Value> parameters,
                                     const RowVisitor* visit, Deadline deadline) override;
     Result<void> run_script(const std::string& text) override;
+    Result<bool> has_session(std::string_view lost) override;
 
   private:
     enum class State : std::uint8_t {
@@ -130,6 +135,9 @@ class PostgresConnection final : public Connection {
     // How long after its deadline a call may wait for what settles its outcome: the answer to a
     // cancel, or to a COMMIT that is on its way.
     static constexpr Duration kGrace = std::chrono::milliseconds{50};
+    // A host that has not answered for so long when a call's deadline passes is dialled last. While
+    // an answer is waited for, another host is asked as often whether it has become the primary.
+    static constexpr Duration kSilence = std::chrono::seconds{1};
     // read_only_sql_transaction
     static constexpr std::string_view kReadOnlyState = "25006";
     // How often a statement is sent again because the session lacks it: once for the plan of BEGIN,
@@ -148,6 +156,10 @@ class PostgresConnection final : public Connection {
 
     // dial.cpp
     Result<void> dial(Deadline deadline);
+    Result<void> dial_host(std::size_t host, Deadline deadline);
+    Result<void> meet_host(Deadline deadline);
+    Result<void> ask_once(const Statement& question, std::span<const Value> parameters,
+                          Deadline deadline);
     Result<void> look_for_pooler(Deadline deadline);
 
     // session.cpp
@@ -165,6 +177,10 @@ class PostgresConnection final : public Connection {
     bool is_primary() const;
     bool is_current() const;
     Result<void> unless_demoted();
+    void leave_host();
+    void leave_if_silent();
+    SteadyTime next_look() const;
+    bool was_replaced();
 
     Result<Deadline> before_statement();
     Result<void> exchange(Deadline deadline);
@@ -229,6 +245,11 @@ class PostgresConnection final : public Connection {
     std::uint64_t term_{0};        // The primary's (PrimaryWatch) when this was connected.
     bool began_read_only_{false};  // What the server said then.
     SteadyTime connected_{};
+    std::size_t host_{0};                             // Of the URL's.
+    std::string session_{};                           // With several hosts: its name (unknown.hpp).
+    SteadyTime sent_{};                               // Something, for the last time.
+    SteadyTime looked_{};                             // Whether another host is the primary.
+    bool replaced_{false};                            // One is.
     std::unordered_map<std::uint64_t, Known> known_;  // By Statement::id().
     // Of what is prepared in the session. Statements of one text, as two objects over the same tables
     // have them, share one.

@@ -12,6 +12,7 @@
 #include "connection.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
+#include "sql/hosts.hpp"
 #include "sql/pool.hpp"
 #include "sql/server_sessions.hpp"
 #include "sql/statements.hpp"
@@ -78,18 +79,26 @@ bool is_local(const Parameters& parameters) {
            host.find(',') == std::string::npos;
 }
 
+// Where the URL leads.
+struct PostgresHosts {
+    HostUse use{HostUse::any};
+    std::vector<std::string> names{};
+    std::vector<Parameters> parameters{};  // Of each.
+};
+
 class PostgresDatabase final : public Database, ForkAware {
   public:
-    PostgresDatabase(const Libpq& pq, std::string name, Parameters parameters,
+    PostgresDatabase(const Libpq& pq, std::string name, const PostgresHosts& hosts,
                      std::optional<Duration> connect_timeout, DatabaseOptions options)
         : Database(std::move(name), options),
+          shared_(this->name(), hosts.names, hosts.use),
           session_{&pq,
                    this->name(),
-                   parameters,
-                   scope_of(parameters),
+                   hosts.parameters,
+                   scope_of(hosts.parameters.front()),
                    options.prepare,
-                   asks_for_reads_only(parameters),
-                   trusts_server(pq, parameters),
+                   asks_for_reads_only(hosts.parameters.front()),
+                   trusts_server(pq, hosts.parameters.front()),
                    connect_timeout,
                    options.timeout,
                    &shared_},
@@ -123,7 +132,10 @@ class PostgresDatabase final : public Database, ForkAware {
         writers_->close();
         readers_->close();
     }
-    std::optional<Error> out_of_room() override { return writers_->refusal(); }
+    std::optional<Error> out_of_room() override {
+        if (auto full = writers_->refusal()) return full;
+        return shared_.hosts.refusal();
+    }
     bool is_pooled() const { return shared_.pooled.load(std::memory_order_relaxed); }
     bool closed() const override { return closed_.load(std::memory_order_acquire); }
     Stats stats() const override {
@@ -135,10 +147,12 @@ class PostgresDatabase final : public Database, ForkAware {
     void before_fork() override {
         writers_->freeze(AtFork::abandon);
         readers_->freeze(AtFork::abandon);
+        shared_.hosts.freeze();
         shared_.sockets.freeze();
     }
     void after_fork(bool in_child) override {
         shared_.sockets.thaw(in_child);
+        shared_.hosts.thaw();
         if (in_child) lent_.store(false, std::memory_order_relaxed);
         readers_->thaw(in_child);
         writers_->thaw(in_child);
@@ -212,6 +226,9 @@ Result<void> check_query(const Url& url) {
                               "an option");
         }
     }
+    if (url.hosts.size() > 1 && url.query.contains("port")) {
+        return bad_option("option port with several hosts; each has its own: h1:5432,h2:5432");
+    }
     if (const auto mode = url.query.find("sslmode"); mode != url.query.end()) {
         static constexpr std::array<std::string_view, 6> kModes{
             "disable", "allow", "prefer", "require", "verify-ca", "verify-full"};
@@ -237,20 +254,22 @@ Result<std::optional<Duration>> connect_timeout(const Url& url) {
     return std::optional<Duration>{std::chrono::seconds{seconds}};
 }
 
-Parameters parameters_of(const Url& url) {
+Parameters parameters_of(const Url& url, const UrlHost& host) {
     Parameters parameters;
     const auto add = [&](const char* name, const std::string& value) {
         if (!value.empty()) parameters.emplace_back(name, value);
     };
-    add("host", url.host);
-    if (url.port) add("port", std::to_string(*url.port));
+    add("host", host.host);
+    if (host.port) add("port", std::to_string(*host.port));
     add("dbname", url.path.empty() ? "" : url.path.substr(1));
     add("user", url.user);
     add("password", url.password);
     for (const auto& [option, value] : url.query) {
-        // PQconnectPoll() does not look at the one, libpq does not know the other; both are ours.
-        if (option != "connect_timeout" && option != "prepare")
-            parameters.emplace_back(option, value);
+        // Ours: PQconnectPoll() does not look at the first, libpq does not know the second, and
+        // which of several hosts will do is found out here.
+        const bool ours = option == "connect_timeout" || option == "prepare" ||
+                          (option == "target_session_attrs" && url.hosts.size() > 1);
+        if (!ours) parameters.emplace_back(option, value);
     }
     parameters.emplace_back("fallback_application_name", "hotcount");
     parameters.emplace_back("client_encoding", "UTF8");
@@ -277,41 +296,52 @@ std::string name_of(const Url& url) {
         return found == url.query.end() ? std::string{} : found->second;
     };
     const std::string port = url.port ? std::to_string(*url.port) : option("port");
+    if (url.hosts.size() > 1) return "postgresql " + host_names(url) + printable(url.path);
     const std::string host = url.host.empty() ? option("host") : url.host;
     return "postgresql " + printable(host) + (port.empty() ? "" : ":" + printable(port)) +
            printable(url.path);
 }
 
+Result<PostgresHosts> hosts_of(const Url& url, const Libpq& pq, const DatabaseOptions& options) {
+    constexpr std::uint16_t kPort = 5432;
+    PostgresHosts hosts;
+    if (url.hosts.size() > 1) {
+        HOTCOUNT_TRY_ASSIGN(hosts.use, check_hosts(url, kPort));
+    }
+    for (const UrlHost& host : url.hosts) {
+        Parameters parameters = parameters_of(url, host);
+        add_tcp_limits(url, options, parameters);
+        if (pq.PQlibVersion() >= kHasRequireAuth && !verifies_server(parameters) &&
+            !is_local(parameters)) {
+            parameters.emplace_back("require_auth", "!password");
+        }
+        hosts.names.push_back(host_name(host));
+        hosts.parameters.push_back(std::move(parameters));
+    }
+    return hosts;
+}
+
 Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions options) {
-    HOTCOUNT_TRY(one_host(url, "libpq itself tries several: postgresql:///db?host=h1,h2&port=1,2"));
     HOTCOUNT_TRY(check_query(url));
     HOTCOUNT_TRY_ASSIGN(const std::optional<Duration> timeout, connect_timeout(url));
     if (const auto given = url.query.find("prepare"); given != url.query.end()) {
         HOTCOUNT_TRY_ASSIGN(options.prepare, url_flag("prepare", given->second));
     }
-    for (const std::string* text : {&url.host, &url.path, &url.user, &url.password}) {
+    for (const std::string* text : {&url.path, &url.user, &url.password}) {
         if (text->find('\0') != std::string::npos) return bad_option("a NUL in it");
     }
     HOTCOUNT_TRY_ASSIGN(const Libpq* const pq, load_libpq());
-    Parameters parameters = parameters_of(url);
-    add_tcp_limits(url, options, parameters);
-    if (pq->PQlibVersion() >= kHasRequireAuth && !verifies_server(parameters) &&
-        !is_local(parameters)) {
-        parameters.emplace_back("require_auth", "!password");
-    }
-    using Key = std::tuple<Parameters, Duration::rep, Duration::rep, std::size_t, std::size_t, bool,
-                           std::optional<Duration>>;
+    HOTCOUNT_TRY_ASSIGN(const PostgresHosts hosts, hosts_of(url, *pq, options));
+    using Key = std::tuple<std::vector<Parameters>, HostUse, Duration::rep, Duration::rep,
+                           std::size_t, std::size_t, bool, std::optional<Duration>>;
     static auto* const databases = new SharedObjects<Key, Database>;
-    const Key key{parameters,
-                  timeout.value_or(Duration{0}).count(),
-                  options.timeout.count(),
-                  options.max_readers,
-                  options.max_writers,
-                  options.prepare,
-                  options.idle_timeout};
+    const Key key{
+        hosts.parameters,        hosts.use,           timeout.value_or(Duration{0}).count(),
+        options.timeout.count(), options.max_readers, options.max_writers,
+        options.prepare,         options.idle_timeout};
     return databases->find_or_make(key, [&]() -> Result<std::shared_ptr<Database>> {
         auto database =
-            std::make_shared<PostgresDatabase>(*pq, name_of(url), parameters, timeout, options);
+            std::make_shared<PostgresDatabase>(*pq, name_of(url), hosts, timeout, options);
         // Opened now rather than at the first call, so that what is wrong shows where it is given.
         HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
         warn_of_weak_settings(*database);

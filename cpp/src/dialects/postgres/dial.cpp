@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 
 #include "authentication.hpp"
 #include "base/secrets.hpp"
@@ -35,6 +36,11 @@ bool is_unix_socket(int descriptor) {
 }  // namespace
 
 Result<void> PostgresConnection::connect(Deadline deadline, bool waits_for_room) {
+    if (Hosts& hosts = options_.shared->hosts; hosts.several()) {
+        return hosts.find(deadline, waits_for_room, [this](std::size_t host, Deadline until) {
+            return dial_host(host, until);
+        });
+    }
     std::optional<Error> full;
     for (int attempt = 1;; ++attempt) {
         auto connected = dial(deadline);
@@ -57,13 +63,68 @@ Result<void> PostgresConnection::connect(Deadline deadline, bool waits_for_room)
     }
 }
 
+// One of several.
+Result<void> PostgresConnection::dial_host(std::size_t host, Deadline deadline) {
+    host_ = host;
+    session_.clear();
+    replaced_ = false;
+    auto connected = dial(deadline);
+    if (connected) connected = meet_host(deadline);
+    if (!connected) {
+        disconnect();
+        broken_ = true;
+    }
+    return connected;
+}
+
+// Between two looks for another primary: of a session of one of several hosts, once it is known that
+// it takes writes.
+SteadyTime PostgresConnection::next_look() const {
+    if (session_.empty() || !options_.shared->hosts.wants_writes()) return SteadyTime::max();
+    return std::max(sent_, looked_) + kSilence;
+}
+
+// A primary that was stopped or cut off says nothing. If another host takes writes by now, no answer
+// of this one counts.
+bool PostgresConnection::was_replaced() {
+    Hosts& hosts = options_.shared->hosts;
+    replaced_ = hosts.any_other(host_, [&](std::size_t host, Deadline until) {
+        PostgresConnection other{options_};
+        return other.dial_host(host, until);
+    });
+    looked_ = std::chrono::steady_clock::now();
+    return replaced_;
+}
+
+// Whether the host will do, and how the session is found again after it was lost.
+Result<void> PostgresConnection::meet_host(Deadline deadline) {
+    static const Statement kHost{Statements{postgres::kSessionSql, {}}["host"]};
+    HOTCOUNT_TRY(ask_once(kHost, {}, deadline));
+    const auto column = [&](int which) -> std::string_view {
+        return pq_.PQgetisnull(answer_.get(), 0, which) == 0
+                   ? pq_.PQgetvalue(answer_.get(), 0, which)
+                   : "";
+    };
+    if (answer_ == nullptr || pq_.PQntuples(answer_.get()) != 1) {
+        return make_error(ErrorCode::unavailable, options_.name + ": the host answers no question");
+    }
+    std::uint64_t cluster = 0;
+    const std::string_view said = column(1);
+    std::from_chars(said.data(), said.data() + said.size(), cluster);
+    HOTCOUNT_TRY(options_.shared->hosts.check_cluster(host_, cluster));
+    HOTCOUNT_TRY(options_.shared->hosts.takes(host_, column(0) == "t"));
+    // A pooler's session is nobody's for long.
+    session_ = keeps_prepared() ? std::string{column(2)} : std::string{};
+    return {};
+}
+
 Result<void> PostgresConnection::dial(Deadline deadline) {
     broken_ = false;
     lost_ = false;
     term_ = options_.shared->primary.term();
     std::vector<const char*> names;
     std::vector<const char*> values;
-    for (const auto& [name, value] : options_.parameters) {
+    for (const auto& [name, value] : options_.parameters[host_]) {
         names.push_back(name.c_str());
         values.push_back(value.c_str());
     }
@@ -94,9 +155,21 @@ Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
     static const Statement kProcess{Statements{postgres::kSessionSql, {}}["process"]};
     if (!keeps_prepared()) return {};
     const std::string process = std::to_string(pq_.PQbackendPID(handle_));
-    // Not by name: it may be taken in a shared session.
-    if (!queue(kProcess, std::array{Value{std::string_view{process}}}, Expected::Kind::question) ||
-        !queue_sync()) {
+    HOTCOUNT_TRY(ask_once(kProcess, std::array{Value{std::string_view{process}}}, deadline));
+    // What answers may be no PostgreSQL, and have no rows.
+    const char* const answered = answer_ != nullptr && pq_.PQntuples(answer_.get()) == 1
+                                     ? pq_.PQgetvalue(answer_.get(), 0, 0)
+                                     : nullptr;
+    if (answered == nullptr || answered != process) {
+        options_.shared->pooled.store(true, std::memory_order_relaxed);
+    }
+    return {};
+}
+
+// While connecting. Not by name: it may be taken in a shared session.
+Result<void> PostgresConnection::ask_once(const Statement& question,
+                                          std::span<const Value> parameters, Deadline deadline) {
+    if (!queue(question, parameters, Expected::Kind::question) || !queue_sync()) {
         return lost_connection(false);
     }
     if (!settle(deadline.time(), &deadline)) {
@@ -106,13 +179,6 @@ Result<void> PostgresConnection::look_for_pooler(Deadline deadline) {
             options_.name + ": the deadline passed while connecting; nothing was applied");
     }
     if (refusal_ != nullptr) return refused();
-    // What answers may be no PostgreSQL, and have no rows.
-    const char* const answered = answer_ != nullptr && pq_.PQntuples(answer_.get()) == 1
-                                     ? pq_.PQgetvalue(answer_.get(), 0, 0)
-                                     : nullptr;
-    if (answered == nullptr || answered != process) {
-        options_.shared->pooled.store(true, std::memory_order_relaxed);
-    }
     return {};
 }
 

@@ -89,6 +89,7 @@ bool PostgresConnection::queue(const Statement& statement, std::span<const Value
 
 bool PostgresConnection::queue_sync() {
     if (pq_.PQpipelineSync(handle_) == 0) return false;
+    sent_ = std::chrono::steady_clock::now();
     expected_.push_back({Expected::Kind::sync});
     return true;
 }
@@ -106,8 +107,16 @@ bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
             lost_ = true;
             return false;
         }
-        if (!wait(static_cast<short>(unsent == 0 ? POLLIN : POLLIN | POLLOUT), until, deadline)) {
-            return false;
+        const auto events = static_cast<short>(unsent == 0 ? POLLIN : POLLIN | POLLOUT);
+        const SteadyTime look = next_look();
+        if (!wait(events, std::min(until, look), deadline)) {
+            const bool looks = look < until && std::chrono::steady_clock::now() >= look &&
+                               (deadline == nullptr || !deadline->passed());
+            if (!looks) return false;
+            if (was_replaced()) {
+                lost_ = true;
+                return false;
+            }
         }
         if (pq_.PQconsumeInput(handle_) == 0) {
             read_answers();

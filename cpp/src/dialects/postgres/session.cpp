@@ -9,6 +9,8 @@
 
 #include "connection.hpp"
 #include "error.hpp"
+#include "hotcount_embedded/dialects/postgres/sql.hpp"
+#include "sql/statements.hpp"
 
 namespace hotcount::sql {
 namespace {
@@ -119,11 +121,23 @@ Result<void> PostgresConnection::unless_demoted() {
     const bool reads_only = says_reads_only();
     if (!reads_only) began_read_only_ = false;
     if (!reads_only || began_read_only_ || writes_ || broken_) return {};
-    options_.shared->primary.refused_to_write(term_);
+    leave_host();
     broken_ = true;
     return make_error(ErrorCode::unavailable,
                       options_.name + ": the server is no primary any more; nothing was applied",
                       std::string{kReadOnlyState}, SqlCondition::read_only);
+}
+
+// All sessions are given up, and the next one looks for the primary anew.
+void PostgresConnection::leave_host() {
+    options_.shared->primary.refused_to_write(term_);
+    if (options_.shared->hosts.several()) options_.shared->hosts.leave(host_);
+}
+
+// At a deadline, without an answer: a row that others hold, or a host that is gone.
+void PostgresConnection::leave_if_silent() {
+    const bool silent = std::chrono::steady_clock::now() - sent_ >= kSilence;
+    if (silent && options_.shared->hosts.several()) leave_host();
 }
 
 // A session that the server has ended is replaced in begin(). Here it is for the other end to speak.
@@ -131,7 +145,9 @@ bool PostgresConnection::still_there(bool ask, Deadline deadline) {
     if (!ask) return !broken_;
     if (handle_ == nullptr || broken_ || !looks_alive() || !queue_sync()) return false;
     const SteadyTime until = std::chrono::steady_clock::now() + kAnswersWithin;
-    return settle(std::min(until, deadline.time()), &deadline);
+    if (settle(std::min(until, deadline.time()), &deadline)) return true;
+    if (options_.shared->hosts.several()) leave_host();
+    return false;
 }
 
 Result<void> PostgresConnection::run_script(const std::string& text) {
@@ -182,6 +198,17 @@ Result<void> PostgresConnection::run_script(const std::string& text) {
     if (state_ != State::idle) state_ = State::failed;
     refusal_ = std::move(refusal);
     return refused();
+}
+
+Result<bool> PostgresConnection::has_session(std::string_view lost) {
+    static const Statement kSession{Statements{postgres::kSessionSql, {}}["has_session"]};
+    bool has = true;
+    const RowVisitor see = [&](const Row& row) -> Result<void> {
+        has = row.text(0) == "t";
+        return {};
+    };
+    HOTCOUNT_TRY(run(kSession, std::array{Value{lost}}, &see));
+    return has;
 }
 
 // FNV-1a.

@@ -199,6 +199,15 @@ class PostgresVoteWriter final : public VoteWriter {
         return narrow_column(explain_missing_table(std::move(written).error()));
     }
 
+    Result<std::vector<Found>> find_applied(
+        sql::Connection& connection,
+        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+        HOTCOUNT_TRY_ASSIGN(auto found, find_applied_votes(connection, *layout_, batch));
+        const auto applied = std::count(found.begin(), found.end(), Found::applied);
+        if (applied > 0 && appended_) appended_(static_cast<std::size_t>(applied));
+        return found;
+    }
+
   private:
     const Table& table_of(const Ballot& ballot) const {
         return ballot.by_op_id ? anonymous_ : of_users_;

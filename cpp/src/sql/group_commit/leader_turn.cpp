@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/sql/unknown.hpp>
 #include <utility>
 
 namespace hotcount::sql {
@@ -119,7 +120,9 @@ void LeaderTurn::write_batch(Writes batch) {
                 doubt_ = std::move(error);
                 return;
             }
-            return settle(batch, error);
+            kept = settle_lost(batch, error);
+            batch = kept;
+            continue;
         }
         if (is_transient(error)) {
             lease_.reset();  // Nobody waits for a connection that sleeps.
@@ -312,6 +315,38 @@ void LeaderTurn::settle(Writes batch, const Error& error) {
         // A write that was refused alone keeps its error: nothing of it was applied.
         if (!write->error) write->error = error;
     }
+}
+
+// COMMIT was sent and never answered. Returns the writes of which nothing was applied: the primary of
+// then says so within the leader's time.
+LeaderTurn::Batch LeaderTurn::settle_lost(Writes batch, const Error& error) {
+    using Found = BatchWriter::Found;
+    lease_.reset();
+    Batch left;
+    std::vector<Found> found(batch.size(), Found::unknown);
+    if (const std::string lost = lost_session(error); !lost.empty()) {
+        auto read =
+            read_after_loss(*queue_.database_, deadline_, lost, [&](Connection& connection) {
+                return queue_.writer_->find_applied(connection, batch);
+            });
+        if (read) found = *std::move(read);
+    }
+    std::uint64_t written = 0;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        QueuedWrite& write = *batch[i];
+        if (found[i] == Found::nothing_applied) left.push_back(batch[i]);
+        if (found[i] == Found::unknown && !write.error) write.error = error;
+        if (found[i] != Found::applied) continue;
+        write.error.reset();
+        write.fate = QueuedWrite::Fate::written;
+        ++written;
+    }
+    if (written > 0) {
+        queue_.writer_->committed();
+        queue_.batches_.fetch_add(1, std::memory_order_relaxed);
+        queue_.writes_.fetch_add(written, std::memory_order_relaxed);
+    }
+    return left;
 }
 
 // `error` is for the writes that have no more time than the leader had.

@@ -62,6 +62,7 @@ class LeaderTurn final : public BatchTurn {
     Batch without_withdrawn(Writes batch);
     void defer(Writes batch);
     static void settle(Writes batch, const Error& error);
+    Batch settle_lost(Writes batch, const Error& error);
     void leave_to_others(Writes batch, const Error& error);
 
     GroupQueue& queue_;

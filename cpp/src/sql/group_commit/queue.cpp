@@ -170,6 +170,7 @@ Error GroupQueue::give_up(QueuedWrite& write) {
 Error GroupQueue::late_in_queue() const {
     // Whoever leads waits for a connection then.
     if (const auto refusal = database_->out_of_room()) {
+        if (refusal->condition == SqlCondition::read_only) return *refusal;
         return make_error(
             ErrorCode::deadline,
             refusal->message + "; no connection came free until the deadline; nothing was applied",

@@ -56,6 +56,14 @@ GROUP BY hc_id
 -- name: vote_of_user
 SELECT {value} FROM {vote} WHERE {vote_item} = {1} AND {vote_user} = {2}
 
+-- name: lock_vote
+-- Value, old value and version of the vote of user ?2 for item ?1, locked. Returns nothing if there
+-- is none.
+SELECT {value}, {previous}, {version}
+FROM {vote}
+WHERE {vote_item} = {item_id(?1)} AND {vote_user} = {user_id(?2)}
+{for_update}
+
 -- name: votes_of_user
 -- The votes of user ?1 for the items ?2 and up, as the columns of one row: the database finds an
 -- id's row, whatever its collation takes for equal, and the answers are in order.

@@ -140,6 +140,13 @@ CachedWriter::CachedWriter(const std::shared_ptr<const Layout>& layout,
       votes_(layout->vote_dialect().vote_writer(layout, cached->options(), {})),
       by_item_(layout, votes_, cached) {}
 
+// The row does not tell whether this call has changed it: the cache recounts.
+Result<std::vector<sql::BatchWriter::Found>> CachedWriter::find_applied(
+    sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+    for (const auto& write : batch) static_cast<QueuedCachedVote&>(*write).space.reset();
+    return votes_->find_applied(connection, batch);
+}
+
 Result<void> CachedWriter::write_and_commit(
     sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
     sql::BatchTurn& turn) {

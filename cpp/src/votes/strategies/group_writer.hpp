@@ -196,6 +196,9 @@ class CachedWriter final : public sql::BatchWriter {
                        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
         return by_item_.write(connection, batch);
     }
+    Result<std::vector<Found>> find_applied(
+        sql::Connection& connection,
+        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
     bool has_before_wake() const override { return true; }
     std::function<void()> before_wake(std::span<const std::shared_ptr<sql::QueuedWrite>> written,
                                       Deadline deadline) override;

@@ -4,6 +4,7 @@
 #include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <hotcount/detail/sql/unknown.hpp>
 #include <hotcount/slotted_counter.hpp>
 #include <limits>
 
@@ -162,10 +163,32 @@ class SingleVotes final : public SqlVotes {
 
     Result<Cast> cast_within(const Ballot& ballot, Deadline deadline) {
         auto cast = write_within(ballot, deadline);
+        while (!cast && !sql::lost_session(cast.error()).empty()) {
+            auto found = find_applied(ballot, cast.error(), deadline);
+            if (!found) break;
+            cast = *found ? Result<Cast>{**found} : write_within(ballot, deadline);
+        }
         const bool may_count =
             cast ? cast->changed : cast.error().code == ErrorCode::outcome_unknown;
         if (may_count) note_cell(ballot.item);
         return cast;
+    }
+
+    // A COMMIT was lost: the vote as it was applied, or none if nothing was. An error: still unknown.
+    Result<std::optional<Cast>> find_applied(const Ballot& ballot, const Error& error,
+                                             Deadline deadline) {
+        using Found = sql::BatchWriter::Found;
+        const auto vote = std::make_shared<QueuedVote>(ballot);
+        const std::shared_ptr<sql::QueuedWrite> write = vote;
+        HOTCOUNT_TRY_ASSIGN(
+            const std::vector<Found> found,
+            sql::read_after_loss(database(), deadline, sql::lost_session(error),
+                                 [&](sql::Connection& connection) {
+                                     return writer().find_applied(connection, std::span{&write, 1});
+                                 }));
+        if (found.front() == Found::unknown) return error;
+        if (found.front() == Found::nothing_applied) return std::optional<Cast>{};
+        return std::optional{vote->cast};
     }
 
     Result<Cast> write_within(const Ballot& ballot, Deadline deadline) {

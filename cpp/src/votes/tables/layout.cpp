@@ -178,6 +178,14 @@ sql::Statements vote_statements(std::string_view file, const VoteNames& n, const
     return {{file, vote_sql::kPartsSql, g.words()}, std::move(more)};
 }
 
+namespace {
+
+std::string lock_vote_text(const VoteNames& n, const VoteDialect& d) {
+    return vote_statements(vote_sql::kReadsSql, n, d.grammar())["lock_vote"];
+}
+
+}  // namespace
+
 Layout::Layout(const VotesOptions& options, sql::Dialect dialect)
     : Layout(options, VoteNames{options, dialect.grammar()}, hotcount::vote_dialect(dialect)) {}
 
@@ -213,6 +221,8 @@ Layout::Layout(const VotesOptions& options, const VoteNames& n, const VoteDialec
       read_strategy(marks["read_strategy"]),
       read_folded(marks["read_folded"]),
       write_marks(marks["write_marks"]),
+      lock_vote(lock_vote_text(n, d)),
+      lock_anonymous_vote(lock_vote_text(n.anonymous(d.grammar()), d)),
       find_table(d.grammar().find_table("?1", "?2")),
       lock_fold(d.lock_fold(n)),
       lock_all(d.lock_all(n)),

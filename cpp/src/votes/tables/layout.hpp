@@ -126,6 +126,10 @@ class Layout {
     sql::Statement read_folded;      ///< -> when the last fold began
     sql::Statement write_marks;      ///< place, strategy, route; and the database's clock
 
+    /// item, user -> value, previous, version of a vote; the row is the transaction's until its end
+    sql::Statement lock_vote;
+    sql::Statement lock_anonymous_vote;
+
     sql::Statement find_table;  ///< schema, name -> how many tables or views are called so, of ours
 
     /// Where these options count.

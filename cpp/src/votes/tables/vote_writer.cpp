@@ -34,6 +34,54 @@ Result<void> keep_within_fence(sql::Connection& connection, const Layout& layout
     return {};
 }
 
+namespace {
+
+using Found = sql::BatchWriter::Found;
+
+// A vote's row says what became of it.
+Found found_in(QueuedVote& vote, const sql::Row& row) {
+    const Ballot& ballot = vote.ballot;
+    const std::int64_t value = row.integer(0);
+    const bool is_older = ballot.version && (row.is_null(2) || row.integer(2) < *ballot.version);
+    if (is_older) return Found::nothing_applied;
+    const bool is_newer = ballot.version && row.integer(2) > *ballot.version;
+    if (value == ballot.value && !is_newer) {
+        const std::int64_t previous = row.integer(1);
+        vote.cast = Cast{value != 0, value != previous, previous, value};
+        return Found::applied;
+    }
+    if (!ballot.version && !ballot.by_op_id) return Found::unknown;
+    vote.cast = Cast{value != 0, false, value, value};
+    return Found::applied;
+}
+
+}  // namespace
+
+Result<std::vector<Found>> find_applied_votes(
+    sql::Connection& connection, const Layout& layout,
+    std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+    std::vector<Found> found(batch.size(), Found::nothing_applied);
+    // In the order in which voters lock them.
+    const std::vector<QueuedVote*> votes = sorted_votes(batch);
+    const auto [of_users, anonymous] = by_table(votes);
+    const auto look = [&](const sql::Statement& statement,
+                          std::span<QueuedVote* const> in_table) -> Result<void> {
+        for (QueuedVote* const vote : in_table) {
+            const sql::RowVisitor see = [&](const sql::Row& row) -> Result<void> {
+                found[vote->place - 1] = found_in(*vote, row);
+                return {};
+            };
+            HOTCOUNT_TRY(connection.query(
+                statement, {sql::to_value(vote->ballot.item), sql::to_value(vote->ballot.user)},
+                see));
+        }
+        return {};
+    };
+    HOTCOUNT_TRY(look(layout.lock_vote, of_users));
+    HOTCOUNT_TRY(look(layout.lock_anonymous_vote, anonymous));
+    return found;
+}
+
 sql::RowKeys keys_of(const Ballot& ballot) {
     // Users choose ids.
     const auto hash = [](const sql::Id& id, char kind) {

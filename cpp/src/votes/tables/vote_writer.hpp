@@ -77,6 +77,18 @@ class VoteWriter : public sql::BatchWriter {
 /// one item stay in the order in which they came.
 std::vector<QueuedVote*> sorted_votes(std::span<const std::shared_ptr<sql::QueuedWrite>> batch);
 
+/// BatchWriter::find_applied() for votes, each by its row:
+///
+///   no row, or an older version   nothing was applied
+///   the value                     applied. Cast::previous is the row's; a vote that stood before is
+///                                 told as changed, as the row does not tell who wrote it
+///   a newer version               as an older vote is answered: not changed
+///   a vote without a user         what stands
+///   another value                 unknown: a later vote of the same user may have replaced it
+Result<std::vector<sql::BatchWriter::Found>> find_applied_votes(
+    sql::Connection& connection, const Layout& layout,
+    std::span<const std::shared_ptr<sql::QueuedWrite>> batch);
+
 /// write_behind, in the transaction that writes them: holds stream_fence until its end, and takes the
 /// votes out that were taken under another one. `votes` have a fence, or none of them.
 Result<void> keep_within_fence(sql::Connection& connection, const Layout& layout,

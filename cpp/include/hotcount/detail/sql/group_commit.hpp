@@ -32,7 +32,9 @@
 //     what it has not written. If it passes before COMMIT is answered, only the leader leaves without
 //     knowing: a thread of the pool waits on for those who have more time.
 //   - A deadlock or the like: the same group again, after a pause. A connection lost before COMMIT
-//     was sent: once more on another. COMMIT sent and not answered: unknown, for all members.
+//     was sent: once more on another. COMMIT sent and not answered: unknown, for all members. With
+//     several hosts the writer looks on the primary of then what became of each
+//     (BatchWriter::find_applied()).
 //   - A write that the database refuses (a constraint, a trigger, a value that its column does not
 //     take) fails alone: the group is halved until it is found, which takes about
 //     2 x log2(members) transactions for one such write. may_be_one_writes_fault() says which
@@ -210,6 +212,16 @@ class BatchWriter {
                                std::span<const std::shared_ptr<QueuedWrite>> batch) {
         (void)connection, (void)batch;
         return make_error(ErrorCode::database, "this writer commits by itself");
+    }
+    /// What is known of a write whose COMMIT was lost.
+    enum class Found : std::uint8_t { unknown, applied, nothing_applied };
+    /// After a COMMIT that was lost with its connection, in another transaction, when the lost one
+    /// has ended (read_after_loss()): what is known of each write. It locks what it reads. What
+    /// was not applied is written again.
+    virtual Result<std::vector<Found>> find_applied(
+        Connection& connection, std::span<const std::shared_ptr<QueuedWrite>> batch) {
+        (void)connection;
+        return std::vector<Found>(batch.size(), Found::unknown);
     }
     /// Called once what write() wrote last is committed, or a part of what write_and_commit() did,
     /// before anybody is told. It keeps the next batch waiting.

@@ -24,6 +24,35 @@ SELECT
             END
     END
 
+-- name: host
+-- Of one of several hosts: whether it takes no writes, its cluster, and a name of the session: the
+-- cluster, the server's start, and the process with its own start. A server that was started
+-- later, or is another, has none of the sessions of this one.
+SELECT
+    current_setting('transaction_read_only') = 'on',
+    system_identifier,
+    concat_ws(
+        ' ', extract(epoch FROM pg_postmaster_start_time()), pg_backend_pid(),
+        (
+            SELECT extract(epoch FROM backend_start)
+            FROM pg_stat_activity
+            WHERE pid = pg_backend_pid()
+        )
+    )
+FROM pg_control_system()
+
+-- name: has_session
+-- Whether this server has the session of that name: ?1.
+SELECT EXISTS (
+    SELECT
+    FROM pg_stat_activity
+    WHERE
+        concat_ws(
+            ' ', extract(epoch FROM pg_postmaster_start_time()), pid,
+            extract(epoch FROM backend_start)
+        ) = ?1
+)
+
 -- name: commit_nothing
 -- Writes nothing to the log and commits, and hears warnings itself whatever the session's settings
 -- say: the second signal of our own cancel may end its wait too.

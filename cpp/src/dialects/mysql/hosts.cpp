@@ -1,0 +1,100 @@
+// Which server a MysqlConnection is with, and whether that is still the one to be with.
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/readable.hpp"
+#include "connection.hpp"
+#include "hotcount_embedded/dialects/mysql/sql.hpp"
+#include "sql/statements.hpp"
+
+namespace hotcount::sql {
+namespace {
+
+// If a server has not answered by then, it is better to try another session.
+constexpr Duration kAnswersWithin = std::chrono::seconds{1};
+// How old a session's knowledge may be whether its server takes writes.
+constexpr Duration kAsksAgainAfter = std::chrono::seconds{1};
+
+}  // namespace
+
+// A server that was demoted refuses writes, and answers reads as before. So a session that reads asks
+// now and then. While a primary is looked for, one with another server is not kept for long.
+bool MysqlConnection::still_there(bool ask, Deadline deadline) {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const bool asked_long_ago = now - identified_ > kAsksAgainAfter;
+    const bool looks_again = reads_only_ && asked_long_ago && shared_.primary.is_looking();
+    broken_ = broken_ || looks_again || term_ != shared_.primary.term() || readable_now(socket_);
+    const bool asks_whether_demoted = reads_ && !reads_only_ && asked_long_ago;
+    if (broken_ || !(ask || asks_whether_demoted)) return !broken_;
+    tidy_until_ = std::min(now + kAnswersWithin, deadline.time());
+    if (!(asks_whether_demoted ? identify() : tell("DO 0", MysqlStage::statement))) broken_ = true;
+    tidy_until_.reset();
+    if ((asks_whether_demoted && reads_only_) || (broken_ && shared_.hosts.several())) {
+        leave_host();
+        broken_ = true;
+    }
+    return !broken_;
+}
+
+// All sessions are given up, and the next one looks for the primary anew.
+void MysqlConnection::leave_host() {
+    shared_.primary.refused_to_write(term_);
+    if (shared_.hosts.several()) shared_.hosts.leave(host_);
+}
+
+// At a deadline, without an answer: a row that others hold, or a host that is gone.
+void MysqlConnection::leave_if_silent() {
+    const bool silent = std::chrono::steady_clock::now() - sent_ >= kSilence;
+    if (silent && shared_.hosts.several()) leave_host();
+}
+
+// Between two looks for another primary, while a session of one of several hosts waits.
+SteadyTime MysqlConnection::next_look() const {
+    if (id_ == 0 || tidy_until_ || !shared_.hosts.wants_writes()) return SteadyTime::max();
+    return std::max(sent_, looked_) + kSilence;
+}
+
+// A primary that was stopped or cut off says nothing. If another host takes writes by now, no answer
+// of this one counts.
+bool MysqlConnection::was_replaced() {
+    const bool replaced = shared_.hosts.any_other(host_, [&](std::size_t host, Deadline until) {
+        MysqlConnection other{library_, target_, false, shared_};
+        return other.dial_host(host, until);
+    });
+    looked_ = std::chrono::steady_clock::now();
+    return replaced;
+}
+
+// One of several. MariaDB and MySQL have no name of a group of replicas: of the servers only the
+// product is compared.
+Result<void> MysqlConnection::dial_host(std::size_t host, Deadline deadline) {
+    host_ = host;
+    auto connected = dial(deadline);
+    if (connected) connected = shared_.hosts.check_cluster(host, product_);
+    if (connected) connected = shared_.hosts.takes(host, reads_only_);
+    if (connected) connected = set_up();
+    if (!connected) drop();
+    return connected;
+}
+
+// Of another server every session has ended, as far as this one can know: what was not replicated
+// to it is not there. In a Galera cluster a session of another node may still commit.
+Result<bool> MysqlConnection::has_session(std::string_view lost) {
+    static const Statement kSession{Statements{mysql::kSessionSql, {}}["has_session"]};
+    const std::string here = server_ + " ";
+    std::int64_t id = 0;
+    if (lost.starts_with(here)) {
+        const std::string_view digits = lost.substr(here.size());
+        std::from_chars(digits.data(), digits.data() + digits.size(), id);
+    }
+    bool has = true;
+    const RowVisitor see = [&](const Row& row) -> Result<void> {
+        has = row.integer(0) != 0;
+        return {};
+    };
+    HOTCOUNT_TRY(run(kSession, std::array{Value{id}}, &see));
+    return has;
+}
+
+}  // namespace hotcount::sql
