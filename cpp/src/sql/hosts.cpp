@@ -72,7 +72,7 @@ std::string host_names(const Url& url) {
 }
 
 Hosts::Hosts(std::string name, std::vector<std::string> each, HostUse use)
-    : name_(std::move(name)), each_(std::move(each)), use_(use), last_found_(each_.size()) {}
+    : name_(std::move(name)), each_(std::move(each)), use_(use) {}
 
 Result<void> Hosts::find(Deadline deadline, bool waits_for_room, const Dial& dial) {
     std::vector<std::optional<Error>> refusals(each_.size());
@@ -136,8 +136,6 @@ Hosts::Turn Hosts::await_round(Deadline deadline) {
 
 void Hosts::found(std::size_t host) {
     first_.store(host, std::memory_order_relaxed);
-    const std::size_t before = last_found_.exchange(host, std::memory_order_relaxed);
-    if (before != host && before != each_.size()) changed_.store(true, std::memory_order_relaxed);
     if (failed_rounds_.exchange(0, std::memory_order_acq_rel) > 0) set_refusal({});
 }
 

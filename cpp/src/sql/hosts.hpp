@@ -64,8 +64,6 @@ class Hosts {
     Result<void> takes(std::size_t host, bool reads_only) const;
     /// A config error if the host is of another cluster than those before. 0 is no cluster.
     Result<void> check_cluster(std::size_t host, std::uint64_t cluster);
-    /// Whether a session was found at another host than the first session.
-    bool changed() const { return changed_.load(std::memory_order_relaxed); }
     /// The error of the last round, if no host has been found since.
     std::optional<Error> refusal();
 
@@ -87,8 +85,6 @@ class Hosts {
     std::atomic<std::size_t> first_{0};  // To be dialled first.
     std::atomic<int> failed_rounds_{0};  // Since a host was found.
     std::atomic<SteadyTime::rep> next_round_{0};
-    std::atomic<std::size_t> last_found_;  // The number of hosts: none yet.
-    std::atomic<bool> changed_{false};
 
     std::mutex mutex_;
     std::uint64_t cluster_{0};
