@@ -7,6 +7,7 @@
 #                   `scripts/setup mysql` brought it, and the last line says so where it did not
 #   make test-all   adds the long ones, and brings Chromium and MySQL
 #   make sanitize   C++ tests under ASan + UBSan and TSan, the client's Python tests under ASan + UBSan
+#   make faults     every fault of tests/faults/rows.py, with proof that it took place, as a table
 #   make lint       format, static checks, types
 #   make surface    writes the public names and signatures again: tests/codebase/surface
 #   make docs       the documents and the reference as a site: build/docs/html/index.html
@@ -37,7 +38,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 .PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers rates
 .PHONY: peers-libraries web-limits pictures
-.PHONY: votes failover adoption notebooks compare-builds mutants wheel wheel-check clean
+.PHONY: votes failover adoption notebooks compare-builds mutants faults wheel wheel-check clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
 # run two installs at once. The parallel part is inside the build.
 .NOTPARALLEL:
@@ -168,6 +169,12 @@ notebooks: build
 MUTANTS_ARGS ?=
 mutants: build
 	.venv/bin/python -m tests.mutants.run $(MUTANTS_ARGS)
+
+# Every row of tests/faults/rows.py with proof that its fault took place: what passed of what ran.
+# FAULTS_ARGS="--rows 6,18 --json faults.json"
+FAULTS_ARGS ?=
+faults: build
+	.venv/bin/python -m tests.faults.run $(FAULTS_ARGS)
 
 # Where another commit was checked out and built. BUILDS_ARGS="--only sync --rounds 5"
 BEFORE ?=

@@ -22,7 +22,9 @@ from typing import Any
 import hotcount
 import pytest
 
+from tests.faults import rows
 from tests.support import hang_guard, mysql_server
+from tests.support.fired import FaultProofs
 from tests.support.journal_side import JournalSide
 from tests.support.long_tests import mark_long_tests
 from tests.support.loops import run
@@ -64,11 +66,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     which("--beside", action="store_true", help="leave out what cannot run beside other tests")
     which("--alone", action="store_true", help="only that")
     which("--mysql", action="store_true", help="what runs on MariaDB, on MySQL instead")
+    which("--faults", metavar="FILE", help="only tests of tests/faults/rows.py; results into FILE")
+    which("--fault-rows", metavar="6,18", default="", help="with --faults: of these rows alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(hang_guard)
     config.pluginmanager.register(LongTests(mysql=config.getoption("--mysql")))
+    config.pluginmanager.register(FaultProofs(config, rows.rows_of))
     if config.getoption("--mysql"):
         mysql_server.behind_urls = mysql_server.MySqlServer
 

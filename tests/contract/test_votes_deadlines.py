@@ -15,6 +15,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
+from tests.support.fired import fired
 from tests.support.servers import ServerProcess
 from tests.support.together import join
 from tests.support.votes_strategies import cache_of, make_votes
@@ -85,6 +86,8 @@ def check(votes: hotcount.Votes, strategy: str, disturb: Disturb, cast: Callable
         took = time.monotonic() - begun
         timer.join()
     assert took <= TIMEOUT_S + LATE_S
+    if errors:
+        fired("deadline passed")
     assert {type(error) for error in errors.values()} <= {
         hotcount.DeadlineError,
         hotcount.OutcomeUnknownError,

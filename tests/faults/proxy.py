@@ -7,12 +7,15 @@ assert on `fired`.
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.support import fired
 
 CLIENT_TO_SERVER, SERVER_TO_CLIENT = 0, 1
 
@@ -43,7 +46,7 @@ class FaultProxy:
         for passage in self._open:
             passage.set()
         self._before: Callable[[], object] | None = None
-        self._delay = 0.0
+        self._delay = (0.0, 0.0)
         self._slice = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._forgotten: set[tuple[socket.socket, socket.socket]] = set()
@@ -99,9 +102,9 @@ class FaultProxy:
         """Calls it before each piece of data from the server passes."""
         self._before = call
 
-    def delay(self, seconds: float) -> None:
-        """Holds every piece of data for so long."""
-        self._delay = seconds
+    def delay(self, seconds: float, spread: float = 0.0) -> None:
+        """Holds every piece of data for so long, more or less by a time drawn within the spread."""
+        self._delay = (seconds - spread, seconds + spread)
 
     def slices(self, size: int) -> None:
         """Passes at most so many bytes at a time."""
@@ -116,7 +119,7 @@ class FaultProxy:
             self._again = []
             self._hole = [False, False]
             self._before = None
-            self._delay = 0.0
+            self._delay = (0.0, 0.0)
             self._slice = 0
             for passage in self._open:
                 passage.set()
@@ -167,15 +170,18 @@ class FaultProxy:
         try:
             while data := source.recv(self._slice or 65536):
                 if not self._open[direction].is_set():
-                    self.fired += 1
+                    self._fire("hold")
                     self._open[direction].wait()
                 if direction == SERVER_TO_CLIENT and (before := self._before) is not None:
                     before()
-                if self._delay:
-                    time.sleep(self._delay)
+                if self._delay[1]:
+                    fired.fired("proxy delay")
+                    time.sleep(random.uniform(*self._delay))
+                if self._slice:
+                    fired.fired("proxy slice")
                 if self._hole[direction] or swallowed or pair in self._forgotten:
                     swallowed = True
-                    self.fired += 1
+                    self._fire("hole")
                     continue
                 passed, cut = self._allowance(data, direction)
                 try:
@@ -194,6 +200,10 @@ class FaultProxy:
             pass
         self._end(pair)
 
+    def _fire(self, fault: str) -> None:
+        self.fired += 1
+        fired.fired(f"proxy {fault}")
+
     def _allowance(self, data: bytes, direction: int) -> tuple[bytes, bool]:
         with self._lock:
             left = self._left[direction]
@@ -203,7 +213,7 @@ class FaultProxy:
                 self._left[direction] = left - len(data)
                 return data, False
             self._left[direction] = self._again.pop() if self._again else None
-            self.fired += 1
+            self._fire("reset" if self._reset else "cut")
             self._ending += 1
             return data[:left], True
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.mysql_server import is_mysql, new_server
 from tests.support.servers import PostgresServer
@@ -60,6 +61,8 @@ class Node:
         return self.server.url()
 
     def demote(self, demoted: bool = True) -> None:
+        if demoted:
+            fired("demoted")
         if isinstance(self.server, MariaDbServer):
             # On MySQL as operators demote there: nobody at all may write.
             setting = "super_read_only" if is_mysql() and demoted else "read_only"

@@ -15,6 +15,7 @@ import hotcount
 import pytest
 import sqlalchemy as sa
 
+from tests.support.fired import fired
 from tests.support.limiters import OPTIONS, SAFE, periods
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BothSides, both_sides
@@ -47,6 +48,8 @@ class ClockedRows:
         hotcount.Limiter(self.store, FIVE).create_table()
 
     def step(self, seconds: int) -> None:
+        fired("clock")
+
         def later(time: re.Match[str]) -> str:
             return str(int(time[0]) - seconds * 10**6)
 

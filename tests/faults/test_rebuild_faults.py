@@ -16,6 +16,7 @@ from hotcount import Upsert, aio
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.servers import RedisServer, calls_of
 from tests.support.together import in_child
 
@@ -78,6 +79,7 @@ def test_a_server_that_evicts_takes_the_build_and_it_is_not_published(
     direct.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
     direct.execute("CONFIG", "SET", "maxmemory", 1)
     eventually(lambda: direct.execute("DBSIZE") == 0)
+    fired("evicted")
     direct.execute("CONFIG", "SET", "maxmemory", 0)
     with pytest.raises(hotcount.LeaseLostError, match="maxmemory-policy is allkeys-random"):
         build.publish()

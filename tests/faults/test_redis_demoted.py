@@ -14,6 +14,7 @@ import hotcount.aio
 import pytest
 
 from tests.faults.proxy import FaultProxy
+from tests.support.fired import fired
 from tests.support.loops import LOOPS, LoopFactory, LoopWithoutReaders
 from tests.support.servers import RedisServer, free_port
 from tests.support.together import together
@@ -40,6 +41,7 @@ class Pair:
         return self.proxy.url
 
     def demote(self) -> None:
+        fired("demoted")
         self.direct[0].execute("REPLICAOF", "127.0.0.1", free_port())
 
     def move(self) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.listener import Listener
 from tests.support.loops import LOOPS, LoopFactory
 from tests.support.servers import RedisServer, free_port
@@ -338,6 +339,7 @@ def test_every_address_of_a_name_is_tried(tmp_path: Path, resolver: Path, first:
             "print(redis.ping(), redis.stats()['connects'])\n"
         )
         assert run_with(resolver, program, f"redis://two.test:{port}") == "True 1"
+        fired("other address")
     finally:
         for each in taken:
             with contextlib.suppress(OSError):

@@ -14,6 +14,7 @@ import hotcount
 import hotcount.aio
 import pytest
 
+from tests.support.fired import fired
 from tests.support.mysql_server import is_mysql
 from tests.support.sqlalchemy_side import BACKENDS, BothSides
 
@@ -287,6 +288,7 @@ def test_one_refused_vote_of_forty_fails_alone(sides: BothSides, kind: str, stra
         casts = votes.cast_many(items, users, errors="return")
         written = sides.database.stats()["transactions"] - before
         assert list(casts.errors) == [bad]
+        fired("refused element")
         assert is_the_refusal(casts.errors[bad], sides, kind)
         assert all(cast.counted for place, cast in enumerate(casts) if place != bad)
         if strategy in GROUPED:

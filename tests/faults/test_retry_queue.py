@@ -21,6 +21,7 @@ from hotcount import Queued, RetryQueue
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
@@ -347,6 +348,7 @@ def test_an_add_of_a_killed_program_stays_in_its_window_whatever_its_clock_says(
 ) -> None:
     left_behind(own_redis, tmp_path / "adds", TTL_PROGRAM.format(ttl=1))
     set_clock_back(tmp_path / "adds", off)
+    fired("clock")
     other = hotcount.Counter(own_redis.redis(), ttl=1, retry=RetryQueue())
     eventually(lambda: other.get("k") == 0)
     assert other.add("k") == 1

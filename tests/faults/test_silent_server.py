@@ -167,6 +167,46 @@ def test_the_first_success_comes_within_two_seconds_of_the_heal(own_redis: Redis
         assert answered[0] - healed < 4
 
 
+@pytest.mark.parametrize("seconds", [3, pytest.param(30, marks=pytest.mark.long)])
+def test_a_server_that_stands_still_for_30_s_answers_soon_after_it_goes_on(
+    own_redis: RedisServer, seconds: float
+) -> None:
+    """Each call ends by its own deadline meanwhile, and says what is known."""
+    redis = own_redis.redis(timeout=0.5)
+    counter = hotcount.Counter(redis)
+    limiter = hotcount.Limiter(redis, "1000000/minute")
+    stop = threading.Event()
+    late: list[float] = []
+    ends: list[tuple[str, float]] = []
+
+    def work() -> None:
+        while not stop.is_set():
+            for call in (lambda: counter.add("k"), lambda: limiter.hit("k")):
+                began = time.monotonic()
+                ended = outcome(call)
+                late.append(time.monotonic() - began - 0.5)
+                ends.append((ended, time.monotonic()))
+
+    counter.add("k")
+    with ThreadPoolExecutor(4) as pool:
+        callers = [pool.submit(work) for _ in range(4)]
+        with own_redis.stopped():
+            time.sleep(seconds)
+        healed = time.monotonic()
+        try:
+            eventually(lambda: any(kind == "answered" and at > healed for kind, at in list(ends)))
+        finally:
+            stop.set()
+        for caller in callers:
+            caller.result()
+    kinds = {kind for kind, _ in ends}
+    assert kinds <= {"answered", "OutcomeUnknownError", "UnavailableError", "DeadlineError"}
+    assert "OutcomeUnknownError" in kinds
+    assert max(late) < 2  # 0.1 s, and what a busy machine adds.
+    first = min(at for kind, at in ends if kind == "answered" and at > healed)
+    assert first - healed < 4  # 2 s, and what a busy machine adds.
+
+
 def test_a_loop_gives_a_black_hole_up_at_the_limit(own_redis: RedisServer) -> None:
     with FaultProxy(own_redis.socket) as proxy:
         redis = hotcount.Redis(proxy.url, timeout=10, silence_limit=0.5)

@@ -16,6 +16,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
+from tests.support.fired import fired
 from tests.support.sqlite_files import STRATEGIES, make_votes, rows
 
 LIBRARIES = ("apsw", "pysqlite3")
@@ -85,6 +86,7 @@ def test_what_was_acknowledged_around_another_library_survives_a_kill(
     file = tmp_path / "a.db"
     with run(ONE_PROCESS, library, face, file) as process:
         assert process.communicate()[0] == "100\n"
+    fired("second library")
     assert rows(file, "PRAGMA integrity_check") == [("ok",)]
     if face == "counter":
         assert rows(file, "SELECT SUM(count) FROM hotcount_slot") == [(100,)]
@@ -157,6 +159,7 @@ def test_three_processes_with_another_library_lose_no_vote(tmp_path: Path, libra
     assert rows(file, "PRAGMA integrity_check") == [("ok",)]
     assert rows(file, "SELECT COUNT(*), SUM(val) FROM vote") == [(acknowledged, acknowledged)]
     assert rows(file, "SELECT SUM(vote_count) FROM item") == [(acknowledged,)]
+    fired("second library")
 
 
 def removed(path: Path) -> None:

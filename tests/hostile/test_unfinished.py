@@ -10,6 +10,7 @@ import hotcount
 import pytest
 
 from tests.hostile.classes import extension_classes
+from tests.support.fired import fired
 from tests.support.programs import run_python
 
 # Nobody can make one: object.__new__ refuses.
@@ -32,6 +33,7 @@ def test_every_use_of_an_object_whose_init_never_ran_is_a_type_error(name: str) 
     told = [line for line in lines if line.startswith("WRONG")] or lines[-1:]
     assert done.returncode == 0, "\n".join([*told, done.stderr[-2000:]])
     assert len(lines) >= 3
+    fired("unfinished object")
 
 
 @pytest.mark.parametrize("name", sorted(ONLY_FROM_CALLS))
@@ -100,6 +102,7 @@ def test_import_in_a_subinterpreter_is_an_import_error_at_once() -> None:
     assert done.returncode == 0, done.stderr
     refused, works = done.stdout.splitlines()
     assert "ImportError" in refused
+    fired("subinterpreter")
     # From 3.13 on CPython says it: the module "does not support loading in subinterpreters".
     assert "main interpreter" in refused or "subinterpreters" in refused
     assert works == "1"

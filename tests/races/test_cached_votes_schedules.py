@@ -16,6 +16,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
+from tests.support.fired import fired
 from tests.support.servers import RedisServer
 
 pytestmark = pytest.mark.server
@@ -190,6 +191,7 @@ def test_a_worker_that_dies_between_save_and_mark_leaves_it_to_the_next(play: Pl
         "UPDATE vote_sync SET saved_gen = ?, saved_version = 1 WHERE item = 1", (now["gen"],)
     )
     assert play.hash()["saved_version"] == "0"
+    fired("worker stopped")
     assert play.worker.run_once().saved == 1
     assert play.hash()["saved_version"] == "1"
     assert play.is_right()

@@ -12,6 +12,7 @@ import hotcount
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.journal_play import MariaDbPlay, Play, PostgresPlay, Session
 from tests.support.postgres_votes import in_background
 
@@ -79,6 +80,7 @@ def test_a_fold_that_is_killed_leaves_its_rows_to_the_next(play: Play) -> None:
             )
             ((stopped,),) = admin.run(waiting)
             admin.run(f"KILL {stopped}")
+        fired("killed in mid-fold")
     fold()  # An error, or it has begun again: both are right.
     assert play.counts(1) == {2}
     assert play.is_settled()

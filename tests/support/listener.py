@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.fired import fired
+
 AnyListener = TypeVar("AnyListener", bound="Listener")
 
 
@@ -64,6 +66,7 @@ class Listener:
             except OSError:
                 return
             self.connections += 1
+            fired("fake server")
             self.opened(client)
             thread = threading.Thread(target=self._serve, args=(client,), daemon=True)
             self._threads.append(thread)

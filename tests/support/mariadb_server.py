@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import uuid
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,15 @@ class MariaDbServer(ServerProcess):
         # Not INNODB_TRX: whoever asks it more often than ten times a second gets old answers.
         ((_, waits),) = self.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
         return int(waits)
+
+    def errors_given(self) -> Counter[str]:
+        """Deadlocks, which MySQL does not count, and waits for rows."""
+        try:
+            rows = self.execute("SHOW GLOBAL STATUS LIKE 'Innodb_%'")
+        except pymysql.err.Error:
+            return Counter()
+        names = {"Innodb_deadlocks": "mariadb 1213", "Innodb_row_lock_waits": "mariadb row waits"}
+        return Counter({names[name]: int(value) for name, value in rows if name in names})
 
     def sessions(self, database: str) -> list[int]:
         """The numbers of the sessions that use a database."""

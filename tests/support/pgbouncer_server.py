@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 
+from tests.support.fired import fired
 from tests.support.servers import PostgresServer, ServerProcess, unprivileged_user
 
 _PORT = 6432
@@ -60,6 +61,7 @@ listen_port = {_PORT}
         return f"postgresql://{login}@/{database}?host={self.folder}&port={_PORT}{options}"
 
     def start(self) -> PgBouncer:
+        fired("pooler")
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._program, str(self._config)],

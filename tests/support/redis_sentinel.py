@@ -12,6 +12,7 @@ import redis
 
 from tests.support.certificates import Certificates
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.servers import RedisServer, ServerProcess, free_port, redis_program
 
 SERVICE = "votes"
@@ -202,6 +203,7 @@ class SentinelTrio:
 
     def fail_over(self) -> None:
         """Asks for a failover, and returns before it has begun."""
+        fired("failover")
         self.sentinels[0].run("SENTINEL", "FAILOVER", SERVICE)
 
     def await_primary(self, index: int, seconds: float = 30) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.fired import fired
 from tests.support.listener import Listener
 
 Words = list[bytes]
@@ -61,6 +62,7 @@ class RespServer(Listener):
                 elif words[0] == b"PING" and self.answers_ping:
                     client.sendall(b"+PONG\r\n")
                 else:
+                    fired("fake reply")
                     self.respond(number, client, words)
 
 

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,10 +22,19 @@ from typing import Any, TypeVar
 import hotcount
 import psycopg
 
+from tests.support import fired
 from tests.support.eventually import eventually
 
 ROOM_IN_MEMORY = 4 << 30
 AnyServer = TypeVar("AnyServer", bound="ServerProcess")
+# What a PostgreSQL writes into its log of errors that tests bring about.
+_POSTGRES_SAYS = {
+    "postgres 40001": "ERROR:  could not serialize access",
+    "postgres 40P01": "ERROR:  deadlock detected",
+    "postgres 55P03": "ERROR:  canceling statement due to lock timeout",
+    "postgres 57P01": "FATAL:  terminating connection due to administrator command",
+    "postgres 25006": "in a read-only transaction",
+}
 
 
 def free_port() -> int:
@@ -96,6 +106,7 @@ class ServerProcess:
             return
         # A stopped process sees no other signal before it goes on.
         self.send_signal(signal.SIGCONT)
+        fired.ask(self)
         self.send_signal(how)
         try:
             self._process.wait(self.patience)
@@ -110,6 +121,7 @@ class ServerProcess:
                 said = log.read_text() if log.exists() else "nothing"
                 raise RuntimeError(f"{type(self).__name__} did not start; it said: {said}")
             time.sleep(0.01)
+        fired.watch(self)
 
     def has_ended(self) -> bool:
         assert self._process is not None
@@ -117,6 +129,18 @@ class ServerProcess:
 
     def accepts(self) -> bool:
         raise NotImplementedError
+
+    def faults(self) -> Counter[str]:
+        """The errors that it has given since it started; none of one that does not answer."""
+        if self.has_ended() or self._stands_still():
+            return Counter()
+        try:
+            return self.errors_given()
+        except OSError:
+            return Counter()
+
+    def errors_given(self) -> Counter[str]:
+        return Counter()
 
 
 def redis_program() -> str:
@@ -188,6 +212,17 @@ class RedisServer(ServerProcess):
             except OSError:
                 return False
             return True
+
+    def errors_given(self) -> Counter[str]:
+        """ "redis OOM" and so on, of INFO errorstats, which a server with a password keeps."""
+        with socket.socket(socket.AF_UNIX) as asking, asking.makefile("rb") as answers:
+            asking.settimeout(2)
+            asking.connect(str(self.socket))
+            asking.sendall(b"INFO errorstats\r\n")
+            head = answers.readline()
+            text = answers.read(int(head[1:])).decode() if head.startswith(b"$") else ""
+        found = re.findall(r"errorstat_(\w+):count=(\d+)", text)
+        return Counter({f"redis {error}": int(times) for error, times in found})
 
     def redis(self, **options: object) -> hotcount.Redis:
         return hotcount.Redis(self.url, **options)  # type: ignore[arg-type]
@@ -321,6 +356,10 @@ class PostgresServer(ServerProcess):
             # The sessions of the one that was killed hold its memory until they notice.
             self._process = self._spawn(self._command)
         return super().has_ended()
+
+    def errors_given(self) -> Counter[str]:
+        log = (self.folder / "server.log").read_text(errors="replace")
+        return Counter({name: log.count(text) for name, text in _POSTGRES_SAYS.items()})
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "server.log").open("ab") as log:

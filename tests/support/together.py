@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from tests.support.fired import fired
+
 T = TypeVar("T")
 
 THREADS = 32
@@ -52,7 +54,10 @@ def together(work: Callable[[int], T], threads: int = THREADS) -> list[T]:
 
     def met(index: int) -> T:
         gate.wait()
+        if index == 0:
+            fired(f"{threads} callers")
         return work(index)
+
 
     return in_threads(met, range(threads))()
 

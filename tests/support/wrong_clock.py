@@ -7,6 +7,8 @@ import struct
 import subprocess
 from pathlib import Path
 
+from tests.support.fired import fired
+
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -62,11 +64,14 @@ class WrongClock:
 
     def environment(self, seconds: int, name: str = "") -> dict[str, str]:
         """That of processes whose clock is so far ahead, or behind if it is below 0."""
+        if seconds:
+            fired("clock")
         by = self._folder / f"by{name or seconds}"
         by.write_bytes(struct.pack("l", seconds))
         return {**os.environ, "LD_PRELOAD": str(self._library), "CLOCK_IS_WRONG_BY": str(by)}
 
     def step(self, name: str, seconds: int) -> None:
         """Changes it for the processes with the environment of that name, which run."""
+        fired("clock")
         with (self._folder / f"by{name}").open("r+b") as file:
             file.write(struct.pack("l", seconds))

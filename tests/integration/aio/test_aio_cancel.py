@@ -14,6 +14,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.loops import LOOPS, LOOPS_WITH_READERS
 from tests.support.servers import RedisServer
 
@@ -72,7 +73,7 @@ async def test_replies_of_cancelled_calls_reach_nobody_else(own_redis: RedisServ
             # A turn to make them, a turn to send them.
             await turns()
             for task in tasks[::3]:
-                task.cancel()
+                fired("cancel", task.cancel())
             await asyncio.gather(*tasks[::3], return_exceptions=True)
         for number, task in enumerate(tasks):
             if number % 3:
@@ -104,6 +105,7 @@ async def test_cancelling_at_random_swaps_no_reply(redis_server: RedisServer) ->
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(each) for each in outcomes} <= {type(None), asyncio.CancelledError}
     assert asyncio.CancelledError in {type(each) for each in outcomes}
+    fired("cancel")
     assert await store.execute("ECHO", "after") == b"after"
     await store.aclose()
 

@@ -18,6 +18,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.loops import LOOPS, LoopFactory, run
 from tests.support.sqlite_files import rows
 from tests.support.together import together
@@ -162,7 +163,7 @@ async def test_a_cancelled_call_is_applied_or_not_and_harms_no_other(path: Path)
         await asyncio.sleep(chance.random() / 200)
         leaving = [user for user in users if chance.random() < 0.5]
         for user in leaving:
-            tasks[user].cancel()
+            fired("cancel", tasks[user].cancel())
         outcomes = await asyncio.gather(*tasks.values(), return_exceptions=True)
         for user, outcome in zip(users, outcomes, strict=True):
             if isinstance(outcome, asyncio.CancelledError):

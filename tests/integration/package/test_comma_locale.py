@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import output_of
+from tests.support.fired import fired
 from tests.support.servers import RedisServer
 
 LOCALE = "de_DE.UTF-8"
@@ -40,7 +41,9 @@ def german(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def run(code: str, german: dict[str, str], *arguments: str) -> object:
-    return json.loads(output_of(BEGIN + code, *arguments, env=german))
+    found = json.loads(output_of(BEGIN + code, *arguments, env=german))
+    fired("comma locale")  # BEGIN has checked it.
+    return found
 
 
 SCORES = [1.5, -0.25, 0.1, 1e300, -1e300, 5e-324, 2.2250738585072014e-308, 1 / 3, 3.0, 2.0**53]

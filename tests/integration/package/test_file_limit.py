@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.fired import fired
 from tests.support.programs import run_python
 from tests.support.servers import RedisServer
 
@@ -72,6 +73,7 @@ def test_without_descriptors_a_call_is_refused_and_with_some_again_it_works(
 ) -> None:
     ended = run_python("-c", LIMIT + program, own_redis.url)
     assert ended.stdout.split() == ["refused", "works"] * 2
+    fired("no descriptor", 2)
     # The outage that the logger "hotcount" tells, and nothing beside it.
     for line in ended.stderr.splitlines():
         assert "is not available: Too many open files" in line, ended.stderr

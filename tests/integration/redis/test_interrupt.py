@@ -14,6 +14,7 @@ from pathlib import Path
 import hotcount
 import pytest
 
+from tests.support.fired import fired
 from tests.support.interrupted_program import AT_ONCE, all_wait, running, stopped, waits
 from tests.support.servers import RedisServer
 
@@ -329,6 +330,7 @@ say("right", ticks, answered, interrupted)
     with running(text, own_redis.url) as program:
         ticks, answered, interrupted = map(int, program.expect("right"))
         assert ticks > interrupted >= 100
+        fired("SIGALRM", ticks)
         assert answered >= 300
         program.end()
 

@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.mysql_server import is_mysql
 from tests.support.postgres_votes import in_background
 from tests.support.servers import RedisServer, calls_of
@@ -244,6 +245,7 @@ def test_a_held_item_stops_its_own_votes_only(server: BothSides) -> None:
     with held(server, 1):
         waiting = in_background(lambda: votes.cast(1, 2))
         eventually(lambda: votes.stats()["held_votes"] == 1)
+        fired("held row")
         assert all(cast.changed for cast in votes.cast_many([2, 3], [2, 2]))
         assert int(votes.count(1)) == 1
     assert waiting().changed

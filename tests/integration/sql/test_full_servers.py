@@ -15,6 +15,7 @@ import pymysql  # type: ignore[import-untyped]
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.mariadb_votes import MariaDbSide
 from tests.support.mysql_server import new_server
 from tests.support.pgbouncer_server import PgBouncer
@@ -240,3 +241,4 @@ def test_waiting_callers_dial_one_at_a_time(narrow: Narrow) -> None:
     attempts = max(int(each.split("(")[-1].split()[0]) for each in said)
     # Twelve at first, then one with pauses that grow to half a second.
     assert 12 <= attempts <= 40
+    fired("full server")

@@ -10,6 +10,7 @@ import pytest
 from hotcount import Cast, aio
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.journal_side import JournalSide
 from tests.support.postgres_votes import in_background
 from tests.support.together import together
@@ -139,6 +140,7 @@ def test_a_held_item_keeps_nobody_waiting_and_its_votes_land_afterwards(side: Jo
             assert votes.cast(2, user).changed
             assert all(votes.cast_many([2, 3], [200 + user, user]).changed)
         eventually(lambda: votes.stats()["held_votes"] == 21)
+        fired("held row")
         eventually(lambda: side.number("SELECT COUNT(*) FROM vote") == 3 * 30 + 40)
         assert votes.stats()["held_votes_s"] > 0
         assert (
@@ -173,6 +175,7 @@ def test_a_vote_for_a_held_item_ends_at_its_deadline_with_nothing_applied(
         other.execute(ITEM_1)
         with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
             votes.cast(1, 7, timeout=0.5)
+        fired("held row")
         patient = in_background(lambda: votes.cast(1, 8))
         assert votes.cast(2, 7).changed
         answers = votes.cast_many([1, 3], [9, 9], errors="return", timeout=2)

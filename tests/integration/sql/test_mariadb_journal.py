@@ -8,6 +8,7 @@ import hotcount
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.mariadb_votes import DRIFTS, MariaDbSide
 from tests.support.mysql_server import new_server
 from tests.support.postgres_votes import in_background
@@ -71,6 +72,7 @@ def test_an_item_table_whose_columns_are_named_as_ours_is_counted(
 @pytest.mark.parametrize("option", DIALECTS_OF_SQL)
 def test_votes_count_on_servers_of_other_isolation_and_modes(option: str) -> None:
     with new_server(config=(option,)).started() as server:
+        fired("server setting")
         for strategy in ("batched", "slotted"):
             maria = MariaDbSide(server, server.create_database())
             both = maria.new(strategy), maria.votes(strategy, timeout=19)

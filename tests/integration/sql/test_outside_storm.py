@@ -15,6 +15,7 @@ import hotcount
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.postgres_votes import session
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import make_votes
@@ -92,6 +93,7 @@ def test_counts_in_a_file_are_the_rows_at_every_moment(
         )
         wrote = "SELECT COUNT(DISTINCT user_id / 1000) >= 3 FROM vote"
         assert rows(database_path, wrote) == [(1,)]
+        fired("outside write")
         assert votes.reconcile(dry_run=True) == []
 
 
@@ -125,4 +127,5 @@ def test_counts_on_a_server_are_the_rows_at_every_moment_beside_orms_and_psql(
     eventually(lambda: postgres.psql(still) == "0")
     others = int(postgres.psql("SELECT count(*) FROM vote WHERE user_id >= 1000"))
     assert others > 20, "the writers wrote nothing"
+    fired("outside write", others)
     assert votes.reconcile(dry_run=True) == []

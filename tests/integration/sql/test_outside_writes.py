@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from hotcount.integrations.sqlalchemy import cast_vote
 
+from tests.support.fired import fired
 from tests.support.sql_votes import make_votes
 from tests.support.sqlalchemy_side import BothSides
 
@@ -128,6 +129,7 @@ def test_writes_of_others_count_from_their_form_on(
             before = sums(sides)
             assert counts(votes) == before, name
             sides.run(text)
+            fired("outside write")
             after = sums(sides)
             covered = since in FORMS and FORMS.index(form) >= FORMS.index(since)
             # The truth of cached is the votes themselves.

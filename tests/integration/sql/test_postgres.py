@@ -13,6 +13,7 @@ import pytest
 from tests.faults.proxy import SERVER_TO_CLIENT, FaultProxy
 from tests.support.certificates import Certificates
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.postgres_votes import in_background, session, waiting
 from tests.support.servers import PostgresDatabase, PostgresServer
 from tests.support.sql_votes import make_votes, open_votes
@@ -257,6 +258,7 @@ def test_ctrl_c_ends_a_wait_for_a_lock(postgres: PostgresDatabase) -> None:
             started = time.monotonic()
             with pytest.raises(Interrupted):
                 votes.cast(1, 7, -1)
+            fired("SIGALRM")
             assert time.monotonic() - started < 10
             eventually(lambda: waiting(postgres) == 0)
     finally:

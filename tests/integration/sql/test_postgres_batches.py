@@ -14,6 +14,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.postgres_votes import in_background, session, waiting
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import make_votes, open_votes
@@ -159,6 +160,7 @@ def test_sessions_of_another_level_of_isolation_vote_as_others_do(
             changed += votes.cast(3, 7, 1 - user % 2 * 2).changed
         return changed
 
+    fired("server setting")
     assert sum(together(vote, 4)) > 4 * 20
     votes = make_votes(postgres, strategy)
     assert [int(votes.count(item)) for item in (1, 2)] == [4 * 20 + 20, 20]

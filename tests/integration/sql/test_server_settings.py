@@ -14,6 +14,7 @@ from contextlib import closing
 
 import pytest
 
+from tests.support.fired import fired
 from tests.support.mysql_server import is_mysql, new_server
 from tests.support.mysql_settings import MysqlSettings
 from tests.support.postgres_settings import PostgresSettings
@@ -143,6 +144,7 @@ def walk(server: Server, refused: dict[str, str]) -> Report:
     report = Walk(server, refused, ALONE).walk(together=30)
     print(report)
     check(report, refused, WITHOUT_VALUE, SOMETIMES)
+    fired("server setting", len(report.taken))
     return report
 
 

@@ -10,6 +10,7 @@ import hotcount
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.journal_side import JournalSide
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import open_votes
@@ -331,6 +332,7 @@ def test_a_servers_clock_that_jumps_keeps_no_folds_away(
         f"UPDATE vote_meta SET value = '{folded_at}' WHERE name = 'folded_at'",
         f"UPDATE vote_meta SET value = '{took}' WHERE name = 'fold_took'",
     )
+    fired("clock")
     votes.cast(1, 1)
     assert votes.stats()["oldest_pending_s"] >= 0
     eventually(lambda: side.shown() == 1)
