@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from tests.support.eventually import eventually
+from tests.support.programs import end
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -66,12 +67,4 @@ def gunicorn(app: str, folder: Path, *options: str, **environment: str) -> Itera
         eventually(served.answers, 60)
         yield served
     finally:
-        if process.poll() is None:
-            # The master takes its workers along; only where it hangs they are left to its death.
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
+        end(process)  # The master takes its workers along.

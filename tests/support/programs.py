@@ -18,3 +18,16 @@ def run_python(
     return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout, **options
     )
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """SIGTERM, and SIGKILL to one that has not ended after a minute, which fails the test."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise

@@ -26,6 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.commands import run
 from tests.support.eventually import eventually
+from tests.support.programs import end
 from tests.support.servers import RedisServer, free_port
 from tests.support.sqlite_files import rows
 from tests.support.together import together
@@ -63,14 +64,7 @@ def running(folder: Path, *command: str, **environment: str) -> Iterator[subproc
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
+        end(process)
 
 
 def post(port: int, path: str) -> Any:

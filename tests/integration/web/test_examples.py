@@ -21,6 +21,7 @@ import pytest
 
 from tests.support.browser import chromium
 from tests.support.eventually import eventually
+from tests.support.programs import end
 from tests.support.servers import PostgresDatabase, RedisServer, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -71,12 +72,7 @@ def serve(folder: Path, program: str, *options: str, **environment: str) -> Iter
         eventually(served.answers, 60)
         yield served
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 def uvicorn(folder: Path, database: str) -> Any:

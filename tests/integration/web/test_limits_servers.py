@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.programs import end
 from tests.support.servers import RedisServer, free_port
 
 pytestmark = pytest.mark.server
@@ -111,13 +112,10 @@ def served(
         eventually(lambda: process.poll() is None and one.answers(), 60)
         yield one
     finally:
-        process.terminate()
         try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        redis.stop()
+            end(process)
+        finally:
+            redis.stop()
 
 
 def test_each_response_of_a_limited_request_has_the_headers(served: Served) -> None:
