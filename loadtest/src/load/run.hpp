@@ -1,7 +1,5 @@
-// The load that runs: what run_load() is made of, for its own files alone.
-//
-//   run_calls.cpp   the threads that send, and what they measure
-//   runner.cpp      what watches them, and the figures at the end
+// The load that runs: what run_load() is made of, for runner.cpp alone. Threads send and measure;
+// another watches them, and makes the figures at the end.
 #pragma once
 
 #include <array>

@@ -147,7 +147,7 @@ void summarise(PartResult& result);
 Result<Comparison> run_comparison(const std::vector<Part>& parts, const TrialContext& context,
                                   const std::function<void(const PartResult&)>& on_part = {});
 
-// -- trials one after another (fresh_trials.cpp) --------------------------------------------------
+// -- trials one after another (trial.cpp) ---------------------------------------------------------
 //
 // Trials one after another, each in a folder of its own and on tables of its own.
 //
