@@ -1,4 +1,5 @@
-# What the core links: Threads, SQLite and OpenSSL; and the sources of hiredis that it compiles.
+# What the core needs: Threads and SQLite, the headers of OpenSSL, and the sources of hiredis that it
+# compiles.
 #
 # hiredis 1.5 is compiled in and not linked: reply_reader.cpp looks at the state of its reader, and the
 # readers of older versions know neither attributes nor a bound of depth. Its sources are

@@ -5,6 +5,7 @@
 
 #include "dialects/mysql/libmariadb.hpp"
 #include "dialects/postgres/libpq.hpp"
+#include "redis/tls.hpp"
 
 #ifndef HOTCOUNT_BUILD_TYPE
 #define HOTCOUNT_BUILD_TYPE "unknown"
@@ -34,7 +35,7 @@ std::map<std::string, std::string> build_info() {
         {"compiler", __VERSION__},
         {"build_type", HOTCOUNT_BUILD_TYPE},
         {"hiredis", HOTCOUNT_HIREDIS_VERSION},
-        {"tls", "yes"},
+        {"tls", redis::tls_version()},
         {"sqlite", sql::load_sqlite() ? sqlite3_libversion() : "not found"},
         {"libpq", libpq_version()},
         {"libmariadb", libmariadb_version()},

@@ -12,8 +12,8 @@ from hotcount.stores import Database
 def build_info() -> dict[str, str]:
     """What this build is made of, for bug reports.
 
-    version, compiler, build_type, hiredis, tls, the SQLite that was loaded, and the client
-    libraries of servers by their version, or 'not found'.
+    version, compiler, build_type, hiredis, the SQLite that was loaded, and the libraries of TLS
+    (OpenSSL) and of servers by their version, or 'not found'.
 
     >>> import hotcount
     >>> hotcount.build_info()["version"] == hotcount.__version__

@@ -1,6 +1,7 @@
-#include <openssl/sha.h>
-
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
 #include <hotcount/detail/base/random.hpp>
 #include <hotcount/detail/redis/request.hpp>
 
@@ -16,18 +17,51 @@ std::string upper(std::string_view text) {
     return result;
 }
 
+// SHA-1 as hex digits, RFC 3174: the name that servers have for a script, and nothing that is secret.
+std::string sha1_of(std::string_view text) {
+    std::string padded{text};
+    padded += '\x80';
+    padded.resize((padded.size() + 8 + 63) / 64 * 64);
+    for (std::size_t i = 0; i < 8; ++i) {
+        padded[padded.size() - 1 - i] = static_cast<char>(text.size() * 8 >> (8 * i));
+    }
+    std::array<std::uint32_t, 5> hash{0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
+    std::array<std::uint32_t, 80> words{};
+    for (std::size_t at = 0; at < padded.size(); at += 64) {
+        for (std::size_t i = 0; i < 64; ++i) {
+            const auto byte = static_cast<unsigned char>(padded[at + i]);
+            words[i / 4] = words[i / 4] << 8 | byte;
+        }
+        for (std::size_t i = 16; i < 80; ++i) {
+            words[i] = std::rotl(words[i - 3] ^ words[i - 8] ^ words[i - 14] ^ words[i - 16], 1);
+        }
+        auto [a, b, c, d, e] = hash;
+        for (std::size_t i = 0; i < 80; ++i) {
+            const std::uint32_t mixed = i < 20   ? ((b & c) | (~b & d)) + 0x5a827999
+                                        : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1
+                                        : i < 60 ? ((b & c) | (b & d) | (c & d)) + 0x8f1bbcdc
+                                                 : (b ^ c ^ d) + 0xca62c1d6;
+            const std::uint32_t next = std::rotl(a, 5) + mixed + e + words[i];
+            e = d;
+            d = c;
+            c = std::rotl(b, 30);
+            b = a;
+            a = next;
+        }
+        hash = {hash[0] + a, hash[1] + b, hash[2] + c, hash[3] + d, hash[4] + e};
+    }
+    constexpr char kHexDigits[] = "0123456789abcdef";
+    std::string digits;
+    for (const std::uint32_t word : hash) {
+        for (int shift = 28; shift >= 0; shift -= 4) digits += kHexDigits[word >> shift & 15];
+    }
+    return digits;
+}
+
 }  // namespace
 
 Script::Script(std::string_view text, Kind kind, Fits fitting, std::size_t row)
-    : text_(text), kind_(kind), fits_(fitting), row_(row) {
-    unsigned char digest[SHA_DIGEST_LENGTH];
-    SHA1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-    constexpr char kHexDigits[] = "0123456789abcdef";
-    for (const unsigned char byte : digest) {
-        sha1_ += kHexDigits[byte >> 4];
-        sha1_ += kHexDigits[byte & 15];
-    }
-}
+    : text_(text), sha1_(sha1_of(text)), kind_(kind), fits_(fitting), row_(row) {}
 
 SharedArguments::SharedArguments(std::span<const std::string_view> words) {
     Words made{{}, words.size()};

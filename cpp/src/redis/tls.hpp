@@ -1,4 +1,4 @@
-// TLS over a socket that does not block, by OpenSSL.
+// TLS over a socket that does not block, by the system's OpenSSL, which the first use loads.
 //
 // OpenSSL keeps errors in a queue for each thread, and reads the outcome of an operation from it. An
 // error that another connection of the thread left there would count as a failure of this one, so the
@@ -18,10 +18,13 @@ struct ssl_st;
 
 namespace hotcount::redis {
 
+/// The version of OpenSSL, or "not found".
+std::string tls_version();
+
 /// Certificates loaded once, used by every connection of a client. Thread-safe.
 using TlsContext = std::shared_ptr<ssl_ctx_st>;
 
-/// Null if the options do not ask for TLS. A file that cannot be loaded is a config error.
+/// Null if the options do not ask for TLS. A file or an OpenSSL that cannot be loaded is a config error.
 Result<TlsContext> make_tls_context(const Options& options);
 
 /// One connection's TLS. Thread-safe: one thread may read while another writes.

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "multiplexer_fixture.hpp"
 #include "redis/scripts.hpp"
 #include "support/result_matchers.hpp"
@@ -16,6 +19,21 @@ using testing::failed_with;
 const Script kCombinable{"return combinable", Script::Kind::combinable};
 const Script kOther{"return other", Script::Kind::combinable};
 const Script kSingle{"return single"};
+
+// Lengths around the blocks of SHA-1; the values are those of Python's hashlib.
+TEST(Script, IsNamedByItsSha1) {
+    const std::map<std::size_t, std::string> expected{
+        {0, "da39a3ee5e6b4b0d3255bfef95601890afd80709"},
+        {55, "c1c8bbdc22796e28c0e15163d20899b65621d65a"},
+        {56, "c2db330f6083854c99d4b5bfb6e8f29f201be699"},
+        {64, "0098ba824b5c16427bd7a1122a5a442a25ec644d"},
+        {119, "ee971065aaa017e0632a8ca6c77bb3bf8b1dfc56"},
+        {1000, "291e9a6c66994949b57ba5e650361e98fc36b1ba"}};
+    for (const auto& [length, digits] : expected) {
+        EXPECT_EQ(Script{std::string(length, 'a')}.sha1(), digits) << length;
+    }
+    EXPECT_EQ(Script{"abc"}.sha1(), "a9993e364706816aba3e25717850c26c9cd0d89d");
+}
 
 TEST_F(MultiplexerTest, AddsOfOneKeyTravelAsOneAndEachGetsItsOwnValue) {
     const auto a = add("k", 1);

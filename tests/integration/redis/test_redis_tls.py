@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -210,3 +213,29 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
         hotcount.Redis(f"rediss://localhost?ca_file={tmp_path / 'missing.pem'}")
     with pytest.raises(hotcount.ConfigError, match="come together"):
         hotcount.Redis("rediss://localhost?cert_file=c.pem")
+
+
+WITHOUT_OPENSSL = """
+import hotcount
+print(hotcount.build_info()["tls"], hotcount.Counter("memory://").add("k"))
+try:
+    hotcount.Redis("rediss://localhost")
+except hotcount.ConfigError as error:
+    print(error)
+"""
+
+
+def test_without_openssl_a_rediss_url_names_the_package(tmp_path: Path) -> None:
+    (tmp_path / "libssl.so.3").touch()  # Found first, and no library.
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_OPENSSL],
+        env=os.environ | {"LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    info, said = done.stdout.splitlines()
+    assert info == "not found 1"
+    assert "rediss needs OpenSSL" in said
+    assert "apt install libssl3" in said
