@@ -58,7 +58,6 @@ def together(work: Callable[[int], T], threads: int = THREADS) -> list[T]:
             fired(f"{threads} callers")
         return work(index)
 
-
     return in_threads(met, range(threads))()
 
 
