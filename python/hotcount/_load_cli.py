@@ -91,6 +91,8 @@ def parser(command: str) -> argparse.ArgumentParser:
         add("b", parse=Path, metavar="B", help="another one")
         return own
     add("--out", parse=Path, metavar="DIR", help="folder to keep; new or empty")
+    if command == "compare":
+        own.add_argument("--wide", action="store_true", help="all intervals, and p, in long lines")
     if command in ("calibrate", "compare"):
         return own
     add("--html", parse=Path, metavar="FILE", help="write a page of the charts")
@@ -270,7 +272,7 @@ def _compare(options: argparse.Namespace, others: Sequence[str]) -> int:
     if not said:
         return process.returncode
     document = with_statistics(json.loads(said))
-    code = _print("compare", options, document, compare_text(document))
+    code = _print("compare", options, document, compare_text(document, options.wide))
     if options.out:
         _keep(options.out, COMPARISON, _json(document))
     return code or process.returncode

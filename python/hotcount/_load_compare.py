@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ Document = dict[str, Any]
 Figure = Callable[[Document], float]
 
 COMPARISON, RUN = "compare.json", "run.json"
+# As report.hpp has them.
+COLUMNS, LONGEST_BAR = 100, 24
+AUDITED = ("lost", "double")
 
 
 def throughput(mix: dict[str, float]) -> str:
@@ -133,45 +137,108 @@ def _called(ratio: Document) -> str:
     return f"{number(ratio['median'])}{' ~' if noise else ''}" if ratio["max"] else "-"
 
 
-def compare_text(document: Document) -> str:
-    """The load generator prints the audit and what the servers paid; here stands what differs."""
-    return "\n".join(_part_text(part) for part in document["parts"])
+def compare_text(document: Document, wide: bool = False) -> str:
+    """The table of hotcount-load with the interval of each ratio; `wide`: all intervals, and p."""
+    return "\n".join(_part_text(part, wide) for part in document["parts"])
 
 
-def _part_text(part: Document) -> str:
-    settings, rounds = part["settings"], part["rounds"]
-    contenders = [each for each in [*part["strategies"], *part["references"]] if each["trials"]]
-    is_open = settings["rate_per_s"] is not None
-    name = "p99_ratio_to_baseline" if is_open else "ratio_to_baseline"
-    rate = throughput(settings["mix"])
-    ends = "95 %" if rounds >= LEAST_ROUNDS else "min .. max"
-    what = "p99 " if is_open else ""
-    head = ["strategy", rate.replace("_per_s", "/s"), ends, f"{what}x {part['baseline']}", ends,
-            "p (Holm)", "p50 ms", "p99 ms", ends, "verdict"]  # fmt: skip
+def _name_of_ratio(part: Document) -> str:
+    is_open = part["settings"]["rate_per_s"] is not None
+    return "p99_ratio_to_baseline" if is_open else "ratio_to_baseline"
+
+
+def _heads(part: Document) -> tuple[str, str, str]:
+    """Of the rate, the ratio and of intervals."""
+    rate = throughput(part["settings"]["mix"]).replace("_per_s", "/s")
+    of_p99 = "p99 " if part["settings"]["rate_per_s"] is not None else ""
+    ends = "95 %" if part["rounds"] >= LEAST_ROUNDS else "min .. max"
+    return rate, f"{of_p99}x {part['baseline']}", ends
+
+
+def _verdict(contender: Document) -> str:
+    overloaded = contender.get("overloaded", False)
+    return verdict_of(contender, overloaded=overloaded, audit=contender["audit"])
+
+
+def _p99_of(contender: Document, settings: Document) -> Document:
+    none = {"median": 0, "min": 0, "max": 0}
+    return contender[latency(settings)].get("p99_by_round") or none
+
+
+def _narrow_table(part: Document, contenders: list[Document]) -> str:
+    settings = part["settings"]
+    rate, ratio, ends = _heads(part)
+    rates = [each[throughput(settings["mix"])]["median"] for each in contenders]
+    most = max(rates) or 1
+
+    def with_bars(length: int) -> str:
+        head = ["strategy", f"{rate:>9} {' ' * length}", ratio, ends, "p99", "lost", "doubled",
+                "verdict"]  # fmt: skip
+        rows = []
+        for each, value in zip(contenders, rates):
+            bar = "#" * round(value / most * length)
+            found = each["audit"] or {}
+            p99 = _with_interval(_p99_of(each, settings), lambda us: f"{number(us / 1000)} ms")[0]
+            rows.append(
+                [
+                    each["strategy"],
+                    f"{whole(value):>9} {bar:<{length}}",
+                    _called(each[_name_of_ratio(part)]),
+                    _with_interval(each[_name_of_ratio(part)], number)[1],
+                    p99,
+                    *("-" if (n := found.get(name)) is None else whole(n) for name in AUDITED),
+                    _verdict(each),
+                ]
+            )
+        return table(head, rows)
+
+    width = max(map(len, with_bars(0).splitlines()))
+    return with_bars(max(0, min(LONGEST_BAR, COLUMNS - width)))
+
+
+def _wide_table(part: Document, contenders: list[Document]) -> str:
+    settings = part["settings"]
+    rate, of_ratio, ends = _heads(part)
+    head = ["strategy", rate, ends, of_ratio, ends, "p (Holm)", "p50 ms", "p99 ms", ends,
+            "verdict"]  # fmt: skip
     rows = []
     for each in contenders:
-        times = each[latency(settings)]
-        ratio = each[name]
-        p99 = times.get("p99_by_round") or {"median": 0, "min": 0, "max": 0}
-        p50 = times.get("p50_by_round") or p99
+        ratio, p99 = each[_name_of_ratio(part)], _p99_of(each, settings)
+        p50 = each[latency(settings)].get("p50_by_round") or p99
         rows.append(
             [
                 each["strategy"],
-                *_with_interval(each[rate], whole),
+                *_with_interval(each[throughput(settings["mix"])], whole),
                 _called(ratio),
                 _with_interval(ratio, number)[1],
                 "-" if ratio["difference"] is None else number(ratio["p_adjusted"]),
                 _with_interval(p50, lambda us: number(us / 1000))[0],
                 *_with_interval(p99, lambda us: number(us / 1000)),
-                verdict_of(each, overloaded=each.get("overloaded", False), audit=each["audit"]),
+                _verdict(each),
             ]
         )
-    if not rows:
+    return table(head, rows)
+
+
+def _wrapped(line: str) -> str:
+    indent = len(line) - len(line.lstrip())
+    return textwrap.fill(
+        line, COLUMNS, subsequent_indent=" " * (indent + 2),
+        break_long_words=False, break_on_hyphens=False, drop_whitespace=True,
+    )  # fmt: skip
+
+
+def _part_text(part: Document, wide: bool) -> str:
+    settings, rounds = part["settings"], part["rounds"]
+    contenders = [each for each in [*part["strategies"], *part["references"]] if each["trials"]]
+    is_open = settings["rate_per_s"] is not None
+    if not contenders:
         return f"The load {part['name']}: not run\n"
     load = f"open loop, {number(settings['rate_per_s'])}/s" if is_open else "closed loop"
     place = " and ".join(dict.fromkeys(each["place"] for each in contenders))
-    lines = [f"{settings['workload']} on {place}, {load}, {settings['workers']} callers, "
-             f"{rounds} rounds", "", table(head, rows)]  # fmt: skip
+    title = (f"{settings['workload']} on {place}, {load}, {settings['workers']} callers, "
+             f"{rounds} round{'s' * (rounds != 1)}")  # fmt: skip
+    lines = []
     tests = len(part["strategies"]) - 1
     needed = least_rounds(tests)
     if tests and rounds < needed:
@@ -181,7 +248,8 @@ def _part_text(part: Document) -> str:
         )
     elif tests:
         lines.append("  ~: no difference could be shown (signed rank test at 5 % over the table).")
-    lines.append("  p50 and p99 are medians of those of the rounds.")
+    lines.append(f"  {'p50 and p99 are medians' if wide else 'p99 is the median'} of those of the "
+                 "rounds.")  # fmt: skip
     best = next((each for each in contenders if each["role"] == "best"), None)
     if best and not is_open and best["ratio_to_baseline"]["median"] > 1:
         lines += [
@@ -191,7 +259,10 @@ def _part_text(part: Document) -> str:
         ]
     lines += [f"  {each['strategy']}: {why}" for each in contenders for why in each["reasons"]]
     lines += [f"  {note}" for note in part["notes"]]
-    return "\n".join(lines) + "\n"
+    shown = _wide_table(part, contenders) if wide else _narrow_table(part, contenders)
+    if not wide:
+        title, lines = _wrapped(title), [_wrapped(line) for line in lines]
+    return "\n".join([title, "", shown, *lines]) + "\n"
 
 
 # -- two folders ----------------------------------------------------------------------------------

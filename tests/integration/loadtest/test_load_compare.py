@@ -102,6 +102,20 @@ def test_the_text_says_what_differs_and_what_is_noise() -> None:
     assert " ~ " not in text
 
 
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_the_table_has_100_columns_unless_it_is_wide(name: str) -> None:
+    document = with_statistics(comparison(name))
+    (part,) = document["parts"]
+    part["strategies"][0]["audit"] = {"passed": True, "lost": 1234, "double": 0}
+    part["strategies"][0]["reasons"] = ["a long reason " * 12]
+    assert [line for line in compare_text(document).splitlines() if len(line) > 100] == []
+    first = next(line for line in compare_text(document).splitlines() if " 1,234 " in line)
+    assert first.split()[0] == part["strategies"][0]["strategy"]
+    wide = compare_text(document, wide=True).splitlines()
+    assert "p (Holm)" in wide[2]
+    assert max(map(len, wide)) > 100
+
+
 def test_a_part_that_was_not_reached_is_named() -> None:
     document = comparison("open")
     for each in [*document["parts"][0]["strategies"], *document["parts"][0]["references"]]:
