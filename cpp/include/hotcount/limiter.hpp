@@ -1,9 +1,10 @@
 // Limiter: at most N hits per period and key, for all threads, processes and machines together.
 //
-// A hit checks and takes in one step, on the store's clock (over Redis one script in one round trip,
-// over a database one transaction that concurrent hits share); a denied hit costs nothing. A limiter may have several rates: a hit takes from all of them or from
-// none. Limiters of one name, algorithm and rates share their keys' state, and others never do. Safe
-// from many threads; a limiter holds no state of its own.
+// A hit checks and takes in one step, on the store's clock: over Redis one script in one round
+// trip, over a database one transaction that concurrent hits share. A denied hit costs nothing. A
+// limiter may have several rates: a hit takes from all of them or from none. Limiters of one name,
+// algorithm and rates share the state of their keys; others never do. Thread-safe; a limiter holds
+// no state itself.
 //
 //   key  {store prefix}limit:{name}:{algorithm}:{rate}:{key}     always with an expiry
 //
@@ -61,11 +62,11 @@ struct Rate {
 
     std::int64_t limit{1};                                      ///< N, 1 to kMaxLimit.
     std::chrono::microseconds period{std::chrono::seconds{1}};  ///< 1 ms to 366 days.
-    /// How many an idle key admits at once; for gcra and the buckets. It equals `limit` unless another
-    /// number is given, and windows take no other.
+    /// How many hits an idle key admits at once. Default: `limit`, the only value that windows
+    /// take.
     std::int64_t burst{1};
 
-    /// One rate; other text is a config error that quotes it.
+    /// One rate. A config error quotes any other text.
     static Result<Rate> parse(std::string_view text);
     /// Several, separated by ";", "," or "|".
     static Result<std::vector<Rate>> parse_many(std::string_view text);
@@ -75,7 +76,7 @@ struct Rate {
     bool operator==(const Rate&) const = default;
 };
 
-/// A config error when a number is outside of the ranges above.
+/// A config error if a number is outside of the ranges above.
 Result<void> check_rate(const Rate& rate);
 
 // -- decisions ------------------------------------------------------------------------------------
@@ -85,29 +86,29 @@ enum class Reason : std::uint8_t {
     limited,           ///< The limit is reached; later it may be admitted.
     cost_above_limit,  ///< Costs more than an idle key admits: never admissible.
     untracked,         ///< Admitted without being counted: the memory store is full (`when_full`).
-    blocked,           ///< The key is blocked (`block`); what its limits say does not count.
-    shadow,  ///< Admitted although a limit refuses it: the limiter only looks on (`shadow`).
-    open,    ///< The store is away, and `on_error` admits: nothing was counted.
-    closed,  ///< The store is away, and `on_error` refuses.
-    local,   ///< The store is away: this process counted by itself, as `on_error` says.
+    blocked,           ///< The key is blocked (`block`), whatever its limits allow.
+    shadow,            ///< Admitted although a limit refuses the hit (option `shadow`).
+    open,              ///< The store is unreachable and `on_error` admits: nothing was counted.
+    closed,            ///< The store is unreachable and `on_error` refuses.
+    local,             ///< The store is unreachable: this process counted the hit (`on_error`).
 };
 
 std::string_view to_string(Reason reason);
 
-/// Of a limiter with several rates, `limit` is that of the one that says most: of those that refused
-/// the one that refuses for longest, else the one that has least left. So are the times; `remaining`
-/// is the least of all.
+/// Of a limiter with several rates, `limit` and the times are those of one rate: of the refusing
+/// rates the one that refuses for longest, else the one with the least left. `remaining` is the
+/// least of all.
 struct Decision {
     bool allowed;
-    std::int64_t limit;      ///< What an idle key admits at once.
-    std::int64_t remaining;  ///< What is left after this call.
-    /// Until the same hit would be admitted if no other hit came: 0 when it was admitted, none when it
-    /// never would be.
+    std::int64_t limit;      ///< How many hits an idle key admits at once.
+    std::int64_t remaining;  ///< How many are left after this call.
+    /// Time until the same hit is admitted if no other hit comes: 0 if it was admitted, none if it
+    /// never will be.
     std::optional<Duration> retry_after;
-    Duration reset_after;  ///< Until `limit` is left again if no other hit came.
+    Duration reset_after;  ///< Time until `limit` is left again if no other hit comes.
     Reason reason;
-    std::uint8_t rate{0};      ///< Which of the limiter's rates `limit` is of.
-    std::uint8_t violated{0};  ///< Which rates refused: bit i is for the rate i.
+    std::uint8_t rate{0};      ///< Index of the rate that `limit` belongs to.
+    std::uint8_t violated{0};  ///< The rates that refused: bit i stands for rate i.
 };
 
 enum class HeaderStyle : std::uint8_t {
@@ -115,25 +116,25 @@ enum class HeaderStyle : std::uint8_t {
     legacy,  ///< X-RateLimit-Limit, -Remaining and -Reset, the last in seconds from now.
 };
 
-/// The HTTP headers that tell a client of the decision; a denial that may pass later adds
-/// Retry-After. Times are whole seconds, rounded up, so that a client that waits for them is admitted.
-/// `policy` is printable ASCII without quotes; `rate` is the limiter's that `decision.rate` names. If
-/// an idle key admits another number at once than the rate has, the policy has both:
-/// ";q=5;w=60;hotcount-burst=9" is 5 a minute in the long run and 9 at once.
+/// The HTTP headers that tell a client of the decision. A denial that is not final adds
+/// Retry-After. Times are whole seconds, rounded up: a client that waits for them is admitted.
+/// `policy` is printable ASCII without quotes; `rate` is the one that `decision.rate` names. If the
+/// burst differs from the rate's number, the policy has both: ";q=5;w=60;hotcount-burst=9" is 5 a
+/// minute and 9 at once.
 std::vector<std::pair<std::string, std::string>> headers(const Decision& decision,
                                                          HeaderStyle style, std::string_view policy,
                                                          const Rate& rate);
 
 // -- algorithms -----------------------------------------------------------------------------------
 
-/// How hits are limited. Each promise holds for all processes together.
+/// The algorithms. Each bound holds for all processes together.
 enum class Algorithm : std::uint8_t {
     fixed_window,    ///< At most limit in each window; up to twice that within one period, across
                      ///< the edge of two windows.
     sliding_window,  ///< At most limit in each window of the clock, and at most twice that in any
-                     ///< period: the window before counts in part, as if it had been used evenly.
-    sliding_log,  ///< At most limit in every period, exactly. It keeps a note of each hit: limits
-                  ///< up to 100,000.
+                     ///< period: the previous window counts in part, as if used evenly.
+    sliding_log,  ///< At most limit in every period, exactly. It stores an entry for each hit, so
+                  ///< limits go up to 100,000.
     gcra,         ///< At most burst + rate x t in every interval of length t. The default.
     token_bucket,  ///< Decides each hit as gcra does: the tokens in the bucket are what gcra has left.
     leaky_bucket,  ///< Decides each hit as gcra does: the water in the bucket is gcra's debt.
@@ -143,19 +144,19 @@ std::string_view to_string(Algorithm algorithm);
 /// An unknown name is a config error that lists the known ones.
 Result<Algorithm> parse_algorithm(std::string_view name);
 
-/// What an algorithm's windows follow.
+/// The windows of an algorithm.
 enum class WindowKind : std::uint8_t {
-    none,            ///< It has none: gcra and the buckets.
+    none,            ///< No windows: gcra and the buckets.
     store_clock,     ///< Multiples of the period on the store's clock.
-    weighted_clock,  ///< The same, and the window before counts in part.
+    weighted_clock,  ///< The same, and the previous window counts in part.
     sliding,         ///< Every period.
 };
 
-/// What an algorithm does, as it is registered.
+/// The registered facts of an algorithm.
 struct AlgorithmInfo {
     Algorithm algorithm;
     std::string_view name;
-    /// What holds of admitted hits: "at most the limit in ...".
+    /// The bound on admitted hits: "at most the limit in ...".
     std::string_view promise;
     WindowKind window;
     /// The promise with Align::first; empty if the algorithm takes no `align`.
@@ -174,18 +175,19 @@ enum class Align : std::uint8_t {
     first,  ///< At the key's first hit.
 };
 
-/// Who decides while a Redis is away: when a hit failed because the server cannot be reached, is not
-/// ready, is full or does not answer within the timeout (ErrorCode unavailable, capacity, deadline,
-/// outcome_unknown). Other errors are always returned. From then on hits are decided without waiting,
-/// and one a second asks the server in the background, until it answers. It is for hit, hit_many,
-/// at_most, test and peek; what sets a state fails all the same. A store in memory is never away.
+/// The decision on a hit while Redis is unreachable. An outage begins with a hit that fails because
+/// the server cannot be reached, is not ready, is full or does not answer within the timeout
+/// (ErrorCode unavailable, capacity, deadline, outcome_unknown). Other errors are always returned.
+/// During an outage hits are decided without waiting, and one probe a second asks the server until
+/// it answers. The policy is for hit, hit_many, at_most, test and peek; calls that set a state
+/// fail. Memory has no outages.
 enum class OutagePolicy : std::uint8_t {
-    raise,   ///< Nobody: the hit's error is returned.
-    open,    ///< Every hit is admitted, but for a cost above the limit.
-    closed,  ///< None is.
-    local,  ///< This process limits by itself, at the same rates: N processes admit N times as much.
-            ///< It knows nothing of earlier hits, and counts 100,000 keys at most at once; hits of
-            ///< more are admitted.
+    raise,   ///< The hit's error is returned.
+    open,    ///< Every hit is admitted, except one whose cost is above the limit.
+    closed,  ///< Every hit is refused.
+    local,  ///< This process limits by itself at the same rates: N processes admit N times as much.
+            ///< Earlier hits are not known. It counts up to 100,000 keys at once and admits the
+            ///< hits of further keys.
 };
 
 std::string_view to_string(OutagePolicy policy);
@@ -201,11 +203,11 @@ struct LimiterOptions {
     std::string name{"default"};
     /// Other algorithms than fixed_window take the default only.
     Align align{Align::clock};
-    /// For windows and buckets: denied hits cost as admitted ones do, up to twice the limit, so that
-    /// a caller that keeps asking waits longer. A cost above the limit is never charged.
+    /// For windows and buckets: denied hits are charged like admitted ones, up to twice the limit,
+    /// so a caller that keeps asking waits longer. A cost above the limit is never charged.
     bool charge_denied{false};
-    /// Decides and counts as without it, and admits what it would refuse: to try a limit on traffic
-    /// that must not notice. Such a hit has Reason::shadow, `violated` and `retry_after` as refused.
+    /// Admits hits that the limit refuses, and counts the others: for a trial on live traffic. Such
+    /// a hit has Reason::shadow, and `violated` and `retry_after` of its refusal.
     bool shadow{false};
     /// For databases alone: the table, or `schema.table`; limiters share it. Up to 55 bytes.
     std::string table{kTable};
@@ -213,29 +215,29 @@ struct LimiterOptions {
     static constexpr std::string_view kTable = "hotcount_limit";
     OutagePolicy on_error{OutagePolicy::raise};
     static constexpr std::int64_t kMaxDenyCache = 10'000'000;
-    /// How many denied keys this limiter remembers: over Redis the same hit, of the same cost, is
-    /// denied without asking until retry_after has passed since the denied one was sent. Another cost
-    /// is asked about. What this process does to a key otherwise (reset, refund, block) is seen at
-    /// once, what others do is not. Not with charge_denied.
+    /// How many denied keys this limiter remembers. Over Redis a hit of the same key and cost is
+    /// denied without a round trip until the denied hit's retry_after has passed since it was sent.
+    /// A reset, refund or block of this process ends that at once; one of another process is not
+    /// seen. Not with charge_denied.
     std::int64_t deny_cache{0};
     static constexpr std::int64_t kMaxLease = 1'000'000;
-    /// How many hits of a key this limiter takes from the store at once, to spend them without asking;
-    /// 0 and 1: none. (The lease of reserve() is a time.) The store counts them when they are taken, so at most lease - 1 more than the
-    /// algorithm admits pass in any interval for each limiter object that takes leases; with a
-    /// fixed_window of one rate none do. What is held ends with that window, with the shortest period,
-    /// and with the process: it is not given back. For Redis and databases, without charge_denied
-    /// and shadow: a config error else. Memory takes none.
+    /// How many hits of a key this limiter takes from the store in advance, to spend without a
+    /// round trip; 0 and 1: none. (The lease of reserve() is a time.) The store counts them when
+    /// they are taken. So each limiter object with leases may admit up to lease - 1 hits more in an
+    /// interval than the algorithm does; with a fixed_window of one rate none. Unspent hits end
+    /// with that window, with the shortest period and with the process; they are not given back.
+    /// For Redis and databases; a config error with charge_denied or shadow. Memory ignores it.
     std::int64_t lease{0};
     /// How long hit_once() remembers an op_id, 1 second or more.
     Duration op_keep{std::chrono::hours{24}};
 };
 
-/// That a store went away, or came back.
+/// The beginning or the end of an outage.
 struct OutageEvent {
     bool is_away;
     std::string server;
     std::string why;    ///< The message of the first call that failed.
-    Duration duration;  ///< How long it was away; 0 when it has just gone.
+    Duration duration;  ///< Length of the outage; 0 at its beginning.
 };
 
 /// The SQL that create_table() runs, without a database. A config error for a bad `table`.
@@ -247,20 +249,20 @@ class Limiter;
 class LimiterBackend;
 struct Outcome;
 struct OnceOnly;
-/// Makes the backend of a limiter at other rates, with what such limiters share.
+/// Makes the backend of a limiter at other rates, which shares connections and caches.
 using LimiterBackendMaker =
     std::function<Result<std::unique_ptr<LimiterBackend>>(const LimiterOptions&)>;
 
 namespace detail {
-/// What acquire() does between its sleeps, for bindings that sleep by themselves.
+/// The hits of acquire() between its sleeps, for bindings that sleep by themselves.
 struct HitAhead {
-    /// How long before its time now() takes a hit: 10 ms, or half of what the burst takes to flow back
-    /// if that is less. 0 if it does as hit(): with gcra and the buckets it takes hits that cost the whole
-    /// burst of one rate, without charge_denied, shadow and leases. Others have saved up what a late
-    /// caller forfeits.
+    /// How early now() admits a hit: 10 ms, or half of the time in which the burst refills if that
+    /// is less. 0: now() is hit(). Early admission is for hits that cost the whole burst of one
+    /// rate, with gcra or a bucket, without charge_denied, shadow and leases: other hits find in
+    /// the burst the time that a late caller loses.
     static Duration most(const Limiter& limiter, std::int64_t cost);
-    /// hit(), which may admit the hit for a moment that is most() ahead, and no other hit before.
-    /// retry_after of such a decision says in how long the caller may go on; it is 0 else.
+    /// hit(), which may admit the hit up to most() early; no other hit is admitted before its time.
+    /// retry_after of the decision is the time until the caller may go on.
     static Result<Decision> now(Limiter& limiter, std::string_view key, std::int64_t cost,
                                 Timeout timeout = {});
     static void later(Limiter& limiter, std::string_view key, std::int64_t cost,
@@ -286,79 +288,77 @@ class Limiter {
 
     /// Takes `cost` (1 or more) if the limit allows it.
     Result<Decision> hit(std::string_view key, std::int64_t cost = 1, Timeout timeout = {});
-    /// The same, once per op_id (1 to 1,000 bytes) and key: a repeat within op_keep returns the first
-    /// decision, a refusal too, as it was then, and takes nothing; after reset() also. So it may be
-    /// called again after any error. A UUIDv7 (new_op_id()) that is older than op_keep, or further
-    /// ahead of the store's clock, is refused with a config error. Asks the store always. For Memory
-    /// and Redis: a config error else.
+    /// The same, once per op_id (1 to 1,000 bytes) and key: a repeat within op_keep returns the
+    /// first decision, also a refusal, and takes nothing, even after reset(). So the call may be
+    /// repeated after any error. A config error for a UUIDv7 (new_op_id()) that is older than
+    /// op_keep or further ahead of the store's clock, and for databases. Every call asks the store.
     Result<Decision> hit_once(std::string_view key, std::int64_t cost, std::string_view op_id,
                               Timeout timeout = {});
-    /// Element by element in order, so that equal keys are decided one after another. One failure
-    /// does not stop the others. Over Redis one script per 256 keys, over a database one transaction
-    /// per 1,000 keys.
+    /// Decides element by element in order; keys may repeat. A failed element does not stop the
+    /// others. Over Redis one script for 256 keys, over a database one transaction for 1,000 keys.
     std::vector<Result<Decision>> hit_many(std::span<const std::string_view> keys,
                                            std::span<const std::int64_t> costs,
                                            Timeout timeout = {});
-    /// Takes as much of `n` (1 or more) as the limit allows, and returns how much that is: 0 to n.
-    /// With `shadow` always n.
+    /// Takes as many of `n` (1 or more) as the limit allows, and returns their number, 0 to n; with
+    /// `shadow` always n.
     Result<std::int64_t> at_most(std::string_view key, std::int64_t n, Timeout timeout = {});
-    /// Answers as hit() would, and takes nothing; `remaining` is what remains now.
+    /// The decision of a hit() that takes nothing; `remaining` is the present number.
     Result<Decision> test(std::string_view key, std::int64_t cost = 1, Timeout timeout = {});
     /// test() with a cost of 1.
     Result<Decision> peek(std::string_view key, Timeout timeout = {}) {
         return test(key, 1, timeout);
     }
-    /// Gives `n` (1 or more) back that were taken and not used, never beyond a full limit, and returns
-    /// what remains then. To a key that has expired nothing: it is full. Which hits: the newest.
+    /// Gives back `n` (1 or more) of the newest hits, up to the full limit, and returns what
+    /// remains. An expired key is full already.
     Result<std::int64_t> refund(std::string_view key, std::int64_t n, Timeout timeout = {});
-    /// Refuses all hits of the key for this long (366 days at most) with Reason::blocked, whatever its
-    /// limits say; they cost nothing. The last block counts, reset() lifts it.
+    /// Refuses all hits of the key for `duration`, up to 366 days, with Reason::blocked; they cost
+    /// nothing. A later block replaces an earlier one; reset() lifts it.
     Result<void> block(std::string_view key, Duration duration, Timeout timeout = {});
-    /// Hits, and as long as it is refused sleeps for retry_after and hits again. Callers of this object
-    /// for one key are a queue, first come first served: the first one hits, the others sleep. A hit that
-    /// costs the whole burst is taken up to 10 ms ahead, and acquire returns when its time has come: while
-    /// others wait, such a limit refuses nearly each hit(). Returns a refusal when the cost is above the
-    /// limit, when `patience` has passed, or once the next hit would come later; none waits for ever.
+    /// Hits; after a refusal sleeps for retry_after and hits again. The callers of this object for
+    /// one key form a queue: the first one hits, the others sleep. A hit that costs the whole burst
+    /// is taken up to 10 ms early, and acquire returns at its time: while callers wait, such a
+    /// limit refuses nearly every hit(). Returns a refusal if the cost is above the limit, if
+    /// `patience` has passed, or if the next hit would come later than that; none waits for ever.
     /// Each hit has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::int64_t cost = 1, Timeout patience = {});
-    /// Holds `n` (1 or more) for an id (1 to 100 bytes of [0-9A-Za-z_-] that no other has:
-    /// new_op_id()) until commit(), cancel() or the end of the lease (1 ms to 366 days), if there is
-    /// room: to others it is taken meanwhile. Nothing is charged yet. A repeat with the id answers that
-    /// it is held, so the call may be repeated after any error, and a lost reply is. A key has 1,000
-    /// reservations at most; reset() forgets them. For Memory and Redis, and for gcra, the buckets,
-    /// fixed_window and sliding_window: a config error else. Where `on_error` answers (Reason open,
-    /// closed or local), nothing is held: there is nothing to commit.
+    /// Holds `n` (1 or more) of the limit, if there is room, until commit(), cancel() or the end of
+    /// the lease (1 ms to 366 days): other callers find it taken, and nothing is charged yet. `id`:
+    /// 1 to 100 bytes of [0-9A-Za-z_-], unique (new_op_id()). A repeat with the id changes nothing
+    /// and succeeds, so the call may be repeated after any error, and is after a lost reply. A key
+    /// has up to 1,000 reservations; reset() drops them. A config error for databases and for
+    /// sliding_log. If `on_error` answers (Reason open, closed or local), nothing is held and there
+    /// is nothing to commit.
     Result<Decision> reserve(std::string_view key, std::int64_t n, std::string_view id,
                              Duration lease, Timeout timeout = {});
-    /// Ends what is held for the id and takes what was used, 0 or more. If the limit has no room for
-    /// it, because it is more or the lease has ended, it is charged as denied hits are, up to twice
-    /// the limit, and the decision is a refusal. Not to be repeated after outcome_unknown: it would be
-    /// taken twice.
+    /// Ends the reservation and takes `used`, 0 or more. If the limit has no room for it, because
+    /// it is more than was held or the lease has ended, it is charged as denied hits are, up to
+    /// twice the limit, and the decision is a refusal. Do not repeat it after outcome_unknown: it
+    /// may be taken twice.
     Result<Decision> commit(std::string_view key, std::string_view id, std::int64_t used,
                             Timeout timeout = {});
-    /// The same, once per op_id (1 to 1,000 bytes, of a UUIDv7 as in hit_once()) and key: a repeat
-    /// within op_keep returns the first decision, as it was then, and takes nothing. So it may be
-    /// called again after any error, and a lost reply is. It may be another reservation's, as when the
-    /// work is done once more: that one is ended, and nothing is taken for it.
+    /// The same, once per op_id (as in hit_once()) and key: a repeat within op_keep returns the
+    /// first decision and takes nothing. So the call may be repeated after any error, and is after
+    /// a lost reply. The repeat may name another reservation, as when the work is done again: that
+    /// one ends, and nothing is taken for it.
     Result<Decision> commit_once(std::string_view key, std::string_view id, std::int64_t used,
                                  std::string_view op_id, Timeout timeout = {});
-    /// Gives back what OutagePolicy::local has taken in this process, as refund() does at the store;
-    /// without that policy it does nothing. For JointDecision::answered_by.
+    /// Gives back hits that OutagePolicy::local has counted in this process; does nothing with
+    /// another policy. For JointDecision::answered_by.
     Result<void> refund_local(std::string_view key, std::int64_t n);
-    /// Ends what is held for the id and takes nothing; may be repeated.
+    /// Ends the reservation and takes nothing; may be repeated.
     Result<Decision> cancel(std::string_view key, std::string_view id, Timeout timeout = {});
-    /// This limiter at other rates, for rates that callers bring: their plan's, their own. All of one
-    /// database share transactions, those of one limiter the denials that it remembers. A key has a
-    /// state of its own at each rate, blocks and op_ids too. It costs 1 or 2 microseconds: keep those
-    /// that come again. A config error as in make().
+    /// This limiter at other rates, such as those of a caller's plan. Limiters of one database
+    /// share transactions; those made from one limiter share its remembered denials. States, blocks
+    /// and op_ids of a key are separate for each rate. The call takes 1 to 2 us; keep limiters of
+    /// rates that recur. A config error as in make().
     Result<std::shared_ptr<Limiter>> with_rates(std::vector<Rate> rates) const;
-    /// Forgets the key: it is as if it had never been hit.
+    /// Forgets the key, as if it had never been hit.
     Result<void> reset(std::string_view key, Timeout timeout = {});
 
-    // The same without waiting: `done` gets what the call above would return, in the thread that
-    // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
-    // Over a database a thread of the library calls `done`, which must not block.
-    // Arguments are copied.
+    // The same without waiting. `done` gets the result of the call above: over Redis in the thread
+    // that AsyncCall's channel names, over a database in a thread of the library, which `done` must
+    // not block; over Memory, and for a bad argument, before the call returns. Arguments are
+    // copied.
     void create_table_async(Completion<void> done, AsyncCall call = {});
     void hit_async(std::string_view key, std::int64_t cost, Completion<Decision> done,
                    AsyncCall call = {});
@@ -387,18 +387,19 @@ class Limiter {
     }
     void reset_async(std::string_view key, Completion<void> done, AsyncCall call = {});
 
-    /// With `on_error` other than raise: the outage, or its end, that no limiter of this client has
-    /// returned here yet. For a log: each once in a process. It costs one load when there is none.
+    /// With `on_error` other than raise: the next beginning or end of an outage, for a log. Each is
+    /// returned once in a process, by one limiter of the client. Without an event it costs one
+    /// load.
     std::optional<OutageEvent> next_outage_event();
 
     const LimiterOptions& options() const { return options_; }
-    /// What an idle key admits at once: with gcra and the buckets the burst, else the rate's number,
-    /// which is its burst too. Of several rates the least.
+    /// How many hits an idle key admits at once: the burst, which is the rate's number unless gcra
+    /// or a bucket has another. Of several rates the least.
     std::int64_t limit() const { return limit_; }
 
-    /// Limiters that say the same can take hits together in one step (hit_all): those over one
-    /// memory::Store, and those over one redis::Client but for sliding_log. The others say what no
-    /// other does.
+    /// An address: limiters with the same one can take hits together in one step (hit_all). Those
+    /// are the limiters over one memory::Store, and those over one redis::Client except
+    /// sliding_log. Every other limiter returns a unique address.
     const void* joins() const;
 
   private:
@@ -421,7 +422,7 @@ class Limiter {
 
     LimiterOptions options_;
     const AlgorithmInfo& info_;
-    std::shared_ptr<const std::vector<Rate>> rates_;  // For calls that outlive this.
+    std::shared_ptr<const std::vector<Rate>> rates_;  // Calls may outlive this object.
     std::int64_t limit_;
     std::string prefix_;
     std::unique_ptr<LimiterBackend> backend_;
@@ -436,24 +437,24 @@ struct LimitedHit {
     std::int64_t cost{1};
 };
 
-/// What hit_all() answers. `decision` is that of the limiter that says most, with the least that
-/// remains at any of them.
+/// The result of hit_all(). `decision` is that of one limiter, chosen as Decision chooses a rate;
+/// `remaining` is the least of all.
 struct JointDecision {
     Decision decision;
-    std::shared_ptr<const Limiter> limiter;  ///< Which one that is.
-    std::vector<std::string> violated;       ///< The names of those that refused.
-    /// What answered each hit, in the order of the hits: open, closed, local, or allowed for the store.
+    std::shared_ptr<const Limiter> limiter;  ///< The limiter of `decision`.
+    std::vector<std::string> violated;       ///< The names of the limiters that refused.
+    /// For each hit: open, closed or local if a policy decided it, allowed if the store did.
     std::vector<Reason> answered_by;
 };
 
-/// Takes all hits or none, in one step: nobody sees a part of them, and a refused one spends nothing of
-/// the others, with charge_denied neither. 1 to 100 hits; equal keys of a limiter are one hit of their
-/// sum. A limiter with `shadow` is not taken from where it refuses, and keeps nobody from taking. Over
-/// Redis one script on one node; keys in several slots of a cluster are each held first, for 10 seconds
-/// at most, and taken when all are held, each step with the timeout (outcome_unknown: a part of them may
-/// have been taken). Config errors: limiters that do not all say the same in joins(), which
-/// take one key a call (over databases too: hit() them one after another, and refund() when one
-/// refuses).
+/// Takes all hits or none, in one step: nobody sees a part of them, and a refused one spends
+/// nothing of the others, with charge_denied neither. 1 to 100 hits; equal keys of a limiter are
+/// one hit of their sum. A limiter with `shadow` is not taken from where it refuses, and keeps
+/// nobody from taking. Over Redis one script on one node; keys in several slots of a cluster are
+/// each held first, for 10 seconds at most, and taken when all are held, each step with the timeout
+/// (outcome_unknown: a part of them may have been taken). Config errors: limiters that do not all
+/// say the same in joins(), which take one key a call (over databases too: hit() them one after
+/// another, and refund() when one refuses).
 Result<JointDecision> hit_all(std::span<const LimitedHit> hits, Timeout timeout = {});
 /// The same without waiting, as Limiter::hit_async().
 void hit_all_async(std::span<const LimitedHit> hits, Completion<JointDecision> done,

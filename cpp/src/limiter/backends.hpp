@@ -1,21 +1,24 @@
-// What algorithms share: a base over each store, and stepped<Law>(), which makes an algorithm of pure
-// arithmetic into a registration.
+// What algorithms share: a base over each store, and stepped<Law>(), which makes an algorithm of
+// pure arithmetic into a registration.
 //
-// A law is the arithmetic of an algorithm at one rate: (state, now, cost) in, (change, outcome) out;
-// no I/O, no clock. It has
+// A law is the arithmetic of an algorithm at one rate: (state, now, cost) in, (change, outcome)
+// out; no I/O, no clock. It has
 //
 //   State                                       what is kept of a key
 //   static Result<Law> make(rate, options)      checks the rate
 //   limit()                                     what an idle key admits at once
 //   step(const State*, now_us, cost, take, outcome&)
-//                                               a hit: fills a new Outcome, returns the change to keep
-//                                               for reset_after_us, if any. Null: the key is absent.
-//                                               give_back() alone has a cost below 0. A state that lies_ahead() is moved to now: then
-//                                               there is a change although nothing was taken.
-//                                               With `ahead` behind these, as Take::ahead has it
+//                                               a hit: fills a new Outcome, returns the change to
+//                                               keep for reset_after_us, if any. Null: the key is
+//                                               absent. A state that lies_ahead() is moved to now:
+//                                               then there is a change although nothing was taken.
+//                                               A law of Take::ahead has a last parameter `ahead`
+//   give_back(const State&, now_us, n, outcome&)
+//                                               a refund of n hits: sets what remains and when the
+//                                               state can be forgotten, returns the change, if any
 //   apply(State&, change)                       if a change is less than a whole new State
-//   holds(const State&)                         whether hits at this rate can have led to it: what a
-//                                               row says may be anybody's
+//   holds(const State&)                         whether hits at this rate can have led to it:
+//                                               anybody may have written the row
 //   script(), script_arguments()                the same in Lua, and its three numbers
 //   kStepName, step_text()                      if its state is one string: what hit_all.lua takes
 //
@@ -104,12 +107,24 @@ class Several {
                                Outcome& outcome) const {
         if (take) {
             const Outcome looked = run(state, now, cost, false, nullptr);
-            take = looked.allowed || cost < 0 || (looked.retry_after_us && charge_denied_);
+            take = looked.allowed || (looked.retry_after_us && charge_denied_);
         }
         Change change(laws_.size());
         outcome = run(state, now, cost, take, &change);
         const auto is_change = [](const std::optional<OneChange>& one) { return one.has_value(); };
         if (!take && std::ranges::none_of(change, is_change)) return std::nullopt;
+        return change;
+    }
+    std::optional<Change> give_back(const State& state, std::int64_t now, std::int64_t n,
+                                    Outcome& outcome) const {
+        std::array<Outcome, LimiterOptions::kMaxRates> outcomes{};
+        Change change(laws_.size());
+        for (std::size_t i = 0; i < laws_.size(); ++i) {
+            auto one = hotcount::give_back(laws_[i], &state[i], now, n);
+            outcomes[i] = one.outcome;
+            change[i] = std::move(one.change);
+        }
+        outcome = merge(std::span{outcomes}.first(laws_.size()));
         return change;
     }
     bool holds(const State& state) const {
@@ -142,8 +157,8 @@ class Several {
 
 // -- over Redis -----------------------------------------------------------------------------------
 
-/// {allowed, remaining, retry_after or -1, reset_after} for each rate: what every script answers. With
-/// Take::what_fits it says in the place of `allowed` how much was taken; of a blocked key, -1.
+/// {allowed, remaining, retry_after or -1, reset_after} for each rate: what every script answers.
+/// With Take::what_fits it says in the place of `allowed` how much was taken; of a blocked key, -1.
 bool is_outcome(const redis::Reply& reply, std::size_t keys);
 
 class RedisLimiterBackend : public LimiterBackend {

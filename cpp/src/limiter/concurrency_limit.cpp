@@ -259,9 +259,9 @@ class ConcurrencyOverRedis final : public ConcurrencyBackend {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How often the head of the waiters asks: a place is taken up within the longer pause after it was given
-// back, and the waiters cost a server 10 calls a second; 50 if several wait, for which places may come
-// free one after another.
+// How often the head of the waiters asks: a place is taken up within the longer pause after it was
+// given back, and the waiters cost a server 10 calls a second; 50 if several wait, for which places
+// may come free one after another.
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{100};
 constexpr milliseconds kPauseForOthers{20};

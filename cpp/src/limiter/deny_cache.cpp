@@ -149,8 +149,9 @@ class DenyCacheBackend final : public WrappedBackend {
                             });
     }
 
-    // Not asked: the repeat of a hit that was admitted is admitted, whatever was denied since; and hits
-    // that are taken together. The backend below forgets the denials of keys whose states it sets.
+    // Not asked: the repeat of a hit that was admitted is admitted, whatever was denied since; and
+    // hits that are taken together. The backend below forgets the denials of keys whose states it
+    // sets.
 
   private:
     AskedElements::Known known() const {

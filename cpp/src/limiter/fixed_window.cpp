@@ -31,7 +31,7 @@ class FixedWindow {
 
     std::optional<State> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
                               Outcome& outcome) const {
-        std::int64_t start = align_ == Align::clock ? now - now % period_ : now;
+        std::int64_t start = start_of(now);
         std::int64_t used = 0;
         bool moved = false;
         if (state && now < state->start + period_) {
@@ -44,8 +44,8 @@ class FixedWindow {
         const bool admissible = cost <= limit_;
         std::optional<State> change;
         outcome.allowed = admissible && used + cost <= limit_;
-        if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
-            used = std::clamp<std::int64_t>(used + cost, 0, 2 * limit_);
+        if (take && (outcome.allowed || (admissible && charge_denied_))) {
+            used = std::min(used + cost, 2 * limit_);
             change = State{start, used};
         } else if (moved) {
             change = State{start, used};
@@ -60,7 +60,23 @@ class FixedWindow {
         return change;
     }
 
+    std::optional<State> give_back(const State& state, std::int64_t now, std::int64_t n,
+                                   Outcome& outcome) const {
+        State after{start_of(now), 0};
+        if (now < state.start + period_) {
+            if (!lies_ahead(state.start, now)) after.start = state.start;
+            after.used = std::max<std::int64_t>(state.used - n, 0);
+        }
+        outcome.remaining = std::max<std::int64_t>(limit_ - after.used, 0);
+        outcome.reset_after_us = after.used > 0 ? after.start + period_ - now : 0;
+        return after;
+    }
+
   private:
+    std::int64_t start_of(std::int64_t now) const {
+        return align_ == Align::clock ? now - now % period_ : now;
+    }
+
     FixedWindow(const Rate& rate, const LimiterOptions& options)
         : limit_(rate.limit),
           period_(rate.period.count()),

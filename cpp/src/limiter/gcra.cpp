@@ -1,13 +1,13 @@
 // gcra, token_bucket and leaky_bucket: at most burst + rate x t in every interval of length t.
 //
-// A token bucket that is refilled without steps, a leaky bucket as a meter and the generic cell rate
-// algorithm decide every hit alike: the bucket's missing tokens, the water in it and the debt are one
-// number. So they are one arithmetic under the three names that people look for.
+// A token bucket that is refilled without steps, a leaky bucket as a meter and the generic cell
+// rate algorithm decide every hit alike: the bucket's missing tokens, the water in it and the debt
+// are one number. So they are one arithmetic under the three names that people look for.
 //
-// It counts a key's debt in units chosen so that nothing is ever rounded: a hit costs `token` units,
-// and each microsecond pays `refill` of them back. The two are the period and the limit divided by
-// their greatest common divisor, so that the long-run rate is the configured one exactly, at 1 a day
-// as at a million a second.
+// It counts a key's debt in units chosen so that nothing is ever rounded: a hit costs `token`
+// units, and each microsecond pays `refill` of them back. The two are the period and the limit
+// divided by their greatest common divisor, so that the long-run rate is the configured one
+// exactly, at 1 a day as at a million a second.
 #include <algorithm>
 #include <numeric>
 
@@ -57,38 +57,56 @@ class Gcra {
         bool moved = false;
         if (state) {
             moved = lies_ahead(state->at, now);
-            const std::int64_t since = moved ? now : state->at;
-            at = std::max(now, since);
-            const std::int64_t elapsed = at - since;
-            // elapsed may be years: then the product does not fit, and nothing is owed.
-            std::int64_t paid = 0;
-            if (!__builtin_mul_overflow(elapsed, refill_, &paid)) {
-                debt = std::max<std::int64_t>(state->debt - paid, 0);
-            }
+            at = moved ? now : std::max(now, state->at);
+            debt = debt_at(*state, moved, at);
         }
         const bool admissible = cost <= limit_;
-        const std::int64_t price = admissible ? std::max(cost, -2 * limit_) * token_ : 0;
+        const std::int64_t price = admissible ? cost * token_ : 0;
         std::optional<State> change;
         const std::int64_t early = debt + price - capacity_;
         outcome.allowed = admissible && (early <= 0 || (ahead && at == now && 2 * early <= price &&
                                                         divide_up(early, kMostAhead) <= refill_));
-        if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
-            debt = std::clamp<std::int64_t>(debt + price, 0, 2 * capacity_);
+        if (take && (outcome.allowed || (admissible && charge_denied_))) {
+            debt = std::min(debt + price, 2 * capacity_);
             change = State{at, debt};
         } else if (moved) {
             change = State{at, debt};
         }
-        outcome.remaining = by_token_.divide(std::max<std::int64_t>(capacity_ - debt, 0));
+        fill_rest(outcome, State{at, debt}, now);
         if (outcome.allowed) {
             outcome.retry_after_us = early > 0 ? divide_up(early, refill_) : 0;
         } else if (admissible) {
             outcome.retry_after_us = divide_up(debt + price - capacity_, refill_) + at - now;
         }
-        outcome.reset_after_us = debt > 0 ? by_refill_.divide(debt + refill_ - 1) + at - now : 0;
         return change;
     }
 
+    std::optional<State> give_back(const State& state, std::int64_t now, std::int64_t n,
+                                   Outcome& outcome) const {
+        const bool moved = lies_ahead(state.at, now);
+        const std::int64_t at = moved ? now : std::max(now, state.at);
+        const std::int64_t price = std::min(n, 2 * limit_) * token_;
+        const State after{at, std::max<std::int64_t>(debt_at(state, moved, at) - price, 0)};
+        fill_rest(outcome, after, now);
+        return after;
+    }
+
   private:
+    // What is still owed at `at`. `moved`: the clock was set back, and all of the debt is.
+    std::int64_t debt_at(const State& state, bool moved, std::int64_t at) const {
+        const std::int64_t elapsed = moved ? 0 : at - state.at;
+        // elapsed may be years: then the product does not fit, and nothing is owed.
+        std::int64_t paid = 0;
+        if (__builtin_mul_overflow(elapsed, refill_, &paid)) return 0;
+        return std::max<std::int64_t>(state.debt - paid, 0);
+    }
+    void fill_rest(Outcome& outcome, const State& after, std::int64_t now) const {
+        const std::int64_t debt = after.debt;
+        outcome.remaining = by_token_.divide(std::max<std::int64_t>(capacity_ - debt, 0));
+        outcome.reset_after_us =
+            debt > 0 ? by_refill_.divide(debt + refill_ - 1) + after.at - now : 0;
+    }
+
     Gcra(const Rate& rate, bool charge_denied) : limit_(rate.burst), charge_denied_(charge_denied) {
         const std::int64_t period = rate.period.count();
         const std::int64_t shared = std::gcd(rate.limit, period);

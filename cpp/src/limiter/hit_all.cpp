@@ -138,9 +138,9 @@ JointDecision JointCall::decide(const std::vector<Outcome>& outcomes) const {
 
 // -- keys in several slots of a cluster -----------------------------------------------------------
 
-// Holds every hit, each in its slot, and takes them when all are held; else lets go of those that are.
-// Others see them as taken from the first moment on. Of a process that dies in between nothing is
-// taken, and what it held is free when hold_ has passed; if it dies while it takes, a part is.
+// Holds every hit, each in its slot, and takes them when all are held; else lets go of those that
+// are. Others see them as taken from the first moment on. Of a process that dies in between nothing
+// is taken, and what it held is free when hold_ has passed; if it dies while it takes, a part is.
 class JointCall::InSlots : public std::enable_shared_from_this<InSlots> {
   public:
     InSlots(JointCall joint, const AsyncCall& call, Done done)
@@ -370,8 +370,8 @@ void JointInMemory::hit_together(std::vector<JointHit> hits, const AsyncCall&,
             outcomes.push_back(*looked);
         }
         if (refused) return outcomes;
-        // All room first, because what has been taken is not to be given back. An entry may expire in
-        // between; it stays where it is while the locks are held.
+        // All room first, because what has been taken is not to be given back. An entry may expire
+        // in between; it stays where it is while the locks are held.
         std::vector<memory::Entry*> entries(hits.size(), nullptr);
         std::vector<bool> fresh(hits.size(), false);
         for (std::size_t i = 0; i < hits.size(); ++i) {

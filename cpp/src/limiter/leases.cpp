@@ -1,9 +1,9 @@
 // Units of a limit that a process takes in advance and spends by itself (LimiterOptions::lease).
 //
-// The store counts them when they are taken. At most lease - 1 of a key are held when no hit is being
-// decided, until the window in which they were taken ends or the shortest period has passed since the
-// call that took them was sent. While a call takes units of a key, other hits of it ask the store for
-// themselves, so no hit waits for another one.
+// The store counts them when they are taken. At most lease - 1 of a key are held when no hit is
+// being decided, until the window in which they were taken ends or the shortest period has passed
+// since the call that took them was sent. While a call takes units of a key, other hits of it ask
+// the store for themselves, so no hit waits for another one.
 //
 // Thread-safe. A forked child begins with none.
 #include <algorithm>
@@ -325,7 +325,8 @@ class LeaseBackend final : public WrappedBackend {
             return backend_->decide(key, cost, take, call,
                                     [leases = leases_, key, cost, until,
                                      done = std::move(done)](Result<Outcome> outcome) {
-                                        // Perhaps for want of what another hit of this object is taking.
+                                        // Perhaps for want of what another hit of this object is
+                                        // taking.
                                         if (is_denied(outcome)) {
                                             if (auto spent = leases->spend_taken(key, cost, until))
                                                 return done(*spent);

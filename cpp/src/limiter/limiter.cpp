@@ -422,8 +422,8 @@ std::vector<std::pair<std::string, std::string>> headers(const Decision& decisio
         const std::string name = "\"" + std::string{policy} + "\"";
         std::string quota =
             name + ";q=" + std::to_string(rate.limit) + ";w=" + whole_seconds(rate.period);
-        // Another number at once than in the long run: a parameter of ours, which the draft wants to
-        // begin with its maker's name.
+        // Another number at once than in the long run: a parameter of ours, which the draft wants
+        // to begin with its maker's name.
         if (decision.limit != rate.limit) quota += ";hotcount-burst=" + limit;
         fields.emplace_back("RateLimit-Policy", std::move(quota));
         // For so long no more than what remains can be used; Retry-After must not name an earlier

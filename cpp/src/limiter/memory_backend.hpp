@@ -1,5 +1,5 @@
-// Algorithms over memory: a base for all, and the one that runs a law (backends.hpp) under the key's
-// lock.
+// Algorithms over memory: a base for all, and the one that runs a law (backends.hpp) under the
+// key's lock.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ class MemoryLimiterBackend : public LimiterBackend {
         return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
     }
 
-    // A hit that a full store could not keep, as `when_full` says. An idle key would have admitted it:
-    // a cost above the limit does not come here.
+    // A hit that a full store could not keep, as `when_full` says. An idle key would have admitted
+    // it: a cost above the limit does not come here.
     Result<Outcome> or_untracked(Result<Outcome> outcome, std::int64_t cost) {
         if (outcome.ok() || !store_->admits_untracked(outcome.error())) return outcome;
         Outcome untracked{true, limit_ - cost, 0, 0, true};

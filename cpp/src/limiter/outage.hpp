@@ -1,10 +1,11 @@
 // Outage: whether a store that limiters share is away, as this process has seen it.
 //
 // A call that fails for want of the store begins an outage. While it lasts, limiters with a policy
-// answer without the store, and one of their calls a second asks it again. Its answer ends the outage.
+// answer without the store, and one of their calls a second asks it again. Its answer ends the
+// outage.
 //
-// Thread-safe. A forked child begins with what its parent knew. A call while the store is there costs
-// one load.
+// Thread-safe. A forked child begins with what its parent knew. A call while the store is there
+// costs one load.
 #pragma once
 
 #include <atomic>
@@ -18,9 +19,9 @@
 
 namespace hotcount {
 
-/// Whether an error says that the store is away, too slow or full. What is wrong with the call or with
-/// the program says another thing: a bad argument, credentials, rights, a key of another type, a
-/// closed store.
+/// Whether an error says that the store is away, too slow or full. What is wrong with the call or
+/// with the program says another thing: a bad argument, credentials, rights, a key of another type,
+/// a closed store.
 constexpr bool is_outage(ErrorCode code) {
     return code == ErrorCode::unavailable || code == ErrorCode::deadline ||
            code == ErrorCode::outcome_unknown || code == ErrorCode::capacity;
@@ -45,8 +46,8 @@ class Outage final : ForkAware {
         if (doubted_since_.load(std::memory_order_relaxed) != kNever) [[unlikely]]
             doubted_since_.store(kNever, std::memory_order_relaxed);
     }
-    /// A call has failed in a way that need not be the store's fault. True when the store has answered
-    /// nobody since the first such call, `patience` ago or longer: then it is.
+    /// A call has failed in a way that need not be the store's fault. True when the store has
+    /// answered nobody since the first such call, `patience` ago or longer: then it is.
     bool doubted_for(Duration patience);
     /// True for one caller a second: it may send a probe.
     bool takes_probe();

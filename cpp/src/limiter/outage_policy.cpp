@@ -1,5 +1,5 @@
-// The backend of a limiter that has a policy for outages (LimiterOptions::on_error): the store's own
-// backend, and what answers in its place while it is away.
+// The backend of a limiter that has a policy for outages (LimiterOptions::on_error): the store's
+// own backend, and what answers in its place while it is away.
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <limits>
@@ -246,7 +246,8 @@ class PolicyBackend final : public WrappedBackend {
             backend_->reserve(key, n, id, lease_us, call,
                               [store = backend_, key, id = std::string{id}, later,
                                answered = std::move(answered)](Result<Outcome> held) {
-                                  // The policy answers in its place: nobody would end what it holds.
+                                  // The policy answers in its place: nobody would end what it
+                                  // holds.
                                   if (!held && held.error().code == ErrorCode::outcome_unknown) {
                                       store->commit(key, id, 0, nullptr, later,
                                                     [](const Result<Outcome>&) {});

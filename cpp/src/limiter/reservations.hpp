@@ -1,5 +1,5 @@
-// What stands before a key's state: until when the key is blocked, and what is reserved of it. And how
-// a law decides beside that.
+// What stands before a key's state: until when the key is blocked, and what is reserved of it. And
+// how a law decides beside that.
 //
 // What is reserved is not taken yet: a hit is tested together with it and charged alone. So a
 // reservation whose lease has ended has nothing to give back. lua/frame/hit_keys.lua does the same.
@@ -57,7 +57,8 @@ struct KeyMark {
     bool counts(std::int64_t now) const { return blocked_until > now || !live.empty(); }
 };
 
-/// The state of a key with a mark. Other keys have the plain state, so that marks cost them nothing.
+/// The state of a key with a mark. Other keys have the plain state, so that marks cost them
+/// nothing.
 template <class State>
 struct MarkedState {
     std::optional<State> state{};
@@ -88,8 +89,8 @@ Outcome at_each_rate(const Law& law, const typename Law::State* state, const Eac
     }
 }
 
-/// When a refused hit would be admitted if nobody else came: the leases end one by one, and what they
-/// hold comes free. Later is never worse, so the first moment is found by halving.
+/// When a refused hit would be admitted if nobody else came: the leases end one by one, and what
+/// they hold comes free. Later is never worse, so the first moment is found by halving.
 template <class Law>
 std::optional<std::int64_t> retry_beside(const Law& law, const typename Law::State* state,
                                          std::int64_t now, std::int64_t cost, const KeyMark& mark) {
@@ -164,8 +165,8 @@ auto step_beside(const Law& law, const typename Law::State* state, std::int64_t 
     return next;
 }
 
-/// Takes what was used, as denied hits are charged: up to twice the limit. `law` charges them. Which
-/// rates had no room for it: bit i is for the rate i.
+/// Takes what was used, as denied hits are charged: up to twice the limit. `law` charges them.
+/// Which rates had no room for it: bit i is for the rate i.
 template <class Law>
 std::uint8_t charge_used(const Law& law, std::optional<typename Law::State>& state,
                          std::int64_t now, std::int64_t used) {

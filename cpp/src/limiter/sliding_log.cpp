@@ -1,8 +1,8 @@
 // sliding_log: at most the limit in every period, from a log of what was admitted.
 //
-// A key's log has an entry for each moment in which something was admitted within the last period: as
-// many as the limit, at most. An entry holds the sum of all costs up to it, so that what a period
-// holds is one subtraction, and when there will be room one search.
+// A key's log has an entry for each moment in which something was admitted within the last period:
+// as many as the limit, at most. An entry holds the sum of all costs up to it, so that what a
+// period holds is one subtraction, and when there will be room one search.
 #include <algorithm>
 
 #include "backends.hpp"
@@ -54,7 +54,8 @@ class SlidingLog {
         std::int64_t before;
         std::int64_t moved;  // How much earlier the entries are.
         std::int64_t at;
-        std::int64_t cost;  // Below 0: given back.
+        std::int64_t taken;
+        std::int64_t given_back{0};
     };
     static std::string script() { return std::string{lua::limiter::kSlidingLogLua}; }
     // A log holds an element for each hit, so it cannot be for millions.
@@ -84,45 +85,42 @@ class SlidingLog {
                                Outcome& outcome) const {
         static const State kEmpty;
         const State& log = state != nullptr ? *state : kEmpty;
-        std::int64_t at = now;
-        std::int64_t moved = 0;  // By how much the whole log is earlier than it says.
-        if (!log.entries.empty()) {
-            const std::int64_t last_at = log.entries.back().at;
-            if (lies_ahead(last_at, now)) moved = last_at - now;
-            at = std::max(now, last_at - moved);
-        }
-        const auto time_of = [moved](const Entry& entry) { return entry.at - moved; };
-        // What a period before `at` does not hold any more.
-        const auto from = log.entries.begin() + static_cast<std::ptrdiff_t>(log.first);
-        const auto kept = std::partition_point(from, log.entries.end(), [&](const Entry& entry) {
-            return time_of(entry) + period_ <= at;
-        });
-        const std::int64_t before = kept == from ? log.before : std::prev(kept)->total;
-        std::int64_t held = kept == log.entries.end() ? 0 : log.entries.back().total - before;
-        cost = std::max(cost, -held);
+        const View view = look(log, now);
+        std::int64_t held = view.held;
+        std::int64_t last = view.last;
         const bool admissible = cost <= limit_;
         std::optional<Change> change;
         outcome.allowed = admissible && held + cost <= limit_;
-        std::int64_t last = held > 0 ? time_of(log.entries.back()) : at;
         if (outcome.allowed) {
             outcome.retry_after_us = 0;
         } else if (admissible) {
-            const std::int64_t enough = before + held + cost - limit_;
+            const std::int64_t enough = view.before + held + cost - limit_;
             const auto leaving = std::partition_point(
-                kept, log.entries.end(), [&](const Entry& entry) { return entry.total < enough; });
-            outcome.retry_after_us = time_of(*leaving) + period_ - now;
+                log.entries.begin() + static_cast<std::ptrdiff_t>(view.first), log.entries.end(),
+                [&](const Entry& entry) { return entry.total < enough; });
+            outcome.retry_after_us = leaving->at - view.moved + period_ - now;
         }
-        const auto first = static_cast<std::size_t>(kept - log.entries.begin());
-        if (take && outcome.allowed && cost != 0) {
+        if (take && outcome.allowed) {
             held += cost;
-            if (cost > 0) last = at;
-            change = Change{first, before, moved, at, cost};
-        } else if (moved > 0) {
-            change = Change{first, before, moved, at, 0};
+            last = view.at;
+            change = Change{view.first, view.before, view.moved, view.at, cost};
+        } else if (view.moved > 0) {
+            change = Change{view.first, view.before, view.moved, view.at, 0};
         }
         outcome.remaining = limit_ - held;
         outcome.reset_after_us = held > 0 ? last + period_ - now : 0;
         return change;
+    }
+
+    std::optional<Change> give_back(const State& log, std::int64_t now, std::int64_t n,
+                                    Outcome& outcome) const {
+        const View view = look(log, now);
+        n = std::min(n, view.held);
+        const std::int64_t held = view.held - n;
+        outcome.remaining = limit_ - held;
+        outcome.reset_after_us = held > 0 ? view.last + period_ - now : 0;
+        if (n == 0 && view.moved == 0) return std::nullopt;
+        return Change{view.first, view.before, view.moved, view.at, 0, n};
     }
 
     void apply(State& state, const Change& change) const {
@@ -137,11 +135,11 @@ class SlidingLog {
         }
         if (change.moved > 0) {
             for (Entry& entry : entries) entry.at -= change.moved;
-            if (change.cost == 0) return;
         }
-        if (change.cost < 0) return give_back(state, -change.cost);
+        if (change.given_back > 0) return take_back(state, change.given_back);
+        if (change.taken == 0) return;
         const bool empty = state.first == entries.size();
-        const std::int64_t total = (empty ? state.before : entries.back().total) + change.cost;
+        const std::int64_t total = (empty ? state.before : entries.back().total) + change.taken;
         if (!empty && entries.back().at == change.at) {
             entries.back().total = total;
         } else {
@@ -150,8 +148,35 @@ class SlidingLog {
     }
 
   private:
-    // Takes the newest hits back, no more than there are.
-    static void give_back(State& state, std::int64_t n) {
+    // What a log says at a moment.
+    struct View {
+        std::int64_t at;     // The moment: now, or the last entry's, which may be a little ahead.
+        std::int64_t moved;  // By how much the whole log is earlier than it says.
+        std::size_t first;   // The first entry that the period before `at` holds.
+        std::int64_t before;
+        std::int64_t held;  // In that period.
+        std::int64_t last;  // When the last hit was admitted.
+    };
+    View look(const State& log, std::int64_t now) const {
+        View view{now, 0, 0, log.before, 0, 0};
+        if (!log.entries.empty()) {
+            const std::int64_t last_at = log.entries.back().at;
+            if (lies_ahead(last_at, now)) view.moved = last_at - now;
+            view.at = std::max(now, last_at - view.moved);
+        }
+        const auto from = log.entries.begin() + static_cast<std::ptrdiff_t>(log.first);
+        const auto kept = std::partition_point(from, log.entries.end(), [&](const Entry& entry) {
+            return entry.at - view.moved + period_ <= view.at;
+        });
+        view.first = static_cast<std::size_t>(kept - log.entries.begin());
+        if (kept != from) view.before = std::prev(kept)->total;
+        if (kept != log.entries.end()) view.held = log.entries.back().total - view.before;
+        view.last = view.held > 0 ? log.entries.back().at - view.moved : view.at;
+        return view;
+    }
+
+    // Takes n of the newest hits out of the log, which has as many.
+    static void take_back(State& state, std::int64_t n) {
         std::vector<Entry>& entries = state.entries;
         const std::int64_t total = entries.back().total - n;
         const auto from = entries.begin() + static_cast<std::ptrdiff_t>(state.first);

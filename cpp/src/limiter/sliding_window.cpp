@@ -1,10 +1,11 @@
-// sliding_window: the window of the clock, and of the window before it the part that is still within
-// a period: what it admitted counts as if it had come evenly, as the nearest whole number of hits.
+// sliding_window: the window of the clock, and of the window before it the part that is still
+// within a period: what it admitted counts as if it had come evenly, as the nearest whole number of
+// hits.
 //
 // So it holds two numbers of a key and not a log. It admits at most the limit in each window of the
-// clock. In a period that lies across an edge it admits at most the limit + the share of that period
-// after the edge x what the first window admitted, rounded: at most twice the limit, and that only
-// to callers who spend a whole window in its last moment.
+// clock. In a period that lies across an edge it admits at most the limit + the share of that
+// period after the edge x what the first window admitted, rounded: at most twice the limit, and
+// that only to callers who spend a whole window in its last moment.
 //
 // Rounded up, a window after a full one would have room for its last hit when it is over only: a
 // limit of 4 would admit 3 in each. Rounded down, a limit of 1 would admit two hits at once.
@@ -44,29 +45,14 @@ class SlidingWindow {
 
     std::optional<State> step(const State* state, std::int64_t now, std::int64_t cost, bool take,
                               Outcome& outcome) const {
-        State is{now - now % period_, 0, 0};
-        cost = std::max(cost, -2 * limit_);
         bool moved = false;
-        if (state != nullptr && now < state->start + period_) {
-            // What was used counts for the window that the clock shows now.
-            moved = lies_ahead(state->start, now);
-            is = {moved ? is.start : state->start, state->used, state->before};
-        } else if (state != nullptr && now < state->start + 2 * period_) {
-            is = {state->start + period_, 0, state->used};
-        }
-        const std::int64_t capacity = limit_ * ticks_ + slack_;
-        // Of the window before, the ticks that are still within a period.
-        const std::int64_t left = ticks_ - std::max<std::int64_t>(now - is.start, 0) / tick_;
+        State is = state_at(state, now, moved);
         const bool admissible = cost <= limit_;
         std::optional<State> change;
-        outcome.allowed = admissible && is.before * left + (is.used + cost) * ticks_ <= capacity;
-        if (take && (outcome.allowed || cost < 0 || (admissible && charge_denied_))) {
+        outcome.allowed =
+            admissible && is.before * ticks_left(is, now) + (is.used + cost) * ticks_ <= capacity();
+        if (take && (outcome.allowed || (admissible && charge_denied_))) {
             is.used = std::min(is.used + cost, 2 * limit_);
-            // What is given back beyond this window's hits is of the one before.
-            if (is.used < 0) {
-                is.before = std::max<std::int64_t>(is.before + is.used, 0);
-                is.used = 0;
-            }
             change = is;
         } else if (moved) {
             change = is;
@@ -76,19 +62,55 @@ class SlidingWindow {
         } else if (admissible) {
             outcome.retry_after_us = next_chance(is, cost) - now;
         }
-        const std::int64_t weight = is.before * left + is.used * ticks_;
-        outcome.remaining = weight < capacity ? (capacity - weight) / ticks_ : 0;
+        fill_rest(outcome, is, now);
+        return change;
+    }
+
+    std::optional<State> give_back(const State& state, std::int64_t now, std::int64_t n,
+                                   Outcome& outcome) const {
+        bool moved = false;
+        State is = state_at(&state, now, moved);
+        is.used -= std::min(n, 2 * limit_);
+        // What is given back beyond this window's hits is of the one before.
+        if (is.used < 0) {
+            is.before = std::max<std::int64_t>(is.before + is.used, 0);
+            is.used = 0;
+        }
+        fill_rest(outcome, is, now);
+        return is;
+    }
+
+  private:
+    // The windows as they stand now. `moved`: the clock was set back, and the state lay ahead.
+    State state_at(const State* state, std::int64_t now, bool& moved) const {
+        const std::int64_t start = now - now % period_;
+        if (state != nullptr && now < state->start + period_) {
+            // What was used counts for the window that the clock shows now.
+            moved = lies_ahead(state->start, now);
+            return {moved ? start : state->start, state->used, state->before};
+        }
+        if (state != nullptr && now < state->start + 2 * period_) {
+            return {state->start + period_, 0, state->used};
+        }
+        return {start, 0, 0};
+    }
+    std::int64_t capacity() const { return limit_ * ticks_ + slack_; }
+    // Of the window before, the ticks that are still within a period.
+    std::int64_t ticks_left(const State& is, std::int64_t now) const {
+        return ticks_ - std::max<std::int64_t>(now - is.start, 0) / tick_;
+    }
+    void fill_rest(Outcome& outcome, const State& is, std::int64_t now) const {
+        const std::int64_t weight = is.before * ticks_left(is, now) + is.used * ticks_;
+        outcome.remaining = weight < capacity() ? (capacity() - weight) / ticks_ : 0;
         if (is.used > 0) {
             outcome.reset_after_us = is.start + 2 * period_ - now;
         } else {
             outcome.reset_after_us = is.before > 0 ? is.start + period_ - now : 0;
         }
-        return change;
     }
 
-  private:
-    // Three products of the limit and the ticks are added, two of them of twice the limit when denied
-    // hits cost: below 2^53.
+    // Three products of the limit and the ticks are added, two of them of twice the limit when
+    // denied hits cost: below 2^53.
     static constexpr std::int64_t kMostUnits = std::int64_t{1} << 50;
 
     SlidingWindow(const Rate& rate, bool charge_denied)

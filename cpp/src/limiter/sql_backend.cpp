@@ -3,9 +3,9 @@
 //   hits --> group commit --> one transaction: lock the rows in the order of their keys, read them and
 //                             the clock, decide hit after hit in order, write what changed, commit
 //
-// A key that is not there is inserted without a state first, so that only one transaction decides on
-// it. Calls that only look read one row and lock nothing. Rows that have expired are removed by the
-// transactions that insert others: two for one.
+// A key that is not there is inserted without a state first, so that only one transaction decides
+// on it. Calls that only look read one row and lock nothing. Rows that have expired are removed by
+// the transactions that insert others: two for one.
 //
 // Thread-safe. The calls of one limiter, at whatever rates, share transactions.
 #include <array>

@@ -1,5 +1,5 @@
-// The table of the limiters of one database, the statements over it, made once, and what writes the hits
-// of one group commit: one row for each key, locked in the order of the keys.
+// The table of the limiters of one database, the statements over it, made once, and what writes the
+// hits of one group commit: one row for each key, locked in the order of the keys.
 //
 //   hotcount_limit  key      the limiter's name, algorithm and rates, and the caller's key
 //                   state    the law's integers (stored_law.hpp)
@@ -61,8 +61,8 @@ class LimitTable {
 /// The clock where the database has none finer: SQLite reads this machine's, in milliseconds.
 std::int64_t wall_us();
 
-/// When a row is removed whose state ends at `ends_us`: at a multiple of a power of two, a minute or
-/// more, and at least an eighth of what is left.
+/// When a row is removed whose state ends at `ends_us`: at a multiple of a power of two, a minute
+/// or more, and at least an eighth of what is left.
 std::int64_t rounded_expiry(std::int64_t now_us, std::int64_t ends_us);
 
 /// A hit, a refund, a block or a reset.

@@ -57,8 +57,8 @@ class StoredLaw {
     virtual ~StoredLaw() = default;
     /// What an idle key admits at once.
     virtual std::int64_t limit() const = 0;
-    /// The key of which this is stored; empty: it is absent. Null if that is no state of this law. It
-    /// must not outlive the law.
+    /// The key of which this is stored; empty: it is absent. Null if that is no state of this law.
+    /// It must not outlive the law.
     virtual std::unique_ptr<StoredKey> open(std::string_view text) const = 0;
 };
 
@@ -111,8 +111,8 @@ bool take_numbers(std::span<const std::int64_t>& numbers, std::vector<State>& st
 
 // -- a law over such states -----------------------------------------------------------------------
 
-/// The text of a key: until when it is blocked, in microseconds since the epoch, then the law's state
-/// if there is one, and of a blocked one for how long.
+/// The text of a key: until when it is blocked, in microseconds since the epoch, then the law's
+/// state if there is one, and of a blocked one for how long.
 template <class Law>
 class StoredLawOf final : public StoredLaw {
     using State = typename Law::State;

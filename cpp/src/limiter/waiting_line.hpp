@@ -1,6 +1,7 @@
-// Who waits for a key of a limiter: a queue for each object in this process, first come first served. Its
-// head asks the store and the others sleep, so many waiters cost what one costs. When the store fails the
-// head, all ask for themselves, so that each has its error within the store's timeout.
+// Who waits for a key of a limiter: a queue for each object in this process, first come first
+// served. Its head asks the store and the others sleep, so many waiters cost what one costs. When
+// the store fails the head, all ask for themselves, so that each has its error within the store's
+// timeout.
 //
 // Thread-safe. A forked child begins without waiters.
 #pragma once
@@ -15,7 +16,8 @@ namespace hotcount {
 /// What a waiter does in its turn.
 struct Waiting {
     std::function<Result<Decision>()> ask;
-    /// For how long to sleep after a refusal, with waiters behind this one or not; none: it is the answer.
+    /// For how long to sleep after a refusal, with waiters behind this one or not; none: it is the
+    /// answer.
     std::function<std::optional<Duration>(const Decision& refusal, bool has_followers)> pause;
     /// When it gives up its place in the queue. None: never.
     std::optional<SteadyTime> ends{};

@@ -1,5 +1,5 @@
-// Backends that stand before another one and pass on what they do not decide themselves: denials that
-// this process remembers, units of a limit that it holds, and what answers during an outage.
+// Backends that stand before another one and pass on what they do not decide themselves: denials
+// that this process remembers, units of a limit that it holds, and what answers during an outage.
 #pragma once
 
 #include <functional>
@@ -106,9 +106,9 @@ class WrappedBackend : public LimiterBackend {
     const std::shared_ptr<LimiterBackend> backend_;
 };
 
-/// What a process keeps of a bounded number of keys. Its user locks `mutex` for each call. When it is
-/// full a new key takes the place of one of the next few: the first whose removable_at() has passed,
-/// else, where `any_may_go`, the one whose comes first. SteadyTime::max() is never.
+/// What a process keeps of a bounded number of keys. Its user locks `mutex` for each call. When it
+/// is full a new key takes the place of one of the next few: the first whose removable_at() has
+/// passed, else, where `any_may_go`, the one whose comes first. SteadyTime::max() is never.
 template <class Value>
 class KeyTable {
   public:
@@ -154,18 +154,19 @@ class KeyTable {
     std::unordered_map<std::string, Value, KeyedHash> by_key_{};
 };
 
-// Each returns the same backend where the options ask for nothing, and gives a null for what they keep.
+// Each returns the same backend where the options ask for nothing, and gives a null for what they
+// keep.
 
-/// Denials that this process remembers (LimiterOptions::deny_cache): a key that is denied for a minute
-/// need not be asked about for a minute. Thread-safe. A forked child begins with none.
+/// Denials that this process remembers (LimiterOptions::deny_cache): a key that is denied for a
+/// minute need not be asked about for a minute. Thread-safe. A forked child begins with none.
 class DenyCache;
 std::shared_ptr<DenyCache> make_deny_cache(const LimiterOptions& options);
-/// A backend that answers a hit from the cache if the same hit was denied and its retry_after has not
-/// passed since it was sent.
+/// A backend that answers a hit from the cache if the same hit was denied and its retry_after has
+/// not passed since it was sent.
 std::unique_ptr<LimiterBackend> with_deny_cache(std::unique_ptr<LimiterBackend> backend,
                                                 std::shared_ptr<DenyCache> cache);
-/// Forgets what all caches of this process know of a key: its state is about to change otherwise than
-/// by hits and time, or has just changed so. Costs one load if there are no caches.
+/// Forgets what all caches of this process know of a key: its state is about to change otherwise
+/// than by hits and time, or has just changed so. Costs one load if there are no caches.
 void forget_denials(const std::string& key);
 
 /// Units of a limit that this process holds (LimiterOptions::lease): leases.cpp.

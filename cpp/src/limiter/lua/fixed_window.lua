@@ -1,13 +1,13 @@
 -- Decides by fixed windows: limiter/fixed_window.cpp in doubles.
--- rate {limit, period in microseconds, 0 for windows aligned to the epoch, 1 for those that begin with
--- the first hit}   kept the state "start used", or nothing
+-- rate {limit, period in microseconds, 0 for windows aligned to the epoch, 1 for those that begin
+-- with the first hit}   kept the state "start used", or nothing
 local format, match, max, min = string.format, string.match, math.max, math.min
 -- As kMostSkew in limiter/algorithm.hpp.
 local SKEW = 100000
 -- The last state that was written: keys of one window that were used as often have equal ones.
 local last_start, last_used, last_state
 
-local function step(rate, kept, now, cost, take, charge_denied)
+local function step(rate, kept, now, cost, take, charge_denied, _, back)
     local limit, period = rate[1], rate[2]
     local start, used, moved = rate[3] > 0 and now or now - now % period, 0, nil
     if kept then
@@ -23,8 +23,8 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local left = start + period - now
     local admissible = cost <= limit
     local allowed = admissible and used + cost <= limit
-    local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
-    if changed then used = max(min(used + cost, 2 * limit), 0) end
+    local changed = take and (allowed or back or (admissible and charge_denied))
+    if changed then used = max(min(used + cost, 2 * limit) - (back or 0), 0) end
     changed = changed or moved
     if changed then
         if used ~= last_used or start ~= last_start then

@@ -1,6 +1,7 @@
 -- Decides by the generic cell rate algorithm: limiter/gcra.cpp in doubles.
--- rate {limit, debt of one hit, debt paid back in a microsecond}   kept the state "at debt", or nothing
--- Comparisons and x - x % 1 stand in the place of math.max and math.floor, which cost a call each.
+-- rate {limit, debt of one hit, debt paid back in a microsecond}   kept the state "at debt", or
+-- nothing Comparisons and x - x % 1 stand in the place of math.max and math.floor, which cost a
+-- call each.
 local format, match = string.format, string.match
 -- As kMostSkew in limiter/algorithm.hpp.
 local SKEW = 100000
@@ -9,7 +10,7 @@ local AHEAD = 10000
 -- The last state that was written: keys that owed nothing get equal ones.
 local last_at, last_debt, last_state
 
-local function step(rate, kept, now, cost, take, charge_denied, ahead)
+local function step(rate, kept, now, cost, take, charge_denied, ahead, back)
     local limit, token, refill = rate[1], rate[2], rate[3]
     local capacity = limit * token
     local at, debt, moved = now, 0, nil
@@ -32,11 +33,11 @@ local function step(rate, kept, now, cost, take, charge_denied, ahead)
         allowed = true
     end
     local retry_after = -1
-    local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
+    local changed = take and (allowed or back or (admissible and charge_denied))
     if changed then
         debt = debt + price
         if debt > 2 * capacity then debt = 2 * capacity end
-        if debt < 0 then debt = 0 end
+        if back then debt = debt > back * token and debt - back * token or 0 end
     end
     changed = changed or moved
     if allowed then

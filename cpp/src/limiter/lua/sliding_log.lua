@@ -1,16 +1,18 @@
--- Hits keys by logs of what was admitted: limiter/sliding_log.cpp in doubles. One log serves several
--- rates: it reaches back as far as the longest period, and all of them take a hit or none.
--- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one. That of a
--- key that was blocked has '!', until when and ' ' and for how long behind them, in microseconds
+-- Hits keys by logs of what was admitted: limiter/sliding_log.cpp in doubles. One log serves
+-- several rates: it reaches back as far as the longest period, and all of them take a hit or none.
+-- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one. The log
+-- of a key that was blocked ends with '!', the end of the block, ' ' and its length, in
+-- microseconds
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] the mode, one of those below
--- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then for each key
--- a cost; with BLOCK its length in microseconds, with REFUND how many of the newest hits are given back,
--- no more than there are
--- RETURNS for each key its error, or {allowed, or with TAKE_WHAT_FITS how much was taken, or -1 when it is blocked,
--- remaining, retry_after or -1, reset_after} for each rate in a row; times in microseconds
+-- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then for
+-- each key a cost; with BLOCK its length in microseconds, with REFUND how many of the newest hits
+-- are given back, at most as many as there are
+-- RETURNS for each key its error, or {allowed, remaining, retry_after or -1, reset_after} for each
+-- rate in a row; times in microseconds. In place of `allowed`: with TAKE_WHAT_FITS how much was
+-- taken, for a blocked key -1
 -- WHY a script: a check before the hit lets two callers both take the last one.
--- Many keys in one script, each by itself and in order. What it writes with is asked for before the
--- first write, so that a user who may not run all of it is refused before anything is done.
+-- Each key is decided by itself and in order. The commands that write are checked before the first
+-- write: a user who may not run all of them is refused before anything is done.
 local call = redis.call
 local ceil, floor, format, max, min = math.ceil, math.floor, string.format, math.max, math.min
 -- Where totals begin again: far above any limit, and exact.
@@ -63,8 +65,9 @@ local function read(key, index)
     return at - moved, total, cost
 end
 
--- The clock was set back: the whole log is of earlier. Returns its length and its last cost. Of more than
--- 1,000 entries neighbours become one, of the last one's time, so that no log keeps the server for long.
+-- The clock was set back: the whole log is of earlier. Returns its length and its last cost. Of
+-- more than 1,000 entries neighbours become one, of the last one's time, so that no log keeps the
+-- server for long.
 local function move_back(key, length, last_cost, by, mark)
     refuse_before_move(key)
     moved = by
@@ -85,8 +88,8 @@ local function move_back(key, length, last_cost, by, mark)
     return moved_length, cost
 end
 
--- When the block of a key ends, whose last element is no entry, and that element. If the clock was set
--- back since, the whole block lies ahead.
+-- When the block of a key ends, whose last element is no entry, and that element. If the clock was
+-- set back since, the whole block lies ahead.
 local function end_of_block(key)
     local mark = call('LINDEX', key, -1)
     local ends, lasts = string.match(mark, '^!(%d+)( ?%d*)$')
@@ -100,8 +103,10 @@ local function end_of_block(key)
     return ends + 0, mark
 end
 
-local function hit(key, cost)
-    if refunds then cost = -cost end
+-- `n`: a cost, a number of hits to give back, or the length of a block, as the mode says.
+local function hit(key, n)
+    local cost, back, block_for = n, 0, 0
+    if refunds then cost, back = 0, n elseif blocks then cost, block_for = 1, n end
     moved = 0
     local length = call('LLEN', key)
     local at, last_at, last_total, last_cost, ends, mark = now, now, 0, 0, nil, nil
@@ -118,8 +123,6 @@ local function hit(key, cost)
         end
         at = max(now, last_at)
     end
-    local block_for = 0
-    if blocks then block_for, cost = cost, 1 end
     -- The first entry from `low` on of which `holds` is true.
     local function first_where(low, holds)
         local high = length
@@ -144,7 +147,7 @@ local function hit(key, cost)
         held_in[index] = {kept, before, held}
         if what_fits then cost = max(min(cost, rate.limit - held), 1) end
     end
-    cost = max(cost, -most_held)
+    back = min(back, most_held)
 
     local all, longest, answer = true, 1, {}
     for index, rate in ipairs(rates) do
@@ -172,7 +175,7 @@ local function hit(key, cost)
     -- Takes the newest hits back.
     local function give_back()
         refuse_what_is_denied(key, '1')
-        local left = most_held + cost
+        local left = most_held - back
         local last = first_where(gone, function(_, total)
             return (total - most_before) % WRAP >= left
         end)
@@ -190,7 +193,7 @@ local function hit(key, cost)
         end
         if last < gone then call('LTRIM', key, 1, 0) else call('LTRIM', key, gone, last) end
         for index, rate in ipairs(rates) do
-            local held = max(held_in[index][3] + cost, 0)
+            local held = max(held_in[index][3] - back, 0)
             answer[4 * index - 2] = rate.limit - held
             if held == 0 then answer[4 * index] = 0 end
         end
@@ -199,7 +202,7 @@ local function hit(key, cost)
     local blocked = blocks or (ends and ends > now)
     if blocked then
         local left = blocks and block_for or ends - now
-        if cost < 0 then
+        if back > 0 then
             give_back()
         elseif blocks then
             local life = milliseconds(max(longest, left))
@@ -213,9 +216,9 @@ local function hit(key, cost)
         for place = 1, #answer, 4 do
             answer[place], answer[place + 2] = -1, left
             answer[place + 3] = max(answer[place + 3], left)
-            if cost > 0 then answer[place + 1] = 0 end
+            if not refunds then answer[place + 1] = 0 end
         end
-    elseif cost < 0 then
+    elseif back > 0 then
         give_back()
     elseif take and all and cost > 0 then
         for index, rate in ipairs(rates) do

@@ -17,7 +17,7 @@ local function next_chance(rate, ticks, slack, start, used, before, cost)
     return start + period + (fitting > 0 and (ticks - fitting) * tick or period)
 end
 
-local function step(rate, kept, now, cost, take, charge_denied)
+local function step(rate, kept, now, cost, take, charge_denied, _, back)
     local limit, period, tick = rate[1], rate[2], rate[3]
     local ticks = floor((period + tick - 1) / tick)
     local start, used, before, moved = now - now % period, 0, 0, nil
@@ -39,9 +39,9 @@ local function step(rate, kept, now, cost, take, charge_denied)
     local left = ticks - floor(max(now - start, 0) / tick)
     local admissible = cost <= limit
     local allowed = admissible and before * left + (used + cost) * ticks <= capacity
-    local changed = take and (allowed or cost < 0 or (admissible and charge_denied))
+    local changed = take and (allowed or back or (admissible and charge_denied))
     if changed then
-        used = min(used + cost, 2 * limit)
+        used = min(used + cost, 2 * limit) - (back or 0)
         -- What is given back beyond this window's hits is of the one before.
         if used < 0 then used, before = 0, max(before + used, 0) end
     end

@@ -1,14 +1,15 @@
 -- Hits keys of several limiters, all or none. Before this text stand the functions step() of the
--- algorithms (frame/hit_keys.lua says what they take and return), in the table `steps` by their name.
+-- algorithms (frame/hit_keys.lua says what they take and return), in the table `steps` by their
+-- name.
 -- KEYS states, no two alike, as frame/hit_keys.lua keeps them
--- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2..] for each key the algorithm, 1
--- when its refusal does not count, the cost, how many rates, and three numbers for each rate
--- RETURNS for each key {allowed or -1 when it is blocked, remaining, retry_after or -1, reset_after} for
--- each rate in a row; times in microseconds. When nothing was done because of one key, its error in its
--- place, and nothing in the others'
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2..] for each key the algorithm,
+-- 1 when its refusal does not count, the cost, how many rates, and three numbers for each rate
+-- RETURNS for each key {allowed or -1 when it is blocked, remaining, retry_after or -1,
+-- reset_after} for each rate in a row; times in microseconds. When nothing was done because of one
+-- key, its error in its place, and nothing in the others'
 -- WHY a script: hits one after another let another caller see what is given back again.
--- Denied hits are not charged. What it writes with is asked for before the first write. Where the clock
--- was set back a state is written although its hit was refused.
+-- Denied hits are not charged. What it writes with is asked for before the first write. Where the
+-- clock was set back a state is written although its hit was refused.
 local call, format, ceil, max, min = redis.call, string.format, math.ceil, math.max, math.min
 -- As kMostSkew in limiter/algorithm.hpp.
 local SKEW = 100000
@@ -25,8 +26,8 @@ local function nothing_done(at, why)
     return answers
 end
 
--- The answers at all rates of a key, whether all of them allow it, the new state and its life; nothing
--- when `text` is no state.
+-- The answers at all rates of a key, whether all of them allow it, the new state and its life;
+-- nothing when `text` is no state.
 local function decide(hit, text, taking)
     local kept, states, answer, life, all, changed = {}, {}, {}, 0, true, nil
     for state in string.gmatch(text or '', '[^;]+') do kept[#kept + 1] = state end
@@ -45,7 +46,8 @@ local function decide(hit, text, taking)
     return answer, all, changed and table.concat(states, ';'), life
 end
 
--- What the mark of a key says (frame/hit_keys.lua), and the state behind it; nothing if there is none.
+-- What the mark of a key says (frame/hit_keys.lua), and the state behind it; nothing if there is
+-- none.
 local function read_mark(hit)
     local function end_of(ends, lasts)
         ends, lasts = ends + 0, tonumber(lasts)

@@ -1,23 +1,26 @@
--- Hits keys by the function step() of an algorithm, which stands before this text in one script, with
--- its SKEW: step(rate, kept, now, cost, take, charge_denied, ahead) returns allowed, remaining, retry_after or -1,
--- reset_after and the new state, or nothing when `kept` is no state of it. There is a new state although
--- nothing was taken where the clock was set back: then a look writes, too, if it may.
--- KEYS states: a string, with ';' between the states of several rates. That of a key that was blocked
--- or has reservations begins with a mark: '!', until when it is blocked in microseconds or 0, if it is
--- ' ' and for how long, for each reservation ',', how much it holds, ' ', when its lease ends, ' ', its
--- id, ' ' and its lease, and then '|'
+-- Hits keys by the function step() of an algorithm, which stands before this text in one script,
+-- with its SKEW: step(rate, kept, now, cost, take, charge_denied, ahead, back) returns allowed,
+-- remaining, retry_after or -1, reset_after and the new state; or nothing if `kept` is no state of
+-- the algorithm. `back`: how many hits are given back, at most as many as there are; the cost is 0
+-- then. If the clock was set back there is a new state although nothing was taken: a look writes
+-- it, if it may.
+-- KEYS states: a string, with ';' between the states of several rates. The state of a key that was
+-- blocked or has reservations begins with a mark: '!', the end of the block in microseconds or 0,
+-- after a block ' ' and its length, for each reservation ',', how much it holds, ' ', the end of
+-- its lease, ' ', its id, ' ' and the length of its lease, and then '|'
 -- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] the mode, one of those below
--- ARGV[3] CHARGE_DENIED, or ADMIT_AHEAD, by a time which is in retry_after   ARGV[4..] three numbers for
--- each rate, then for each key what the mode takes: LOOK, TAKE and TAKE_WHAT_FITS a cost, REFUND how
--- many hits, no more than there are; BLOCK its length in microseconds; RESERVE a cost, the lease in
--- microseconds and an id; COMMIT what was used, and the id of the reservation that it ends
--- RETURNS for each key its error, or {allowed, or with TAKE_WHAT_FITS how much was taken, or -1 when it is blocked,
--- remaining, retry_after or -1, reset_after} for each rate in a row; times in microseconds. Several
--- keys at one rate, none of which has an error, come without a table each: four numbers a key
+-- ARGV[3] CHARGE_DENIED, or ADMIT_AHEAD, in how long is in retry_after   ARGV[4..] three numbers
+-- for each rate, then for each key the arguments of the mode: LOOK, TAKE and TAKE_WHAT_FITS a cost;
+-- REFUND how many hits; BLOCK its length in microseconds; RESERVE a cost, the lease in microseconds
+-- and an id; COMMIT what was used, and the id of the reservation that it ends
+-- RETURNS for each key its error, or {allowed, remaining, retry_after or -1, reset_after} for each
+-- rate in a row; times in microseconds. In place of `allowed`: with TAKE_WHAT_FITS how much was
+-- taken, for a blocked key -1. Several keys at one rate without an error come as one row: four
+-- numbers a key
 -- WHY a script: a check before the hit lets two callers both take the last one.
--- Many keys in one script, each by itself and in order: a key of another type costs the others
--- nothing, and a key that comes twice finds what its first hit left. Of several rates all are taken
--- from or none.
+-- Each key is decided by itself and in order: a key of another type costs the others nothing, and a
+-- key that comes twice finds the state after its first hit. Of several rates all are taken from or
+-- none.
 local call, format, ceil, max, min = redis.pcall, string.format, math.ceil, math.max, math.min
 local now = tonumber(ARGV[1])
 if not now then
@@ -32,10 +35,12 @@ local charge_denied, ahead = ARGV[3] == CHARGE_DENIED, ARGV[3] == ADMIT_AHEAD
 local each = mode == RESERVE and 3 or mode == COMMIT and 2 or 1
 local last_number = #ARGV - each * #KEYS
 local answers, from = {}, 1
+-- With REFUND: how many hits the key gets back.
+local back
 
--- Most calls: one rate, hits or looks, states that are plain. From the first that is not on, keys are
--- hit further down, because they are hit in order. A table for each answer would cost a tenth of the
--- script's time, and the text of each life another one.
+-- Most calls: one rate, hits or looks, states that are plain. From the first that is not on, keys
+-- are hit further down, because they are hit in order. A table for each answer would cost a tenth
+-- of the script's time, and the text of each life another one.
 if last_number == 6 and (mode == TAKE or mode == LOOK) then
     local KEYS, ARGV, type = KEYS, ARGV, type
     local rate = {ARGV[4] + 0, ARGV[5] + 0, ARGV[6] + 0}
@@ -100,7 +105,8 @@ local function keep(key, text, state, life)
     return take and type(wrote) == 'table' and wrote.err and wrote
 end
 
--- Each returns the answer, the new state and for how long it counts; nothing when `text` is no state.
+-- Each returns the answer, the new state and for how long it counts; nothing when `text` is no
+-- state.
 local function hit_at_one_rate(text, cost, taking)
     if taking and what_fits then
         local _, room = step(only_rate, text, now, 1)
@@ -108,7 +114,7 @@ local function hit_at_one_rate(text, cost, taking)
         taking, cost = room > 0, max(min(cost, room), 1)
     end
     local allowed, remaining, retry_after, reset_after, state =
-        step(only_rate, text, now, cost, taking, charge_denied, ahead)
+        step(only_rate, text, now, cost, taking, charge_denied, ahead, back)
     if allowed == nil then return nil end
     return {allowed and (what_fits and cost or 1) or 0, remaining, retry_after, reset_after},
         state, reset_after
@@ -138,7 +144,7 @@ if #rates > 1 then
         if chosen == nil then return nil end
         for index, rate in ipairs(rates) do
             local allowed, remaining, retry_after, reset_after, state =
-                step(rate, kept[index], now, cost, taking and chosen, charge_denied)
+                step(rate, kept[index], now, cost, taking and chosen, charge_denied, nil, back)
             local place = 4 * index
             answer[place - 3] = allowed and (what_fits and cost or 1) or 0
             answer[place - 2], answer[place - 1], answer[place] = remaining, retry_after, reset_after
@@ -157,7 +163,8 @@ local function make_hit_marked()
     -- The most reservations of a key: each hit of it reads all of them.
     local MOST = 1000
 
-    -- When something ends that was to last so long: if the clock was set back since, all of it is ahead.
+    -- When something ends that was to last so long: if the clock was set back since, all of it is
+    -- ahead.
     local function end_of(mark, ends, lasts)
         ends, lasts = ends + 0, tonumber(lasts)
         if not lasts or ends - now <= lasts + SKEW then return ends end
@@ -195,8 +202,8 @@ local function make_hit_marked()
         return table.concat(parts), max(life, mark.ends - now, mark.lasts - now)
     end
 
-    -- When the hit would be admitted at each rate if nobody else came: the leases end one by one, and
-    -- what they hold comes free. Later is never worse, so the first moment is found by halving.
+    -- When the hit would be admitted at each rate if nobody else came: the leases end one by one,
+    -- and what they hold comes free. Later is never worse, so the first moment is found by halving.
     local function retry_with(mark, text, cost)
         table.sort(mark.live, function(a, b) return a.ends < b.ends end)
         local held_after, held = {[0] = mark.held}, mark.held
@@ -297,7 +304,8 @@ local function make_hit_marked()
         return answer, moved or text or '', life
     end
 
-    -- Ends a reservation and takes what was used, as denied hits are charged: up to twice the limit.
+    -- Ends a reservation and takes what was used, as denied hits are charged: up to twice the
+    -- limit.
     local function settle(mark, text, used, id)
         for index, one in ipairs(mark.live) do
             if one.id == id then
@@ -334,24 +342,25 @@ local function make_hit_marked()
         return answer, state or '', max(life, looked)
     end
 
-    -- A key with a mark, or one that is to get it.
-    local function hit_marked(key, text, cost, ...)
+    -- A key with a mark, or one that is to get it. `n`: the first argument of the mode; with REFUND
+    -- 0.
+    local function hit_marked(key, text, n, ...)
         local mark, rest = read_mark(text)
         if rest and rest == text and not marks then return NO_STATE end
         local answer, state, life
         if mode == BLOCK then
             local looked, moved, lasts = decide_beside(mark, rest, 1, false)
-            mark.ends, mark.block = now + cost, format(' %d', cost)
+            mark.ends, mark.block = now + n, format(' %d', n)
             answer, state, life = looked, moved or rest or '', lasts
         elseif mode == RESERVE then
-            answer, state, life = reserve(mark, rest, cost, ...)
+            answer, state, life = reserve(mark, rest, n, ...)
         elseif mode == COMMIT then
-            answer, state, life = settle(mark, rest, cost, ...)
+            answer, state, life = settle(mark, rest, n, ...)
         else
             -- Hits that are given back are so although the key is blocked.
             local takes = take and mark.ends <= now
             if refunds then takes = rest end
-            answer, state, life = decide_beside(mark, rest, cost, takes)
+            answer, state, life = decide_beside(mark, rest, n, takes)
         end
         if not answer then return NO_STATE end
         if mark.ends > now and mode ~= COMMIT and not mark.again then
@@ -387,17 +396,17 @@ end
 
 if marks then
     hit_marked = make_hit_marked()
-    hit = function(key, cost, ...)
+    hit = function(key, n, ...)
         local text = call('GET', key)
         if type(text) == 'table' then return text end
-        return hit_marked(key, text, cost, ...)
+        return hit_marked(key, text, n, ...)
     end
 end
 
 for index = from, #KEYS do
     local place = last_number + each * (index - 1)
     local n = ARGV[place + 1] + 0
-    -- To step() a refund is a cost below 0.
-    answers[index] = hit(KEYS[index], refunds and -n or n, unpack(ARGV, place + 2, place + each))
+    if refunds then n, back = 0, n end
+    answers[index] = hit(KEYS[index], n, unpack(ARGV, place + 2, place + each))
 end
 return answers
