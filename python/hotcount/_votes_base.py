@@ -207,7 +207,7 @@ class VotesBase(Handle):
     def _try_fold(self, timeout: Seconds | None = None) -> tuple[str, str]:
         """For `hotcount doctor`: what one fold comes to, which is rolled back, and why.
 
-        'absent', 'works', 'fails', 'waits' or 'untried': hotcount/detail/votes/fold_trial.hpp.
+        'absent', 'works', 'fails', 'waits' or 'untried': hotcount/detail/votes/integrations.hpp.
         """
 
 

@@ -13,7 +13,6 @@
 #include <hotcount/build_info.hpp>
 
 #include "native/native.hpp"
-#include "native/sqlite.hpp"
 #include "native/store.hpp"
 #include "values/errors.hpp"
 #include "values/gil.hpp"

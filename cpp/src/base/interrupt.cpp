@@ -10,10 +10,9 @@
 #include <cerrno>
 #include <ctime>
 #include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <system_error>
 #include <utility>
-
-#include "helper_threads.hpp"
 
 namespace hotcount {
 namespace {

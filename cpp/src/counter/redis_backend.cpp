@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <array>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/op_id.hpp>
 #include <mutex>
 
 #include "backend.hpp"
-#include "base/removed_format.hpp"
 #include "hotcount_embedded/counter/lua.hpp"
 #include "redis/scripts.hpp"
 

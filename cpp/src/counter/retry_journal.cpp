@@ -10,12 +10,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <map>
 #include <unordered_map>
 #include <utility>
-
-#include "base/removed_format.hpp"
 
 namespace hotcount {
 namespace {
@@ -425,8 +424,8 @@ void RetryJournal::settle(std::span<const AddId> ids,
     }
     if (write_at_end(bytes)) size_ += bytes.size();
     if (size_ < kCompactFrom || live_ > written_ / 2) return;
-    // If it fails, it is tried again when half of those are settled: to write all at each call would
-    // make a long queue take for ever.
+    // If it fails, it is tried again when half of those are settled: to write all at each call
+    // would make a long queue take for ever.
     written_ = live_;
     (void)write_new(live());
 }

@@ -2,8 +2,7 @@
 #include "votes.hpp"
 
 #include <array>
-#include <hotcount/detail/votes/fold_trial.hpp>
-#include <hotcount/detail/votes/session_statements.hpp>
+#include <hotcount/detail/votes/integrations.hpp>
 #include <utility>
 
 namespace hotcount::python {

@@ -16,8 +16,8 @@
 // One line serves `def` and `async def`. The first calls the core's waiting function (without the
 // GIL; in memory with it, but for batches), the second its completion-shaped one, and returns what
 // is awaited. Objects of both kinds are of one C type, BoundObject, which holds a Bound: the core's
-// object and the store that it was made from, or a store itself. Every entry looks there first: another class than the
-// method's, or an object whose __init__ never ran, is a TypeError.
+// object and the store that it was made from, or a store itself. Every entry looks there first: another
+// class than the method's, or an object whose __init__ never ran, is a TypeError.
 #pragma once
 
 #include <map>
@@ -37,6 +37,10 @@
 namespace hotcount::python {
 
 namespace py = pybind11;
+
+/// From now on the core uses the SQLite library of the interpreter's sqlite3, which its first use of
+/// SQLite looks up (sqlite.cpp). On import.
+void use_sqlite_of_python();
 
 // -- objects --------------------------------------------------------------------------------------
 

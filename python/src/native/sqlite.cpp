@@ -10,7 +10,7 @@
 #include <hotcount/detail/sql/settings.hpp>
 #include <string>
 
-#include "sqlite.hpp"
+#include "native.hpp"
 #include "values/gil.hpp"
 
 // Name, result, parameters, arguments. sqlite3_db_config and sqlite3_libversion stand below.

@@ -9,10 +9,9 @@
 #include <csignal>
 #include <hotcount/detail/base/event.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <mutex>
 #include <thread>
-
-#include "base/helper_threads.hpp"
 
 namespace hotcount {
 namespace {

@@ -1,4 +1,4 @@
-#include "stream_drain.hpp"
+#include "stream_worker.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "base/removed_format.hpp"
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/sql.hpp"
 #include "votes/tables/count_place.hpp"

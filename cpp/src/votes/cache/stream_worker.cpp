@@ -5,12 +5,12 @@
 #include <atomic>
 #include <deque>
 #include <hotcount/detail/base/interrupt.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <map>
 #include <numeric>
 #include <utility>
 
-#include "base/helper_threads.hpp"
 #include "count_cache.hpp"
 #include "rounds.hpp"
 #include "votes/tables/vote_writer.hpp"

@@ -1,4 +1,5 @@
-// What brings the votes of strategy write_behind from Redis to SQL.
+// Strategy write_behind: workers that write the votes of the Redis streams to SQL, and calls that
+// drain the streams.
 #pragma once
 
 #include <array>
@@ -11,6 +12,8 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "stream_marks.hpp"
 #include "vote_stream.hpp"
@@ -28,8 +31,8 @@ class WaitingVotes {
           marks(std::move(database), std::move(layout), votes_options),
           commit(std::move(make_commit)) {}
 
-    /// The name of the streams, as known for at most max_age, or longer while SQL is away. For votes:
-    /// a stream of a name that is not the tables' any more is not there, and takes none.
+    /// The name of the streams, as known for at most max_age, or longer while SQL is away. For
+    /// votes: a stream of a name that is not the tables' any more is not there, and takes none.
     Result<std::string> space(Deadline deadline);
     /// What the tables say now.
     Result<StreamMarks::Streams> streams(Deadline deadline);
@@ -37,9 +40,10 @@ class WaitingVotes {
     Result<std::string> recent_space(Deadline deadline);
     /// The same if it needs no look at SQL; else empty.
     std::string known_space();
-    /// Makes a stream that was not there at `seen` or later, where SQL's votes end. Nothing, if this
-    /// process has made it since then: of many calls that found it missing one makes it. One call at a
-    /// time makes streams, and the next one makes all that others have asked for meanwhile.
+    /// Makes a stream that was not there at `seen` or later, where SQL's votes end. Nothing, if
+    /// this process has made it since then: of many calls that found it missing one makes it. One
+    /// call at a time makes streams, and the next one makes all that others have asked for
+    /// meanwhile.
     Result<void> open(std::string_view space, std::size_t shard, SteadyTime seen,
                       Deadline deadline);
     SteadyTime now() const { return options.clock->steady_now(); }
@@ -72,5 +76,50 @@ class StreamVisitor : public SyncWorker {
 
 std::unique_ptr<StreamVisitor> make_stream_visitor(std::shared_ptr<WaitingVotes> waiting);
 std::shared_ptr<SyncWorker> make_stream_worker(std::shared_ptr<WaitingVotes> waiting);
+
+// -- draining the streams (stream_drain.cpp) ------------------------------------------------------
+
+/// 0 to VoteStream::kShards - 1.
+const std::vector<std::size_t>& all_shards();
+std::int64_t all_votes(std::span<const VoteStream::State> states);
+
+/// For calls that must see every vote that waits, or that delete votes: writes the waiting votes
+/// first. Thread-safe; blocks the calling thread.
+class StreamDrain {
+  public:
+    explicit StreamDrain(std::shared_ptr<WaitingVotes> waiting)
+        : waiting_(waiting),
+          visitor_([waiting = std::move(waiting)] { return make_stream_visitor(waiting); }) {}
+
+    struct Drained {
+        std::int64_t before{0};   ///< Votes that waited when it began.
+        std::int64_t left{0};     ///< Of them, at the deadline.
+        std::int64_t at_risk{0};  ///< All that waited at the last look.
+    };
+    /// Writes what was cast before, or waits for workers that have taken it. What other streams
+    /// have keeps nobody waiting.
+    Result<Drained> drain(std::string_view space, std::span<const std::size_t> shards,
+                          Deadline deadline);
+    /// The same; a deadline error if any of it is left.
+    Result<void> write(std::string_view space, std::span<const std::size_t> shards,
+                       Deadline deadline);
+
+    struct Fenced {
+        StreamMarks::Streams streams;
+        /// Every vote up to it has been dealt with, by shard; of the item's alone if one was named.
+        std::array<std::int64_t, VoteStream::kShards> versions{};
+        std::int64_t lowest{0};  ///< Of the shards that are meant.
+        std::int64_t of(const sql::Id& item) const {
+            return versions[VoteStream::shard_of(streams.space, item)];
+        }
+    };
+    /// Before votes are deleted, of an item or of all: writes what waits, and sees to it that none
+    /// of it is written ever again.
+    Result<Fenced> settle(const sql::Id* item, Deadline deadline);
+
+  private:
+    const std::shared_ptr<WaitingVotes> waiting_;
+    ForkLocal<StreamVisitor> visitor_;
+};
 
 }  // namespace hotcount

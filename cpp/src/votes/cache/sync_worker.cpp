@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <hotcount/detail/base/hash.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 #include <iterator>
 #include <limits>
@@ -7,7 +8,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/helper_threads.hpp"
 #include "cached_counts.hpp"
 #include "rounds.hpp"
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 
-#include "base/removed_format.hpp"
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
-#include "votes/tables/checked_ballots.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 namespace {

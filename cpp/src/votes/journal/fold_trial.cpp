@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
-#include <hotcount/detail/votes/fold_trial.hpp>
+#include <hotcount/detail/votes/integrations.hpp>
 #include <optional>
 
 #include "hotcount_embedded/votes/sql.hpp"

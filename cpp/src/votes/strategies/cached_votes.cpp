@@ -8,7 +8,7 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "group_writer.hpp"
-#include "votes/tables/checked_ballots.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 namespace {

@@ -6,8 +6,8 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "sql_votes.hpp"
-#include "votes/tables/checked_ballots.hpp"
 #include "votes/tables/vote_dialect.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 namespace {

@@ -17,8 +17,8 @@
 #include <set>
 
 #include "sql_votes.hpp"
-#include "votes/tables/checked_ballots.hpp"
 #include "votes/tables/vote_dialect.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 namespace {

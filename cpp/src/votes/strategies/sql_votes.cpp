@@ -5,9 +5,9 @@
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "sql/table_name.hpp"
-#include "votes/tables/checked_ballots.hpp"
 #include "votes/tables/outside_triggers.hpp"
 #include "votes/tables/vote_dialect.hpp"
+#include "votes/tables/vote_writer.hpp"
 
 namespace hotcount {
 namespace {

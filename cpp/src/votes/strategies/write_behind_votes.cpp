@@ -13,7 +13,7 @@
 
 #include "group_writer.hpp"
 #include "stream_adds.hpp"
-#include "votes/cache/stream_drain.hpp"
+#include "votes/cache/stream_worker.hpp"
 #include "votes/tables/vote_dialect.hpp"
 
 namespace hotcount {

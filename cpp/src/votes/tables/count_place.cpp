@@ -1,6 +1,7 @@
 #include "count_place.hpp"
 
-#include "base/removed_format.hpp"
+#include <hotcount/detail/base/check.hpp>
+
 #include "layout.hpp"
 #include "vote_dialect.hpp"
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "hotcount_embedded/votes/sql.hpp"
+#include "sync_pages.hpp"
 #include "vote_dialect.hpp"
 
 namespace hotcount {
@@ -159,6 +160,20 @@ Result<std::optional<std::vector<std::int64_t>>> CountReader::read_grouped(
     counts.reserve(items.size());
     for (const sql::Id& item : items) counts.push_back(found[item]);
     return std::optional{std::move(counts)};
+}
+
+// -- defaults of VoteDialect ----------------------------------------------------------------------
+
+std::string VoteDialect::fold_lagging(const VoteNames& n) const {
+    return vote_statements(vote_sql::kCountsSql, n, grammar())["fold_lagging"];
+}
+
+BulkStatement VoteDialect::read_counts(const VotesOptions& options, const VoteNames& n) const {
+    return BulkStatement{select_counts(n, grammar(), count_place(options, grammar().dialect()))};
+}
+
+std::unique_ptr<SyncPages> VoteDialect::sync_pages(const VotesOptions&, const VoteNames&) const {
+    return nullptr;
 }
 
 }  // namespace hotcount

@@ -1,7 +1,7 @@
 // The statements of a vote in a transaction of the application's own: votes/sql/session.sql.
 #include "sql/statements.hpp"
 
-#include <hotcount/detail/votes/session_statements.hpp>
+#include <hotcount/detail/votes/integrations.hpp>
 
 #include "hotcount_embedded/votes/sql.hpp"
 #include "outside_triggers.hpp"

@@ -61,24 +61,32 @@ class VoteDialect {
     /// See CountReader: number, count, place, journal rows of each item.
     virtual BulkStatement read_counts(const VotesOptions& options, const VoteNames& names) const;
     /// The same of any number of items, ?1 being id_array() of them, if the dialect has arrays.
-    virtual std::optional<sql::Statement> read_counts_of_array(const VotesOptions& options,
-                                                               const VoteNames& names) const;
+    virtual std::optional<sql::Statement> read_counts_of_array(const VotesOptions&,
+                                                               const VoteNames&) const {
+        return {};
+    }
     /// NumberedReads' SELECT of every item of the array ?1, if the dialect has arrays.
-    virtual std::optional<sql::Statement> select_for_array(
-        const VotesOptions& options, const NumberedReads::Select& select) const;
+    virtual std::optional<sql::Statement> select_for_array(const VotesOptions&,
+                                                           const NumberedReads::Select&) const {
+        return {};
+    }
     /// A SELECT of the votes of user ?2 for the items of the array ?1, in its order, NULL for none,
     /// if the dialect has arrays.
-    virtual std::optional<sql::Statement> get_of_array(const VotesOptions& options,
-                                                       const VoteNames& names) const;
+    virtual std::optional<sql::Statement> get_of_array(const VotesOptions&,
+                                                       const VoteNames&) const {
+        return {};
+    }
     /// A SELECT of how many indexes over the whole table ?2 of schema ?1 (or '') begin with the
     /// column named ?3.
     virtual std::string find_index() const = 0;
     /// Deletes up to ?3 of nobodys().
     virtual std::string delete_nobodys(const VoteNames& names) const = 0;
     /// Adds the items of the array ?1 that do not exist, if the dialect has arrays.
-    virtual std::optional<sql::Statement> create_items(const VotesOptions& options,
-                                                       const VoteNames& names) const;
-    virtual std::string id_array(std::span<const sql::Id> ids) const;
+    virtual std::optional<sql::Statement> create_items(const VotesOptions&,
+                                                       const VoteNames&) const {
+        return {};
+    }
+    virtual std::string id_array(std::span<const sql::Id>) const { return {}; }
 
     // -- writing votes --------------------------------------------------------------------------
     /// A condition: the session checks foreign keys. Empty if locks_rows() is false, where nothing
@@ -86,12 +94,11 @@ class VoteDialect {
     virtual std::string_view checks_foreign_keys() const { return {}; }
     /// The type of the item table's ids if that table exists and others must be of the very same;
     /// else empty. Refuses columns that the database cannot compare.
-    virtual Result<std::string> item_type(sql::Connection& connection,
-                                          const VotesOptions& options) const;
+    virtual Result<std::string> item_type(sql::Connection&, const VotesOptions&) const {
+        return std::string{};
+    }
     /// Whether ids that differ are different items and users to the columns.
-    virtual Result<bool> tells_ids_apart(sql::Connection& connection,
-                                         const VotesOptions& options) const {
-        (void)connection, (void)options;
+    virtual Result<bool> tells_ids_apart(sql::Connection&, const VotesOptions&) const {
         return true;
     }
     /// `appended`: for batches that are counted in the journal; else it may be empty.

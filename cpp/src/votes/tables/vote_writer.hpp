@@ -1,11 +1,16 @@
-// How a dialect writes votes: one or many, in the caller's transaction or in one of their own.
+// How votes are written: the checks of a call's ballots, the queued votes, and the writer of a
+// dialect, which writes one vote or many, in the caller's transaction or in one of their own.
 //
 // SQLite's transaction is the only writer, so it reads a row and then writes it. On the servers
 // another voter may stand between the two: there the row itself keeps its old value, in one upsert.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/sql/group_commit.hpp>
+#include <hotcount/detail/votes/integrations.hpp>
+#include <hotcount/votes.hpp>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +21,35 @@
 #include "layout.hpp"
 
 namespace hotcount {
+
+// -- checks before anything is queued or sent -----------------------------------------------------
+//
+// They refuse ids that no database takes, that would fail a transaction of many votes, or that
+// another database would take for another id.
+
+/// A config error for an id that is not of its type, or is text with a NUL, no UTF-8, or longer
+/// than `most` bytes. `what` names it: "item".
+Result<void> check_id(const sql::Id& id, IdType type, const char* what,
+                      std::size_t most = kMaxKeyBytes);
+
+/// A call's ballots: the good ones, and the errors of the others.
+class CheckedBallots {
+  public:
+    CheckedBallots(std::span<const Ballot> ballots, const VotesOptions& options);
+
+    bool all_good() const { return refused_.empty(); }
+    /// The others, if some are refused.
+    const std::vector<Ballot>& good() const { return good_; }
+    /// What the good ones came to, with the refusals in their places.
+    std::vector<Result<Cast>> merge(std::vector<Result<Cast>> results) const;
+
+  private:
+    std::size_t size_;
+    std::vector<Ballot> good_{};  // Empty if all are.
+    std::vector<std::pair<std::size_t, Error>> refused_{};
+};
+
+// -- votes that wait for their transaction --------------------------------------------------------
 
 /// The rows of a ballot that another transaction may hold.
 sql::RowKeys keys_of(const Ballot& ballot);
@@ -68,9 +102,9 @@ class VoteWriter : public sql::BatchWriter {
                                              std::int64_t slot, Deadline deadline);
     // A batch of the other strategies: BatchWriter::write_and_commit(). It counts in the journal,
     // and tells `appended` after each commit. Cache: the batch is QueuedCachedVote, which it fills
-    // in; it leaves to a later turn (Fate::deferred) those that it marks as item_by_item. A database
-    // in this process does not commit by itself: a statement costs no round trip there, so all goes
-    // item by item (GroupVoteWriter).
+    // in; it leaves to a later turn (Fate::deferred) those that it marks as item_by_item. A
+    // database in this process does not commit by itself: a statement costs no round trip there, so
+    // all goes item by item (GroupVoteWriter).
 };
 
 /// A batch's votes, which are its writes, by item and user; stable, so that several of one user for

@@ -1,4 +1,6 @@
-// Checks of arguments. Each error names the argument and what is wrong with it.
+// Checks of arguments: each error names the argument and what is wrong with it. And the words for
+// stored data of a format that earlier commits wrote: the error names the format, and the data stay
+// as they are.
 #pragma once
 
 #include <cstddef>
@@ -41,5 +43,9 @@ inline std::optional<std::int64_t> checked_subtract(std::int64_t a, std::int64_t
     if (__builtin_sub_overflow(a, b, &difference)) return std::nullopt;
     return difference;
 }
+
+/// The end of an error about a removed format.
+inline constexpr std::string_view kLastReader =
+    "hotcount at commit e815ecc6 is the last that reads it";
 
 }  // namespace hotcount

@@ -1,4 +1,4 @@
-// An add as part of a transaction of the application's own. See detail/votes/session_statements.hpp.
+// An add as part of a transaction of the application's own. See detail/votes/integrations.hpp.
 #pragma once
 
 #include <hotcount/detail/sql/dialect.hpp>

@@ -1,5 +1,5 @@
-// What brings from a cache to SQL what waits there: counts (strategy cached) or votes (write_behind).
-// Votes::sync_worker() makes one.
+// What brings from a cache to SQL what waits there: counts (strategy cached) or votes
+// (write_behind). Votes::sync_worker() makes one.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,15 @@ struct SyncRound {
     std::int64_t refused{0};  ///< write_behind: votes that SQL refuses for good, set aside.
 };
 
-/// Brings the counts, or the votes, of a cache to SQL. Any number may run at once, in threads and processes: each
-/// step is fenced, so one that dies or stalls between any two of them loses nothing and
-/// overwrites nothing. Thread-safe; a round is one caller's at a time.
+/// Brings the counts, or the votes, of a cache to SQL. Any number may run at once, in threads and
+/// processes: each step is fenced, so one that dies or stalls between any two of them loses nothing
+/// and overwrites nothing. Thread-safe; a round is one caller's at a time.
 class SyncWorker {
   public:
     virtual ~SyncWorker() = default;
 
-    /// Looks at every count in the cache once, or writes the votes that wait there. timeout: for the whole round; none: 60 seconds.
+    /// Looks at every count in the cache once, or writes the votes that wait there. timeout: for
+    /// the whole round; none: 60 seconds.
     virtual Result<SyncRound> run_once(Timeout timeout = {}) = 0;
     /// Rounds until stop(pause) says true; stop waits for as long as it is told and may return
     /// earlier. A round that failed because a server is away is tried again.

@@ -43,15 +43,16 @@ struct VotesStats {
     /// How old the oldest of them may be: since the last fold of any process, or since this one has
     /// found an item held.
     Duration oldest{0};
-    /// Why the journal could not be read: pending_rows, pending_items and oldest are 0 then. Empty if
-    /// it was read.
+    /// Why the journal could not be read: pending_rows, pending_items and oldest are 0 then. Empty
+    /// if it was read.
     std::string pending_error{};
     std::int64_t held_items{0};  ///< Whose item.vote_count waits for somebody's transaction.
     /// Items that folds leave out because they fail for them, and why. Their votes are counted
     /// exactly by count(), and not in item.vote_count.
     std::vector<std::pair<sql::Id, std::string>> refused_items{};
 
-    /// Which writes of others triggers count: none, deletes or count; empty if that could not be read.
+    /// Which writes of others triggers count: none, deletes or count; empty if that could not be
+    /// read.
     std::string outside_writes{};
     /// Foreign keys by which others change votes and which nothing counts, as
     /// `vote_user_id_fkey (ON DELETE CASCADE)`.
@@ -67,7 +68,8 @@ struct VotesStats {
 
     // write_behind, of all processes.
     std::int64_t pending_votes{0};  ///< That wait in Redis.
-    /// That SQL has refused for good. The last 1,000 of each stream are kept: docs/reference/storage.md.
+    /// That SQL has refused for good. The last 1,000 of each stream are kept:
+    /// docs/reference/storage.md.
     std::int64_t refused_votes{0};
 };
 

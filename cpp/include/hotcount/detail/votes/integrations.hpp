@@ -1,16 +1,23 @@
-// A vote as part of a transaction of the application's own, for integrations with libraries that
-// have connections of their own. Which statements run, and in which order, is the integration's.
+// What integrations ask of the vote tables beside Votes: the statements of a vote in a transaction
+// of the application, for libraries with connections of their own, which choose the statements and
+// their order; and one fold of the journal that is rolled back, for `hotcount doctor`.
 #pragma once
 
+#include <cstdint>
+#include <hotcount/clock.hpp>
 #include <hotcount/detail/sql/dialect.hpp>
 #include <hotcount/result.hpp>
+#include <hotcount/sql.hpp>
 #include <hotcount/votes.hpp>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 
 namespace hotcount {
 
-/// Refuses what Votes::cast(), Votes::count() and Votes::get() refuse before anything is sent: a config error.
+/// The checks that Votes::cast(), Votes::count() and Votes::get() make before they send anything: a
+/// config error.
 Result<void> check_ballot(const Ballot& ballot, const VotesOptions& options);
 Result<void> check_item(const sql::Id& item, const VotesOptions& options);
 Result<void> check_user(const sql::Id& user, const VotesOptions& options);
@@ -19,9 +26,10 @@ Result<void> check_user(const sql::Id& user, const VotesOptions& options);
 /// :version, :difference and :slot. A vote does without those that are missing.
 ///
 ///   look         item -> the place of the counts, whether the item exists, and the transaction's
-///                isolation. At READ COMMITTED that is enough: write_vote looks again, and leaves the
-///                vote alone if the counts have moved
-///   hold_place   item -> the place, which stays until the transaction ends, whether the item exists,
+///                isolation. At READ COMMITTED that is enough: write_vote looks again, and leaves
+///                the vote alone if the counts have moved
+///   hold_place   item -> the place, which stays until the transaction ends, whether the item
+///   exists,
 ///                and in MySQL the session's sql_mode. Where a foreign key or lock_item finds a
 ///                missing item, every item exists
 ///   add_item     item
@@ -45,5 +53,26 @@ Result<void> check_user(const sql::Id& user, const VotesOptions& options);
 std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
                                                            const VotesOptions& options,
                                                            bool anonymous);
+
+// -- doctor's fold --------------------------------------------------------------------------------
+
+struct FoldTrial {
+    enum class Outcome : std::uint8_t {
+        absent,   ///< There are no such tables, or their counts are not in a journal.
+        works,    ///< A fold ran to its end.
+        fails,    ///< The database refuses a fold.
+        waits,    ///< Until the deadline another session had what a fold locks.
+        untried,  ///< The login may not vote, or the item table has another name or other columns.
+    };
+    Outcome outcome{Outcome::absent};
+    std::string why{};  ///< The database's words; empty with absent and works.
+};
+std::string_view to_string(FoldTrial::Outcome outcome);
+
+/// Appends a journal row for the first item and folds a page of the journal, as every process that
+/// votes does, in a transaction that is rolled back. It holds the fold's lock and the rows of the
+/// page's items for as long as one fold takes. Fails only if the database cannot be asked.
+Result<FoldTrial> try_fold(const std::shared_ptr<sql::Database>& database,
+                           const VotesOptions& options, Deadline deadline);
 
 }  // namespace hotcount
