@@ -1,18 +1,18 @@
 // ConcurrencyLimit: at most N holders of a key at once, for all threads, processes and machines
 // together.
 //
-// A holder takes a place, renews it while it works for longer than the lease, and gives it back. The
-// place of one that died is free when its lease ends, on the store's clock. A holder is told from
-// others by its id: one that gives back or renews a place after its lease has ended changes nothing
-// for whoever holds it now. A call is one step of the store: over Redis one script in one round trip.
-// It counts leases and cannot stop a holder whose lease has ended: until that holder looks, one more
-// may be at work. Safe from many threads; an object holds no state of its own.
+// A holder takes a place, renews it while it works for longer than the lease, and gives it back.
+// The place of one that died is free when its lease ends, on the store's clock. A holder is told
+// from others by its id: one that gives back or renews a place after its lease has ended changes
+// nothing for whoever holds it now. A call is one step of the store: over Redis one script in one
+// round trip. It counts leases and cannot stop a holder whose lease has ended: until that holder
+// looks, one more may be at work. Safe from many threads; an object holds no state of its own.
 //
 //   key  {store prefix}concurrency:{name}:{key}     always with an expiry
 //
-// Limits of one name share their places, whatever their `limit` and `lease` are, so that these may be
-// changed while processes with the old ones run: each takes while there are fewer than it allows.
-// Keys are taken as they are, as Limiter has it.
+// Limits of one name share their places, whatever their `limit` and `lease` are, so that these may
+// be changed while processes with the old ones run: each takes while there are fewer than it
+// allows. Keys are taken as they are, as Limiter has it.
 //
 // Example, the body of a function that returns Result<void>:
 //
@@ -71,20 +71,21 @@ class ConcurrencyLimit {
     /// Takes a place for `holder` (1 to 1,000 bytes that no other holder has: new_op_id()), or says
     /// that all are held: `retry_after` is the time until enough of their leases have ended (one,
     /// unless more are held than `limit`), and a release may come sooner. `remaining` is how many
-    /// places are free then. Of one that holds a place already the lease begins anew, so the call may
-    /// be repeated after any error, and a lost reply is. After outcome_unknown the place may be held
-    /// until the lease ends; release() frees it.
+    /// places are free then. Of one that holds a place already the lease begins anew, so the call
+    /// may be repeated after any error, and a lost reply is. After outcome_unknown the place may be
+    /// held until the lease ends; release() frees it.
     Result<Decision> try_acquire(std::string_view key, std::string_view holder,
                                  Timeout timeout = {});
     /// try_acquire(), and as long as all places are held it asks again, after 5 ms at first and
-    /// 100 ms at most, 20 ms if others wait behind it: callers of this object for one key are a queue,
-    /// first come first served, whose head asks. Returns a refusal when `patience` has passed; none
-    /// waits for ever. Each of the calls has the store's timeout.
+    /// 100 ms at most, 20 ms if others wait behind it: callers of this object for one key are a
+    /// queue, first come first served, whose head asks. Returns a refusal when `patience` has
+    /// passed; none waits for ever. Each of the calls has the store's timeout.
     Result<Decision> acquire(std::string_view key, std::string_view holder, Timeout patience = {});
-    /// The lease begins anew. False: it had ended, or the place was given back; nothing was changed,
-    /// and the holder must stop.
+    /// The lease begins anew. False: it had ended, or the place was given back; nothing was
+    /// changed, and the holder must stop.
     Result<bool> renew(std::string_view key, std::string_view holder, Timeout timeout = {});
-    /// Gives the place back. False: the lease had ended before, or the place was given back already.
+    /// Gives the place back. False: the lease had ended before, or the place was given back
+    /// already.
     Result<bool> release(std::string_view key, std::string_view holder, Timeout timeout = {});
 
     // The same without waiting, as Limiter::hit_async().

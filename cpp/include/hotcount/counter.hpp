@@ -87,9 +87,10 @@ class Counter {
     /// and adds nothing, also after reset() or after the counter has expired. An op_id that is a
     /// UUIDv7 (new_op_id()) is refused with a config error once it is older than op_keep and not
     /// remembered; any other then counts again. Over Redis the call is sent once more when its
-    /// reply is lost; outcome_unknown: that was lost too, and it may be retried with the same op_id.
-    /// A config error for a key whose braces make no hash tag, over Redis. HOLE: whoever removes or
-    /// evicts what is remembered (`{KEY}:ops.0`, `{KEY}:ops.1` ...) makes a repeat count again.
+    /// reply is lost; outcome_unknown: that was lost too, and it may be retried with the same
+    /// op_id. A config error for a key whose braces make no hash tag, over Redis. HOLE: whoever
+    /// removes or evicts what is remembered (`{KEY}:ops.0`, `{KEY}:ops.1` ...) makes a repeat count
+    /// again.
     Result<std::int64_t> add_once(std::string_view key, std::int64_t n, std::string_view op_id,
                                   Timeout timeout = {});
     /// Adds n only if the result stays inside the bounds. A refusal is a value, not an error.

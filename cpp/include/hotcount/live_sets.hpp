@@ -4,38 +4,39 @@
 //   companion  "{" key "}:versions.1", or key ":versions.1t" when        a hash: member -> version
 //              the key has a hash tag of its own                         of its last write
 //
-// ZADD makes a set that is not there, so a late upsert into a cached set that has expired leaves a
-// set of one member, without a TTL, that readers take for the whole. Here an upsert answers absent
-// instead. Redis has no flag for that; the methods are two ways to get it.
+// ZADD creates a missing set. So a late upsert into a cached set that has expired leaves a set of
+// one member without a TTL, which readers take for the whole set. Here such an upsert returns
+// absent. Redis has no flag for that; UpsertMethod names the two ways to get it.
 //
-// A version makes a late write harmless: it is applied only if its version is above that of the
-// member's last write. Versions outlive the set by an hour, also those of removed members; a write
-// that is later than that is not recognised. Upserts without a version do not look at versions.
+// A version makes a late write harmless: a write is applied only if its version is above that of
+// the member's last write. Versions outlive the set by an hour, also those of removed members; a
+// write that comes later than that is not recognised as late. Upserts without a version ignore
+// versions.
 //
-// Versions are lost if somebody evicts or deletes the companion. So the first version of a set also
-// leaves a marker: a key with the companion's name and ":used". If the marker is there without the
-// companion, writes with a version answer absent, rather than wrong, until create() is called. A
-// set that others made gets both with its first version; create() makes the companion alone. Writes
-// without a version need neither, and in memory neither can be lost.
+// Versions are lost if the companion is evicted or deleted. So the first version of a set also
+// creates a marker: a key with the companion's name and ":used". If the marker exists without the
+// companion, writes with a version return absent until create() is called. A set that another
+// program created gets both keys with its first version; create() makes the companion alone. Writes
+// without a version need neither key, and in memory neither can be lost.
 //
-// Redis drops a set with its last member. If remove() took that member and the set has a companion,
-// the set lives on, empty: the companion's field "" (no member has that name) says until when, in
-// the server's ms; it is '0' while the set has members. An upsert before that time gives the set
-// the rest of its TTL. Only method script reads companions, so only script does this. A set without
-// a companion, or emptied by somebody's ZREM, is gone. DEL does not end an empty set; create() it
-// anew.
+// Redis deletes a set with its last member. If remove() took that member and the set has a
+// companion, the set lives on, empty: the companion's field "" (no member has that name) holds its
+// end in ms of the server's clock; the field is '0' while the set has members. An upsert before
+// that time gives the set the rest of its TTL. Only method script reads companions, so only script
+// does this. A set without a companion, or one that another program emptied with ZREM, is gone. DEL
+// does not end an empty set; call create() again.
 //
-// A Rebuild makes a set anew while others read and write it. It gathers the members beside the set,
-// under a lease, and publishes them in one step:
+// A Rebuild makes a new set while others read and write the old one. It gathers the members beside
+// the set, under a lease, and publishes them in one step:
 //
 //   build   companion ":build"   the sorted set that becomes the set
-//   hash    companion ":next"    who builds, and what was written meanwhile; lives as long as the
-//                                lease, and becomes the companion
+//   hash    companion ":next"    the builder, and the writes made meanwhile; it lives as long as
+//                                the lease, and becomes the companion
 //
-// Upserts and removes of method script go to both sets; those of ttl_gate, and of a user who may not
-// touch the helper keys, change the live set alone, and a publication replaces it.
+// Upserts and removes of method script go to both sets. Those of ttl_gate, and of a user without
+// rights to the helper keys, change the live set alone, and a publication replaces it.
 //
-// Safe from many threads; it holds no state of its own.
+// Thread-safe; it holds no state itself.
 //
 // Example, the body of a function that returns Result<void>:
 //
@@ -68,19 +69,19 @@
 
 namespace hotcount {
 
-/// What an upsert or remove came to. The numbers stand in columns and in the scripts.
+/// The result of an upsert or remove. The numbers stand in columns and in the scripts.
 enum class Upsert : std::int8_t {
     failed = 0,    ///< Only in a batch: the element has an error.
     applied = 1,   ///< The member has the score.
-    absent = 2,    ///< No such set. Nothing was made.
+    absent = 2,    ///< The set does not exist; nothing was created.
     stale = 3,     ///< The member's last write has this version or a higher one.
     expiring = 4,  ///< The set's TTL is not above the gate.
-    no_ttl = 5,    ///< The set never expires: a leak, left alone. See sweep().
+    no_ttl = 5,    ///< The set has no TTL, which is a leak; nothing was changed. See sweep().
 };
 std::string_view to_string(Upsert upsert);  ///< As spelled above, in capitals.
 
 enum class UpsertMethod : std::uint8_t {
-    script,    ///< Lua: looks and adds in one step, a whole batch in one round trip.
+    script,    ///< Lua: checks and adds in one step, a whole batch in one round trip.
     ttl_gate,  ///< PTTL, then ZADD if it is above the gate. Two round trips a batch.
                ///< HOLE: a stall between them that is longer than the gate.
 };
@@ -88,10 +89,10 @@ std::string_view to_string(UpsertMethod method);
 
 struct LiveSetsOptions {
     UpsertMethod method{UpsertMethod::script};
-    /// An upsert needs a TTL above this. None: 10 s for ttl_gate, whose safety it is (raise it above
-    /// your longest stall), 0 for script, which needs none.
+    /// The TTL that an upsert needs at least. Default: 10 s with ttl_gate, which is safe only if
+    /// the gate is longer than the longest stall; 0 with script, which needs none.
     std::optional<Duration> gate{};
-    /// Put before every key, with a ":"; none by default, for sets that others make and read.
+    /// Put before every key, with a ":". Default: none, for sets that other programs share.
     std::string prefix{};
 };
 
@@ -127,7 +128,7 @@ class Rebuild;
 
 class LiveSets {
   public:
-    /// Most elements in one round trip: about as long as one script may hold up a server.
+    /// Most elements in one round trip, which bounds the time of one script.
     static constexpr std::size_t kMaxBatch = 300;
     /// Beside such batches another client's 99th percentile stays below 1 ms.
     static constexpr std::size_t kDefaultBatch = 128;
@@ -141,21 +142,21 @@ class LiveSets {
     explicit LiveSets(std::shared_ptr<LiveSetsBackend> backend);  // Use make().
     ~LiveSets();
 
-    /// Sets the member's score if the set lives; infinite ones are fine, as in Redis, and NaN is a
-    /// config error. Member: 1 to 1000 bytes. Do it again after an unknown outcome. A version is a
-    /// config error with ttl_gate, and needs a set made by create().
+    /// Sets the member's score if the set lives. The score may be infinite, as in Redis; NaN is a
+    /// config error. Member: 1 to 1,000 bytes. Repeat the call after an unknown outcome. A version
+    /// needs method script (else a config error) and a set made by create().
     Result<Upsert> upsert(std::string_view key, std::string_view member, double score,
                           std::optional<std::int64_t> version = {}, Timeout timeout = {});
-    /// In order, `batch` (1 to kMaxBatch) in one go, one batch after the other; one
-    /// failure does not stop the others. Each batch is one step with script; the whole is not. Other
-    /// clients of the server wait while it runs a batch: about 0.3 ms for 128, 0.6 ms for 250. Fails as a whole, with nothing sent, for a
-    /// bad batch size and for versions with ttl_gate.
+    /// In order, in batches of `batch` (1 to kMaxBatch), one after the other. A failed element does
+    /// not stop the others. With script each batch is one atomic step; the whole call is not. A
+    /// batch occupies the server for about 0.3 ms (128 elements) or 0.6 ms (250). The call fails
+    /// with nothing sent for a bad batch size and for versions with ttl_gate.
     Result<std::vector<Result<Upsert>>> upsert_many(std::span<const UpsertItem> items,
                                                     std::size_t batch = kDefaultBatch,
                                                     Timeout timeout = {});
-    /// applied: the member was there and is gone. absent: no such set or member. With a version:
-    /// applied if the set lives, whether the member was there or not; an upsert with a version
-    /// that is not higher is stale from then on.
+    /// applied: the member was removed. absent: no such set or member. With a version: applied if
+    /// the set lives, whether the member was there or not; later upserts whose version is not
+    /// higher are stale.
     Result<Upsert> remove(std::string_view key, std::string_view member,
                           std::optional<std::int64_t> version = {}, Timeout timeout = {});
     /// The n highest, highest first; equal scores by member, the greater bytes first.
@@ -168,30 +169,31 @@ class LiveSets {
     /// The member's position in that order; none if it is not there.
     Result<std::optional<std::int64_t>> rank(std::string_view key, std::string_view member,
                                              Timeout timeout = {});
-    /// Makes the set or replaces it, in one step, with its TTL and its companion. Upserts made while
-    /// the caller gathers the members are lost. 1 to kMaxCreated members; of equal ones the
-    /// last counts. Versions are kept.
+    /// Creates or replaces the set in one step, with its TTL and its companion. Upserts made while
+    /// the caller gathers the members are lost (rebuild() keeps them). 1 to kMaxCreated members; of
+    /// equal members the last counts. Versions are kept.
     Result<void> create(std::string_view key, Duration ttl, std::span<const ScoredMember> members,
                         Timeout timeout = {});
-    /// Deletes sorted sets without a TTL whose key matches (*, ?, [a-z], \ as in Redis); each is
-    /// looked at again in the step that deletes it. dry_run: only counts. The timeout is for the
-    /// whole sweep; without one each page of about 500 keys has the store's, and the whole 100
-    /// times that. What was deleted before it passed stays deleted.
+    /// Deletes sorted sets without a TTL whose key matches (*, ?, [a-z], \ as in Redis); the step
+    /// that deletes a set checks it again. dry_run: counts only. The timeout is for the whole
+    /// sweep; without one each page of about 500 keys has the store's, and the sweep 100 times
+    /// that. Sets that were deleted before the timeout stay deleted.
     Result<SweepReport> sweep(std::string_view match, bool dry_run = false, Timeout timeout = {});
 
-    /// How long a builder that is not heard of keeps its lease, unless told otherwise.
+    /// How long a silent builder keeps its lease by default.
     static constexpr Duration kDefaultLease = std::chrono::seconds{10};
-    /// The build of a set; nothing is sent before its begin(). ttl: the published set's, 1 ms or more.
-    /// lease: 0.1 s to an hour. Needs method script, and a key without braces or with a hash tag.
+    /// The build of a set; nothing is sent before its begin(). ttl: the published set's, 1 ms or
+    /// more. lease: 0.1 s to an hour. Needs method script, and a key without braces or with a hash
+    /// tag.
     Result<std::shared_ptr<Rebuild>> rebuild(std::string_view key, Duration ttl,
                                              Duration lease = kDefaultLease);
 
-    // The same without waiting: `done` gets what the call above would return, in the thread that
-    // AsyncCall's channel says; over Memory, and when an argument is bad, before they return.
-    // Over Redis sweep() and, with ttl_gate, upserts are several round trips that wait:
-    // they are made by threads of the library, which call `done`, and take no channel. At most
-    // Options::exclusive_connections at a time, in order of their beginning and not of their end;
-    // a call that has not begun by the deadline has applied nothing. Arguments are copied.
+    // The same without waiting. `done` gets the result of the call above, in the thread that
+    // AsyncCall's channel names; over Memory, and for a bad argument, before the call returns. Over
+    // Redis a sweep() and an upsert with ttl_gate take several round trips: threads of the library
+    // make them and call `done`; they use no channel. At most Options::exclusive_connections run at
+    // a time. They begin in order; a call that has not begun by its deadline has applied nothing.
+    // Arguments are copied.
     void upsert_async(std::string_view key, std::string_view member, double score,
                       std::optional<std::int64_t> version, Completion<Upsert> done,
                       AsyncCall call = {});
@@ -217,25 +219,24 @@ class LiveSets {
     std::shared_ptr<LiveSetsBackend> backend_;
 };
 
-/// The build of one set: begin(), then add() what the source of the data has, then publish(). Read the
-/// source after begin(), and write to it before you upsert: then no upsert is lost, because what was
-/// written before begin() is read, and what is written later goes to both sets.
+/// The build of one set: begin(), then add() the members from the source of the data, then
+/// publish(). Read the source after begin(), and write to it before you upsert. Then no upsert is
+/// lost: writes made before begin() are in the source, and later ones go to both sets.
 ///
-/// What was written since begin() wins over an add, unless both have versions: then the higher wins.
-/// An add with a version below what the set knows gets the set's own score; if the set has expired or
-/// the member was removed, it is left out. An add without a version replaces what was written before
+/// A write made since begin() wins over an add, unless both have versions: then the higher version
+/// wins. An add with a version below the set's gets the set's score; if the set has expired or the
+/// member was removed, the add is left out. An add without a version replaces a write made before
 /// begin(). Of two adds of a member the later wins, with versions the higher.
 ///
-/// Adds are gathered and sent 300 at a time, and earlier when a third of the lease has passed; each
-/// that is sent renews the lease. Whoever adds nothing for longer than the lease calls renew(), or the
-/// build is lost. lease_lost, and nothing is published: the lease has passed, another builder has it,
-/// or a key of the build was deleted or evicted. A builder that dies leaves keys that expire with its
-/// lease.
+/// Adds are gathered and sent 300 at a time, or when a third of the lease has passed; each sending
+/// renews the lease. A builder that adds nothing for longer than the lease must call renew().
+/// lease_lost, with nothing published: the lease has ended, another builder has it, or a key of the
+/// build was deleted or evicted. A builder that dies leaves keys that expire with its lease.
 ///
-/// Thread-safe; calls that send go one at a time. Not for a forked child. A call that failed with
-/// another error may be made again; what it had gathered is not lost. A timeout is for the whole call.
-/// Without one each script (300 members, or 300 versions that a publication carries) has the store's, so
-/// that a set of any size is sent and published.
+/// Thread-safe; calls that send run one at a time. Not for a forked child. A call that failed with
+/// another error may be repeated; gathered members are not lost. A timeout is for the whole call.
+/// Without one each script (300 members, or 300 versions of a publication) has the store's timeout,
+/// so sets of any size can be published.
 class Rebuild {
   public:
     /// Most members in one round trip: about 1 ms of a server's time.
@@ -248,26 +249,27 @@ class Rebuild {
     /// Sends nothing: a build that was not published expires with its lease.
     ~Rebuild();
 
-    /// Takes the lease, and deletes what a dead builder left. lease_lost if another builder has it.
+    /// Takes the lease and deletes the keys of a dead builder. lease_lost if another builder has
+    /// it.
     Result<void> begin(Timeout timeout = {});
     /// Member and score as for LiveSets::upsert.
     Result<void> add(std::string_view member, double score,
                      std::optional<std::int64_t> version = {}, Timeout timeout = {});
-    /// In order. A bad element: a config error, and none is taken.
+    /// In order. A bad element is a config error, and no element is taken.
     Result<void> add_many(std::span<const RebuildMember> members, Timeout timeout = {});
-    /// Sends what is gathered and gives the lease its full time.
+    /// Sends the gathered members and renews the lease.
     Result<void> renew(Timeout timeout = {});
-    /// Sends what is gathered and publishes. After outcome_unknown the set may be published or not;
-    /// begin another build.
+    /// Sends the gathered members and publishes. After outcome_unknown the set may be published or
+    /// not; begin another build.
     Result<void> publish(Timeout timeout = {});
-    /// publish(), but nothing if the build is published or given up already.
+    /// publish(), unless the build is published or abandoned already.
     Result<void> finish(Timeout timeout = {});
-    /// Ends the build, also one whose begin() came to outcome_unknown; the live set stays as it is. Not
-    /// an error if the lease is lost already.
+    /// Ends the build, also after an outcome_unknown of begin(); the live set does not change. No
+    /// error if the lease is lost already.
     Result<void> abandon(Timeout timeout = {});
 
-    // The same without waiting. Over Redis what has to be sent is sent by a thread of the library, as
-    // that of LiveSets::sweep_async; an add that is only gathered calls `done` before it returns.
+    // The same without waiting. Over Redis a thread of the library sends, as for
+    // LiveSets::sweep_async; an add that is only gathered calls `done` before it returns.
     void begin_async(Completion<void> done, AsyncCall call = {});
     void add_async(std::string_view member, double score, std::optional<std::int64_t> version,
                    Completion<void> done, AsyncCall call = {});
@@ -286,7 +288,7 @@ class Rebuild {
                Result<void> (Work::*step)(const Limit&));
 
     const std::shared_ptr<LiveSetsBackend> backend_;
-    const std::shared_ptr<Work> work_;  // Calls under way hold it, and not the backend.
+    const std::shared_ptr<Work> work_;  // Held by calls under way, which do not hold the backend.
 };
 
 }  // namespace hotcount

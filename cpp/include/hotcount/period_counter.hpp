@@ -75,16 +75,18 @@ struct Span {
     std::chrono::local_seconds reads;  ///< What the zone's clock reads at its beginning.
 };
 
-/// Periods of the calendar in a time zone: which one an instant is in, and where it begins and ends.
+/// Periods of the calendar in a time zone: which one an instant is in, and where it begins and
+/// ends.
 ///
-/// Seconds, minutes and hours begin when the zone's clock reads a full one, and are cut when the zone
-/// changes its offset within one: the hour that the clock reads twice is two hours, and the day of the
-/// change has 23 or 25. A day, week or month begins at the first instant at which the clock reads its
-/// beginning or, if it jumps over that, something later; it ends when the next one begins. So periods
-/// never overlap and leave no gap, and a date that a zone has left out is none. Weeks begin on Monday.
+/// Seconds, minutes and hours begin when the zone's clock reads a full one, and are cut when the
+/// zone changes its offset within one: the hour that the clock reads twice is two hours, and the
+/// day of the change has 23 or 25. A day, week or month begins at the first instant at which the
+/// clock reads its beginning or, if it jumps over that, something later; it ends when the next one
+/// begins. So periods never overlap and leave no gap, and a date that a zone has left out is none.
+/// Weeks begin on Monday.
 ///
-/// Pure arithmetic: a zone is asked for nothing but its offset from UTC, so that a program may bring
-/// its own rules (Python brings zoneinfo).
+/// Pure arithmetic: a zone is asked for nothing but its offset from UTC, so that a program may
+/// bring its own rules (Python brings zoneinfo).
 class Calendar {
   public:
     /// Instants that it takes: those of the years 2 to 9799, so that every neighbour has a date.
@@ -170,8 +172,8 @@ class PeriodCounter : public std::enable_shared_from_this<PeriodCounter> {
     /// Every period from the one that `start` is in to the last that begins before `end`, in order
     /// and 0 included, in one round trip. Not a snapshot: adds go on meanwhile. With `in`, its
     /// periods: each the sum of the counter's periods that it consists of. Config errors: an end
-    /// before the start, more than kMaxSeries periods of the counter, a period of `in` that does not
-    /// consist of whole periods of the counter. A sum outside of 64 bits is an overflow error.
+    /// before the start, more than kMaxSeries periods of the counter, a period of `in` that does
+    /// not consist of whole periods of the counter. A sum outside of 64 bits is an overflow error.
     Result<std::vector<PeriodCount>> series(std::string_view key, Instant start, Instant end,
                                             const std::optional<Calendar>& in = {},
                                             Timeout timeout = {});

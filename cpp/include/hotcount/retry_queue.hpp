@@ -5,36 +5,38 @@
 //                          a thread of the library adds it when Redis answers again, once
 //
 // Each add carries the id of its writer (drawn for each process) and a sequence number. The script
-// that adds remembers a writer's last number beside the key, so an add that was sent, lost its answer
-// and is sent again is counted once. Later adds to a key that has adds in the queue go behind them.
+// that adds remembers a writer's last number beside the key, so an add that was sent, lost its
+// answer and is sent again is counted once. Later adds to a key that has adds in the queue go
+// behind them.
 //
 //   {KEY}:retry.XXXX   the last number of the writer XXXX (16 hex digits); it expires 10 minutes and
-//                      the max_age of the queue that accepted the add after that writer's last add, and
-//                      takes 100 to 150 bytes until then
+//                      the max_age of the queue that accepted the add after that writer's last add,
+//                      and takes 100 to 150 bytes until then
 //   {KEY}:window       with a ttl: when the key's life began and ended, and the one before ended; it
 //                      expires one ttl after the key
 //
-// What is known: an add that returned a number or Queued is counted exactly once, unless it expires.
-// Any other failure says whether nothing was applied or the outcome is unknown, as Counter's does. An
-// add that is under way when its process dies is counted once or not at all. HOLE: an add that is sent
-// again counts twice if the number was removed or evicted, or if Redis' clock was ahead by max_age and
-// 10 minutes meanwhile and was set back.
+// What is known: an add that returned a number or Queued is counted exactly once, unless it
+// expires. Any other failure says whether nothing was applied or the outcome is unknown, as
+// Counter's does. An add that is under way when its process dies is counted once or not at all.
+// HOLE: an add that is sent again counts twice if the number was removed or evicted, or if Redis'
+// clock was ahead by max_age and 10 minutes meanwhile and was set back.
 //
-// max_age is measured by this machine's clock and, for an add that may have been sent, by Redis' too:
-// an add that is too old by either expires. So no clock that is wrong, steps or stands still makes an
-// add count that Redis may have forgotten. An add that was sent and then met a step of Redis' clock by
-// more than max_age expires although it may have been counted.
+// max_age is measured by this machine's clock and, for an add that may have been sent, by Redis'
+// too: an add that is too old by either expires. So no clock that is wrong, steps or stands still
+// makes an add count that Redis may have forgotten. An add that was sent and then met a step of
+// Redis' clock by more than max_age expires although it may have been counted.
 //
 // With a ttl an add belongs to the life of the key that stands when it is accepted, or to one that
 // begins then if none stands. If that life is over when the queue reaches the add, the add expires:
 // it is counted nowhere and RetryStats::expired tells. Accepted means: between the call and its
-// deadline, by this machine's clock corrected by what Redis' clock says when it answers. HOLE: other
-// ways to add to the same keys (try_add, an op_id, a Counter without a queue) leave no {KEY}:window.
+// deadline, by this machine's clock corrected by what Redis' clock says when it answers. HOLE:
+// other ways to add to the same keys (try_add, an op_id, a Counter without a queue) leave no
+// {KEY}:window.
 //
-// RetryingPeriodCounter is the same for a PeriodCounter. An add belongs to the period that it was made
-// in, however late it is counted. If the number of that period is not kept any more when the queue
-// reaches the add, the add expires. {KEY}:window is not needed: the key has the period in its name, and
-// an expiry from the step that makes it.
+// RetryingPeriodCounter is the same for a PeriodCounter. An add belongs to the period that it was
+// made in, however late it is counted. If the number of that period is not kept any more when the
+// queue reaches the add, the add expires. {KEY}:window is not needed: the key has the period in its
+// name, and an expiry from the step that makes it.
 //
 // Safe from many threads. A forked child has a writer and a queue of its own, and no journal.
 #pragma once
@@ -69,11 +71,12 @@ struct RetryQueue {
     /// process that opens it adds them, to the store of its own counter and with the ttl and the
     /// max_age that they were accepted with. One process at a time owns it. Empty: in memory only.
     std::string path{};
-    /// Most adds that wait; each takes about 250 bytes of memory and 70 bytes and its key of the file.
+    /// Most adds that wait; each takes about 250 bytes of memory and 70 bytes and its key of the
+    /// file.
     std::size_t max_items{200'000};
     /// An add that has waited for longer is counted nowhere. Longer: a longer outage loses nothing;
-    /// Redis remembers writers for as long. An add keeps that of the queue that accepted it, whichever
-    /// process sends it.
+    /// Redis remembers writers for as long. An add keeps that of the queue that accepted it,
+    /// whichever process sends it.
     Duration max_age{std::chrono::hours{1}};
     WhenFull when_full{WhenFull::raise};
     Fsync fsync{Fsync::always};
@@ -110,9 +113,9 @@ class RetryBatch;
 class RetryingCounter {
   public:
     /// Opens the journal, if there is one, and begins to add what waits in it. A config error for a
-    /// bad option, for a path with a method other than script, for a journal of another version, one
-    /// that is no journal, one that another process owns or whose middle is damaged (it names file and
-    /// offset); permission_denied or capacity as the file system says.
+    /// bad option, for a path with a method other than script, for a journal of another version,
+    /// one that is no journal, one that another process owns or whose middle is damaged (it names
+    /// file and offset); permission_denied or capacity as the file system says.
     static Result<std::shared_ptr<RetryingCounter>> make(std::shared_ptr<redis::Client> client,
                                                          CounterOptions options, RetryQueue queue);
     RetryingCounter(const RetryingCounter&) = delete;
@@ -122,13 +125,14 @@ class RetryingCounter {
     /// Adds n, or puts the add into the queue. A capacity error: the queue or the disk is full and
     /// nothing was applied. A config error for a key whose braces make no hash tag.
     Result<Added> add(std::string_view key, std::int64_t n = 1, Timeout timeout = {});
-    /// The same, sent by a thread of the library, which calls `done`. The call's channel is not used.
+    /// The same, sent by a thread of the library, which calls `done`. The call's channel is not
+    /// used.
     void add_async(std::string_view key, std::int64_t n, Completion<Added> done,
                    AsyncCall call = {});
-    /// Adds element by element in order, as add() would; keys may repeat, and there is an amount for
-    /// each. One failure does not stop the others. Values are those after each add, and Queued where
-    /// it waits: behind one that waits, all later ones of its key do. A thread of the library sends
-    /// them, at most 1024 before the adds of others get their turn.
+    /// Adds element by element in order, as add() would; keys may repeat, and there is an amount
+    /// for each. One failure does not stop the others. Values are those after each add, and Queued
+    /// where it waits: behind one that waits, all later ones of its key do. A thread of the library
+    /// sends them, at most 1024 before the adds of others get their turn.
     BatchResult<Added> add_many(std::span<const std::string_view> keys,
                                 std::span<const std::int64_t> amounts, Timeout timeout = {});
     /// The same without waiting; `done` is called by that thread. Arguments are copied. The call's
@@ -140,7 +144,8 @@ class RetryingCounter {
     RetryStats stats() const;
     const RetryQueue& queue() const;
     /// Waits until nothing waits, or until the timeout (none: the client's). Then it lets go of the
-    /// journal. Returns how many adds still wait: they stay in the journal, or are lost without one.
+    /// journal. Returns how many adds still wait: they stay in the journal, or are lost without
+    /// one.
     std::size_t close(Timeout timeout = {});
 
   private:
@@ -166,14 +171,15 @@ class RetryingPeriodCounter {
     ~RetryingPeriodCounter();
 
     /// Adds n to the period that `at` is in, or puts the add into the queue; failures as in
-    /// RetryingCounter::add and PeriodCounter::add. Without `at` it is the store's present. While Redis
-    /// does not answer that is what its clock said last, and the time since; a process that has not
-    /// heard of it yet takes this machine's clock. An `at` is not checked while Redis does not answer:
-    /// a period that is not kept any more expires, one that is too far ahead is refused
+    /// RetryingCounter::add and PeriodCounter::add. Without `at` it is the store's present. While
+    /// Redis does not answer that is what its clock said last, and the time since; a process that
+    /// has not heard of it yet takes this machine's clock. An `at` is not checked while Redis does
+    /// not answer: a period that is not kept any more expires, one that is too far ahead is refused
     /// (RetryStats).
     Result<Added> add(std::string_view key, std::int64_t n = 1, std::optional<Instant> at = {},
                       Timeout timeout = {});
-    /// The same, sent by a thread of the library, which calls `done`. The call's channel is not used.
+    /// The same, sent by a thread of the library, which calls `done`. The call's channel is not
+    /// used.
     void add_async(std::string_view key, std::int64_t n, std::optional<Instant> at,
                    Completion<Added> done, AsyncCall call = {});
     /// Adds element by element as add() would, and as RetryingCounter::add_many does.

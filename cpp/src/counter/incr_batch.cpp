@@ -63,8 +63,8 @@ class Sending : public std::enable_shared_from_this<Sending> {
                     if (self->other_side_done_.exchange(true)) self->go_on();
                 },
                 cancelled_);
-            // The answer may come before submit() returns, or in another thread. The later of the two
-            // goes on.
+            // The answer may come before submit() returns, or in another thread. The later of the
+            // two goes on.
             if (!other_side_done_.exchange(true)) return;
         }
         done_(std::move(result_));
@@ -159,8 +159,8 @@ class Sending : public std::enable_shared_from_this<Sending> {
         if (again.empty()) begin_ = end_;
     }
 
-    // Whether the server may accept elements of a sum that it refused: they may overflow only together,
-    // and an add of 1 goes as INCR, which an ACL may allow.
+    // Whether the server may accept elements of a sum that it refused: they may overflow only
+    // together, and an add of 1 goes as INCR, which an ACL may allow.
     bool too_much(const ReplyError& error, const Group& group) const {
         const Error refused = redis::to_error(error, server_);
         if (refused.code == ErrorCode::overflow) return true;

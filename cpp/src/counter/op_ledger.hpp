@@ -1,5 +1,5 @@
-// The results of adds by their op_id, as a memory store keeps them beside a counter's key, so that a
-// retry is counted once. Not thread-safe: the store's lock guards it.
+// The results of adds by their op_id, as a memory store keeps them beside a counter's key, so that
+// a retry is counted once. Not thread-safe: the store's lock guards it.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 
 namespace hotcount::memory {
 
-/// Walks through a std::unordered_map a few entries at a time and erases some, so that no call waits
-/// for a walk through all of them. An entry that stays in the map is met once in each round. Not
-/// thread-safe: the lock of the map guards it too.
+/// Walks through a std::unordered_map a few entries at a time and erases some, so that no call
+/// waits for a walk through all of them. An entry that stays in the map is met once in each round.
+/// Not thread-safe: the lock of the map guards it too.
 template <class Map>
 class IncrementalSweep {
   public:
     using Iterator = typename Map::iterator;
 
-    /// Meets at most `most` entries and erases those for which visit(entry) is true. Returns how many
-    /// it met: fewer than `most` when the round ended. The next call then begins a new round.
+    /// Meets at most `most` entries and erases those for which visit(entry) is true. Returns how
+    /// many it met: fewer than `most` when the round ended. The next call then begins a new round.
     template <class Visit>
     std::size_t walk(Map& map, std::size_t most, Visit&& visit) {
         if (!walking_ || buckets_ != map.bucket_count()) begin(map);

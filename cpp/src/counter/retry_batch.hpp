@@ -32,7 +32,8 @@ class RetryBatch : public std::enable_shared_from_this<RetryBatch> {
     /// Hands an element to the queue; it may be moved from.
     using Push = std::function<void(Element& element, Completion<Added> settle)>;
 
-    /// `result`: as long as the caller's batch, with the errors of elements that are refused already.
+    /// `result`: as long as the caller's batch, with the errors of elements that are refused
+    /// already.
     RetryBatch(const RetrySettings& settings, std::vector<Element> elements,
                BatchResult<Added> result, Push push, Completion<BatchResult<Added>> done);
 
@@ -60,8 +61,8 @@ class RetryBatch : public std::enable_shared_from_this<RetryBatch> {
     Completion<BatchResult<Added>> done_;
 };
 
-/// Begins the batch that `make` makes and waits for its end, by the deadline and the time that a disk
-/// takes.
+/// Begins the batch that `make` makes and waits for its end, by the deadline and the time that a
+/// disk takes.
 BatchResult<Added> wait_for_batch(
     Deadline deadline,
     const std::function<std::shared_ptr<RetryBatch>(Completion<BatchResult<Added>>)>& make);

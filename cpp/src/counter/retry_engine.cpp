@@ -289,9 +289,9 @@ void RetryEngine::pull_direct(std::vector<UnsettledAdd>& adds) {
               [](const UnsettledAdd& a, const UnsettledAdd& b) { return a.sequence < b.sequence; });
 }
 
-// Puts adds of this process into the queue and answers those that somebody waits for; a key never has
-// adds both there and in direct_. In front: they were under way, so their numbers are lower than those
-// of other adds to their keys.
+// Puts adds of this process into the queue and answers those that somebody waits for; a key never
+// has adds both there and in direct_. In front: they were under way, so their numbers are lower
+// than those of other adds to their keys.
 void RetryEngine::enqueue(std::vector<UnsettledAdd> adds, bool in_front) {
     if (adds.empty()) return;
     pull_direct(adds);

@@ -7,10 +7,10 @@
 //                                                          '--(when it answers)--> counted once
 //
 // One script call of the thread is under way at a time, and a call that failed is sent again before
-// others of its keys, so the adds of a key arrive in the order of their numbers whatever is cut or comes
-// late. A caller that waits sends its add itself when the thread has nothing to do and no other caller
-// is sending one to the key: a hop to the thread and back costs more than the call. If that fails, the
-// thread takes the add over; until then it sends nothing to the key.
+// others of its keys, so the adds of a key arrive in the order of their numbers whatever is cut or
+// comes late. A caller that waits sends its add itself when the thread has nothing to do and no
+// other caller is sending one to the key: a hop to the thread and back costs more than the call. If
+// that fails, the thread takes the add over; until then it sends nothing to the key.
 #pragma once
 
 #include <condition_variable>
@@ -39,8 +39,8 @@ struct RetrySettings {
     RetryQueue queue;
 };
 
-/// A value, or that the add waits; of an add with a period also that the server's clock is elsewhere, and
-/// nothing was done.
+/// A value, or that the add waits; of an add with a period also that the server's clock is
+/// elsewhere, and nothing was done.
 using AddAnswer = std::variant<std::int64_t, Queued, PeriodAnswer>;
 
 /// An add as its caller hands it in.
@@ -64,7 +64,8 @@ struct UnsettledAdd {
     Duration max_age{0};
     SteadyTime accepted{};
     std::int64_t server_ms{0};  ///< Accepted, by Redis' clock; 0: `accepted` tells.
-    /// From when its max_age runs by Redis' clock: not before it is first sent, and fixed from then on.
+    /// From when its max_age runs by Redis' clock: not before it is first sent, and fixed from then
+    /// on.
     std::int64_t since_ms{0};
     SteadyTime deadline{};
     Completion<AddAnswer> done{};  ///< Empty once the caller has an answer.
@@ -96,8 +97,8 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     RetryStats stats() const;
     /// Waits for the queue to be empty, then as stop().
     std::size_t drain(Deadline deadline);
-    /// Ends the thread and lets go of the journal; waits for that for at most two seconds. Returns how
-    /// many adds wait.
+    /// Ends the thread and lets go of the journal; waits for that for at most two seconds. Returns
+    /// how many adds wait.
     std::size_t stop();
 
   private:
@@ -115,8 +116,8 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
         std::int64_t half_trip_ms{0};
         SteadyTime good_until{SteadyTime::min()};
 
-        /// Its time at a moment of ours, as early as it may be: an add that came between two lives of
-        /// its key belongs to the earlier one.
+        /// Its time at a moment of ours, as early as it may be: an add that came between two lives
+        /// of its key belongs to the earlier one.
         std::int64_t at(SteadyTime time) const;
         /// A max_age does not need as fresh a reading as a window.
         bool serves(Mode mode) const;

@@ -12,15 +12,15 @@
 //   settled  writer (8), sequence (8)
 // Numbers are little-endian. One append is one frame: it is there as a whole or not at all.
 //
-// A frame at the end that is incomplete or does not fit its checksum is the rest of a write that was
-// cut off; open() cuts it away. The same with a good frame behind it is damage, and an error that names
-// file and offset. Settled frames are not forced to the disk: an add that is replayed although it was
-// settled is known to the script.
+// A frame at the end that is incomplete or does not fit its checksum is the rest of a write that
+// was cut off; open() cuts it away. The same with a good frame behind it is damage, and an error
+// that names file and offset. Settled frames are not forced to the disk: an add that is replayed
+// although it was settled is known to the script.
 //
-// One process owns the file, by flock on a file beside it ("PATH.lock", because the journal itself is
-// replaced) and on the journal, for when somebody removed the other. The path is made absolute and
-// without links at once: a program that changes its folder keeps its journal. A forked child closes its
-// copy. Calls are made by one thread at a time; forks may come from others.
+// One process owns the file, by flock on a file beside it ("PATH.lock", because the journal itself
+// is replaced) and on the journal, for when somebody removed the other. The path is made absolute
+// and without links at once: a program that changes its folder keeps its journal. A forked child
+// closes its copy. Calls are made by one thread at a time; forks may come from others.
 #pragma once
 
 #include <cstdint>
@@ -66,9 +66,9 @@ struct AddId {
 
 class RetryJournal final : public ForkAware {
   public:
-    /// Opens or creates the file and takes it. `waiting` gets what was not settled: the writers as they
-    /// stand in the file, the adds of each by sequence. Adds may stand there in another order, because
-    /// a caller with a short deadline is answered before one who came earlier.
+    /// Opens or creates the file and takes it. `waiting` gets what was not settled: the writers as
+    /// they stand in the file, the adds of each by sequence. Adds may stand there in another order,
+    /// because a caller with a short deadline is answered before one who came earlier.
     static Result<std::unique_ptr<RetryJournal>> open(const std::string& path, Fsync fsync,
                                                       std::vector<JournaledAdd>& waiting);
     ~RetryJournal();

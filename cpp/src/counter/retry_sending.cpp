@@ -325,9 +325,9 @@ void RetryEngine::take_back(Flight& flight, const Error& why) {
     }
 }
 
-// A node of a cluster, or a server without the URL's database, may never serve these keys. So an add
-// that is too old expires, although nobody can say whether another server has counted it; and no
-// further add is accepted behind those that wait.
+// A node of a cluster, or a server without the URL's database, may never serve these keys. So an
+// add that is too old expires, although nobody can say whether another server has counted it; and
+// no further add is accepted behind those that wait.
 void RetryEngine::take_for_misplaced(Flight& flight, const Error& why) {
     misplaced_why_ = why;
     const SteadyTime now = steady_now();

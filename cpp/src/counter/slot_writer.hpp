@@ -1,5 +1,5 @@
-// Writes the adds of one group commit: the op_ids that are new, then one update per row. SlotTable has
-// the statements.
+// Writes the adds of one group commit: the op_ids that are new, then one update per row. SlotTable
+// has the statements.
 //
 // Locks are taken in one order everywhere, ledger first, then rows by (key, slot).
 #pragma once

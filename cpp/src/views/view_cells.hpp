@@ -3,8 +3,8 @@
 // Keys are spread over kShards, each of which has its keys in one slot of a cluster:
 //   {prefix}:{SHARD}:c:KEY   hash: writer -> "up down"
 //   {prefix}:{SHARD}:keys    set: the keys that have cells
-//   {prefix}:{SHARD}:id      a random name: another one means that the data was lost
-// Thread-safe; errors say what is known, as the client's do.
+//   {prefix}:{SHARD}:id      a random name; if it changes, the data was lost
+// Thread-safe. Errors tell "not applied" from "unknown", as the client's do.
 #pragma once
 
 #include <array>
@@ -22,22 +22,22 @@
 
 namespace hotcount {
 
-/// What a writer has counted for a key, ever: neither falls.
+/// The total adds of a writer to a key; neither number ever falls.
 struct CellSum {
-    std::int64_t up{0};    ///< The sum of the adds above 0.
-    std::int64_t down{0};  ///< The sum of those below 0, without the sign.
+    std::int64_t up{0};    ///< Sum of the positive adds.
+    std::int64_t down{0};  ///< Sum of the negative adds, without the sign.
 
     friend bool operator==(const CellSum&, const CellSum&) = default;
 };
 
-/// The larger of each.
+/// The maximum of each part.
 CellSum larger(const CellSum& a, const CellSum& b);
-/// What `a` has more than `b`; never less than 0.
+/// The excess of `a` over `b` in each part; never negative.
 CellSum beyond(const CellSum& a, const CellSum& b);
-/// `to` and both parts of `sum`, or the most that there is.
+/// `to` plus both parts of `sum`, capped at the largest number.
 std::int64_t plus_size_of(std::int64_t to, const CellSum& sum);
 
-/// A cell as it travels.
+/// A cell in a message.
 struct ViewCell {
     std::string key;
     std::string writer;
@@ -52,19 +52,19 @@ class ViewCells {
 
     static std::size_t shard_of(std::string_view key);
 
-    /// One cell; may travel with those of other callers.
+    /// Writes one cell; may share a round trip with cells of other callers.
     void publish(const ViewCell& cell, redis::Channel& channel, Deadline deadline,
                  Completion<void> done) const;
-    /// Many; settle(index, outcome) for each, then done().
+    /// Writes many cells: settle(index, outcome) for each, then done().
     void publish_all(std::span<const ViewCell> cells, redis::Channel& channel, Deadline deadline,
                      std::function<void(std::size_t, Result<void>)> settle,
                      std::function<void()> done) const;
-    /// Takes those out that are still as given; returns how many. An empty writer: only looks whether
-    /// the key has no cell any more.
+    /// Deletes the cells that have not changed, and returns their number. With an empty writer it
+    /// only checks whether the key still has cells.
     Result<std::int64_t> retire(std::span<const ViewCell> cells, Deadline deadline) const;
 
-    /// Of each of these keys; one without cells has one with an empty writer. A key that holds
-    /// something else is an error, or, with `bad`, is left out and told there.
+    /// The cells of the keys; a key without cells has one with an empty writer. A key that holds
+    /// another type is an error; with `bad` it is left out and the error stands there.
     Result<std::vector<ViewCell>> read(std::span<const std::string> keys, Deadline deadline,
                                        std::optional<Error>* bad = nullptr) const;
 
@@ -72,10 +72,10 @@ class ViewCells {
     Result<redis::ScanPage> scan(std::size_t shard, const std::string& cursor, std::size_t size,
                                  Deadline deadline) const;
 
-    /// The names of the shards' data, for those that are asked for; made where there is none.
+    /// The random names of these shards; missing ones are created.
     Result<std::vector<std::string>> identities(std::span<const std::size_t> shards,
                                                 Deadline deadline) const;
-    /// A config error if Redis evicts keys of all kinds; nothing if it does not say.
+    /// A config error if Redis evicts keys with and without a TTL. Success if it refuses to say.
     Result<void> check_eviction(Deadline deadline) const;
 
     redis::Client& client() const { return *client_; }

@@ -15,14 +15,14 @@
 
 namespace hotcount {
 
-/// How long the row of a cell stays in SQL after its writer began. A writer begins anew after a
-/// seventh of it. A cell that reaches SQL later is refused, because its row would have said what of
-/// it was counted: it stays in Redis, and the worker's rounds name it as at risk.
+/// How long the row of a cell stays in SQL after its writer began. A writer takes a new id after a
+/// seventh of it. A cell that reaches SQL later is refused, because the row that told how much of it
+/// was counted is deleted: the cell stays in Redis, and the worker's rounds name it as at risk.
 inline constexpr Duration kViewHorizon = std::chrono::hours{24 * 7};
 
-/// A writer's id: the second in which it began, and random digits. It sorts by time.
+/// A writer's id: the second in which the writer began, and random digits. Ids sort by time.
 std::string new_writer(const Clock& clock);
-/// The id before which all writers began before that second, and the second of an id.
+/// The lowest id of writers that began in that second; and the second of an id.
 std::string first_writer_of(std::int64_t second);
 std::int64_t second_of(std::string_view writer);
 
@@ -30,26 +30,26 @@ class ViewTables {
   public:
     ViewTables(const WriteBehindOptions& options, sql::Dialect dialect);
 
-    const std::string& schema() const { return schema_; }  ///< Creates them; idempotent.
+    const std::string& schema() const { return schema_; }  ///< CREATE statements; idempotent.
 
-    /// In a transaction that writes: raises the rows of the cells, and the totals by the difference.
-    /// Cells that are too old are left out; for each, whether it was. `cells`: sorted by key and
-    /// writer, each once, with a writer.
+    /// In a transaction that writes: raises the rows of the cells, and the totals by the
+    /// difference. Cells that are too old are left out; the result says which. `cells`: with
+    /// writers, sorted by key and writer, each once.
     Result<std::vector<bool>> apply(sql::Connection& connection, std::span<const ViewCell> cells);
 
-    /// The error for a new cell that apply() refuses. Its writer is new, so the clocks of this machine
-    /// and the database disagree.
+    /// The error if apply() refuses a cell of a new writer: the clocks of this machine and the
+    /// database disagree.
     static Error clock_is_behind();
-    /// In the same kind of transaction, after apply(): sets the key's total to 0 by way of this cell,
-    /// whose sum is 0 and whose writer has no other; returns what the total was.
+    /// In such a transaction, after apply(): sets the key's total to 0 through cell `by`, whose sum
+    /// is 0 and whose writer has no other cell; returns the former total.
     Result<std::int64_t> take_total(sql::Connection& connection, ViewCell by);
 
-    /// What SQL has of each cell, in any order; nothing of one that it does not know.
+    /// The stored sums of the cells, in any order; unknown cells are left out.
     Result<std::vector<ViewCell>> applied(sql::Connection& connection,
                                           std::span<const ViewCell> cells);
 
-    /// A key's total, and what SQL has of its cells: from one snapshot, which `connection` reads.
-    /// Cells of writers below `first` may be in the total although they have no row.
+    /// A key's total and the stored sums of its cells, from the snapshot of `connection`. Cells of
+    /// writers below `first` may be in the total without a row.
     struct Known {
         std::int64_t total{0};
         std::vector<ViewCell> cells;
@@ -57,13 +57,13 @@ class ViewTables {
     };
     Result<Known> read(sql::Connection& connection, std::string_view key,
                        std::span<const ViewCell> cells);
-    /// Of several keys, in their order: each has the cells that are its own.
+    /// The same of several keys, in their order, each with its own cells.
     Result<std::vector<Known>> read_many(sql::Connection& connection,
                                          std::span<const std::string> keys,
                                          std::span<const ViewCell> cells);
 
-    /// Refuses cells of writers that began before that second, and longer ago than kViewHorizon by
-    /// the database's clock. From then on their rows may go.
+    /// From now on refuses cells of writers that began before that second and, by the database's
+    /// clock, longer ago than kViewHorizon. Their rows may then be deleted.
     Result<void> forget(sql::Connection& connection, std::int64_t before);
     /// Deletes some of those rows; returns how many.
     Result<std::size_t> purge(sql::Connection& connection);
@@ -85,8 +85,8 @@ class ViewTables {
     const sql::Statement now_;
     const sql::Statement hold_total_;
     const sql::Statement old_cells_;
-    const bool returns_;  // Whether raise_ has rows.
-    const bool at_once_;  // Whether raise_and_add_ is to be had.
+    const bool returns_;  // raise_ returns rows.
+    const bool at_once_;  // The dialect has raise_and_add_.
     BulkStatement raise_and_add_;
     BulkStatement raise_;
     BulkStatement differences_;
@@ -97,7 +97,7 @@ class ViewTables {
     BulkStatement remove_;
 };
 
-/// Sorts, and makes one of those of one key and writer.
+/// Sorts the cells and merges those of one key and writer.
 void sort_and_merge(std::vector<ViewCell>& cells);
 
 }  // namespace hotcount

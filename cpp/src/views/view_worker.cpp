@@ -14,8 +14,8 @@ namespace {
 // Of a round, for one page: a server that stands still keeps nobody waiting longer who stops run().
 constexpr Duration kPage = std::chrono::seconds{10};
 constexpr std::size_t kCellsPerPage = 1000;
-// Rows of old writers are looked for so often by one worker, and so many transactions delete them in
-// one round: what is left waits for the next round, as the adds of others must not.
+// Rows of old writers are looked for so often by one worker, and so many transactions delete them
+// in one round: what is left waits for the next round, as the adds of others must not.
 constexpr Duration kForgetEvery = std::chrono::hours{1};
 constexpr int kPurgesPerRound = 20;
 
@@ -57,7 +57,8 @@ class ViewWorker final : public SyncWorker {
             stats_.fail(round.error());
             return round;
         }
-        // A round that was stopped before it had looked at all cells has not shown that rounds work.
+        // A round that was stopped before it had looked at all cells has not shown that rounds
+        // work.
         if (whole) ++stats_.rounds;
         add_round(stats_.total, *round);
         return round;

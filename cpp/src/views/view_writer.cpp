@@ -187,7 +187,8 @@ Result<void> ViewWriter::make_room() {
         const CellPointer cell = settled_.front();
         forget_settled(cell);
         if (!cell->done() || cell->open != CellSum{}) continue;
-        // SQL may have been asked of it when it was dropped: then the key has another cell, or none.
+        // SQL may have been asked of it when it was dropped: then the key has another cell, or
+        // none.
         const auto found = cells_.find(cell->key);
         if (found == cells_.end() || found->second != cell) continue;
         cells_.erase(found);

@@ -1,17 +1,18 @@
-// What a WriteBehindCounter is in one process: its cells, and the thread that flushes them.
+// The part of a WriteBehindCounter that lives in one process: its cells, and the threads that flush
+// them.
 //
-//   begin() ... end()   an add: its cell grows at begin(), and at end() it is known where the add is
-//   flush()             sends what Redis lacks; finds out first whether Redis has lost what it had
+//   begin() ... end()   an add: begin() raises its cell, end() records the outcome of sending it
+//   flush()             sends the cells that Redis lacks, after a check whether Redis has lost data
 //   two threads         one flushes every flush_interval; the other asks SQL once a second which cells
-//                       it has, those first that have waited the longest, so that a database that
-//                       stands still keeps nothing from Redis
+//                       it has, the longest waiting first, so a stalled database does not
+//                       delay Redis
 //
-// A cell belongs to a writer's id, and to a key. The same two never begin anew: when a cell is
-// dropped, cells that are made later get another id. An id is for a seventh of kViewHorizon; a cell
-// that outlives it is sealed, and a new one takes the key's adds.
+// A cell belongs to a writer's id and a key, and such a pair is never reused: after a cell was
+// dropped, new cells get another id. An id is used for a seventh of kViewHorizon; a cell that
+// outlives it is sealed, and a new cell takes the key's adds.
 //
-// Thread-safe: one mutex, which no call of a server is made under. Not for a forked child, which makes
-// its own (ForkLocal).
+// Thread-safe: one mutex, which is not held during calls to servers. A forked child makes its own
+// (ForkLocal).
 #pragma once
 
 #include <atomic>
@@ -58,16 +59,16 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
         std::uint64_t number{0};
         std::uint64_t epoch{0};
     };
-    /// The add is in its cell. Ack::local: that is all. An error: nothing was counted.
+    /// Counts the add in its cell; with Ack::local that is all. After an error nothing was counted.
     Result<Open> begin(std::string_view key, std::int64_t n, Ack ack);
-    /// `outcome` of sending Open::value, and what the caller is told. If nothing was applied and no
-    /// other add came or was sent meanwhile, the add is taken back.
+    /// Takes the outcome of sending Open::value, and returns the caller's. If nothing was applied
+    /// and no other add came or was sent meanwhile, the add is taken back.
     Result<void> end(const Open& add, Result<void> outcome);
 
-    /// What this process has counted for a key, without adds that are not acknowledged.
+    /// The acknowledged adds of this process to a key.
     std::vector<ViewCell> own_cells(std::string_view key) const;
     FlushReport flush(Deadline deadline);
-    /// Ends the threads after a last flush; later adds are refused. How many adds are lost.
+    /// Flushes, ends the threads and refuses later adds. Returns the number of adds that are lost.
     std::int64_t close(Deadline deadline);
     WriteBehindStats stats() const;
 
@@ -108,16 +109,16 @@ class ViewWriter : public std::enable_shared_from_this<ViewWriter> {
     std::unordered_map<std::string, CellPointer, KeyedHash, std::equal_to<>> cells_;
     std::multimap<std::string, CellPointer, std::less<>> old_cells_;  // Sealed ones, by key.
     std::size_t sealed_{0};
-    std::vector<CellPointer> dirty_;     // Redis lacks something of them.
-    std::deque<CellPointer> unapplied_;  // SQL is not known to have all of them.
-    std::list<CellPointer> settled_;     // SQL has all of them, or had.
+    std::vector<CellPointer> dirty_;     // Cells with adds that Redis lacks.
+    std::deque<CellPointer> unapplied_;  // Cells that SQL is not known to have in full.
+    std::list<CellPointer> settled_;     // Cells that SQL has, or had, in full.
     std::string writer_;
     WallTime writer_since_{};
     std::uint64_t next_number_{1};
-    std::uint64_t epoch_{1};  // One more after each loss.
+    std::uint64_t epoch_{1};  // Raised by each loss.
     WriteBehindStats stats_;
-    bool flushes_{false};  // The thread runs, as the next.
-    bool asks_{false};
+    bool flushes_{false};  // The flushing thread runs.
+    bool asks_{false};     // The asking thread runs.
     bool closed_{false};
     bool stop_{false};
 };

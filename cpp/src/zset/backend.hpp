@@ -1,5 +1,5 @@
-// What LiveSets asks of a store. Keys come checked and in full, no score is NaN. Each call completes;
-// whether its caller waits, AsyncCall says.
+// The interface of LiveSets to a store. Keys are checked and in full, no score is NaN. Each call
+// ends with its completion; AsyncCall says whether the caller waits.
 #pragma once
 
 #include <hotcount/detail/redis/channel.hpp>
@@ -21,7 +21,7 @@ inline constexpr Duration kVersionsStay = std::chrono::hours{1};
 struct Build {
     std::string key;
     std::string companion;
-    std::string token;  ///< The builder's own, without spaces.
+    std::string token;  ///< Identifies the builder; without spaces.
     Duration ttl;
     Duration lease;
 };
@@ -31,16 +31,16 @@ struct BuildMember {
     std::optional<std::int64_t> version;
 };
 
-/// The steps of a build, as a store has them. A lost lease is a lease_lost error.
+/// The steps of a build in one store. A lost lease is a lease_lost error.
 class Builds {
   public:
     virtual ~Builds() = default;
     virtual Result<void> begin(const Build& build, Timeout timeout) = 0;
-    /// `chunk` counts from 1; one that was added already is not added again. Renews the lease; without
-    /// members it does nothing else.
+    /// Adds a chunk and renews the lease. `chunk` counts from 1; a repeated chunk is not added
+    /// again. Without members it only renews.
     virtual Result<void> add(const Build& build, std::uint64_t chunk,
                              std::span<const BuildMember> members, Timeout timeout) = 0;
-    /// A part of the versions that the set knew before; returns where the next begins, "0" at the end.
+    /// Copies a part of the set's versions into the build; returns the next cursor, "0" at the end.
     virtual Result<std::string> carry(const Build& build, const std::string& cursor,
                                       Timeout timeout) = 0;
     virtual Result<void> publish(const Build& build, std::uint64_t chunks, Timeout timeout) = 0;
@@ -67,21 +67,22 @@ class LiveSetsBackend {
     }
     virtual ~LiveSetsBackend() = default;
 
-    /// How a caller who waits calls the others: with this they have completed when they return.
+    /// The AsyncCall of a caller that waits: with it the calls below have completed when they
+    /// return.
     virtual AsyncCall waiting(Timeout timeout) const { return {nullptr, timeout, nullptr, true}; }
 
-    /// Results by index; `batch` of them, at most kMaxBatch, in one go.
+    /// Results by index; `batch` elements, at most kMaxBatch, in one step.
     virtual void upsert(std::vector<Element> elements, std::size_t batch, const AsyncCall& call,
                         Completion<Upserts> done) = 0;
-    /// One, which may travel with others that wait beside it.
+    /// One upsert, which may share a round trip with others that wait.
     virtual void upsert_one(Element element, const AsyncCall& call, Completion<Upsert> done) = 0;
-    /// `which`: key, member, companion and version as above.
+    /// `which`: as above; its score does not count.
     virtual void remove(const Element& which, const AsyncCall& call, Completion<Upsert> done) = 0;
     virtual void range(const std::string& key, std::int64_t start, std::int64_t stop,
                        const AsyncCall& call, Completion<Members> done) = 0;
     virtual void rank(const std::string& key, std::string_view member, const AsyncCall& call,
                       Completion<Rank> done) = 0;
-    /// An empty companion: the key cannot have one.
+    /// `companion` empty: the key cannot have one.
     virtual void create(const std::string& key, const std::string& companion, Duration ttl,
                         std::span<const ScoredMember> members, const AsyncCall& call,
                         Completion<void> done) = 0;
@@ -90,13 +91,13 @@ class LiveSetsBackend {
                        Completion<SweepReport> done) = 0;
 
     virtual std::shared_ptr<Builds> builds() const = 0;
-    /// By when a call ends that has this timeout.
+    /// The end of a call with this timeout.
     virtual Deadline deadline(Timeout timeout) const = 0;
-    /// Threads for calls that wait; null if none does.
+    /// Threads for calls that block; null if no call does.
     virtual WaitingCalls* waiting_calls() = 0;
 
     const LiveSetsOptions& options() const { return options_; }
-    /// What stands before each key in the store.
+    /// The prefix of each key in the store.
     const std::string& before_key() const { return before_key_; }
     Duration gate() const { return options_.gate.value_or(Duration{0}); }
 
@@ -114,25 +115,26 @@ std::shared_ptr<Builds> make_memory_builds(std::shared_ptr<memory::Store> store)
 
 namespace zset {
 
-// -- the rules about names: which key stands beside which, and which keys a pattern means ----------
+// -- names of helper keys, and patterns -----------------------------------------------------------
 
-/// The name of the key that holds a set's versions, in the set's slot of a cluster: see key_beside().
+/// The key that holds a set's versions, in the set's slot of a cluster: see key_beside().
 Result<std::string> companion_key(std::string_view key);
 
-/// The name of the key that says a set has had versions, beside its companion in the same slot.
+/// The key that marks a set that has had versions; in the slot of its companion.
 std::string marker_key(std::string_view companion);
 
 Result<void> check_member(std::string_view member);  ///< 1 to 1000 bytes.
 Result<void> check_score(double score);              ///< Not NaN.
 
-/// The names of the set that is being built and of its hash, beside the companion in the same slot.
+/// The keys of the set under construction and of its hash; in the slot of the companion.
 std::string build_key(std::string_view companion);
 std::string build_hash_key(std::string_view companion);
 
-/// The pattern that matches exactly `text`.
+/// The pattern that matches `text` alone.
 std::string escape_pattern(std::string_view text);
 
-/// As Redis matches: * any bytes, ? one, [abc] [a-c] [^a] one of, \ takes the next as it is.
+/// Matches as Redis does: * any bytes, ? one, [abc] [a-c] [^a] one of a set, \ the next one
+/// literally.
 bool matches(std::string_view pattern, std::string_view text);
 
 }  // namespace zset

@@ -26,8 +26,8 @@ Error lease_lost(const Build& build, std::string_view why) {
         .about(&ErrorFacts::key, build.key);
 }
 
-// How long a call may take. Without a timeout each script has the store's: how many there are depends
-// on how many members there are.
+// The time limit of a call. Without a timeout each script has the store's, because the number of
+// scripts depends on the number of members.
 struct Rebuild::Limit {
     Timeout left() const { return whole ? Timeout{first.remaining()} : Timeout{}; }
 
@@ -61,7 +61,7 @@ class Rebuild::Work {
             if (phase() != Phase::unsure) HOTCOUNT_TRY(expect(Phase::made));
             Result<void> outcome = builds_->begin(build_, limit.left());
             if (outcome) set_phase(Phase::open);
-            // The lease may be taken: the next begin() has the same token, and abandon() gives it back.
+            // The lease may be taken: the next begin() has the same token, and abandon() ends it.
             if (!outcome && !nothing_applied(outcome.error().code)) set_phase(Phase::unsure);
             return outcome;
         });
@@ -176,8 +176,8 @@ class Rebuild::Work {
             }
             if (unsettled_.empty() && !heard) return {};
             const std::uint64_t number = chunks_ + (unsettled_.empty() ? 0 : 1);
-            // After an error the same members go again under the same number: the store knows whether
-            // it has them.
+            // After an error the members are sent again under the same number, by which the store
+            // recognises a repeat.
             HOTCOUNT_TRY(builds_->add(build_, number, unsettled_, limit.left()));
             chunks_ = number;
             unsettled_.clear();

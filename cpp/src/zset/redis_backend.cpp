@@ -186,7 +186,8 @@ class RedisSets final : public LiveSetsBackend {
     }
 
   private:
-    // Several round trips that wait: in the caller's thread if it waits, else in one of the library.
+    // Several round trips that wait: in the caller's thread if it waits, else in one of the
+    // library.
     template <class T, class Work>
     void in_steps(const AsyncCall& call, Deadline deadline, Completion<T> done, Work work) {
         if (call.waits) return done(work());

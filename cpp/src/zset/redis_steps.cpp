@@ -147,11 +147,12 @@ using redis::ReplyArray;
 using Element = LiveSetsBackend::Element;
 using Upserts = LiveSetsBackend::Upserts;
 
-// What upsert.lua answers for an element whose set is being built, if the build's keys are not named.
+// What upsert.lua answers for an element whose set is being built, if the build's keys are not
+// named.
 constexpr std::int64_t kIsBeingBuilt = 6;
 
-// Which keys beside the set an upsert names, as each makes the script dearer: none if the user may not
-// touch them, else the companion and with a version the marker; while the set is built, all.
+// Which keys beside the set an upsert names, as each makes the script dearer: none if the user may
+// not touch them, else the companion and with a version the marker; while the set is built, all.
 enum class Helpers : std::uint8_t { none, companion, companion_build };
 
 // What upsert.lua is told of elements. Its views hold as long as it and the elements do. One

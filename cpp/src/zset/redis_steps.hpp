@@ -1,6 +1,6 @@
-// The calls of RedisSets. RedisSteps has those that take several round trips and wait for each: upserts
-// with ttl_gate, and sweep(). upsert_by_script() runs upsert.lua. Before them stands what the files over
-// Redis share: numbers as arguments, and replies as numbers.
+// Calls of LiveSets over Redis. RedisSteps makes the calls of several round trips and waits for
+// each: upserts with ttl_gate, and sweep(). upsert_by_script() runs upsert.lua. Before them stand
+// conversions of numbers to arguments and of replies to numbers.
 #pragma once
 
 #include <array>
@@ -22,17 +22,17 @@
 
 namespace hotcount::zset {
 
-/// The server's name, for messages. Completions share it: they outlive the sets perhaps.
+/// The server's name, for messages. Shared, because completions may outlive the sets.
 using Server = std::shared_ptr<const std::string>;
 
-/// The shortest digits that bring the double back as it was, whatever the process's locale is.
+/// The shortest digits from which the double is read back exactly, in any locale.
 inline std::string to_text(double score) {
     std::array<char, 32> text;  // "-2.2250738585072014e-308" is the longest.
     const auto end = std::to_chars(text.data(), text.data() + text.size(), score).ptr;
     return {text.data(), end};
 }
 
-/// The server ran what nobody can make sense of the answer to.
+/// The error for an unexpected reply to a command that may have been applied.
 inline Error unknown(const std::string& server, std::string_view what) {
     return make_error(ErrorCode::outcome_unknown, redis::strange_reply(server, what).message +
                                                       "; it may or may not be applied");
@@ -59,12 +59,12 @@ class RedisSteps {
     RedisSteps(std::shared_ptr<redis::Client> client, Duration gate, Server server)
         : client_(std::move(client)), gate_(gate), server_(std::move(server)) {}
 
-    // After *cancelled is set the next step is not sent; its elements are `failed`, which nobody hears.
+    // Once *cancelled is set, no further step is sent; the rest of the elements fail.
     Upserts upsert(std::span<const Element> elements, std::size_t batch, Deadline deadline,
                    const redis::Cancelled* cancelled) const;
     Result<SweepReport> sweep(const std::string& pattern, bool dry_run, Timeout timeout,
                               const redis::Cancelled* cancelled) const;
-    /// By when a sweep ends that is given no timeout, too.
+    /// The end of a sweep, also of one without a timeout.
     Deadline sweep_deadline(Timeout timeout) const;
 
   private:
@@ -81,12 +81,11 @@ class RedisSteps {
     const Server server_;
 };
 
-// -- upserts by upsert.lua -------------------------------------------------------------------------
+// -- upserts by upsert.lua ------------------------------------------------------------------------
 //
-// One, which travels with others that wait beside it, or a list of them, batch
-// by batch.
+// One upsert, which shares a script call with others that wait, or a list of them in batches.
 
-/// How a call reaches the server.
+/// The way of a call to the server.
 struct Sender {
     redis::Channel& channel;
     Deadline deadline;
@@ -98,7 +97,7 @@ struct Sender {
     }
 };
 
-/// What upsert.lua is told of all elements, in ms. Shared as Server is.
+/// The arguments of upsert.lua for all elements, in ms.
 struct UpsertLimits {
     std::string gate;
     std::string keep;
@@ -108,7 +107,7 @@ using Limits = std::shared_ptr<const UpsertLimits>;
 void upsert_by_script(const Sender& send, Limits limits, LiveSetsBackend::Element element,
                       Completion<Upsert> done);
 
-/// What goes again is done before the next batch is sent: the last upsert of a member stands.
+/// Retried elements end before the next batch is sent, so the last upsert of a member stands.
 void upsert_by_script(const Sender& send, Limits limits,
                       std::vector<LiveSetsBackend::Element> elements, std::size_t batch,
                       Completion<LiveSetsBackend::Upserts> done);

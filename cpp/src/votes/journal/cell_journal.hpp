@@ -1,7 +1,7 @@
-// The journal of strategy slotted, whose voters change cells and append nothing: before a fold of all
-// items it appends (item, 0) for those that this process has voted for since, so that the fold brings
-// their own counts up to date. A process that ends first leaves them to the next vote for the item and
-// to flush(), which compares all items with their cells.
+// The journal of strategy slotted, whose voters change cells and append no rows. Before a fold of
+// all items it appends (item, 0) for each item that this process has voted for since the last one,
+// so that the fold updates item.vote_count. If the process ends before, the next vote for the item
+// does it, or flush(), which compares all items with their cells.
 #pragma once
 
 #include <hotcount/detail/base/fork.hpp>
@@ -15,13 +15,13 @@
 
 namespace hotcount {
 
-/// Thread-safe. A forked child has noted nothing.
+/// Thread-safe. A forked child begins without noted items.
 class CellJournal final : public Journal {
   public:
     explicit CellJournal(std::unique_ptr<Journal> journal) : journal_(std::move(journal)) {}
 
-    /// A vote has changed a cell of the item. False if that is noted already. Never waits for the
-    /// database.
+    /// Notes that a vote has changed a cell of the item; false if that was noted. Never waits for
+    /// the database.
     bool note(const sql::Id& item) {
         Noted& noted = noted_.get();
         const std::lock_guard lock(noted.mutex);
@@ -51,7 +51,7 @@ class CellJournal final : public Journal {
 
   private:
     struct Noted {
-        std::timed_mutex asking{};  // A fold finds the rows of whoever asked before it.
+        std::timed_mutex asking{};  // Held while rows are appended: a fold then finds them.
         std::mutex mutex{};
         std::set<sql::Id> items{};
     };

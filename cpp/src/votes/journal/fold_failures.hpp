@@ -1,6 +1,6 @@
-// The folds of a process that failed, counted, and told once when they begin and once when they end.
-// A server that is away or late is told of after `patience`: the callers' own votes fail too, and most
-// such times are short.
+// Counts the failed folds of a process and makes two log events: one when folds begin to fail, one
+// when they work again. If the server is unreachable or slow, the first event waits for `patience`:
+// the votes of callers fail too, and most such outages are short.
 //
 // Thread-safe.
 #pragma once
@@ -34,13 +34,13 @@ class FoldFailures {
         const bool passes =
             error.code == ErrorCode::unavailable || error.code == ErrorCode::deadline;
         if (told_) {
-            has_event_ = false;  // That they worked for a moment.
+            has_event_ = false;  // Drops the event of a short recovery.
         } else if (!passes || now - since_ >= patience_) {
             has_event_ = true;
         }
     }
 
-    /// A fold ended well, and left no item out.
+    /// A fold succeeded and left no item out.
     void end() {
         const std::lock_guard lock(mutex_);
         if (in_row_ == 0) return;
@@ -83,7 +83,7 @@ class FoldFailures {
     SteadyTime since_{};
     std::string error_{};
     std::string mended_{};
-    bool told_{false};  // The last event that was taken said that folds fail.
+    bool told_{false};  // The last event taken was that folds fail.
     std::atomic<bool> has_event_{false};
 };
 

@@ -165,8 +165,7 @@ struct Folder::Work {
         return work->started;
     }
 
-    // Waits for work: until there is some, an item that was left out is to be tried again, or the next
-    // look is due.
+    // Waits until there is work: appended rows, a retry of an item that was left out, or a look.
     void wait_for_work(std::unique_lock<std::mutex>& lock) {
         const SteadyTime retry = left.retry_at();
         const bool look_first = looks && look_at < retry;
@@ -207,8 +206,8 @@ struct Folder::Work {
         }
     }
 
-    // A login that reads counts may have no right to fold: others fold, and `hotcount doctor` tells if
-    // nobody does.
+    // A login that reads counts may have no right to fold: others fold, and `hotcount doctor` tells
+    // if nobody does.
     bool only_reads(const Error& error) const {
         return !votes && error.code == ErrorCode::permission_denied;
     }
@@ -262,8 +261,8 @@ struct Folder::Work {
         }
     }
 
-    // Where voters share an item's row there may be always one who holds it: who waits for it in line
-    // gets it. A moment for each, for a few at a time, because voters wait behind.
+    // Voters that share an item's row may hold it without a gap; a fold that queues for the row gets it.
+    // It waits briefly and for a few items at a time, because voters queue behind it.
     void insist(Deadline deadline, bool at_once, Progress* progress) {
         if (!journal->may_starve()) return;
         for (const sql::Id& item : left.take_patient(interval, at_once)) {

@@ -1,17 +1,17 @@
-// Folds the journal from this process: at the pace that all processes share, and on demand.
+// Folds the journal from this process, at a pace that all processes share, and on demand.
 //
-// A background thread, started by the first append or watch() and not joined, folds after appends of
-// this process. It waits for the pause since the last fold, of whatever process: the longer of
-// fold_interval and 20 times what that fold took (at most 60 s of the latter). After 20,000 own rows
-// it folds at once. A fold that fails because of one item is halved by item until that item alone is
-// left out; the item keeps its rows, is named in stats(), and is tried again after 30 s. Folds fail
-// until one ends well and leaves no item out.
+// A background thread folds after appends of this process; the first append or watch() starts it,
+// and it is not joined. It keeps a pause since the last fold of any process: fold_interval, or 20
+// times the duration of that fold up to 60 s, whichever is longer. After 20,000 rows of its own it
+// folds at once. If a fold fails because of one item, the fold is repeated with half of the items
+// until that item alone is left out. The item keeps its rows, is named in stats(), and is retried
+// after 30 s. Folds count as failing until one succeeds and leaves no item out.
 //
-// Rows that triggers append for others (outside_writes) have no process that would fold them. So the
-// thread looks for them: 5 s after the last fold of this process, look or first use, or fold_interval
-// if that is longer, and up to a tenth more. A look is one SELECT on a connection for reading. It
-// leads to a fold if rows wait and no process has folded for as long. Tables without such triggers are
-// looked at once; the next use of the Votes has them looked at again.
+// No process folds the rows that triggers append for other writers (outside_writes). So the thread
+// looks for them: 5 s, or fold_interval if that is longer, and up to a tenth more after the last
+// fold of this process, look or first use. A look is one SELECT on a connection for reading. A fold
+// follows if rows wait and no process has folded for as long. In tables without such triggers the
+// thread looks once, and again at the next use of the Votes.
 #pragma once
 
 #include <functional>
@@ -35,13 +35,13 @@ Duration look_pause(const VotesOptions& options);
 
 /// The outcome of fold_now(), in items.
 struct FoldReport {
-    std::int64_t shown{0};   ///< Whose item.vote_count was brought up to date.
-    std::int64_t held{0};    ///< Whose row somebody holds: a later fold brings them up to date.
-    std::int64_t failed{0};  ///< Whose fold failed: they keep their rows.
-    bool more{false};        ///< The time was too short for other items.
+    std::int64_t shown{0};   ///< Items whose item.vote_count is up to date.
+    std::int64_t held{0};    ///< Items whose row is locked; a later fold updates them.
+    std::int64_t failed{0};  ///< Items whose fold failed; they keep their rows.
+    bool more{false};        ///< The deadline passed before all items were folded.
 };
 
-/// Thread-safe. A forked child has one of its own, which has folded nothing.
+/// Thread-safe. A forked child begins with a Folder of its own.
 class Folder {
   public:
     /// Called after a fold's commit, by the thread that folded. May block: the next fold of this
@@ -53,43 +53,43 @@ class Folder {
            Publish publish = {});
     Folder(const Folder&) = delete;
     Folder& operator=(const Folder&) = delete;
-    /// A fold under way goes on without this object, and one for what it has appended since.
+    /// A fold under way continues without this object, and so does one for rows appended since.
     ~Folder();
 
     /// Rows of this process were committed. Never waits for the database.
     void note_appended(std::size_t rows);
-    /// Rows of the journal were read, to be summed: the longer it is, the sooner the next fold of this
+    /// A read has summed rows of the journal: the more rows, the sooner the next fold of this
     /// process, if it folds. Never waits for the database.
     void note_read(std::size_t rows);
-    /// This process uses the tables: has the thread look for rows of others. Costs one load of memory
-    /// while it looks already. Never waits for the database.
+    /// This process uses the tables: starts the looks for rows of other writers. One load of memory
+    /// if they are started. Never waits for the database.
     void watch();
-    /// Folds what is in the journal now, whoever appended it and whenever the last fold was; waits
-    /// for items that somebody holds, until the deadline.
+    /// Folds all rows of the journal, of any process, without a pause; waits for locked items until
+    /// the deadline.
     Result<FoldReport> fold_now(Deadline deadline);
-    /// The same, and waits for nobody's items.
+    /// The same without waiting for locked items.
     Result<FoldReport> fold_once(Deadline deadline);
 
     struct Stats {
-        std::uint64_t folds;     ///< That took rows out of the journal.
-        std::uint64_t rows;      ///< That they took.
-        std::uint64_t failed;    ///< That ended with an error, or left an item out because of one.
-        std::uint64_t failing;   ///< Of these, those since the last fold that ended well.
-        Duration failing_for;    ///< Since the first of those ended.
-        Duration took;           ///< The last one.
-        std::int64_t held;       ///< Items that it found held.
-        Duration held_for;       ///< How long the longest of them is known to be held.
-        std::string last_error;  ///< Of the last one that failed; empty once one ends well.
+        std::uint64_t folds;     ///< Folds that took rows out of the journal.
+        std::uint64_t rows;      ///< Rows that they took.
+        std::uint64_t failed;    ///< Folds that failed, or left an item out because of an error.
+        std::uint64_t failing;   ///< Failed folds since the last one that succeeded.
+        Duration failing_for;    ///< Time since the first of those ended.
+        Duration took;           ///< Duration of the last fold.
+        std::int64_t held;       ///< Items that the last fold found locked.
+        Duration held_for;       ///< How long the longest of them is known to be locked.
+        std::string last_error;  ///< Error of the last failed fold; empty once one succeeds.
         /// Items left out, and why.
         std::vector<std::pair<sql::Id, std::string>> refused;
     };
     Stats stats() const;
-    /// See Votes::take_event(). Costs one load of memory if there is nothing to tell.
+    /// See Votes::take_event(). One load of memory if there is no event.
     std::optional<VotesEvent> take_event() const;
 
   private:
     struct Work;
-    // Ends the work of this process, if it is destroyed in it.
+    // Ends the work when destroyed in the process that began it.
     struct Handle {
         explicit Handle(std::shared_ptr<Work> of) : work(std::move(of)) {}
         Handle(const Handle&) = delete;

@@ -1,9 +1,9 @@
-// The journal on a server: what votes have counted and no cell has yet.
+// The journal on a server: counted votes that are not in a cell yet.
 //
-//   a voter   appends (item, difference) in the transaction of his votes, and locks no count
-//   a fold    takes a page of rows out, adds their sums to the cells of slot kFoldSlot, copies the
-//             sum of all cells to item.vote_count if the item's row is free, and appends
-//             (item, 0) if somebody holds it, so that a later fold comes back
+//   a voter   appends (item, difference) in the transaction of the vote, and locks no count
+//   a fold    deletes a page of rows, adds their sums to the cells of slot kFoldSlot, and copies
+//             the sum of all cells to item.vote_count; if the item's row is locked, it appends
+//             (item, 0) for a later fold
 //   a count   is the sum of an item's cells and its journal rows, in one statement
 //
 // A fold is one transaction, one at a time for all processes, and only while the mark says that the
@@ -19,8 +19,8 @@
 
 namespace hotcount {
 
-/// An item's count as a fold left it: the sum of all its cells, and a number that is higher with
-/// each fold of the item, which caches tell copies by.
+/// An item's count after a fold: the sum of all its cells, and a number that grows with each fold
+/// of the item, by which caches order their copies.
 struct FoldedCount {
     sql::Id item;
     std::int64_t n;
@@ -31,22 +31,22 @@ struct FoldedCount {
 /// 2,500 items took 30 to 50 ms).
 inline constexpr std::size_t kFoldPage = 20'000;
 
-/// The longest pause after a slow fold. Without it a clock that jumped forward during a fold, or a
-/// server that stood still, would stop all folds for hours.
+/// The longest pause after a slow fold. Without it a jump of the clock during a fold, or a stalled
+/// server, would stop all folds for hours.
 inline constexpr Duration kLongestPause = std::chrono::seconds{60};
 
-/// The pause after a fold is VotesOptions::fold_interval or so many times what the fold took,
-/// whichever is longer: folds take a twentieth of the time at most.
+/// The pause after a fold is VotesOptions::fold_interval or this many times the fold's duration,
+/// whichever is longer: folds take at most a twentieth of the time.
 inline constexpr std::int64_t kRest = 20;
-/// If exact reads sum many rows, the pause is this or what the fold took, whichever is longer.
+/// If exact reads sum many rows, the pause is this or the fold's duration, whichever is longer.
 inline constexpr Duration kShortPause = std::chrono::milliseconds{20};
 
-/// What one fold is to do.
+/// The request for one fold.
 struct FoldRequest {
-    bool due_only{false};             ///< Nothing, if the last fold was too recent.
-    bool hurried{false};              ///< The pause is the short one: see kShortPause.
+    bool due_only{false};             ///< Fold only if the pause since the last fold is over.
+    bool hurried{false};              ///< The short pause: see kShortPause.
     std::span<const sql::Id> only{};  ///< The items to fold; all if empty.
-    std::span<const sql::Id> but{};   ///< Else: items to leave alone.
+    std::span<const sql::Id> but{};   ///< If `only` is empty: items to leave out.
     std::size_t most{kFoldPage};      ///< Rows.
     /// With one item in `only`: waits a moment for its row instead of leaving it as held. For those
     /// that voters hold in turns (Journal::may_starve()).
@@ -55,31 +55,31 @@ struct FoldRequest {
 
 struct FoldedPage {
     enum class Outcome : std::uint8_t {
-        folded,     ///< It may have found nothing to fold.
-        taken,      ///< Somebody else folds, or moves the counts, at this moment.
+        folded,     ///< Done; perhaps there was nothing to fold.
+        taken,      ///< Another session folds or moves the counts.
         not_due,    ///< See FoldRequest::due_only.
         elsewhere,  ///< The counts of these tables are not in the journal.
     };
     Outcome outcome{Outcome::folded};
-    std::size_t rows{0};                ///< Taken out of the journal.
+    std::size_t rows{0};                ///< Rows deleted from the journal.
     bool more{false};                   ///< The page was full.
-    std::vector<FoldedCount> counts{};  ///< Of the items in it.
-    std::vector<sql::Id> held{};        ///< Whose item.vote_count is to follow later.
-    Duration due_in{0};                 ///< After not_due: when it is.
+    std::vector<FoldedCount> counts{};  ///< The items of the page.
+    std::vector<sql::Id> held{};  ///< Items whose row was locked: item.vote_count follows later.
+    Duration due_in{0};           ///< After not_due: the rest of the pause.
 };
 
-/// What waits in the journal.
+/// The rows that wait in the journal.
 struct JournalBacklog {
-    std::int64_t rows;      ///< Also those that only ask for item.vote_count.
-    std::int64_t items;     ///< With such rows.
-    Duration since_folded;  ///< How long ago the last fold that found rows began.
+    std::int64_t rows;      ///< Rows with a difference, and requests to update item.vote_count.
+    std::int64_t items;     ///< Items with such rows.
+    Duration since_folded;  ///< Time since the last fold that found rows began.
 };
 
-/// The answer to a process that has nothing of its own to fold.
+/// The look of a process without rows of its own.
 struct JournalLook {
-    bool others_append;     ///< Triggers append what others write to the votes (outside_writes).
-    bool has_rows;          ///< Of whichever process.
-    Duration since_folded;  ///< As JournalBacklog has it; below 0 if the server's clock went back.
+    bool others_append;     ///< Triggers append rows for other writers (outside_writes).
+    bool has_rows;          ///< Rows of any process.
+    Duration since_folded;  ///< As in JournalBacklog; negative if the server's clock was set back.
 };
 
 /// Thread-safe: the statements over one set of tables.

@@ -1,5 +1,5 @@
-// The items that folds of a process have left behind: held ones, whose row somebody else has locked,
-// and refused ones, for which a fold fails. Both keep rows in the journal.
+// The items that folds of a process have left behind: held ones, whose row somebody else has
+// locked, and refused ones, for which a fold fails. Both keep rows in the journal.
 //
 // Thread-safe.
 #pragma once
@@ -69,8 +69,8 @@ class LeftItems {
         std::erase_if(items, [&](const sql::Id& item) { return !held_.contains(item); });
     }
 
-    /// A few that folds have found held again and again, to wait for their rows now; each comes again
-    /// after a rest, unless `at_once`.
+    /// A few items that folds have found locked repeatedly: the next fold waits for their rows. Each is
+    /// returned again after a pause, unless `at_once`.
     std::vector<sql::Id> take_patient(Duration interval, bool at_once) {
         const std::lock_guard lock(mutex_);
         std::vector<sql::Id> items;
@@ -121,8 +121,8 @@ class LeftItems {
   private:
     using Clock = std::chrono::steady_clock;
 
-    // So many folds leave a held item alone; then one waits for its row, if the database has a line to
-    // wait in. A fold waits for so many items at most.
+    // After this many folds that skip a locked item one waits for its row, if the database has a queue
+    // for row locks; it waits for at most kInsisted items.
     static constexpr int kPatientMisses = 2;
     static constexpr std::size_t kInsisted = 4;
 

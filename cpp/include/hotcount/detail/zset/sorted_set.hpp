@@ -5,8 +5,8 @@
 //               and the build of the set, if there is one
 //   SetBuild    a set that somebody builds under a lease, beside the one that is read
 //
-// The first two hold pointers alone, so that they fit into a store's entry. Not thread-safe: the store's lock
-// guards them.
+// The first two hold pointers alone, so that they fit into a store's entry. Not thread-safe: the
+// store's lock guards them.
 #pragma once
 
 #include <atomic>
