@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import hotcount
-from hotcount import _doctor_redis, _doctor_sentinel, _doctor_sql, _schema
+from hotcount import _doctor_cluster, _doctor_redis, _doctor_sentinel, _doctor_sql, _schema
 from hotcount._doctor_finding import FEATURES, IN_REDIS, IN_SQL, Finding, is_remote
 from hotcount.stores import kind_of_url
 
@@ -68,12 +68,16 @@ def look_at(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
     try:
         if kind == "Database":
             return _doctor_sql.look(url, processes, names)
+        if _doctor_cluster.is_cluster(url):
+            return _doctor_cluster.look(url)
         with hotcount.connect_store(url) as store:
             if isinstance(store, hotcount.Memory):
                 return look_at_memory(store, url)
             if _doctor_sentinel.is_sentinel(url):
                 found += _doctor_sentinel.look(url)
             found += _doctor_redis.look(store)
+            if _doctor_sentinel.is_sentinel(url):
+                found += _doctor_redis.acknowledged()
             if is_remote(url) and not speaks_tls:
                 found.append(_doctor_redis.NO_TLS)
             return found

@@ -30,10 +30,10 @@ def info_of(store: hotcount.Redis) -> dict[str, str]:
     return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
 
 
-def config_of(store: hotcount.Redis) -> dict[str, str]:
+def config_of(store: hotcount.Redis, asked: tuple[str, ...] = ASKED) -> dict[str, str]:
     """Empty where the server, or its service, keeps CONFIG to itself."""
     found = {}
-    for name in ASKED:
+    for name in asked:
         try:
             reply = store.execute("CONFIG", "GET", name)
         except (hotcount.PermissionDeniedError, hotcount.ReplyError):
@@ -228,6 +228,32 @@ def persistence(info: dict[str, str], config: dict[str, str]) -> list[Finding]:
         lost = f"{found}: a crash of the machine loses what the system had not written, about 30 s"
         findings.append(Finding("persistence", "unsafe", lost, KEPT_HERE, advice))
     return findings
+
+
+# What an acknowledgement is worth where a replica may replace the server that gave it.
+WORTH = {
+    "counters": "an add is on its primary: a failover loses what the replica had not received",
+    "retry": "as counters; an add that waits in the queue is in this process alone",
+    "limiters": "a hit is on its primary: after a failover those that it lost are admitted again",
+    "sets": "an upsert is on its primary: after a failover a member may have its score of before",
+    "cached": "a vote is committed in SQL: a failover loses none, and counts are mended",
+    "write_behind": "a vote waits in Redis for SQL: a failover loses what no replica had received",
+    "views": "with ack='cache' as counters; with ack='sql' it is committed",
+}
+IN_CLUSTER = ("counters", "limiters", "sets")
+
+
+def acknowledged(features: tuple[str, ...] = tuple(WORTH)) -> list[Finding]:
+    """A line for each feature; contract() says it of one object."""
+    return [
+        Finding("acknowledged", "ok", f"{feature}: {WORTH[feature]}", (feature,))
+        for feature in features
+    ]
+
+
+def few_connections(info: dict[str, str]) -> list[Finding]:
+    found = clients(info)
+    return [] if found.state == "ok" else [found]
 
 
 def lag_of(info: dict[str, str]) -> int:

@@ -181,10 +181,20 @@ def postgres(settings: dict[str, str], url: str, sessions: Sessions) -> list[Fin
 
 
 def standbys(settings: dict[str, str]) -> list[Finding]:
+    names = settings.get("synchronous_standby_names")
+    level = settings.get("synchronous_commit", "on")
+    # Of a login that may not look at standbys there is none of the two.
+    if names and settings.get("synchronous_replicas") == "0":
+        alone = f"synchronous_standby_names {names}, and none of them is connected: commits wait"
+        advice = "start one, or ALTER SYSTEM RESET synchronous_standby_names"
+        return [Finding("standbys", "unsafe", alone, IN_SQL, advice)]
     if int(settings.get("replicas", "0")) == 0:
         return []
     findings = []
-    if not settings.get("synchronous_standby_names"):
+    if names and level in ("local", "off"):
+        alone = f"synchronous_commit {level} waits for none: a failover loses the last commits"
+        findings.append(Finding("standbys", "warning", alone, IN_SQL, "synchronous_commit = on"))
+    elif not names:
         findings.append(
             Finding(
                 "standbys",
@@ -195,11 +205,45 @@ def standbys(settings: dict[str, str]) -> list[Finding]:
             )
         )
     else:
-        findings.append(Finding("standbys", "ok", "synchronous"))
+        said = f"synchronous: {settings.get('synchronous_replicas', 'some')} of "
+        findings.append(Finding("standbys", "ok", f"{said}{settings['replicas']} take part"))
     lag = float(settings.get("replica_lag_seconds", "0"))
     if lag > 10:
-        late = f"{lag:.0f} s behind: counts from read_url are as old"
-        findings.append(Finding("replica lag", "warning", late, IN_SQL))
+        late = f"{lag:.0f} s behind: counts from read_url are as old, a promotion takes as long"
+        advice = "its disk, long queries on it, and the network between"
+        findings.append(Finding("replica lag", "warning", late, IN_SQL, advice))
+    else:
+        findings.append(Finding("replica lag", "ok", f"{lag:.1f} s"))
+    return findings
+
+
+def galera(settings: dict[str, str]) -> list[Finding]:
+    """A node of MariaDB Galera; nothing where there is none."""
+    if settings.get("wsrep_on", "OFF") not in ("ON", "1") or "wsrep_ready" not in settings:
+        return []
+    size = int(settings.get("wsrep_cluster_size", "0"))
+    status = settings.get("wsrep_cluster_status", "unknown")
+    state = settings.get("wsrep_local_state_comment", "unknown")
+    found = f"wsrep_ready {settings['wsrep_ready']}, {status}, {size} nodes, {state}"
+    if settings["wsrep_ready"] != "ON" or status != "Primary":
+        refuses = f"{found}: it refuses statements (error 1047)"
+        advice = "another node; this one has no majority, or waits for a state transfer"
+        return [Finding("galera", "unsafe", refuses, IN_SQL, advice)]
+    findings = []
+    if size < 3:
+        few = f"{found}: with one node fewer there is no majority"
+        findings.append(Finding("galera", "warning", few, IN_SQL, "three nodes, or garbd as third"))
+    elif state != "Synced":
+        late = f"{found}: it lags, or gives its state to a node that joins"
+        findings.append(
+            Finding("galera", "warning", late, IN_SQL, "another node until it is Synced")
+        )
+    else:
+        findings.append(Finding("galera", "ok", found))
+    method = settings.get("wsrep_sst_method", "")
+    if method in ("rsync", "mysqldump"):
+        blocks = f"wsrep_sst_method {method}: a node that joins stops the writes of its donor"
+        findings.append(Finding("galera", "warning", blocks, IN_SQL, "mariabackup"))
     return findings
 
 
@@ -222,6 +266,7 @@ def mysql(settings: dict[str, str], url: str, sessions: Sessions) -> list[Findin
         )
     else:
         findings.append(Finding("role", "ok", "primary"))
+    findings += galera(settings)
     level = settings.get("transaction_isolation", settings.get("tx_isolation", ""))
     findings.append(Finding("isolation", "ok", f"{level} in our sessions"))
     most = int(settings.get("max_connections", "0"))

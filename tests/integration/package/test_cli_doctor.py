@@ -243,3 +243,60 @@ def test_mariadb_that_commits_without_the_disk_is_unsafe(
     assert (code, set(states(findings, "version"))) == (1, {"ok"})
     unsafe = [each["found"] for each in findings if each["state"] == "unsafe"]
     assert unsafe == ["innodb_flush_log_at_trx_commit 2: the last commits may be lost in a crash"]
+
+
+GALERA = {
+    "wsrep_on": "ON",
+    "wsrep_ready": "ON",
+    "wsrep_cluster_status": "Primary",
+    "wsrep_cluster_size": "3",
+    "wsrep_local_state_comment": "Synced",
+    "wsrep_sst_method": "mariabackup",
+}
+
+
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [
+        ({}, ["ok"]),
+        ({"wsrep_on": "OFF"}, []),
+        ({"wsrep_ready": "OFF"}, ["unsafe"]),
+        ({"wsrep_cluster_status": "non-Primary"}, ["unsafe"]),
+        ({"wsrep_cluster_size": "2"}, ["warning"]),
+        ({"wsrep_local_state_comment": "Donor/Desynced"}, ["warning"]),
+        ({"wsrep_sst_method": "rsync"}, ["ok", "warning"]),
+    ],
+)
+def test_a_galera_node_is_judged_by_its_state(says: dict[str, str], expected: list[str]) -> None:
+    findings = _doctor_sql.galera(GALERA | says)
+    assert [each.state for each in findings] == expected
+    assert all(each.advice for each in findings if each.state != "ok")
+
+
+SYNCHRONOUS = {
+    "synchronous_standby_names": "standby",
+    "synchronous_commit": "on",
+    "replicas": "1",
+    "synchronous_replicas": "1",
+    "replica_lag_seconds": "0.2",
+}
+
+
+@pytest.mark.parametrize(
+    ("says", "standbys", "lag"),
+    [
+        ({}, ["ok"], ["ok"]),
+        ({"synchronous_standby_names": ""}, ["warning"], ["ok"]),
+        ({"synchronous_commit": "local"}, ["warning"], ["ok"]),
+        ({"synchronous_replicas": "0"}, ["unsafe"], []),
+        ({"synchronous_replicas": "0", "replicas": "0"}, ["unsafe"], []),
+        ({"synchronous_standby_names": "", "replicas": "0"}, [], []),
+        ({"replica_lag_seconds": "30"}, ["ok"], ["warning"]),
+    ],
+)
+def test_standbys_are_judged_by_what_commits_wait_for(
+    says: dict[str, str], standbys: list[str], lag: list[str]
+) -> None:
+    findings = _doctor_sql.standbys(SYNCHRONOUS | says)
+    assert [each.state for each in findings if each.check == "standbys"] == standbys
+    assert [each.state for each in findings if each.check == "replica lag"] == lag

@@ -13,7 +13,7 @@ from typing import Any
 
 import hotcount
 import pytest
-from hotcount import Queued, RetryQueue, _doctor_redis, aio
+from hotcount import Queued, RetryQueue, _doctor_cluster, _doctor_redis, aio
 
 from tests.support.eventually import eventually
 from tests.support.resp_server import ScriptedServer
@@ -109,6 +109,58 @@ def test_no_policy_admits_for_another_node(pair: list[RedisServer], policy: Any)
         said = asyncio.run(awaited())
         assert codes(said) == {"MOVED"}
         assert {one.reason for one in said if isinstance(one, hotcount.Decision)} == {"allowed"}
+
+
+def test_the_doctor_asks_each_primary_of_a_cluster(pair: list[RedisServer]) -> None:
+    first, other = pair
+    url = f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{first.port}"
+
+    def found() -> dict[str, Any]:
+        return {each.check: each for each in _doctor_cluster.look(url)}
+
+    seen = found()
+    assert seen["node"].state == "warning", "the first of the URL does not answer"
+    assert seen["slots"].state == "ok"
+    assert seen["slots"].found.startswith("16,384 of 16,384")
+    assert seen["node timeout"].state == "ok"
+    assert seen["primaries"].state == seen["replicas"].state == "warning"
+    assert str(first.port) in seen["replicas"].found
+    assert str(other.port) in seen["replicas"].found
+    assert str(first.port) not in seen["eviction"].found, "both are set alike"
+    with other.redis(timeout=20) as store:
+        store.execute("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+        store.execute("CONFIG", "SET", "cluster-node-timeout", "1000")
+        try:
+            evictions = [each for each in _doctor_cluster.look(url) if each.check == "eviction"]
+            assert {each.state for each in evictions} == {"ok", "unsafe", "warning"}
+            assert all(str(first.port) in each.found for each in evictions if each.state == "ok")
+            assert all(str(other.port) in each.found for each in evictions if each.state != "ok")
+            assert {each.state for each in _doctor_cluster.look(url)} >= {"ok", "unsafe"}
+        finally:
+            store.execute("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+            store.execute("CONFIG", "SET", "cluster-node-timeout", "15000")
+
+
+def test_the_doctor_names_slots_that_nobody_has(lonely: RedisServer) -> None:
+    (slots,) = [
+        each
+        for each in _doctor_cluster.look(f"redis+cluster://127.0.0.1:{lonely.port}")
+        if each.check == "slots"
+    ]
+    assert slots.state == "unsafe"
+    assert slots.found.startswith("0 of 16,384")
+    nobody = _doctor_cluster.look(f"redis+cluster://127.0.0.1:{free_port()}")
+    assert [(each.check, each.state) for each in nobody] == [
+        ("node", "warning"),
+        ("reachable", "unknown"),
+    ]
+
+
+def test_the_doctor_of_a_cluster_refuses_one_server(tmp_path: Path) -> None:
+    with RedisServer(tmp_path, port=free_port()).started() as server:
+        (role,) = _doctor_cluster.look(f"redis+cluster://127.0.0.1:{server.port}")
+    assert (role.check, role.state) == ("role", "unsafe")
+    assert "redis://" in role.advice
 
 
 def rebuilt(store: Any, _: Any) -> None:

@@ -197,6 +197,7 @@ def test_the_doctor_looks_at_each_sentinel(trio: SentinelTrio) -> None:
     all_three = found(trio.hosts)
     assert ("sentinels", "ok") in all_three
     assert ("role", "ok") in all_three, "what it says of the primary follows"
+    assert all_three.count(("acknowledged", "ok")) == 7, "what an answer of each feature is worth"
     two = ",".join(trio.hosts.split(",")[:2])
     assert ("sentinels", "warning") in found(two), "the URL does not name all"
     away = found(f"{two},127.0.0.1:{free_port()}")

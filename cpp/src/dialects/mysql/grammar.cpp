@@ -22,7 +22,7 @@ class MysqlGrammar final : public Grammar {
     std::vector<std::string> settings() const override {
         const Statements session{mysql::kSessionSql, {}};
         return {session["settings_of_server"], session["settings_of_session"],
-                "SHOW GLOBAL STATUS LIKE 'Threads_connected'",
+                session["state_of_galera"], "SHOW GLOBAL STATUS LIKE 'Threads_connected'",
                 "SHOW SESSION STATUS LIKE 'Ssl_cipher'"};
     }
 };

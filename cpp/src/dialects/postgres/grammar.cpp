@@ -18,8 +18,8 @@ class PostgresGrammar final : public Grammar {
     std::vector<std::string> settings() const override {
         const Statements sql{postgres::kSessionSql, {}};
         std::vector<std::string> queries;
-        for (const char* name :
-             {"settings", "in_recovery", "tls", "sessions", "replicas", "replica_lag"}) {
+        for (const char* name : {"settings", "in_recovery", "tls", "sessions", "replicas",
+                                 "synchronous_replicas", "replica_lag"}) {
             queries.push_back(sql[name]);
         }
         return queries;

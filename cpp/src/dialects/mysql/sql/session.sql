@@ -74,7 +74,13 @@ WHERE Variable_name IN
 SHOW GLOBAL VARIABLES
 WHERE Variable_name IN (
     'version', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog',
-    'max_connections', 'read_only', 'wsrep_on')
+    'max_connections', 'read_only', 'wsrep_on', 'wsrep_sst_method')
+
+-- name: state_of_galera
+-- Nothing where the server is in no cluster of its own kind.
+SHOW GLOBAL STATUS
+WHERE Variable_name IN (
+    'wsrep_ready', 'wsrep_cluster_status', 'wsrep_cluster_size', 'wsrep_local_state_comment')
 
 -- name: settings_of_session
 SHOW SESSION VARIABLES

@@ -98,6 +98,11 @@ WHERE backend_type = 'client backend'
 SELECT 'replicas', CAST(count(*) AS text)
 FROM pg_stat_replication
 
+-- name: synchronous_replicas
+SELECT 'synchronous_replicas', CAST(count(*) AS text)
+FROM pg_stat_replication
+WHERE sync_state IN ('sync', 'quorum')
+
 -- name: replica_lag
 SELECT 'replica_lag_seconds', CAST(max(extract(epoch FROM replay_lag)) AS text)
 FROM pg_stat_replication

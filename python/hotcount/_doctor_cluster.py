@@ -1,0 +1,207 @@
+"""`hotcount doctor` on redis+cluster://: each primary by itself, and what they say of the whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import hotcount
+from hotcount import _doctor_redis
+from hotcount._doctor_finding import IN_REDIS, Finding, hosts_of, is_remote
+
+SLOTS = 16384
+# What a store waits for a server that owes replies: below it a failover begins before it has left.
+SILENCE_LIMIT = 1.5
+# From which on calls with usual timeouts end before a failover has begun.
+LATE = 15.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A line of CLUSTER NODES."""
+
+    name: str
+    address: str
+    flags: frozenset[str]
+    primary: str
+    slots: int
+
+    @property
+    def is_primary(self) -> bool:
+        return "master" in self.flags
+
+    @property
+    def fails(self) -> bool:
+        return "fail" in self.flags
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one primary says."""
+
+    address: str
+    info: dict[str, str]
+    config: dict[str, str]
+
+
+def is_cluster(url: str) -> bool:
+    return url.partition("://")[0].lower().endswith("+cluster")
+
+
+def look(url: str) -> list[Finding]:
+    """One node of the URL says what the others are; the primaries are asked one by one."""
+    findings = []
+    for host in hosts_of(url):
+        try:
+            with node_of(url, host) as store:
+                cluster = fields(store.execute("CLUSTER", "INFO"))
+                text = store.execute("CLUSTER", "NODES").decode(errors="replace")
+                nodes = [node for line in text.splitlines() if (node := read_node(line, host))]
+        except (hotcount.AuthError, hotcount.PermissionDeniedError) as error:
+            return [Finding("access", "unknown", str(error), IN_REDIS, _doctor_redis.USER)]
+        except hotcount.ReplyError as error:
+            plain = "use redis://, which is for one server"
+            return [Finding("role", "unsafe", f"{host} is in no cluster: {error}", IN_REDIS, plain)]
+        except hotcount.HotcountError as error:
+            advice = "name several nodes, so that one that is away does not matter"
+            findings.append(Finding("node", "warning", str(error), IN_REDIS, advice))
+            continue
+        asked, missing = ask_primaries(url, nodes)
+        findings += [*missing, *findings_of(cluster, nodes), *settings_of(asked)]
+        if is_remote(url) and not url.startswith(("rediss", "valkeys")):
+            findings.append(_doctor_redis.NO_TLS)
+        return findings
+    nobody = "none of the nodes in the URL answers"
+    return [*findings, Finding("reachable", "unknown", nobody, IN_REDIS)]
+
+
+@contextmanager
+def node_of(url: str, host: str) -> Iterator[hotcount.Redis]:
+    """A store of one node, which follows no MOVED."""
+    scheme, _, rest = url.partition("://")
+    login = rest.partition("/")[0].partition("?")[0].rpartition("@")[0]
+    query = rest.partition("?")[2]
+    with hotcount.Redis(
+        f"{scheme.partition('+')[0]}://{login + '@' if login else ''}{host}"
+        + (f"?{query}" if query else "")
+    ) as store:
+        yield store
+
+
+def fields(reply: bytes) -> dict[str, str]:
+    lines = reply.decode(errors="replace").splitlines()
+    return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
+
+
+def read_node(line: str, asked: str) -> Node | None:
+    """asked: the host that said it, which need not know its own address."""
+    parts = line.split()
+    if len(parts) < 8:
+        return None
+    address, _, announced = parts[1].partition(",")
+    host, _, port = address.partition("@")[0].rpartition(":")
+    # A hostname is what clients are told, where there is one.
+    host = announced.partition(",")[0] or host or re.sub(r":\d+$", "", asked)
+    slots = 0
+    for part in parts[8:]:
+        if not part.startswith("["):  # [93-<-...] is a slot on its way.
+            first, _, last = part.partition("-")
+            slots += int(last or first) - int(first) + 1
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    flags = frozenset(parts[2].split(","))
+    return Node(parts[0], f"{host}:{port}", flags, parts[3], slots)
+
+
+def ask_primaries(url: str, nodes: list[Node]) -> tuple[list[Asked], list[Finding]]:
+    asked: list[Asked] = []
+    missing: list[Finding] = []
+    for node in nodes:
+        if not node.is_primary or node.slots == 0:
+            continue
+        try:
+            with node_of(url, node.address) as store:
+                config = _doctor_redis.config_of(store, (*_doctor_redis.ASKED, *OF_CLUSTER))
+                asked.append(Asked(node.address, _doctor_redis.info_of(store), config))
+        except hotcount.HotcountError as error:
+            found = f"a primary does not answer: {error}"
+            advice = "address_map= where clients reach nodes at other addresses"
+            missing.append(Finding("node", "unknown", found, IN_REDIS, advice))
+    return asked, missing
+
+
+OF_CLUSTER = ("cluster-node-timeout", "cluster-require-full-coverage")
+
+
+def findings_of(cluster: dict[str, str], nodes: list[Node]) -> list[Finding]:
+    """What concerns the cluster as a whole."""
+    findings = [slots_of(cluster, nodes)]
+    if failing := [node.address for node in nodes if node.fails]:
+        found = f"marked as failed: {', '.join(failing)}"
+        findings.append(Finding("node", "warning", found, IN_REDIS, "start it, or CLUSTER FORGET"))
+    heirs = {node.primary for node in nodes if not node.is_primary and not node.fails}
+    primaries = [node for node in nodes if node.is_primary and node.slots and not node.fails]
+    if alone := [node.address for node in primaries if node.name not in heirs]:
+        found = f"no replica: {', '.join(alone)}; if it ends, its keys are refused"
+        findings.append(Finding("replicas", "warning", found, IN_REDIS, "CLUSTER REPLICATE on one"))
+    if len(primaries) < 3:
+        few = f"{len(primaries)} primaries: a majority of them elects, so none can be lost"
+        findings.append(Finding("primaries", "warning", few, IN_REDIS, "three, on three machines"))
+    return findings
+
+
+def slots_of(cluster: dict[str, str], nodes: list[Node]) -> Finding:
+    served = sum(node.slots for node in nodes if node.is_primary and not node.fails)
+    state = cluster.get("cluster_state", "unknown")
+    found = f"{served:,} of {SLOTS:,} slots have a primary, state {state}"
+    if served == SLOTS and state == "ok":
+        return Finding("slots", "ok", found)
+    advice = "start what is down; `redis-cli --cluster fix` gives slots without an owner to others"
+    return Finding("slots", "unsafe", f"{found}: keys are refused", IN_REDIS, advice)
+
+
+def settings_of(asked: list[Asked]) -> list[Finding]:
+    """What the primaries are set to; one line where all are set alike."""
+
+    def of_each(check: Callable[[Asked], list[Finding]]) -> list[Finding]:
+        found: dict[Finding, list[str]] = {}
+        for one in asked:
+            for finding in check(one):
+                found.setdefault(finding, []).append(one.address)
+        return [
+            finding
+            if len(addresses) == len(asked)
+            else replace(finding, found=f"{', '.join(addresses)}: {finding.found}")
+            for finding, addresses in found.items()
+        ]
+
+    findings = of_each(lambda one: [_doctor_redis.version(one.info)])
+    findings += of_each(node_timeout)
+    findings += of_each(lambda one: _doctor_redis.eviction(one.info))
+    findings += of_each(lambda one: _doctor_redis.persistence(one.info, one.config))
+    # Primaries without a replica are named already.
+    findings += of_each(
+        lambda one: (
+            _doctor_redis.replicas(one.info, one.config)
+            if one.info.get("connected_slaves", "0") != "0"
+            else []
+        )
+    )
+    findings += of_each(lambda one: _doctor_redis.few_connections(one.info))
+    return findings + _doctor_redis.acknowledged(_doctor_redis.IN_CLUSTER) if asked else findings
+
+
+def node_timeout(one: Asked) -> list[Finding]:
+    text = one.config.get("cluster-node-timeout")
+    if text is None:
+        return [Finding("node timeout", "unknown", "this user may not read it", IN_REDIS)]
+    seconds = int(text) / 1000
+    found = f"cluster-node-timeout {seconds:g} s: a failover takes one to three seconds more"
+    if seconds <= SILENCE_LIMIT:
+        soon = f"{found}; stores leave a silent server after {SILENCE_LIMIT:g} s only"
+        return [Finding("node timeout", "warning", soon, IN_REDIS, "2 s or more, or silence_limit")]
+    if seconds > LATE:
+        advice = "5 to 15 s, or a timeout of the store that is longer"
+        return [Finding("node timeout", "warning", found, IN_REDIS, advice)]
+    return [Finding("node timeout", "ok", found)]
