@@ -53,6 +53,7 @@ class VotesBase(Handle):
     read_url: ReadOnly[str | None]
     read_max_lag: ReadOnly[float]
     max_pending: ReadOnly[int]
+    max_queue: ReadOnly[int]
 
     @native
     def __init__(
@@ -85,6 +86,7 @@ class VotesBase(Handle):
         read_url: str | None = None,
         read_max_lag: Seconds = 10.0,
         max_pending: int = 100_000,
+        max_queue: int = 100_000,
     ) -> None:
         """Opens the database; the tables are made by create_tables().
 
@@ -133,9 +135,8 @@ class VotesBase(Handle):
             max_pending: 'write_behind': most votes that wait in one of 16 streams, 1 to 500,000, at
                 about 80 bytes each; one more is a CapacityError. So by default 1.6 million may wait
                 and be at risk in all, and 100,000 of one item.
-
-        At most 100,000 votes wait to be written, at about 0.5 KB each. One more is a CapacityError,
-        and a cast_many waits for room within its timeout.
+            max_queue: Most votes that wait to be written, 1 or more, at about 0.5 KB each. One more
+                is a CapacityError, and a cast_many waits for room within its timeout.
 
         'write_behind' acknowledges a vote when it waits in a stream of Redis; contract() says what
         Redis may lose. A worker (sync_worker(), `hotcount sync`) writes it to the database. toggle

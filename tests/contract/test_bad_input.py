@@ -171,7 +171,6 @@ VIEWS = ["sqlite:///:memory:", "redis://127.0.0.1:1"]
         ("Counter", ["memory://"], ["method", "compensation"], "hotcount-load.*ways\\.py"),
         ("Limiter", ["memory://", "5/minute"], ["increx"], "align='first'"),
         ("Votes", ["sqlite:///:memory:"], ["commit_workers"], "workers is"),
-        ("Votes", ["sqlite:///:memory:"], ["max_queue"], "cast_many waits for room"),
         ("SlottedCounter", ["sqlite:///:memory:"], ["max_batch", "max_queue"], "the next one"),
         ("WriteBehindCounter", VIEWS, ["max_batch", "max_queue", "page"], "at most 100,000"),
         ("WriteBehindCounter", VIEWS, ["horizon"], "7 days"),

@@ -66,7 +66,7 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("max_pending", 0), ("max_pending", 500_001), ("page", 0), ("page", 100_001), ("workers", 0),
     ("workers", 65), ("retention", 0), ("retention", 1e-9), ("interval", -1), ("slots", 0),
     ("slots", 10_001), ("max_age", float("nan")), ("max_batch", 0), ("max_batch", -1),
-    ("max_delay", float("inf")), ("user_type", "int"), ("item_table", ""),
+    ("max_queue", 0), ("max_delay", float("inf")), ("user_type", "int"), ("item_table", ""),
     ("vote_user", "x" * 64),
 ]  # fmt: skip
 

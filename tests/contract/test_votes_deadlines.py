@@ -124,7 +124,7 @@ def test_a_batch_of_an_event_loop_ends_at_its_deadline(
 
 
 def test_imports_at_once_all_pass(database_path: Path) -> None:
-    with hotcount.Votes(f"sqlite:///{database_path}", max_batch=100) as votes:
+    with hotcount.Votes(f"sqlite:///{database_path}", max_queue=500, max_batch=100) as votes:
         votes.create_tables()
         votes.add_items(range(ITEMS))
         failed: list[Exception] = []

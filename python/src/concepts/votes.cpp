@@ -37,7 +37,8 @@ constexpr std::array kOptions{always_shown(option<&O::strategy>()),
                               option<&O::vote_version>(),
                               option<&O::read_url, UrlOrNone>(),
                               option<&O::read_max_lag>(),
-                              option<&O::max_pending>()};
+                              option<&O::max_pending>(),
+                              option_in<&O::commit, &Commit::max_queue>()};
 
 }  // namespace
 
@@ -287,8 +288,6 @@ void bind_votes() {
     constructor<&make_votes, StoreArgument, StoreArgument, Options<O, kOptions>>(
         "VotesBase.__init__", "db cache " + names_of<kOptions>());
     refuse_keywords("VotesBase.__init__", "commit_workers", "workers is the number of them");
-    refuse_keywords("VotesBase.__init__", "max_queue",
-                    "at most 100,000 votes wait to be written; cast_many waits for room");
     attributes<BoundVotes, kOptions>("VotesBase");
     object_method<&schema, BoundVotes>("VotesBase.schema", "");
     object_method<&contract, BoundVotes>("VotesBase.contract", "");
