@@ -45,10 +45,16 @@ class Recovery:
     from_s: float
     away_s: float
     before_per_s: float
-    # After the server was back: until a call succeeded, and until the rate was 90 % of the one
-    # before. None: not in this load.
+    # After a server took the writes again: until a call succeeded, and until the rate was 90 % of
+    # the one before. None: not in this load.
     first_ok_s: float | None
     recovered_s: float | None
+    # Until another server took the writes. None: none did, or the run is older than this figure.
+    replaced_s: float | None = None
+    # Calls from the fault on, and acknowledged writes that it may have cost.
+    failed: int = 0
+    unknown: int = 0
+    may_lose: int = 0
 
 
 @dataclass(frozen=True)

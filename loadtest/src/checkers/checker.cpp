@@ -176,7 +176,8 @@ void check_counts(std::span<const VoteRow> rows, std::span<const ItemCount> coun
 
 }  // namespace
 
-const std::array<Finding, 12> kFindings = {{
+const std::array<Finding, 13> kFindings = {{
+    {&AuditResult::lost_in_failover, "lost in a failover"},
     {&AuditResult::drift, "off in counts that may drift"},
     {&AuditResult::wrong_answers, "wrong answers"},
     {&AuditResult::over_admitted, "over-admitted"},
@@ -215,6 +216,20 @@ std::string AuditResult::findings() const {
     }
     if (allowed_breaches == 0) return text;
     return text + fmt::format(", {} of these allowed by the contract", allowed_breaches);
+}
+
+void AuditResult::allow_failover(std::uint64_t may_lose) {
+    if (may_lose == 0) return;
+    const std::uint64_t missing = lost();
+    // A set that lacks its last upsert, and a limiter that admits once more.
+    const std::uint64_t others = capped_sum(over_admitted, wrong_scores);
+    if (capped_sum(missing, others) > may_lose) return;
+    lost_in_failover = missing;
+    if (doubled() == 0) forget_counts();
+    lost_rows = stored_low = counted_low = 0;
+    // Those that no contract allowed before.
+    const std::uint64_t loose = capped_sum(capped_sum(missing, others), told_wrong());
+    allowed_breaches = std::max(allowed_breaches, std::min(breaches(), loose));
 }
 
 void AuditResult::add(const AuditResult& part) {

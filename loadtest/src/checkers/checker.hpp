@@ -114,6 +114,8 @@ struct AuditResult {
     std::uint64_t counted_high{0};
     /// How far counts are off the live rows, also where the row is what is wrong and not the count.
     std::uint64_t counts_off{0};
+    /// Acknowledged, and not there: on a server that was replaced. allow_failover() says so.
+    std::uint64_t lost_in_failover{0};
     std::uint64_t drift{0};           ///< Of counts that their strategy lets drift.
     std::uint64_t wrong_answers{0};   ///< Values after an add that no order of the adds gives.
     std::uint64_t over_admitted{0};   ///< Hits above what the algorithm admits.
@@ -141,6 +143,9 @@ struct AuditResult {
     }
     /// What is said of counts is that their strategy makes no promise of them.
     void forget_counts() { stored_low = stored_high = counted_low = counted_high = counts_off = 0; }
+    /// A failover may have lost so many acknowledged writes: up to there they are no breach, and what
+    /// callers were told before is not held against what they were told since.
+    void allow_failover(std::uint64_t may_lose);
     /// Whose number had been right before they were sent, and was not any more.
     std::uint64_t reads_stale() const { return staleness_ns.count() - staleness_ns.count_in(0); }
     std::uint64_t told_wrong() const {
@@ -169,7 +174,7 @@ struct Finding {
     std::uint64_t AuditResult::*count;
     std::string_view words;
 };
-extern const std::array<Finding, 12> kFindings;
+extern const std::array<Finding, 13> kFindings;
 
 /// The states that attempts on one (item, user) may have left. Values are few: 0 and what was cast.
 class AllowedStates {

@@ -104,7 +104,7 @@ Result<void> read_load(const Given& given, TrialSettings& trial) {
 /// The strategies, one group for each workload.
 Result<void> read_groups(const Given& given, Settings& settings) {
     const bool run = settings.command == Command::run && !settings.each;
-    const bool with_redis = given.contains("redis") || manages(settings, ServerKind::redis);
+    const bool with_redis = given.contains("redis") || manages_redis(settings);
     std::optional<WorkloadKind> workload;
     HOTCOUNT_TRY(read(given, "workload", parse_workload, workload));
     std::vector<std::string> names;
@@ -202,7 +202,7 @@ Result<void> read_stores(const Given& given, Settings& settings) {
     trial.bystander = given.contains("bystander");
     HOTCOUNT_TRY(read_within(given, "batch", parse_count, 1, kMostBatch, trial.batch));
     HOTCOUNT_TRY(read_within(given, "slots", parse_count, 1, 10'000, trial.slots));
-    HOTCOUNT_TRY(read_faults(given, trial));
+    HOTCOUNT_TRY(read_faults(given, settings));
     return read(given, "limit", Rate::parse, trial.limit);
 }
 

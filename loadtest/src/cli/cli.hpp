@@ -55,6 +55,7 @@ std::string examples_of(Command command);
 std::string strategy_lines();
 
 bool manages(const Settings& settings, ServerKind kind);
+bool manages_redis(const Settings& settings);
 bool manages_database(const Settings& settings);
 
 /// An option for one kind of strategies must find one, and suit it. Otherwise it would be ignored
@@ -101,7 +102,7 @@ Result<void> read_arrival(const Given& given, TrialSettings& trial);
 /// --trace: its operations instead of synthetic ones, at its own times.
 Result<void> read_trace(const Given& given, TrialSettings& trial);
 /// --processes, and what is done to them and to the private Redis.
-Result<void> read_faults(const Given& given, TrialSettings& trial);
+Result<void> read_faults(const Given& given, Settings& settings);
 /// The faults in the load, whose length is known by now.
 Result<void> place_faults(const Given& given, TrialSettings& trial);
 

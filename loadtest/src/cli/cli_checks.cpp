@@ -15,9 +15,11 @@ bool manages(const Settings& settings, ServerKind kind) {
     return std::find(settings.managed.begin(), settings.managed.end(), kind) !=
            settings.managed.end();
 }
+bool manages_redis(const Settings& settings) {
+    return std::any_of(settings.managed.begin(), settings.managed.end(), is_redis);
+}
 bool manages_database(const Settings& settings) {
-    return std::any_of(settings.managed.begin(), settings.managed.end(),
-                       [](ServerKind kind) { return kind != ServerKind::redis; });
+    return !std::all_of(settings.managed.begin(), settings.managed.end(), is_redis);
 }
 
 namespace {
@@ -88,7 +90,7 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             }
         }
     }
-    const bool managed_redis = manages(settings, ServerKind::redis);
+    const bool managed_redis = manages_redis(settings);
     const bool open = given.contains("rate");
     struct Need {
         const char* option;
@@ -114,7 +116,8 @@ Result<void> check_options(const Given& given, const Settings& settings) {
         {"redis", on_redis,
          "--redis needs a strategy on Redis, such as redis, redis/gcra or redis/script"},
         {"managed", !managed_redis || on_redis,
-         "--managed redis needs a strategy on Redis, such as redis, redis/gcra or redis/script"},
+         "--managed redis, sentinel and redis-cluster need a strategy on Redis, such as redis, "
+         "redis/gcra or redis/script"},
         {"managed", !manages_database(settings) || on_sql,
          "--managed: a database is for votes, and for counters such as slots/... and redis/views; "
          "the others are in memory or on Redis"},

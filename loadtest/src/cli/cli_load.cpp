@@ -77,7 +77,40 @@ Result<void> read_tables(const Given& given, TrialSettings& trial) {
     return {};
 }
 
-Result<void> read_faults(const Given& given, TrialSettings& trial) {
+namespace {
+
+/// Faults are done to what this program has started, and each to servers that can have it.
+Result<void> check_server_of(const Given& given, const Settings& settings, const Fault& fault) {
+    const bool of_database = is_of_database(fault.kind);
+    const auto& managed = settings.managed;
+    if (of_database && (!settings.trial.managed_database || given.contains("db"))) {
+        return make_error(
+            ErrorCode::config,
+            "--fault: db. needs --managed postgres, mariadb, mysql or postgres-pair, and no --db: "
+            "no other server is stopped");
+    }
+    if (!of_database && !settings.trial.managed_redis) {
+        return make_error(ErrorCode::config,
+                          "--fault needs --managed redis, sentinel or redis-cluster: no other "
+                          "server is stopped");
+    }
+    for (const ServerKind server : managed) {
+        if (is_redis(server) == of_database || can_have(server, fault.kind)) continue;
+        const bool reshards = fault.kind == FaultKind::redis_reshard;
+        return make_error(ErrorCode::config,
+                          fmt::format("--fault {}: --managed {} cannot have it; take --managed {}",
+                                      format_faults({fault}), to_string(server),
+                                      reshards      ? "redis-cluster"
+                                      : of_database ? "postgres-pair"
+                                                    : "sentinel or redis-cluster"));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<void> read_faults(const Given& given, Settings& settings) {
+    TrialSettings& trial = settings.trial;
     HOTCOUNT_TRY(read_within(given, "processes", parse_count, 1, kMostProcesses, trial.processes));
     HOTCOUNT_TRY(read(given, "kill-every", parse_duration, trial.kill_every));
     HOTCOUNT_TRY(read(given, "stall", parse_duration, trial.stall));
@@ -103,21 +136,12 @@ Result<void> read_faults(const Given& given, TrialSettings& trial) {
     if (given.contains("outage") && given.contains("fault")) {
         return make_error(ErrorCode::config, "--outage and --fault: take one of them");
     }
-    const bool of_redis = std::any_of(trial.faults.begin(), trial.faults.end(),
-                                      [](const Fault& one) { return !is_of_database(one.kind); });
-    if ((of_redis || given.contains("outage")) && !trial.managed_redis) {
+    if (given.contains("outage") && !trial.managed_redis) {
         return make_error(ErrorCode::config,
-                          fmt::format("--{} needs --managed redis: no other server is stopped",
-                                      of_redis ? "fault" : "outage"));
+                          "--outage needs --managed redis, sentinel or redis-cluster: no other "
+                          "server is stopped");
     }
-    const bool of_database = std::any_of(trial.faults.begin(), trial.faults.end(),
-                                         [](const Fault& one) { return is_of_database(one.kind); });
-    if (of_database && (!trial.managed_database || given.contains("db"))) {
-        return make_error(
-            ErrorCode::config,
-            "--fault: db. needs --managed postgres, mariadb or mysql, and no --db: no other "
-            "server is stopped");
-    }
+    for (const Fault& fault : trial.faults) HOTCOUNT_TRY(check_server_of(given, settings, fault));
     return {};
 }
 
@@ -156,6 +180,12 @@ void add_database(std::vector<Database>& databases, Database database) {
     databases.push_back(std::move(database));
 }
 
+Result<void> check_one_redis(const Settings& settings) {
+    if (std::count_if(settings.managed.begin(), settings.managed.end(), is_redis) < 2) return {};
+    return make_error(ErrorCode::config,
+                      "--managed: take one of redis, sentinel and redis-cluster");
+}
+
 Result<void> check_one_database(const Given& given, const Settings& settings,
                                 const std::vector<Database>& databases) {
     if (databases.size() < 2) return {};
@@ -184,7 +214,8 @@ Result<void> check_one_database(const Given& given, const Settings& settings,
 Result<void> read_servers(const Given& given, Settings& settings) {
     TrialSettings& trial = settings.trial;
     HOTCOUNT_TRY(read(given, "managed", parse_managed, settings.managed));
-    trial.managed_redis = manages(settings, ServerKind::redis);
+    trial.managed_redis = manages_redis(settings);
+    HOTCOUNT_TRY(check_one_redis(settings));
     trial.managed_database = manages_database(settings);
     if (trial.managed_redis && given.contains("redis")) {
         return make_error(ErrorCode::config,
@@ -195,7 +226,7 @@ Result<void> read_servers(const Given& given, Settings& settings) {
     HOTCOUNT_TRY(read(given, "db", absolute_database_urls, urls));
     std::vector<Database> databases;
     for (const ServerKind kind : settings.managed) {
-        if (kind == ServerKind::redis) continue;
+        if (is_redis(kind)) continue;
         add_database(databases, {std::string{to_string(kind)}, kind, {}});
     }
     for (const std::string& url : urls) add_database(databases, {kind_of(url), std::nullopt, url});

@@ -23,7 +23,7 @@
 #include "report/progress.hpp"
 #include "report/report.hpp"
 #include "report/trial.hpp"
-#include "targets/managed_server.hpp"
+#include "targets/managed_group.hpp"
 
 namespace hotcount::loadtest {
 namespace {
@@ -87,11 +87,7 @@ class Program {
         std::vector<ServerKind> kinds = settings_.managed;
         if (canonical) kinds = {ServerKind::redis};
         for (const ServerKind kind : kinds) {
-            ManagedOptions options;
-            if (kind == ServerKind::redis) {
-                HOTCOUNT_TRY_ASSIGN(options, redis_options(folder));
-            }
-            auto started = ManagedServer::start(kind, interrupt_, options);
+            auto started = start_server(kind, folder);
             if (!started && canonical) {
                 notes_.push_back(fmt::format("Redis is left out: {}", started.error().message));
                 return {};
@@ -107,8 +103,18 @@ class Program {
         return {};
     }
 
-    void use(ServerKind kind, ManagedServer& server) {
-        const bool redis = kind == ServerKind::redis;
+    Result<std::unique_ptr<Managed>> start_server(ServerKind kind, const RunFolder& folder) {
+        if (is_group(kind)) return start_group(kind, settings_.trial.kills_redis(), interrupt_);
+        ManagedOptions options;
+        if (kind == ServerKind::redis) {
+            HOTCOUNT_TRY_ASSIGN(options, redis_options(folder));
+        }
+        HOTCOUNT_TRY_ASSIGN(auto server, ManagedServer::start(kind, interrupt_, options));
+        return std::unique_ptr<Managed>(std::move(server));
+    }
+
+    void use(ServerKind kind, Managed& server) {
+        const bool redis = is_redis(kind);
         if (redis) {
             redis_ = &server;
         } else {
@@ -417,9 +423,9 @@ class Program {
     const std::atomic<bool>& interrupt_;
     std::FILE* out_;
     std::FILE* log_;
-    std::vector<std::unique_ptr<ManagedServer>> servers_{};
-    ManagedServer* redis_{nullptr};  ///< One of them, if there is one.
-    std::vector<ManagedServer*> databases_{};
+    std::vector<std::unique_ptr<Managed>> servers_{};
+    Managed* redis_{nullptr};  ///< One of them, if there is one.
+    std::vector<Managed*> databases_{};
     std::vector<std::string> notes_{};
     std::optional<GeneratorCeiling> ceiling_{};
     bool measured_{false};

@@ -44,11 +44,20 @@ std::optional<double> scaled(std::string_view text, const std::array<Unit, size>
 }  // namespace
 
 std::string_view to_string(ServerKind kind) {
-    return word_of(kind, {"redis", "postgres", "mariadb", "mysql"});
+    return word_of(kind, {"redis", "postgres", "mariadb", "mysql", "sentinel", "redis-cluster",
+                          "postgres-pair"});
 }
 
 std::string_view to_string(FaultKind kind) {
-    return word_of(kind, {"redis.pause", "redis.kill9", "db.pause", "db.kill9"});
+    return word_of(kind, {"redis.pause", "redis.kill9", "redis.failover", "redis.reshard",
+                          "db.pause", "db.kill9", "db.failover", "db.cut"});
+}
+
+bool can_have(ServerKind server, FaultKind fault) {
+    if (is_redis(server) == is_of_database(fault)) return false;
+    if (fault == FaultKind::redis_reshard) return server == ServerKind::redis_cluster;
+    if (fault == FaultKind::db_cut) return server == ServerKind::postgres_pair;
+    return !lasts_by_itself(fault) || is_group(server);
 }
 
 std::string_view to_string(Command command) {
@@ -248,27 +257,51 @@ TrafficSettings for_sets(TrafficSettings traffic) {
     return traffic;
 }
 
-Result<std::vector<Fault>> parse_faults(std::string_view text) {
+namespace {
+
+Result<Fault> parse_fault(std::string_view part) {
     constexpr std::string_view kTakes =
-        "TIME:redis.kill9+TIME, TIME:redis.pause+TIME, TIME:db.kill9+TIME and TIME:db.pause+TIME, "
-        "such as 3s:redis.kill9+1s";
-    std::vector<Fault> faults;
-    for (const std::string_view part : split(text, ',')) {
-        const std::size_t colon = part.find(':');
-        const std::size_t plus = part.find('+');
-        if (colon == std::string_view::npos || plus == std::string_view::npos || plus < colon) {
-            return refuse_word("fault", part, kTakes);
-        }
-        Fault fault{};
-        HOTCOUNT_TRY_ASSIGN(fault.at, parse_duration(part.substr(0, colon)));
-        HOTCOUNT_TRY_ASSIGN(fault.kind,
-                            parse_word("fault", part.substr(colon + 1, plus - colon - 1),
-                                       {FaultKind::redis_pause, FaultKind::redis_kill9,
-                                        FaultKind::db_pause, FaultKind::db_kill9}));
-        HOTCOUNT_TRY_ASSIGN(fault.lasts, parse_duration(part.substr(plus + 1)));
+        "TIME:WHAT+TIME with redis.kill9, redis.pause, db.kill9, db.pause and db.cut, such as "
+        "3s:redis.kill9+1s; TIME:redis.failover, TIME:db.failover and TIME:redis.reshard=SLOTS";
+    const std::size_t colon = part.find(':');
+    if (colon == std::string_view::npos) return refuse_word("fault", part, kTakes);
+    const std::size_t end = std::min(part.find_first_of("+=", colon), part.size());
+    const char mark = end < part.size() ? part[end] : '\0';
+    const std::string_view value = part.substr(std::min(end + 1, part.size()));
+    Fault fault{};
+    HOTCOUNT_TRY_ASSIGN(fault.at, parse_duration(part.substr(0, colon)));
+    HOTCOUNT_TRY_ASSIGN(fault.kind, parse_word("fault", part.substr(colon + 1, end - colon - 1),
+                                               {FaultKind::redis_pause, FaultKind::redis_kill9,
+                                                FaultKind::redis_failover, FaultKind::redis_reshard,
+                                                FaultKind::db_pause, FaultKind::db_kill9,
+                                                FaultKind::db_failover, FaultKind::db_cut}));
+    const char wanted = fault.kind == FaultKind::redis_reshard ? '='
+                        : lasts_by_itself(fault.kind)          ? '\0'
+                                                               : '+';
+    if (mark != wanted) return refuse_word("fault", part, kTakes);
+    if (mark == '+') {
+        HOTCOUNT_TRY_ASSIGN(fault.lasts, parse_duration(value));
         if (fault.lasts < std::chrono::milliseconds{1}) {
             return make_error(ErrorCode::config, fmt::format("{} lasts 1ms or more", part));
         }
+    }
+    if (mark == '=') {
+        HOTCOUNT_TRY_ASSIGN(const std::uint64_t slots, parse_count(value));
+        // A primary of three has as many.
+        if (slots < 1 || slots > 5000) {
+            return make_error(ErrorCode::config, fmt::format("{} moves 1 to 5000 slots", part));
+        }
+        fault.slots = static_cast<std::uint32_t>(slots);
+    }
+    return fault;
+}
+
+}  // namespace
+
+Result<std::vector<Fault>> parse_faults(std::string_view text) {
+    std::vector<Fault> faults;
+    for (const std::string_view part : split(text, ',')) {
+        HOTCOUNT_TRY_ASSIGN(const Fault fault, parse_fault(part));
         faults.push_back(fault);
     }
     std::sort(faults.begin(), faults.end(),
@@ -283,8 +316,10 @@ Result<std::vector<Fault>> parse_faults(std::string_view text) {
 std::string format_faults(const std::vector<Fault>& faults) {
     std::string text;
     for (const Fault& fault : faults) {
-        text += fmt::format("{}{}:{}+{}", text.empty() ? "" : ",", format_duration(fault.at),
-                            to_string(fault.kind), format_duration(fault.lasts));
+        text += fmt::format("{}{}:{}", text.empty() ? "" : ",", format_duration(fault.at),
+                            to_string(fault.kind));
+        if (fault.lasts > Duration{0}) text += "+" + format_duration(fault.lasts);
+        if (fault.slots > 0) text += fmt::format("={}", fault.slots);
     }
     return text;
 }
@@ -292,10 +327,12 @@ std::string format_faults(const std::vector<Fault>& faults) {
 Result<std::vector<ServerKind>> parse_managed(std::string_view text) {
     std::vector<ServerKind> kinds;
     for (const std::string_view name : split(text, ',')) {
-        HOTCOUNT_TRY_ASSIGN(const ServerKind kind,
-                            parse_word("server that can be started", name,
-                                       {ServerKind::redis, ServerKind::postgres,
-                                        ServerKind::mariadb, ServerKind::mysql}));
+        HOTCOUNT_TRY_ASSIGN(
+            const ServerKind kind,
+            parse_word(
+                "server that can be started", name,
+                {ServerKind::redis, ServerKind::postgres, ServerKind::mariadb, ServerKind::mysql,
+                 ServerKind::sentinel, ServerKind::redis_cluster, ServerKind::postgres_pair}));
         if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) {
             return make_error(ErrorCode::config, "it takes each server once");
         }
@@ -403,6 +440,13 @@ Result<std::vector<std::string>> absolute_database_urls(std::string_view text) {
     }
     return urls;
 }
+
+bool names_a_group(std::string_view url) {
+    const std::string_view scheme = url.substr(0, url.find("://"));
+    return scheme.ends_with("+sentinel") || scheme.ends_with("+cluster");
+}
+
+bool TrialSettings::leaves_keys() const { return managed_redis ? names_a_group(redis_url) : keep; }
 
 bool on_database_server(const std::string& url) {
     const auto parsed = parse_url(url);

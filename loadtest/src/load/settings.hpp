@@ -30,29 +30,55 @@ enum class Command : std::uint8_t {
 };
 std::string_view to_string(Command command);
 
-/// The private servers that this program can start: targets/managed_server.hpp.
-enum class ServerKind : std::uint8_t { redis, postgres, mariadb, mysql };
+/// The private servers that this program can start: targets/managed_server.hpp, and groups of which
+/// one server replaces another: targets/managed_group.hpp.
+enum class ServerKind : std::uint8_t {
+    redis,
+    postgres,
+    mariadb,
+    mysql,
+    sentinel,       ///< A primary, replicas, and the Sentinels that watch them.
+    redis_cluster,  ///< Three primaries with a replica each.
+    postgres_pair,  ///< A primary and its streaming standby.
+};
 std::string_view to_string(ServerKind kind);
+constexpr bool is_redis(ServerKind kind) {
+    return kind == ServerKind::redis || kind == ServerKind::sentinel ||
+           kind == ServerKind::redis_cluster;
+}
+/// Several servers, none of which is kept for a later audit.
+constexpr bool is_group(ServerKind kind) { return kind >= ServerKind::sentinel; }
 
-/// What can be done to a private server in the middle of a load: targets/beside_load.hpp.
+/// What can be done to a private server in the middle of a load: targets/beside_load.hpp. `redis` is
+/// the Redis, or the primary of a group of them; `db` the database server, or the primary of a pair.
 enum class FaultKind : std::uint8_t {
-    redis_pause,  ///< SIGSTOP, and SIGCONT.
-    redis_kill9,  ///< SIGKILL, and a start on what it left.
-    db_pause,     ///< The same to the database server.
-    db_kill9,
+    redis_pause,     ///< SIGSTOP, and SIGCONT.
+    redis_kill9,     ///< SIGKILL, and a start on what it left.
+    redis_failover,  ///< A replica takes over as planned.
+    redis_reshard,   ///< Slots move from one primary of a cluster to the next.
+    db_pause,        ///< As for a Redis.
+    db_kill9,        ///< SIGKILL; then a start on what it left, or the standby is promoted.
+    db_failover,     ///< The primary ends in order, and its standby is promoted.
+    db_cut,          ///< The primary is silent, then it is killed and its standby is promoted.
 };
 std::string_view to_string(FaultKind kind);
-constexpr bool is_of_database(FaultKind kind) {
-    return kind == FaultKind::db_pause || kind == FaultKind::db_kill9;
-}
+constexpr bool is_of_database(FaultKind kind) { return kind >= FaultKind::db_pause; }
 constexpr bool is_kill(FaultKind kind) {
     return kind == FaultKind::redis_kill9 || kind == FaultKind::db_kill9;
 }
+/// Those that begin and end by themselves: nobody says how long they last.
+constexpr bool lasts_by_itself(FaultKind kind) {
+    return kind == FaultKind::redis_failover || kind == FaultKind::redis_reshard ||
+           kind == FaultKind::db_failover;
+}
+/// Whether these private servers can have this fault.
+bool can_have(ServerKind server, FaultKind fault);
 
 struct Fault {
     Duration at;  ///< From the end of the warm-up on.
     FaultKind kind;
-    Duration lasts;  ///< How long the server is away.
+    Duration lasts;          ///< How long the server is away; 0 for those that last by themselves.
+    std::uint32_t slots{0};  ///< How many redis.reshard moves.
     bool operator==(const Fault&) const = default;
 };
 
@@ -133,7 +159,8 @@ struct TrialSettings {
     /// What the limiters allow each key.
     Rate limit{.limit = 100, .period = std::chrono::seconds{1}, .burst = 100};
 
-    bool leaves_keys() const { return keep && !managed_redis; }
+    /// Those of a private group go with its servers.
+    bool leaves_keys() const;
     bool leaves_tables() const { return keep && !managed_database; }
     /// Calls fail and come late on purpose.
     bool disturbed() const {
@@ -224,11 +251,12 @@ Result<Arrival> parse_arrival(std::string_view text);
 Result<std::optional<RateProfile>> parse_profile(std::string_view text);
 Result<ProgressMode> parse_progress(std::string_view text);
 /// 3s:redis.kill9+1s,8s:db.pause+500ms: when, what, and how long it lasts; returned in order of time.
-/// Of two, the second begins after the first one has ended.
+/// Of two, the second begins after the first one has ended. Without a time at the end:
+/// 5s:redis.failover and 5s:redis.reshard=1000, with the number of slots.
 Result<std::vector<Fault>> parse_faults(std::string_view text);
 /// As parse_faults takes them.
 std::string format_faults(const std::vector<Fault>& faults);
-/// The servers that --managed names: redis, postgres, mariadb, mysql, each once.
+/// The servers that --managed names: redis, postgres, sentinel, ..., each once.
 Result<std::vector<ServerKind>> parse_managed(std::string_view text);
 /// A URL as it is, or what env:NAME or file:PATH (its first line) holds.
 Result<std::string> look_up_url(const std::string& text);
@@ -247,6 +275,8 @@ bool is_redacted(const std::string& url);
 Result<std::string> absolute_database_url(std::string_view url);
 /// Several of them.
 Result<std::vector<std::string>> absolute_database_urls(std::string_view text);
+/// Whether the URL of a Redis names servers that replace each other: Sentinel's, or a cluster's.
+bool names_a_group(std::string_view url);
 /// Whether the URL names a database server, where runs share the tables' name space.
 bool on_database_server(const std::string& url);
 /// The URL of a file.

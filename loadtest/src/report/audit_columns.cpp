@@ -141,6 +141,7 @@ std::vector<AuditColumn> make_audit_columns() {
         {"passed", audit(&A::passed)},
         {"counts_equal_live_votes", audit(&A::counts_agree)},
         {"lost_rows", audit(&A::lost_rows)},
+        {"lost_in_failover", audit(&A::lost_in_failover)},
         {"double_rows", audit(&A::double_rows)},
         {"vote_count_low", audit(&A::stored_low)},
         {"vote_count_high", audit(&A::stored_high)},

@@ -160,10 +160,10 @@ struct TrialContext {
     bool keep;                            ///< The trials' folders stay.
     const nlohmann::json& provenance;     ///< As run_trial() takes it.
     const std::atomic<bool>& interrupt;
-    ManagedServer* redis;                     ///< As TrialHooks have it.
+    Managed* redis;                           ///< As TrialHooks have it.
     std::optional<GeneratorCeiling> ceiling;  ///< The same.
     Progress& progress;
-    std::vector<ManagedServer*> databases{};  ///< The same.
+    std::vector<Managed*> databases{};  ///< The same.
 
     /// They refer to this.
     TrialHooks hooks() const;

@@ -34,6 +34,11 @@ std::optional<std::string> why_not_again(const TrialSettings& settings, const St
     if (strategy.store == StoreKind::memory) {
         return "the counts are in the memory of the run, which ends with it";
     }
+    if (settings.managed_redis && names_a_group(settings.redis_url) &&
+        strategy.store == StoreKind::redis) {
+        return "the keys are in the private servers of the run, which end with it; --redis with "
+               "servers of yours, or --managed redis, keeps them";
+    }
     if (settings.managed_database && is_on_sql(strategy)) {
         return "the votes or counts are in the private database of the run, which ends with it; "
                "--db with a server of yours, or without one SQLite in the folder, keeps them";

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
+#include <unordered_set>
 #include <utility>
 
 #include "compare.hpp"
@@ -14,6 +16,7 @@ namespace hotcount::loadtest {
 namespace {
 
 constexpr Duration kLeastWindow = std::chrono::milliseconds{100};
+constexpr Duration kInSockets = std::chrono::milliseconds{50};
 // Fewer calls say nothing of a rate.
 constexpr double kLeastCalls = 20;
 
@@ -23,13 +26,20 @@ nlohmann::json seconds_or_null(const std::optional<Duration>& duration) {
     return duration ? nlohmann::json(seconds_of(*duration)) : nlohmann::json(nullptr);
 }
 
-/// When calls succeeded, in order.
-std::vector<std::int64_t> successes(const Ledger& ledger) {
-    std::vector<std::int64_t> done;
+/// The calls that succeeded, in the order of their ends.
+struct Success {
+    std::int64_t done_ns;
+    std::int64_t item;
+};
+
+std::vector<Success> successes(const Ledger& ledger) {
+    std::vector<Success> done;
     for (std::uint64_t at = 0; at < ledger.planned(); ++at) {
-        if (ledger[at].load_status() == Status::ok) done.push_back(ledger[at].done_ns);
+        if (ledger[at].load_status() != Status::ok) continue;
+        done.push_back({ledger[at].done_ns, ledger[at].item});
     }
-    std::sort(done.begin(), done.end());
+    std::sort(done.begin(), done.end(),
+              [](const Success& a, const Success& b) { return a.done_ns < b.done_ns; });
     return done;
 }
 
@@ -41,10 +51,17 @@ class Successes {
         const auto count = static_cast<double>(at(to) - at(from));
         return count < kLeastCalls ? 0 : count / seconds_of(to - from);
     }
-    std::optional<Duration> first(Duration from, Duration to) const {
-        const auto found = at(from);
+    /// The first one on an item that no call succeeded on since the fault. In a cluster the other
+    /// nodes go on; what was in the sockets is answered for a moment after the fault.
+    std::optional<Duration> first(Duration fault, Duration from, Duration to) const {
+        std::unordered_set<std::int64_t> others;
+        for (auto one = at(std::min(fault + kInSockets, from)); one != at(from); ++one) {
+            others.insert(one->item);
+        }
+        const auto found = std::find_if(
+            at(from), at(to), [&](const Success& one) { return !others.contains(one.item); });
         if (found == at(to)) return std::nullopt;
-        return Duration{*found};
+        return Duration{found->done_ns};
     }
     /// When the first window of this rate begins.
     std::optional<Duration> reaches(double per_s, Duration from, Duration to) const {
@@ -52,19 +69,39 @@ class Successes {
             std::max<Duration>(kLeastWindow, Duration{std::llround(kLeastCalls / per_s * 1e9)});
         const auto wanted = static_cast<std::ptrdiff_t>(std::ceil(per_s * seconds_of(window)));
         for (auto begin = at(from); done_.end() - begin >= wanted; ++begin) {
-            if (Duration{*begin} + window > to) return std::nullopt;
-            if (*(begin + wanted - 1) < *begin + window.count()) return Duration{*begin};
+            const Duration first{begin->done_ns};
+            if (first + window > to) return std::nullopt;
+            if (Duration{(begin + wanted - 1)->done_ns} < first + window) return first;
         }
         return std::nullopt;
     }
 
   private:
-    std::vector<std::int64_t>::const_iterator at(Duration time) const {
-        return std::lower_bound(done_.begin(), done_.end(), time.count());
+    std::vector<Success>::const_iterator at(Duration time) const {
+        return std::lower_bound(
+            done_.begin(), done_.end(), time.count(),
+            [](const Success& one, std::int64_t time_ns) { return one.done_ns < time_ns; });
     }
 
-    std::vector<std::int64_t> done_;
+    std::vector<Success> done_;
 };
+
+/// The calls that a fault may have ended, and what it may have lost.
+void count_calls(const Ledger& ledger, Duration copied, Duration until, Recovery& recovery) {
+    const bool replaced = recovery.outage.replaced.has_value();
+    for (std::uint64_t at = 0; at < ledger.planned(); ++at) {
+        const LedgerRecord& record = ledger[at];
+        const Status status = record.load_status();
+        const Duration done{record.done_ns};
+        if (status == Status::ok && replaced && record.kind != OperationKind::read) {
+            recovery.may_lose += done >= copied && done < recovery.served ? 1 : 0;
+        }
+        // A call that was under way at the fault ended after it.
+        if (done < recovery.from || Duration{record.sent_ns} >= until) continue;
+        recovery.failed += status == Status::failed ? 1 : 0;
+        recovery.unknown += status == Status::unknown ? 1 : 0;
+    }
+}
 
 std::string fault_text(const Fault& fault) {
     return fmt::format("{} at {}", to_string(fault.kind), format_duration(fault.at));
@@ -80,46 +117,68 @@ std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>
                                  const TrialSettings& settings) {
     if (outages.empty()) return {};
     const Successes done(ledger);
+    const SteadyTime start{std::chrono::nanoseconds{ledger.started_ns()}};
     std::vector<Recovery> all;
     Duration from = settings.warmup;
     for (std::size_t i = 0; i < outages.size(); ++i) {
         Recovery& recovery = all.emplace_back();
         const Outage& outage = recovery.outage = outages[i];
-        const Duration until =
-            i + 1 < outages.size() ? outages[i + 1].from : settings.warmup + settings.duration;
-        recovery.before_per_s = done.per_s(from, outage.from);
-        if (const auto first = done.first(outage.back, until)) {
-            recovery.first_ok = *first - outage.back;
+        recovery.from = outage.away - start;
+        recovery.served = outage.served() - start;
+        const Duration until = i + 1 < outages.size() ? outages[i + 1].away - start
+                                                      : settings.warmup + settings.duration;
+        recovery.before_per_s = done.per_s(from, recovery.from);
+        if (const auto first = done.first(recovery.from, recovery.served, until)) {
+            recovery.first_ok = *first - recovery.served;
         }
         if (recovery.before_per_s > 0) {
             const auto reached =
-                done.reaches(kRecovered * recovery.before_per_s, outage.back, until);
-            if (reached) recovery.recovered = *reached - outage.back;
+                done.reaches(kRecovered * recovery.before_per_s, recovery.served, until);
+            if (reached) recovery.recovered = *reached - recovery.served;
         }
-        from = outage.back + recovery.recovered.value_or(Duration{0});
+        count_calls(ledger, outage.copied - start, until, recovery);
+        from = recovery.served + recovery.recovered.value_or(Duration{0});
     }
     return all;
+}
+
+std::uint64_t may_lose(const std::vector<Recovery>& recoveries) {
+    return std::accumulate(
+        recoveries.begin(), recoveries.end(), std::uint64_t{0},
+        [](std::uint64_t sum, const Recovery& one) { return capped_sum(sum, one.may_lose); });
 }
 
 nlohmann::json describe(const std::vector<Recovery>& recoveries) {
     nlohmann::json list = nlohmann::json::array();
     for (const Recovery& one : recoveries) {
-        list.push_back({{"fault", to_string(one.outage.fault.kind)},
-                        {"at_s", seconds_of(one.outage.fault.at)},
-                        {"from_s", seconds_of(one.outage.from)},
-                        {"away_s", seconds_of(one.outage.back - one.outage.from)},
-                        {"before_per_s", one.before_per_s},
-                        {"first_ok_s", seconds_or_null(one.first_ok)},
-                        {"recovered_s", seconds_or_null(one.recovered)}});
+        list.push_back(
+            {{"fault", to_string(one.outage.fault.kind)},
+             {"at_s", seconds_of(one.outage.fault.at)},
+             {"from_s", seconds_of(one.from)},
+             {"away_s", seconds_of(one.outage.back - one.outage.away)},
+             {"replaced_s", one.outage.replaced ? nlohmann::json(seconds_of(one.served - one.from))
+                                                : nlohmann::json(nullptr)},
+             {"before_per_s", one.before_per_s},
+             {"first_ok_s", seconds_or_null(one.first_ok)},
+             {"recovered_s", seconds_or_null(one.recovered)},
+             {"failed", one.failed},
+             {"unknown", one.unknown},
+             {"may_lose", one.may_lose}});
     }
     return list;
 }
 
-std::string recovery_lines(const std::vector<Recovery>& recoveries) {
+std::string recovery_lines(const std::vector<Recovery>& recoveries, const AuditResult& audit) {
     std::string text;
     for (const Recovery& one : recoveries) {
-        text += fmt::format("  {}: away for {}; after it was back ", fault_text(one.outage.fault),
-                            seconds_text(seconds_of(one.outage.back - one.outage.from)));
+        const bool replaced = one.outage.replaced.has_value();
+        text += fmt::format(
+            "  {}: {} {}; after {} ", fault_text(one.outage.fault),
+            replaced                                 ? "another server took over after"
+            : lasts_by_itself(one.outage.fault.kind) ? "done in"
+                                                     : "away for",
+            seconds_text(seconds_of(one.outage.served() - one.outage.away)),
+            replaced || lasts_by_itself(one.outage.fault.kind) ? "that" : "it was back");
         text += one.first_ok ? fmt::format("the first call succeeded in {}",
                                            seconds_text(seconds_of(*one.first_ok)))
                              : "no call succeeded";
@@ -130,6 +189,17 @@ std::string recovery_lines(const std::vector<Recovery>& recoveries) {
                     ? fmt::format(", and the rate did not come to 90 % of {}/s in the load\n",
                                   three_digits(one.before_per_s))
                     : ", and too few calls succeeded before to compare with\n";
+        text += fmt::format(
+            "    from the fault on {} calls failed and {} are unknown{}\n", one.failed, one.unknown,
+            one.first_ok
+                ? fmt::format("; the first success came {} after it",
+                              seconds_text(seconds_of(one.served + *one.first_ok - one.from)))
+                : "");
+    }
+    if (const std::uint64_t most = may_lose(recoveries); most > 0) {
+        text += fmt::format(
+            "  asynchronous replication may lose {} acknowledged writes here, and lost {}\n", most,
+            audit.lost_in_failover);
     }
     return text;
 }
@@ -144,7 +214,7 @@ std::string recovery_lines(const Summary& summary) {
             if (at >= trial.recoveries.size()) continue;
             const Recovery& one = trial.recoveries[at];
             fault = &one.outage.fault;
-            away.push_back(seconds_of(one.outage.back - one.outage.from));
+            away.push_back(seconds_of(one.outage.served() - one.outage.away));
             if (one.recovered) recovered.push_back(seconds_of(*one.recovered));
         }
         if (fault == nullptr) return text;

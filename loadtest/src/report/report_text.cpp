@@ -288,7 +288,7 @@ std::string load_lines(const TrialResult& trial) {
         text += fmt::format("  threshold {}: {}, {}\n", one.threshold.text, threshold_value(one),
                             one.met ? "met" : "MISSED");
     }
-    text += recovery_lines(trial.recoveries);
+    text += recovery_lines(trial.recoveries, trial.audit);
     if (load.repeated > 0) {
         text += fmt::format(
             "  {} votes repeated a user, because their items had run out of them; raise --users\n",

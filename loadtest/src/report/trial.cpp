@@ -85,6 +85,11 @@ TargetStats spent(const TargetStats& before, const TargetStats& after) {
             more(before.statements, after.statements), more(before.busy_waits, after.busy_waits)};
 }
 
+/// A group of them is not kept for a later audit.
+const ManagedServer* kept_redis(const Managed* redis) {
+    return dynamic_cast<const ManagedServer*>(redis);
+}
+
 /// One trial on a target that is set up: the load, what it left, and what that is worth.
 class TrialRun {
   public:
@@ -127,7 +132,8 @@ class TrialRun {
         trial_.machine.before = measure_machine(folder_);
         HOTCOUNT_TRY(target_.begin());
         HOTCOUNT_TRY(write_evidence(target_, folder_));
-        if (redis_ && settings().keep) HOTCOUNT_TRY(mark_run(*redis_, settings()));
+        const auto* const kept = kept_redis(redis_);
+        if (kept && settings().keep) HOTCOUNT_TRY(mark_run(*kept, settings()));
         return {};
     }
 
@@ -183,6 +189,7 @@ class TrialRun {
         note(trial_, "audit impossible", audited);
         if (audited) {
             trial_.audit = std::move(*audited);
+            trial_.audit.allow_failover(may_lose(trial_.recoveries));
             trial_.audited = true;
             trial_.state = RunState::finished;
         }
@@ -195,8 +202,8 @@ class TrialRun {
     const nlohmann::json& provenance_;
     const TrialHooks& hooks_;
     const LoadSettings load_;
-    ManagedServer* const redis_;
-    ManagedServer* const database_;
+    Managed* const redis_;
+    Managed* const database_;
     std::unique_ptr<Ledger> ledger_{};
     TargetStats before_{};
     std::optional<ServerMeter> meter_{};
@@ -234,9 +241,9 @@ Result<TrialResult> run_trial(const TrialSettings& settings, const fs::path& fol
         leave_no_trace();
         return done.error();
     }
-    if (hooks.redis && settings.keep && strategy.store == StoreKind::redis) {
-        note(fresh, "what the private Redis held could not be kept",
-             save_dump(*hooks.redis, folder));
+    const auto* const kept = kept_redis(hooks.redis);
+    if (kept && settings.keep && strategy.store == StoreKind::redis) {
+        note(fresh, "what the private Redis held could not be kept", save_dump(*kept, folder));
     }
     const auto cleaned = (*target)->clean_up();
     // Of a server that is gone, the audit has said so.

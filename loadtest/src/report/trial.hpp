@@ -31,14 +31,24 @@ struct Summary;
 
 // -- how long a load took to be as fast as before, after --fault had taken a server away (recovery.cpp)
 
-/// What the callers saw of one fault. Times after the server was back.
+/// What the callers saw of one fault. Times after a server took the writes again: the one that was
+/// away, or the one that replaced it.
 struct Recovery {
     Outage outage{};
-    double before_per_s{0};              ///< Successful calls between the last fault and this one.
-    std::optional<Duration> first_ok{};  ///< Until the first call succeeded.
+    Duration from{0};        ///< When the server went away, in the times of the ledger.
+    Duration served{0};      ///< When one took the writes again, in the times of the ledger.
+    double before_per_s{0};  ///< Successful calls between the last fault and this one.
+    /// Until the first call succeeded, of those on items that nobody could write meanwhile.
+    std::optional<Duration> first_ok{};
     /// Until the rate was kRecovered of the one before, over a tenth of a second or more. None: not by
     /// the end of the load or the next fault, or too few calls succeeded before.
     std::optional<Duration> recovered{};
+    // Of the calls that were sent from the fault on, up to the next one or the end.
+    std::uint64_t failed{0};
+    std::uint64_t unknown{0};
+    /// Acknowledged writes that the server which went away need not have copied to the one that
+    /// replaced it. 0 if none did.
+    std::uint64_t may_lose{0};
 };
 
 inline constexpr double kRecovered = 0.9;
@@ -47,10 +57,13 @@ inline constexpr double kRecovered = 0.9;
 std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>& outages,
                                  const TrialSettings& settings);
 
+/// Of all faults together.
+std::uint64_t may_lose(const std::vector<Recovery>& recoveries);
+
 /// A list for JSON.
 nlohmann::json describe(const std::vector<Recovery>& recoveries);
-/// A line for each.
-std::string recovery_lines(const std::vector<Recovery>& recoveries);
+/// Two lines for each, and one for what they may have lost.
+std::string recovery_lines(const std::vector<Recovery>& recoveries, const AuditResult& audit);
 /// The same for all rounds of a strategy.
 std::string recovery_lines(const Summary& summary);
 
@@ -143,11 +156,11 @@ struct TrialHooks {
     /// Puts another driver before the target's own. For tests of the audit.
     std::function<std::unique_ptr<Driver>(Driver&)> wrap{};
     /// The Redis of --managed redis; null: none was started. It outlives the trial.
-    ManagedServer* redis{nullptr};
+    Managed* redis{nullptr};
     /// None: nobody has calibrated this machine.
     std::optional<GeneratorCeiling> ceiling{};
     /// Private database servers; settings name the one that a trial is on by its URL.
-    std::vector<ManagedServer*> databases{};
+    std::vector<Managed*> databases{};
 };
 
 /// Runs in `folder`, which exists. `provenance` (command, versions, machine) goes into run.json,

@@ -20,6 +20,8 @@ namespace hotcount::loadtest {
 namespace {
 
 constexpr Duration kEvery = std::chrono::milliseconds{1};
+// Between two looks whether a server was replaced.
+constexpr Duration kReplacedLook = std::chrono::milliseconds{2};
 
 }  // namespace
 
@@ -97,35 +99,46 @@ Builds Rebuilder::stop() {
     return builds_;
 }
 
-ServerFaults::ServerFaults(const TrialSettings& settings, ManagedServer* redis,
-                           ManagedServer* database, SteadyTime start)
-    : thread_([this, redis, database, start, faults = settings.faults,
+ServerFaults::ServerFaults(const TrialSettings& settings, Managed* redis, Managed* database,
+                           SteadyTime start)
+    : thread_([this, redis, database, faults = settings.faults,
                from = start + settings.warmup](const std::stop_token& ended) {
-          std::mutex mutex;
-          std::condition_variable_any wake;
-          std::unique_lock lock(mutex);
-          const auto wait_until = [&](SteadyTime due) {
-              wake.wait_until(lock, ended, due, [] { return false; });
-          };
-          for (const Fault& fault : faults) {
-              ManagedServer* const server = is_of_database(fault.kind) ? database : redis;
-              if (server == nullptr) continue;
-              wait_until(from + fault.at);
-              if (ended.stop_requested()) return;
-              const SteadyTime away = std::chrono::steady_clock::now();
-              if (is_kill(fault.kind)) {
-                  server->kill9();
-                  wait_until(from + fault.at + fault.lasts);
-                  failed_ = server->restart();
-                  if (!failed_) return;
-              } else {
-                  const PausedServer paused(server->pid());
-                  wait_until(from + fault.at + fault.lasts);
-              }
-              const SteadyTime back = std::chrono::steady_clock::now();
-              done_.push_back({fault, away - start, back - start});
-          }
+          failed_ = run(faults, redis, database, from, ended);
       }) {}
+
+Result<void> ServerFaults::run(const std::vector<Fault>& faults, Managed* redis, Managed* database,
+                               SteadyTime from, const std::stop_token& ended) {
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    std::unique_lock lock(mutex);
+    Managed* struck = nullptr;
+    // Meanwhile somebody may take the place of the server that went away last.
+    const auto wait_until = [&](SteadyTime due) {
+        while (!ended.stop_requested() && std::chrono::steady_clock::now() < due) {
+            const bool watches = struck != nullptr && !done_.back().replaced;
+            if (watches && struck->replaced()) {
+                done_.back().replaced = std::chrono::steady_clock::now();
+            }
+            const SteadyTime look = std::chrono::steady_clock::now() + kReplacedLook;
+            wake.wait_until(lock, ended, watches ? std::min(look, due) : due, [] { return false; });
+        }
+    };
+    for (const Fault& fault : faults) {
+        Managed* const server = is_of_database(fault.kind) ? database : redis;
+        if (server == nullptr) continue;
+        wait_until(from + fault.at);
+        if (ended.stop_requested()) return {};
+        HOTCOUNT_TRY_ASSIGN(const Managed::Strike strike, server->strike(fault));
+        struck = server;
+        done_.push_back({fault, strike.away, {}, {}, strike.copied});
+        wait_until(from + fault.at + fault.lasts);
+        HOTCOUNT_TRY(server->mend(fault));
+        done_.back().back = std::chrono::steady_clock::now();
+    }
+    // A server that came back too late is replaced nevertheless.
+    wait_until(std::chrono::steady_clock::now() + std::chrono::hours{24});
+    return {};
+}
 
 Result<std::vector<Outage>> ServerFaults::stop() {
     thread_ = {};
@@ -133,8 +146,8 @@ Result<std::vector<Outage>> ServerFaults::stop() {
     return done_;
 }
 
-Result<BesideLoad> BesideLoad::start(const TrialSettings& settings, ManagedServer* redis,
-                                     ManagedServer* database) {
+Result<BesideLoad> BesideLoad::start(const TrialSettings& settings, Managed* redis,
+                                     Managed* database) {
     BesideLoad beside;
     const auto strategy = find_strategy(settings.strategy);
     const bool on_redis = strategy && strategy->store == StoreKind::redis;

@@ -62,11 +62,18 @@ class Rebuilder {
     std::jthread thread_{};  // Last: it ends before what it uses.
 };
 
-/// One fault as it went.
+/// One fault as it went. Times are those of the machine's monotonic clock.
 struct Outage {
     Fault fault{};
-    Duration from{0};  ///< When the server went away, from the start of the load on.
-    Duration back{0};  ///< When it answered again, or went on.
+    SteadyTime away{};  ///< When the server went away.
+    SteadyTime back{};  ///< When it answered again, or went on.
+    /// When another server took its writes; none: none did.
+    std::optional<SteadyTime> replaced{};
+    /// What was acknowledged before is on the server that replaced it.
+    SteadyTime copied{};
+
+    /// When there was a server that takes writes again.
+    SteadyTime served() const { return replaced.value_or(back); }
 };
 
 /// What is done to the private servers in the middle of the load, as --fault says.
@@ -75,17 +82,22 @@ struct Outage {
 ///                           lost
 ///   redis.kill9, db.kill9   SIGKILL to all processes of the server, and a start on what it left:
 ///                           connections break, nobody is told of what was under way
+///
+/// Of a group of servers: managed_group.hpp.
 class ServerFaults {
   public:
     /// Of a load whose warm-up begins at `start`. The servers outlive this; null: what the strategy does
     /// not use, to which nothing is done.
-    ServerFaults(const TrialSettings& settings, ManagedServer* redis, ManagedServer* database,
+    ServerFaults(const TrialSettings& settings, Managed* redis, Managed* database,
                  SteadyTime start);
     /// Ends them: a server that is away is back when this returns. Those that there were; an error if
     /// the server could not be started again.
     Result<std::vector<Outage>> stop();
 
   private:
+    Result<void> run(const std::vector<Fault>& faults, Managed* redis, Managed* database,
+                     SteadyTime from, const std::stop_token& ended);
+
     std::vector<Outage> done_{};
     Result<void> failed_{};
     std::jthread thread_;  // Last: it ends before what it uses.
@@ -101,8 +113,8 @@ class BesideLoad {
     };
 
     /// The servers are the private ones that the strategy may use, and outlive this; null: none.
-    static Result<BesideLoad> start(const TrialSettings& settings, ManagedServer* redis,
-                                    ManagedServer* database);
+    static Result<BesideLoad> start(const TrialSettings& settings, Managed* redis,
+                                    Managed* database);
     Found stop();
 
   private:

@@ -1,10 +1,7 @@
 #include "managed_server.hpp"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <grp.h>
 #include <pwd.h>
-#include <sys/prctl.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,9 +35,7 @@ using std::chrono::seconds;
 constexpr Duration kStart = seconds{30};
 constexpr Duration kStop = seconds{10};
 constexpr Duration kLook = milliseconds{5};
-constexpr const char* kLogName = "server.log";
 constexpr const char* kDataName = "data";
-constexpr const char* kBootstrapName = "bootstrap.sql";
 
 std::string read_all(const fs::path& path) {
     std::ifstream file(path);
@@ -118,32 +113,45 @@ struct KindOfServer {
 };
 
 constexpr const char* kRedisSocket = "redis.sock";
+constexpr const char* kConfigName = "redis.conf";
 constexpr const char* kMysqlSocket = "mysql.sock";
 
 Words redis_words(const fs::path& program, const fs::path& folder, const ManagedOptions& options) {
     const fs::path& kept = options.keep.empty() ? folder : options.keep;
-    return {program, "--port", "0", "--unixsocket", folder / kRedisSocket, "--unixsocketperm",
-            "700", "--logfile", folder / kLogName, "--daemonize", "no", "--dir", kept,
-            "--dbfilename", kRedisDump, "--pidfile", kept / kRedisPid,
-            // With a rule, however rare, it saves when it is terminated.
-            "--save", options.keep.empty() ? "" : "86400 1000000000", "--appendonly",
-            options.durable ? "yes" : "no", "--appendfsync", "always"};
+    Words words{program};
+    if (!options.config.empty()) words.push_back(folder / kConfigName);
+    for (const std::string& word :
+         Words{"--port", std::to_string(options.port), "--bind", "127.0.0.1", "--unixsocket",
+               folder / kRedisSocket, "--unixsocketperm", "700", "--logfile",
+               folder / ManagedServer::kLogName, "--daemonize", "no", "--dir", kept, "--dbfilename",
+               kRedisDump, "--pidfile", kept / kRedisPid,
+               // With a rule, however rare, it saves when it is terminated.
+               "--save", options.keep.empty() ? "" : "86400 1000000000", "--appendonly",
+               options.durable ? "yes" : "no", "--appendfsync", "always"}) {
+        words.push_back(word);
+    }
+    words.insert(words.end(), options.more.begin(), options.more.end());
+    return words;
 }
 
 // Its durability is PostgreSQL's own default. More connections than its 100, for strategies with a
 // transaction for each of many callers.
-Words postgres_words(const fs::path& program, const fs::path& folder, const ManagedOptions&) {
-    return {program,
-            "-D",
-            folder / kDataName,
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "unix_socket_directories=" + folder.string(),
-            "-c",
-            "max_connections=300",
-            "-c",
-            "logging_collector=off"};
+Words postgres_words(const fs::path& program, const fs::path& folder,
+                     const ManagedOptions& options) {
+    Words words{program,
+                "-D",
+                folder / kDataName,
+                "-c",
+                options.port == 0 ? "listen_addresses=" : "listen_addresses=127.0.0.1",
+                "-c",
+                "unix_socket_directories=" + folder.string(),
+                "-c",
+                "max_connections=300",
+                "-c",
+                "logging_collector=off"};
+    if (options.port != 0) words.insert(words.end(), {"-p", std::to_string(options.port)});
+    words.insert(words.end(), options.more.begin(), options.more.end());
+    return words;
 }
 
 // --no-sync: of the empty folder only; the server flushes what it writes.
@@ -177,7 +185,7 @@ Words mysql_command(const fs::path& program, const fs::path& folder, const Words
 Words mysql_words(const fs::path& program, const fs::path& folder, const Words& own) {
     Words words{"--socket=" + (folder / kMysqlSocket).string(),
                 "--pid-file=" + (folder / "mysql.pid").string(),
-                "--log-error=" + (folder / kLogName).string(), "--skip-networking",
+                "--log-error=" + (folder / ManagedServer::kLogName).string(), "--skip-networking",
                 "--skip-log-bin", "--innodb-flush-log-at-trx-commit=1",
                 "--innodb-buffer-pool-size=256M",
                 // For server_meter.hpp.
@@ -222,13 +230,20 @@ constexpr KindOfServer kKinds[] = {
              {"--loose-innodb-redo-log-capacity=256M", "--mysqlx=OFF", "--secure-file-priv=NULL"});
      },
      [](const fs::path& program, const fs::path& folder) {
-         return mysql_command(
-             program, folder,
-             {"--initialize-insecure", "--init-file=" + (folder / kBootstrapName).string()});
+         return mysql_command(program, folder,
+                              {"--initialize-insecure",
+                               "--init-file=" + (folder / ManagedServer::kBootstrapName).string()});
      }},
 };
 
 const KindOfServer& kind_of(ServerKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+std::string url_of(ServerKind kind, const fs::path& folder, const ManagedOptions& options) {
+    if (options.port == 0) return kind_of(kind).url(folder);
+    return fmt::format("{}127.0.0.1:{}/{}",
+                       kind == ServerKind::postgres ? "postgresql://postgres@" : "redis://",
+                       options.port, kind == ServerKind::postgres ? "postgres" : "0");
+}
 
 /// A unix socket's path has 108 bytes: what TMPDIR names may be longer.
 Result<OwnedFolder> make_folder(ServerKind kind) {
@@ -263,35 +278,53 @@ Result<fs::path> ManagedServer::find(ServerKind kind) {
 }
 
 ManagedServer::ManagedServer(ServerKind kind, OwnedFolder folder, ManagedOptions options)
-    : kind_(kind),
+    : Managed(url_of(kind, folder.path(), options)),
+      kind_(kind),
       own_(std::move(folder)),
       folder_(own_.path()),
-      options_(std::move(options)),
-      url_(kind_of(kind).url(folder_)) {}
+      options_(std::move(options)) {}
 
 ManagedServer::~ManagedServer() {
+    paused_.reset();
     // What an audit needs was saved by now: it need not be again.
     if (!options_.keep.empty()) kill9();
-    if (pid_ > 0) {
-        // PostgreSQL takes SIGTERM for "when everybody has left".
-        kill(pid_, kind_ == ServerKind::postgres ? SIGINT : SIGTERM);
-        const auto until = std::chrono::steady_clock::now() + kStop;
-        while (!ended()) {
-            if (std::chrono::steady_clock::now() > until) {
-                kill(pid_, SIGKILL);
-                while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-                }
-                break;
-            }
-            std::this_thread::sleep_for(kLook);
-        }
-    }
+    end();
     std::error_code ignored;
     if (!options_.keep.empty()) fs::remove_all(options_.keep, ignored);
 }
 
+fs::path ManagedServer::socket() const { return folder_ / kind_of(kind_).socket; }
+
+void ManagedServer::end() {
+    if (pid_ <= 0) return;
+    // PostgreSQL takes SIGTERM for "when everybody has left".
+    kill(pid_, kind_ == ServerKind::postgres ? SIGINT : SIGTERM);
+    const auto until = std::chrono::steady_clock::now() + kStop;
+    while (!ended()) {
+        if (std::chrono::steady_clock::now() > until) return kill9();
+        std::this_thread::sleep_for(kLook);
+    }
+}
+
+Result<Managed::Strike> ManagedServer::strike(const Fault& fault) {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (is_kill(fault.kind)) {
+        kill9();
+    } else {
+        paused_.emplace(pid_);
+    }
+    return Strike{now, now};
+}
+
+Result<void> ManagedServer::mend(const Fault& fault) {
+    if (is_kill(fault.kind)) return restart();
+    paused_.reset();
+    return {};
+}
+
 void ManagedServer::kill9() {
     if (pid_ <= 0) return;
+    paused_.reset();
     kill_with_children(pid_);
     while (waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
     }
@@ -322,7 +355,7 @@ bool ManagedServer::ended() {
 }
 
 std::string ManagedServer::said() const {
-    const std::string log = read_all(folder_ / kLogName);
+    const std::string log = read_all(folder_ / ManagedServer::kLogName);
     return log.empty() ? "nothing" : log;
 }
 
@@ -343,57 +376,10 @@ Result<void> ManagedServer::own_folder() {
                       fmt::format("chown {}: {}", folder_.string(), std::strerror(errno)));
 }
 
-Result<void> ManagedServer::launch(std::vector<std::string> words) {
-    const int at_our_death = options_.keep.empty() ? SIGKILL : SIGTERM;
-    // All that allocates comes before the fork.
-    std::vector<char*> arguments;
-    arguments.reserve(words.size() + 1);
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    const std::string log = folder_ / kLogName;
-    const std::string home = folder_;
-    const pid_t parent = getpid();
-    // Only a bootstrap reads; a server that could would wait for a terminal.
-    const fs::path script = folder_ / kBootstrapName;
-    const bool reads = std::find(words.begin(), words.end(), "--bootstrap") != words.end();
-    const int input = open(reads ? script.c_str() : "/dev/null", O_RDONLY | O_CLOEXEC);
-    const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (output >= 0 && user_ != 0 && fchown(output, user_, group_) != 0) errno = 0;
-    const pid_t child = fork();
-    if (child == 0) {
-        setpgid(0, 0);
-        if (user_ != 0 && (setgroups(0, nullptr) != 0 || setgid(group_) != 0 ||
-                           setuid(user_) != 0 || chdir(home.c_str()) != 0)) {
-            _exit(126);
-        }
-        // After the change of user, which resets it.
-        prctl(PR_SET_PDEATHSIG, at_our_death);
-        if (getppid() != parent) _exit(127);  // It died before the line above.
-        std::signal(SIGINT, SIG_DFL);
-        std::signal(SIGTERM, SIG_DFL);
-        std::signal(SIGPIPE, SIG_DFL);
-        if (input >= 0) dup2(input, STDIN_FILENO);
-        for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
-            if (output >= 0) dup2(output, stream);
-        }
-        execv(arguments[0], arguments.data());
-        _exit(127);
-    }
-    const int error = errno;
-    if (input >= 0) close(input);
-    if (output >= 0) close(output);
-    if (child < 0) {
-        return make_error(ErrorCode::unavailable,
-                          fmt::format("{} cannot be started: {}", words[0], std::strerror(error)));
-    }
-    pid_ = child;
-    return {};
-}
-
 /// The database, and before it MariaDB's system tables from its own scripts.
 Result<void> ManagedServer::write_bootstrap() const {
     if (kind_ == ServerKind::postgres) return {};
-    std::ofstream script(folder_ / kBootstrapName);
+    std::ofstream script(folder_ / ManagedServer::kBootstrapName);
     if (kind_ == ServerKind::mariadb) {
         std::error_code failed;
         fs::create_directories(folder_ / kDataName / "mysql", failed);
@@ -406,12 +392,22 @@ Result<void> ManagedServer::write_bootstrap() const {
     }
     script << "CREATE DATABASE hotcount;\n";
     if (script.flush()) return {};
-    return make_error(ErrorCode::config,
-                      fmt::format("{} cannot be written", (folder_ / kBootstrapName).string()));
+    return make_error(
+        ErrorCode::config,
+        fmt::format("{} cannot be written", (folder_ / ManagedServer::kBootstrapName).string()));
 }
 
 Result<void> ManagedServer::prepare(const fs::path& program, const std::atomic<bool>& interrupt) {
-    const std::vector<std::string> words = kind_of(kind_).prepare(program, folder_);
+    if (!options_.config.empty()) {
+        std::ofstream config(folder_ / kConfigName);
+        if (!(config << options_.config).flush()) {
+            return make_error(ErrorCode::config, fmt::format("{} cannot be written",
+                                                             (folder_ / kConfigName).string()));
+        }
+    }
+    const std::vector<std::string> words = options_.prepare
+                                               ? options_.prepare(folder_ / kDataName)
+                                               : kind_of(kind_).prepare(program, folder_);
     if (words.empty()) return {};
     HOTCOUNT_TRY(write_bootstrap());
     HOTCOUNT_TRY(launch(words));
@@ -433,10 +429,8 @@ bool ManagedServer::answers() const {
         options.timeout = seconds{1};
         return sql::open_database(url_, options).ok();
     }
-    auto options = redis::parse_options(url_);
-    if (!options) return false;
-    const auto client = redis::Client::make(std::move(*options));
-    return client && (*client)->ping(Duration{seconds{1}}).ok();
+    // Not the client's own ping(), which a replica and a Sentinel refuse.
+    return RedisWire(socket()).ask({"PING"}).ok();
 }
 
 Result<void> ManagedServer::wait_until_ready(const std::atomic<bool>& interrupt) {
@@ -485,9 +479,9 @@ Result<std::unique_ptr<ManagedServer>> ManagedServer::start(ServerKind kind,
     return server;
 }
 
-ManagedServer* find_server(const std::vector<ManagedServer*>& servers, const std::string& url) {
+Managed* find_server(const std::vector<Managed*>& servers, const std::string& url) {
     const auto found = std::find_if(servers.begin(), servers.end(),
-                                    [&](const ManagedServer* one) { return one->url() == url; });
+                                    [&](const Managed* one) { return one->url() == url; });
     return found == servers.end() ? nullptr : *found;
 }
 

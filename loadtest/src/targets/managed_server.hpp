@@ -1,4 +1,5 @@
-// A server of this program's own: in a temporary folder, on a unix socket; stopped by its pid.
+// A server of this program's own: in a temporary folder, on a unix socket; stopped by its pid. Groups
+// of them, in which one replaces another, are in managed_group.hpp.
 //
 //   redis     redis-server or valkey-server, without persistence unless ManagedOptions want it
 //   postgres  PostgreSQL as it comes: fsync, synchronous_commit and full_page_writes are on
@@ -15,31 +16,94 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <hotcount/result.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "load/pacer.hpp"
 #include "load/run_folder.hpp"
 #include "load/settings.hpp"
 
 namespace hotcount::loadtest {
 
-/// Of a Redis; the databases have none.
 struct ManagedOptions {
-    /// An existing folder for its data. If this program dies, the server saves a dump there. Empty:
-    /// its temporary folder, and nothing is saved.
+    /// Redis: an existing folder for its data. If this program dies, the server saves a dump there.
+    /// Empty: its temporary folder, and nothing is saved.
     std::filesystem::path keep{};
-    /// Writes are on disk before they are answered (appendfsync always), so it may be killed.
+    /// Redis: writes are on disk before they are answered (appendfsync always), so it may be killed.
     bool durable{false};
-    /// What it starts with: another Redis's dump, which is only read.
+    /// What a Redis starts with: another one's dump, which is only read.
     std::filesystem::path dump{};
+
+    // Of a server in a group, a Redis or a PostgreSQL.
+
+    /// Of 127.0.0.1, where its url() is; 0: it has a unix socket only.
+    std::uint16_t port{0};
+    /// Behind the other words of its command line.
+    std::vector<std::string> more{};
+    /// What a Redis's configuration file says, into which a Sentinel writes what it learns.
+    std::string config{};
+    /// The command that makes the data folder, which it is given; none: the kind's own.
+    std::function<std::vector<std::string>(const std::filesystem::path& data)> prepare{};
 };
 
-class ManagedServer {
+/// What a run has started for itself: a server, or a group of them.
+class Managed {
   public:
+    virtual ~Managed() = default;
+    Managed(const Managed&) = delete;
+    Managed& operator=(const Managed&) = delete;
+
+    /// What a client is given.
+    const std::string& url() const { return url_; }
+    /// Of the servers that hold data; 0 for one that does not run.
+    virtual std::vector<pid_t> pids() const = 0;
+    /// How often they were started, all together.
+    virtual std::uint64_t starts() const = 0;
+
+    struct Strike {
+        SteadyTime away;  ///< When the server went away.
+        /// What was acknowledged before is on every server that may take its place.
+        SteadyTime copied;
+    };
+    /// Begins a fault that these servers can have, and mend() ends it. One thread at a time calls them.
+    virtual Result<Strike> strike(const Fault& fault) = 0;
+    virtual Result<void> mend(const Fault& fault) = 0;
+    /// Whether another server takes the writes of the one that the last strike took away.
+    virtual bool replaced() { return false; }
+
+  protected:
+    explicit Managed(std::string url) : url_(std::move(url)) {}
+
+    std::string url_;
+};
+
+/// Stops all processes of a server from here to the end of its life.
+///
+/// The kernel kills the server when this program is killed, but a stopped child cannot see that its
+/// parent is gone: so a process beside this one lets the children go on then, and they end.
+class PausedServer {
+  public:
+    explicit PausedServer(pid_t server);
+    ~PausedServer();
+    PausedServer(const PausedServer&) = delete;
+    PausedServer& operator=(const PausedServer&) = delete;
+
+  private:
+    std::vector<pid_t> stopped_;
+    pid_t guard_;  ///< -1: it could not be started.
+};
+
+class ManagedServer final : public Managed {
+  public:
+    static constexpr const char* kLogName = "server.log";
+    static constexpr const char* kBootstrapName = "bootstrap.sql";
+
     /// The path of its program; a config error that names the package if it is not installed.
     static Result<std::filesystem::path> find(ServerKind kind);
     /// Returns when the server answers, or an error with what it said. Call it from the thread that
@@ -47,14 +111,15 @@ class ManagedServer {
     static Result<std::unique_ptr<ManagedServer>> start(ServerKind kind,
                                                         const std::atomic<bool>& interrupt,
                                                         const ManagedOptions& options = {});
-    ~ManagedServer();
-    ManagedServer(const ManagedServer&) = delete;
-    ManagedServer& operator=(const ManagedServer&) = delete;
+    ~ManagedServer() override;
 
-    const std::string& url() const { return url_; }
     pid_t pid() const { return pid_; }
-    /// How often it was started.
-    std::uint64_t starts() const { return 1 + starters_.size(); }
+    std::vector<pid_t> pids() const override { return {pid_}; }
+    std::uint64_t starts() const override { return 1 + starters_.size(); }
+    Result<Strike> strike(const Fault& fault) override;
+    Result<void> mend(const Fault& fault) override;
+    /// Its unix socket.
+    std::filesystem::path socket() const;
     /// Where a Redis saves.
     const std::filesystem::path& data_folder() const {
         return options_.keep.empty() ? folder_ : options_.keep;
@@ -65,6 +130,8 @@ class ManagedServer {
     void kill9();
     /// After kill9(): starts it again, at the same URL, on what it left. Returns when it answers.
     Result<void> restart();
+    /// Ends it in order; returns when it has ended.
+    void end();
 
   private:
     ManagedServer(ServerKind kind, OwnedFolder folder, ManagedOptions options);
@@ -82,7 +149,6 @@ class ManagedServer {
     OwnedFolder own_;
     std::filesystem::path folder_;
     ManagedOptions options_;
-    std::string url_;
     std::vector<std::string> words_{};  ///< What starts it.
     uid_t user_{0};                     ///< Whom it runs as; 0: as this process.
     gid_t group_{0};                    ///< The same.
@@ -90,10 +156,11 @@ class ManagedServer {
     int status_{0};                     ///< How it ended.
     /// Those that restarted it: a server ends with the thread that started it.
     std::vector<std::jthread> starters_{};
+    std::optional<PausedServer> paused_{};
 };
 
 /// The one with this URL; null: there is none.
-ManagedServer* find_server(const std::vector<ManagedServer*>& servers, const std::string& url);
+Managed* find_server(const std::vector<Managed*>& servers, const std::string& url);
 
 // -- its processes (server_processes.cpp) ---------------------------------------------------------
 //
@@ -109,20 +176,33 @@ void kill_with_children(pid_t server);
 /// seconds; none if it is not there.
 std::optional<double> cpu_seconds(pid_t server);
 
-/// Stops all processes of a server from here to the end of its life.
-///
-/// The kernel kills the server when this program is killed, but a stopped child cannot see that its
-/// parent is gone: so a process beside this one lets the children go on then, and they end.
-class PausedServer {
+// -- asking one Redis (redis_wire.cpp) ------------------------------------------------------------
+
+/// A connection that asks one server, whatever it is at present: a replica, a Sentinel, a node of a
+/// cluster. The library's client would leave it, or look for the primary. Not thread-safe.
+class RedisWire {
   public:
-    explicit PausedServer(pid_t server);
-    ~PausedServer();
-    PausedServer(const PausedServer&) = delete;
-    PausedServer& operator=(const PausedServer&) = delete;
+    explicit RedisWire(std::filesystem::path socket) : socket_(std::move(socket)) {}
+    ~RedisWire() { leave(); }
+    RedisWire(const RedisWire&) = delete;
+    RedisWire& operator=(const RedisWire&) = delete;
+
+    /// The texts of the reply, those of its arrays one after another; numbers as text, nil as "". An
+    /// error of the server's, or that it does not answer for a second, is unavailable.
+    Result<std::vector<std::string>> ask(const std::vector<std::string>& words);
+    /// Of what INFO or CLUSTER INFO answers; empty: it does not answer or does not say it.
+    std::string field(const std::vector<std::string>& words, std::string_view name);
 
   private:
-    std::vector<pid_t> stopped_;
-    pid_t guard_;  ///< -1: it could not be started.
+    Result<void> dial();
+    Result<void> receive();
+    Result<std::string> line();
+    Result<void> take(std::vector<std::string>& texts);
+    void leave();
+
+    std::filesystem::path socket_;
+    int fd_{-1};
+    std::string received_{};
 };
 
 // -- its dump (redis_dump.cpp) --------------------------------------------------------------------

@@ -99,8 +99,19 @@ Result<std::optional<double>> ask_redis(const std::string& url) {
     return std::optional{number_in(std::string_view{*info}.substr(at + kSize.size()))};
 }
 
-std::uint64_t starts_of(const ManagedServer* redis, const ManagedServer* database) {
+std::uint64_t starts_of(const Managed* redis, const Managed* database) {
     return (redis ? redis->starts() : 0) + (database ? database->starts() : 0);
+}
+
+/// Of all that hold data; none if one of them is not there.
+std::optional<double> cpu_of(const Managed& servers) {
+    double sum = 0;
+    for (const pid_t pid : servers.pids()) {
+        const auto one = cpu_seconds(pid);
+        if (!one) return std::nullopt;
+        sum += *one;
+    }
+    return sum;
 }
 
 /// What grew in between.
@@ -119,8 +130,7 @@ std::optional<double> grown(const Result<double>& from, const Result<double>& to
 
 }  // namespace
 
-ServerMeter::ServerMeter(const TrialSettings& settings, ManagedServer* redis,
-                         ManagedServer* database)
+ServerMeter::ServerMeter(const TrialSettings& settings, Managed* redis, Managed* database)
     : settings_(settings),
       redis_(redis),
       database_(database),
@@ -134,11 +144,10 @@ ServerMeter::Reading ServerMeter::read() const {
     const bool on_redis = strategy->store == StoreKind::redis;
     const bool on_server = is_on_sql(*strategy) && on_database_server(settings_.database_url);
     // The questions are not part of the answer.
-    const std::pair<bool, const ManagedServer*> servers[] = {{on_redis, redis_},
-                                                             {on_server, database_}};
+    const std::pair<bool, const Managed*> servers[] = {{on_redis, redis_}, {on_server, database_}};
     for (const auto& [used, server] : servers) {
         if (!used || !reading.cpu_s) continue;
-        const auto cpu_s = server ? cpu_seconds(server->pid()) : std::nullopt;
+        const auto cpu_s = server ? cpu_of(*server) : std::nullopt;
         if (cpu_s) {
             *reading.cpu_s += *cpu_s;
         } else {
@@ -164,6 +173,10 @@ ServerMeter::Reading ServerMeter::read() const {
         if (!on_redis) reading.log = because("there is no server");
     }
     if (!on_redis || !reading.log) return reading;
+    if (names_a_group(settings_.redis_url)) {
+        reading.log = because("it is known of one Redis, and not of several");
+        return reading;
+    }
     const auto file = ask_redis(settings_.redis_url);
     if (!file) {
         reading.log = file.error();

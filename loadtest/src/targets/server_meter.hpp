@@ -32,7 +32,7 @@ class ServerMeter {
   public:
     /// Reads everything for the first time. The servers are the private ones that the strategy uses,
     /// and outlive this; null: none, or somebody else's.
-    ServerMeter(const TrialSettings& settings, ManagedServer* redis, ManagedServer* database);
+    ServerMeter(const TrialSettings& settings, Managed* redis, Managed* database);
     /// Since then. `spent` is what the target counted meanwhile.
     ServerWork work(const TargetStats& spent) const;
 
@@ -46,8 +46,8 @@ class ServerMeter {
     Reading read() const;
 
     TrialSettings settings_;
-    ManagedServer* redis_;
-    ManagedServer* database_;
+    Managed* redis_;
+    Managed* database_;
     std::uint64_t starts_;  ///< Of the private servers, by the first reading.
     Reading first_;
 };

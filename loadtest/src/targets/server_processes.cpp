@@ -1,6 +1,10 @@
 #include "managed_server.hpp"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +14,7 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -84,6 +89,53 @@ pid_t start_guard(const std::vector<pid_t>& stopped) {
 }
 
 }  // namespace
+
+Result<void> ManagedServer::launch(std::vector<std::string> words) {
+    const int at_our_death = options_.keep.empty() ? SIGKILL : SIGTERM;
+    // All that allocates comes before the fork.
+    std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const std::string log = folder_ / kLogName;
+    const std::string home = folder_;
+    const pid_t parent = getpid();
+    // Only a bootstrap reads; a server that could would wait for a terminal.
+    const std::filesystem::path script = folder_ / kBootstrapName;
+    const bool reads = std::find(words.begin(), words.end(), "--bootstrap") != words.end();
+    const int input = open(reads ? script.c_str() : "/dev/null", O_RDONLY | O_CLOEXEC);
+    const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (output >= 0 && user_ != 0 && fchown(output, user_, group_) != 0) errno = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        setpgid(0, 0);
+        if (user_ != 0 && (setgroups(0, nullptr) != 0 || setgid(group_) != 0 ||
+                           setuid(user_) != 0 || chdir(home.c_str()) != 0)) {
+            _exit(126);
+        }
+        // After the change of user, which resets it.
+        prctl(PR_SET_PDEATHSIG, at_our_death);
+        if (getppid() != parent) _exit(127);  // It died before the line above.
+        std::signal(SIGINT, SIG_DFL);
+        std::signal(SIGTERM, SIG_DFL);
+        std::signal(SIGPIPE, SIG_DFL);
+        if (input >= 0) dup2(input, STDIN_FILENO);
+        for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+            if (output >= 0) dup2(output, stream);
+        }
+        execv(arguments[0], arguments.data());
+        _exit(127);
+    }
+    const int error = errno;
+    if (input >= 0) close(input);
+    if (output >= 0) close(output);
+    if (child < 0) {
+        return make_error(ErrorCode::unavailable,
+                          fmt::format("{} cannot be started: {}", words[0], std::strerror(error)));
+    }
+    pid_ = child;
+    return {};
+}
 
 std::vector<pid_t> children_of(pid_t parent) {
     std::vector<pid_t> children;

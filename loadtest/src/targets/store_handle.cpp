@@ -6,6 +6,8 @@
 #include <charconv>
 #include <chrono>
 #include <hotcount/detail/zset/sorted_set.hpp>
+#include <optional>
+#include <set>
 
 namespace hotcount::loadtest {
 namespace {
@@ -37,6 +39,28 @@ Error strange(std::string_view command) {
 
 const std::string* text_of(const Reply& reply) { return std::get_if<std::string>(&reply.value); }
 
+bool is_cluster(std::string_view url) {
+    return url.substr(0, url.find("://")).ends_with("+cluster");
+}
+
+/// Of one node of a cluster, which `url` names: at this address, or the first of the URL.
+std::string node_url(std::string_view url, std::string_view address) {
+    const std::size_t plus = url.find("+cluster");
+    const std::string_view rest = url.substr(url.find("://") + 3);
+    const std::string_view authority = rest.substr(0, rest.find_first_of("/?"));
+    const std::size_t at = authority.rfind('@');
+    const std::size_t hosts = at == std::string_view::npos ? 0 : at + 1;
+    const std::size_t query = rest.find('?');
+    if (address.empty()) address = authority.substr(hosts, authority.find(',', hosts) - hosts);
+    return fmt::format("{}://{}{}{}", url.substr(0, plus), authority.substr(0, hosts), address,
+                       query == std::string_view::npos ? "" : rest.substr(query));
+}
+
+Result<std::shared_ptr<redis::Client>> make_client(const std::string& url) {
+    HOTCOUNT_TRY_ASSIGN(redis::Options options, redis::parse_options(url));
+    return redis::Client::make(std::move(options));
+}
+
 /// The value of "name:" in what INFO answers.
 std::string info_field(const std::string& info, std::string_view name) {
     const std::string start = fmt::format("\n{}:", name);
@@ -66,6 +90,11 @@ Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind s
     options.timeout = settings.timeout;
     const std::string address = options.address();
     HOTCOUNT_TRY_ASSIGN(handle.redis_, redis::Client::make(std::move(options)));
+    handle.url_ = settings.redis_url;
+    handle.node_ = handle.redis_;
+    if (is_cluster(handle.url_)) {
+        HOTCOUNT_TRY_ASSIGN(handle.node_, make_client(node_url(handle.url_, {})));
+    }
     HOTCOUNT_TRY_ASSIGN(const Reply reply, handle.command({"INFO", "server"}));
     const std::string* const info = text_of(reply);
     if (info == nullptr) return strange("INFO");
@@ -73,7 +102,7 @@ Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind s
     handle.place_ = fmt::format(
         "{} at {}{}",
         valkey.empty() ? "Redis " + info_field(*info, "redis_version") : "Valkey " + valkey,
-        settings.managed_redis ? "a unix socket" : address,
+        settings.managed_redis && !names_a_group(settings.redis_url) ? "a unix socket" : address,
         settings.managed_redis
             ? fmt::format(", started for this run, {}",
                           settings.kills_redis() ? "appendfsync always" : "without persistence")
@@ -82,7 +111,30 @@ Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind s
 }
 
 Result<Reply> StoreHandle::command(std::initializer_list<std::string_view> words) const {
-    return redis_->execute(std::span{words.begin(), words.size()}, Duration{kTimeout});
+    return node_->execute(std::span{words.begin(), words.size()}, Duration{kTimeout});
+}
+
+Result<std::vector<std::shared_ptr<redis::Client>>> StoreHandle::primaries() const {
+    if (node_ == redis_) return std::vector{redis_};
+    HOTCOUNT_TRY_ASSIGN(const Reply reply, command({"CLUSTER", "SLOTS"}));
+    const auto* const ranges = std::get_if<ReplyArray>(&reply.value);
+    if (ranges == nullptr) return strange("CLUSTER SLOTS");
+    std::set<std::string> addresses;
+    for (const Reply& range : *ranges) {
+        const auto* const parts = std::get_if<ReplyArray>(&range.value);
+        const auto* const first =
+            parts && parts->size() > 2 ? std::get_if<ReplyArray>(&(*parts)[2].value) : nullptr;
+        const auto port =
+            first && first->size() > 1 ? redis::to_integer((*first)[1]) : std::nullopt;
+        if (!port || text_of(first->front()) == nullptr) return strange("CLUSTER SLOTS");
+        addresses.insert(fmt::format("{}:{}", *text_of(first->front()), *port));
+    }
+    std::vector<std::shared_ptr<redis::Client>> clients;
+    for (const std::string& address : addresses) {
+        HOTCOUNT_TRY_ASSIGN(auto client, make_client(node_url(url_, address)));
+        clients.push_back(std::move(client));
+    }
+    return clients;
 }
 
 std::uint64_t StoreHandle::commands() const {
@@ -129,18 +181,15 @@ Result<std::vector<std::int64_t>> StoreHandle::integers(std::span<const std::str
         std::vector<std::string> full;
         full.reserve(page.size());
         for (const std::string& key : page) full.push_back(prefix_ + key);
-        std::vector<std::string_view> words{"MGET"};
-        words.insert(words.end(), full.begin(), full.end());
-        HOTCOUNT_TRY_ASSIGN(const Reply reply, redis_->execute(words, Duration{kTimeout}));
-        const auto* const found = std::get_if<ReplyArray>(&reply.value);
-        if (found == nullptr || found->size() != page.size()) return strange("MGET");
-        for (const Reply& one : *found) {
-            if (std::holds_alternative<std::monostate>(one.value)) {
-                values.push_back(0);
-                continue;
-            }
-            const auto number = redis::to_integer(one);
-            if (!number) return strange("MGET");
+        // Not MGET: in a cluster the keys are on several nodes.
+        std::vector<std::vector<std::string_view>> commands;
+        commands.reserve(full.size());
+        for (const std::string& key : full) commands.push_back({"GET", key});
+        for (const auto& one : redis_->execute_many(commands, Duration{kTimeout})) {
+            HOTCOUNT_TRY(one);
+            const bool absent = std::holds_alternative<std::monostate>(one->value);
+            const auto number = absent ? std::optional<std::int64_t>{0} : redis::to_integer(*one);
+            if (!number) return strange("GET");
             values.push_back(*number);
         }
     }
@@ -155,10 +204,18 @@ Result<void> StoreHandle::scan(const Visit& visit) const {
 
 template <class Visit>
 Result<void> StoreHandle::scan(const std::string& pattern, const Visit& visit) const {
+    HOTCOUNT_TRY_ASSIGN(const auto servers, primaries());
+    for (const auto& server : servers) HOTCOUNT_TRY(scan_one(*server, pattern, visit));
+    return {};
+}
+
+template <class Visit>
+Result<void> StoreHandle::scan_one(redis::Client& server, const std::string& pattern,
+                                   const Visit& visit) {
     std::string cursor = "0";
     do {
-        HOTCOUNT_TRY_ASSIGN(const Reply reply,
-                            command({"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"}));
+        const std::string_view words[] = {"SCAN", cursor, "MATCH", pattern, "COUNT", "1000"};
+        HOTCOUNT_TRY_ASSIGN(const Reply reply, server.execute(words, Duration{kTimeout}));
         const auto* const parts = std::get_if<ReplyArray>(&reply.value);
         if (parts == nullptr || parts->size() != 2) return strange("SCAN");
         const std::string* const next = text_of((*parts)[0]);
@@ -244,9 +301,12 @@ Result<std::optional<StoreHandle::SetState>> StoreHandle::set_at(const std::stri
 Result<void> StoreHandle::remove_keys() const {
     if (!redis_) return {};
     const auto remove = [&](const std::vector<std::string>& keys) -> Result<void> {
-        std::vector<std::string_view> words{"UNLINK"};
-        words.insert(words.end(), keys.begin(), keys.end());
-        HOTCOUNT_TRY(redis_->execute(words, Duration{kTimeout}));
+        std::vector<std::vector<std::string_view>> commands;
+        commands.reserve(keys.size());
+        for (const std::string& key : keys) commands.push_back({"UNLINK", key});
+        for (const auto& removed : redis_->execute_many(commands, Duration{kTimeout})) {
+            HOTCOUNT_TRY(removed);
+        }
         return {};
     };
     HOTCOUNT_TRY(scan(remove));

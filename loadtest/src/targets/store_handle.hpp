@@ -72,9 +72,18 @@ class StoreHandle {
     Result<void> scan(const Visit& visit) const;
     template <class Visit>
     Result<void> scan(const std::string& pattern, const Visit& visit) const;
+    template <class Visit>
+    static Result<void> scan_one(redis::Client& server, const std::string& pattern,
+                                 const Visit& visit);
 
     std::shared_ptr<memory::Store> memory_{};
+    /// Those that hold the keys between them: the server, or the primaries of a cluster.
+    Result<std::vector<std::shared_ptr<redis::Client>>> primaries() const;
+
     std::shared_ptr<redis::Client> redis_{};
+    /// Asked what names no key: the server, or a node of the cluster.
+    std::shared_ptr<redis::Client> node_{};
+    std::string url_{};
     std::string prefix_{};
     std::string place_{};
 };

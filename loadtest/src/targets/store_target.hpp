@@ -29,9 +29,10 @@ inline bool outlives_load(std::uint64_t item) { return item % 4 >= 2; }
 class StoreTarget : public Target {
   public:
     std::string place() const override { return store_.place(); }
-    /// A server that starts anew counts from 0 again: then nothing is said of its commands.
+    /// A server that starts anew, or takes over, counts from 0 again: then nothing is said of its commands.
     TargetStats stats() const override {
-        return {0, settings_.kills_redis() ? 0 : store_.commands(), 0};
+        const bool anew = settings_.kills_redis() || names_a_group(settings_.redis_url);
+        return {0, anew ? 0 : store_.commands(), 0};
     }
     Result<void> begin() override {
         begun_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -54,6 +55,10 @@ class StoreTarget : public Target {
         if (!store_.on_redis()) {
             return {strategy_.name, std::move(acknowledged), "everything, when this process ends",
                     false, true};
+        }
+        if (names_a_group(settings_.redis_url)) {
+            return {strategy_.name, std::move(acknowledged),
+                    "what a primary had not copied to the replica that replaces it", true, true};
         }
         return {strategy_.name, std::move(acknowledged),
                 "what the server has not persisted, when the server ends", true, true};

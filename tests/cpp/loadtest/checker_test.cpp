@@ -221,6 +221,32 @@ TEST(AnswersWithoutPredecessor, EachLifeCountsFromOne) {
     EXPECT_EQ(missing({}, 3), 1U);
 }
 
+TEST(AllowFailover, UpToWhatTheReplicaNeedNotHaveHadIsNoBreach) {
+    const auto lost = [](std::uint64_t may_lose) {
+        AuditResult result;
+        check_counter(1, 6, {10, 0, 0, true}, result);
+        result.wrong_reads = 2;
+        result.allow_failover(may_lose);
+        return result;
+    };
+    for (const std::uint64_t too_few : {0, 3}) {
+        EXPECT_FALSE(lost(too_few).passed());
+        EXPECT_EQ(lost(too_few).lost(), 4U);
+        EXPECT_EQ(lost(too_few).lost_in_failover, 0U);
+    }
+    EXPECT_TRUE(lost(4).passed());
+    EXPECT_EQ(lost(4).word(), "allowed");
+    EXPECT_EQ(lost(4).lost_in_failover, 4U);
+    AuditResult doubled;
+    check_counter(1, 12, {10, 0, 0, true}, doubled);
+    doubled.allow_failover(100);
+    EXPECT_FALSE(doubled.passed()) << "a failover doubles nothing";
+    AuditResult answers;
+    answers.wrong_answers = 1;
+    answers.allow_failover(100);
+    EXPECT_FALSE(answers.passed());
+}
+
 TEST(CheckCounter, TheValueLiesBetweenAcknowledgedAndUnknown) {
     const CounterBounds bounds{10, 3, -2, true};
     for (std::int64_t value = 8; value <= 13; ++value) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "command_lines.hpp"
@@ -65,12 +66,30 @@ TEST(CommandLine, AFaultOfADatabaseNeedsAPrivateOne) {
     EXPECT_EQ(run.trial.max_errors, 1);
     EXPECT_FALSE(run.trial.kills_redis());
     EXPECT_THAT(refuse({"run", "--fault", fault}),
-                HasSubstr("--managed postgres, mariadb or mysql"));
+                HasSubstr("--managed postgres, mariadb, mysql or postgres-pair"));
     EXPECT_THAT(refuse({"compare", "-s", "naive", "--fault", fault, "--managed", "mariadb", "--db",
                         "postgresql://h/v"}),
                 HasSubstr("no --db"));
     EXPECT_THAT(refuse({"run", "--managed", "mariadb", "--fault", "1s:redis.pause+1s"}),
                 HasSubstr("--managed redis"));
+}
+
+TEST(CommandLine, AFaultThatTheServersCannotHaveNamesThoseThatCan) {
+    const std::tuple<const char*, const char*, const char*> cases[] = {
+        {"redis", "1s:redis.failover", "sentinel or redis-cluster"},
+        {"sentinel", "1s:redis.reshard=5", "take --managed redis-cluster"},
+        {"sentinel", "1s:db.pause+1s", "--managed postgres"},
+        {"redis,sentinel", "1s:redis.pause+1s", "take one of redis, sentinel"}};
+    for (const auto& [servers, fault, says] : cases) {
+        EXPECT_THAT(refuse({"run", "-s", "redis", "--managed", servers, "--fault", fault}),
+                    HasSubstr(says));
+    }
+    EXPECT_THAT(refuse({"run", "--managed", "postgres", "--fault", "1s:db.failover"}),
+                HasSubstr("take --managed postgres-pair"));
+    const Settings run =
+        accept({"run", "-s", "redis", "--managed", "sentinel", "--fault", "1s:redis.kill9+1s"});
+    EXPECT_TRUE(run.trial.managed_redis);
+    EXPECT_FALSE(run.trial.managed_database);
 }
 
 }  // namespace

@@ -1,0 +1,86 @@
+// Several private servers of which one takes the place of another that fails.
+//
+//   sentinel        a primary, two replicas and three Sentinels (quorum 2, down after 1 s)
+//   redis_cluster   three primaries with a replica each, cluster-node-timeout 2 s
+//   postgres_pair   a primary and a standby that takes part in each commit
+//
+// Their ports are of 127.0.0.1 and were free when the group began. What one of them holds goes with the
+// run: nothing is kept for a later audit.
+//
+//   pause      the primary stands still. A Redis is replaced if that lasts; a PostgreSQL goes on
+//   kill9      the primary ends. A Redis is replaced, and comes back at the fault's end as a replica; the
+//              standby of a PostgreSQL is promoted at the fault's end, as an operator would
+//   cut        the primary of a pair is not heard any more, connections stay; at the fault's end it is
+//              killed, and its standby is promoted
+//   failover   the primary is replaced as planned
+//   reshard    slots of one primary move to the next one
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <hotcount/result.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "managed_server.hpp"
+
+namespace hotcount::loadtest {
+
+/// Returns when one of the group can replace the other. Call it from the thread that lives longest.
+/// `durable`: a Redis has its writes on disk before it answers.
+Result<std::unique_ptr<Managed>> start_group(ServerKind kind, bool durable,
+                                             const std::atomic<bool>& interrupt);
+
+/// So many ports of 127.0.0.1 that nobody listens at.
+Result<std::vector<std::uint16_t>> free_ports(std::size_t count);
+
+/// Asks every few milliseconds, for half a minute at most.
+Result<void> wait_until(std::string_view what, const std::atomic<bool>& interrupt,
+                        const std::function<bool()>& holds);
+
+/// What groups of Redis servers have in common.
+class RedisGroup : public Managed {
+  public:
+    std::vector<pid_t> pids() const override;
+    std::uint64_t starts() const override;
+    Result<Strike> strike(const Fault& fault) override;
+    Result<void> mend(const Fault& fault) override;
+    bool replaced() override;
+
+  protected:
+    RedisGroup() : Managed({}) {}
+
+    Result<void> add_node(std::uint16_t port, bool durable, std::vector<std::string> more,
+                          const std::atomic<bool>& interrupt);
+    std::string replication(std::size_t node, std::string_view name);
+    bool is_primary(std::size_t node) { return replication(node, "role") == "master"; }
+    /// Whether the replica has what its primary had, and goes on to get it.
+    bool follows(std::size_t node) { return replication(node, "master_link_status") == "up"; }
+
+    /// The node that the next fault is of, and those that may take its place.
+    virtual Result<std::size_t> next_struck() = 0;
+    virtual std::vector<std::size_t> heirs_of(std::size_t primary) = 0;
+    /// One of these takes the writes.
+    virtual bool serves(std::size_t node) { return is_primary(node); }
+    /// Asks for a planned failover, and returns before it has begun.
+    virtual Result<void> fail_over() = 0;
+    virtual Result<void> reshard(std::uint32_t slots);
+
+    std::vector<std::unique_ptr<ManagedServer>> nodes_{};
+    std::vector<std::unique_ptr<RedisWire>> wires_{};
+    std::size_t struck_{0};
+    std::vector<std::size_t> heirs_{};
+
+  private:
+    /// Returns when the heirs have all that the primary had when this was called.
+    Result<SteadyTime> await_copies();
+};
+
+Result<std::unique_ptr<Managed>> start_sentinel(bool durable, const std::atomic<bool>& interrupt);
+Result<std::unique_ptr<Managed>> start_cluster(bool durable, const std::atomic<bool>& interrupt);
+Result<std::unique_ptr<Managed>> start_postgres_pair(const std::atomic<bool>& interrupt);
+
+}  // namespace hotcount::loadtest

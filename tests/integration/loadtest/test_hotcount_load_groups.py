@@ -1,0 +1,94 @@
+"""hotcount-load on groups of servers that it starts: one replaces another in mid-load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hotcount.report import read
+
+from tests.support.load_generator import SMALL, run, run_json
+
+pytestmark = pytest.mark.server
+
+# Longer than any failover here: calls wait for the new primary.
+PATIENT = ("--timeout", "10s", "-r", "500")
+# The most that is allowed between the moment a server takes writes again and the first success.
+LATEST_S = 5
+
+
+def faulted(group: str, strategy: str, fault: str, *options: str) -> dict[str, Any]:
+    code, document = run_json(
+        *["run", "-s", strategy, "--managed", group, "--fault", f"1s:{fault}"],
+        *["-d", "6s", *PATIENT, *SMALL, *options],
+        timeout=110,
+    )
+    # Passed; or this machine was too busy, and what is there was measured all the same.
+    assert code in (0, 3), document
+    audit = document["audit"]
+    assert audit["passed"], audit
+    assert audit["acknowledged"] > 100
+    assert audit["lost"] == audit["double"] == audit["ghost"] == 0
+    (recovery,) = document["result"]["recoveries"]
+    assert recovery["fault"] == fault.partition("+")[0].partition("=")[0]
+    assert recovery["first_ok_s"] is not None
+    assert recovery["first_ok_s"] < LATEST_S
+    assert audit["lost_in_failover"] <= recovery["may_lose"]
+    return document
+
+
+def recovery_of(document: dict[str, Any]) -> dict[str, Any]:
+    recovery: dict[str, Any] = document["result"]["recoveries"][0]
+    return recovery
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fault"),
+    [
+        ("redis", "redis.kill9+3s"),
+        ("redis", "redis.failover"),
+        # It goes on after it was replaced, and what it still acknowledges counts for nothing.
+        ("redis", "redis.pause+4s"),
+        ("redis/cached", "redis.kill9+3s"),
+    ],
+)
+def test_a_sentinel_replaces_the_primary_and_the_audit_holds(
+    temporary: Path, strategy: str, fault: str
+) -> None:
+    document = faulted("sentinel", strategy, fault)
+    recovery = recovery_of(document)
+    assert 0 < recovery["replaced_s"] < LATEST_S
+    assert recovery["failed"] == 0, "calls waited for the new primary"
+    assert list(temporary.iterdir()) == []
+    if strategy == "redis":
+        assert "not copied to the replica" in document["contract"]["may_lose"]
+
+
+def test_a_primary_that_comes_back_in_time_is_not_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    document = faulted("sentinel", "redis", "redis.pause+300ms", "--out", str(folder))
+    recovery = recovery_of(document)
+    assert recovery["replaced_s"] is None
+    assert recovery["may_lose"] == 0
+    assert 0.1 < recovery["away_s"] < LATEST_S
+    (row,) = read(folder).parts[0].rows
+    assert [each.fault for each in row.recoveries] == ["redis.pause"]
+    assert json.loads((folder / "run.json").read_text())["settings"]["faults"].startswith("1s:")
+    again = run("audit", str(folder))
+    assert again.returncode == 3
+    assert "private servers" in again.stdout
+
+
+def test_the_report_says_what_the_failover_cost() -> None:
+    done = run(
+        *["run", "-s", "redis", "--managed", "sentinel", "--fault", "1s:redis.failover"],
+        *["-d", "4s", *PATIENT, *SMALL],
+        timeout=110,
+    )
+    assert done.returncode in (0, 3), done.stdout
+    text = " ".join(done.stdout.split())
+    assert "another server took over after" in text
+    assert "the first success came" in text
+    assert "are unknown" in text
