@@ -260,6 +260,7 @@ ROWS = (
                 faults/test_votes_on_servers.py::test_kills_of_everybody
                 faults/test_removal_and_server_death.py::
             """,
+            "mariadb": "faults/test_galera.py::test_a_node_that_is_killed",
             "postgresql": """
                 integration/sql/test_postgres.py::test_a_killed_server
                 integration/sql/test_postgres.py::test_a_session_that_is_terminated
@@ -269,13 +270,14 @@ ROWS = (
     Row(
         19,
         "64 writers on one slot: 40001, 40P01, 1205, 1213, BUSY",
-        ("64 callers", "postgres 40001", "postgres 40P01", "mariadb row waits"),
+        ("64 callers", "nodes conflict", "postgres 40001", "mariadb row waits"),
         SQL,
         {
             "each": """
                 races/test_slotted_counter.py::test_64_writers
                 races/test_slotted_counter.py::test_64_retries
-            """
+            """,
+            "mariadb": "faults/test_galera.py::test_votes_on_three",
         },
     ),
     Row(

@@ -250,4 +250,19 @@ bool MysqlConnection::still_in_transaction() {
     return asked && open;
 }
 
+// Another node's transaction may end ours between two commands. The next one is told so (1213), but for
+// the one that prepares a statement: what follows would be a transaction of its own, without what was
+// written before.
+Result<void> MysqlConnection::unless_ended_by_cluster() {
+    // The question is prepared too.
+    if (!in_cluster_ || !begun_ || !std::exchange(ran_, false)) return {};
+    const bool open = still_in_transaction();
+    ran_ = true;
+    if (open) return {};
+    return make_error(
+        ErrorCode::deadline,
+        target_.name + ": another node of the cluster ended the transaction; nothing was applied",
+        "1213", SqlCondition::transaction_conflict);
+}
+
 }  // namespace hotcount::sql

@@ -340,7 +340,9 @@ Result<MysqlConnection::Prepared*> MysqlConnection::prepare(const Statement& sta
     made.describe(library_);
     prepared_.push_front(std::move(made));
     by_id_.emplace(statement.id(), prepared_.begin());
-    return &prepared_.front();
+    Prepared* const own = &prepared_.front();
+    HOTCOUNT_TRY(unless_ended_by_cluster());
+    return own;
 }
 
 void MysqlConnection::forget(std::uint64_t id) {

@@ -171,6 +171,7 @@ class MysqlConnection final : public Connection {
     Result<void> identify();
     Result<void> set_up();
     Result<void> tell(std::string_view text, MysqlStage stage);
+    Result<void> unless_ended_by_cluster();
     Result<void> be_patient(std::int64_t seconds);
     Result<Prepared*> prepare(const Statement& statement);
     Result<std::int64_t> execute(Prepared& prepared, std::span<const Value> parameters,
@@ -217,6 +218,7 @@ class MysqlConnection final : public Connection {
     Deadline deadline_{Deadline::at(SteadyTime::max())};
     bool begun_{false};
     bool ran_{false};            // Something, in the transaction.
+    bool in_cluster_{false};     // The server is a node of a Galera cluster.
     std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};

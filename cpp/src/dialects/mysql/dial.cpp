@@ -284,6 +284,7 @@ Result<void> MysqlConnection::identify() {
         server_ = row.text(0);
         reads_only_ = row.integer(1) != 0;
         const bool is_mariadb = row.integer(3) != 0;
+        in_cluster_ = row.integer(4) != 0;
         product_ = is_mariadb ? 1 : 2;
         return check_version(target_.name, row.text(2), is_mariadb ? kOldestMariaDb : kOldestMySql);
     };
@@ -301,7 +302,7 @@ Result<void> MysqlConnection::set_up() {
         {{"reads", flag(reads_)}, {"patience", patient(patience, target_.idle_timeout)}}};
     HOTCOUNT_TRY(tell(session["set_up"], MysqlStage::statement));
     patience_ = patience;
-    return {};
+    return in_cluster_ ? tell(session["wait_for_cluster"], MysqlStage::statement) : Result<void>{};
 }
 
 Result<void> MysqlConnection::be_patient(std::int64_t seconds) {

@@ -146,6 +146,10 @@ constexpr std::string_view kLostRights =
 // The setting or the rights behind it, where the server's words do not name them.
 std::string_view cause_of(unsigned number, std::string_view text) {
     switch (number) {
+        case 1047:
+            return text.starts_with("WSREP")
+                       ? "; this node is not in its cluster's primary component, or joins it"
+                       : std::string_view{};
         case 1142:
             return text.starts_with("TRIGGER ") ? kLostRights : std::string_view{};
         case 1449:

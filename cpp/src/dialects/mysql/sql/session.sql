@@ -32,14 +32,27 @@ SET NAMES utf8mb4,
 --end
     {patience}
 
+-- name: wait_for_cluster
+-- Behind one address may be several nodes of a Galera cluster, and each has what another committed a
+-- moment later. So the first statement of a transaction waits until the node has all of it (1 reads,
+-- 2 UPDATE and DELETE, 4 INSERT): else a vote that was retracted at another node would be found
+-- unchanged.
+SET SESSION wsrep_sync_wait = @@SESSION.wsrep_sync_wait | 7
+
 -- name: identify
--- A name that no other server has, whether the server only reads, its version, and 1 on MariaDB.
--- read_only is a number, and from MariaDB 12 on a word.
+-- A name that no other server has, whether the server only reads, its version, 1 on MariaDB, and
+-- whether it is a node of a Galera cluster. read_only is a number, and from MariaDB 12 on a word. Some
+-- builds of MariaDB have no wsrep_on.
 SELECT
     CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file),
     CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'),
     VERSION(),
-    0 /*M! + 1 */
+    0 /*M! + 1 */,
+    0 /*M! + (
+        SELECT COUNT(*)
+        FROM information_schema.GLOBAL_VARIABLES
+        WHERE VARIABLE_NAME = 'WSREP_ON' AND VARIABLE_VALUE = 'ON'
+    ) */
 LIMIT 1
 
 -- name: has_session

@@ -1,0 +1,239 @@
+"""Votes on three nodes of a MariaDB Galera cluster: on all at once, and while one is cut off,
+is killed and joins again.
+
+After each: the live votes are those acknowledged and some of those whose outcome is unknown, none
+that was said not to be applied, and every node counts them alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.fired import fired
+from tests.support.galera_trio import GaleraNode, GaleraTrio
+from tests.support.together import beside, together
+
+# MySQL has no Galera.
+pytestmark = [pytest.mark.server, pytest.mark.mariadb_only("Galera")]
+
+_numbers = itertools.count()
+STRATEGIES = pytest.mark.parametrize("strategy", ["batched", "slotted", "naive"])
+
+
+@pytest.fixture(scope="module")
+def trio() -> Iterator[GaleraTrio]:
+    with GaleraTrio.started() as made:
+        yield made
+
+
+@pytest.fixture
+def place(trio: GaleraTrio) -> str:
+    """A database of its own, on all nodes."""
+    name = f"t{next(_numbers)}"
+    trio.nodes[0].execute(f"CREATE DATABASE {name}")
+    asked = f"SHOW DATABASES LIKE '{name}'"
+    eventually(lambda: all(node.ask(asked) for node in trio.nodes))
+    return name
+
+
+def votes_at(
+    node: GaleraNode, place: str, strategy: str = "batched", timeout: float = 30
+) -> hotcount.Votes:
+    database = hotcount.Database(node.url(place), timeout=timeout)
+    return hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+
+
+def make_tables(trio: GaleraTrio, place: str, strategy: str = "batched") -> None:
+    with votes_at(trio.nodes[0], place, strategy) as votes:
+        votes.create_tables()
+        votes.add_items([1, 2, 3])
+
+
+def live_users(node: GaleraNode, place: str) -> set[int]:
+    sql = "SELECT user_id FROM vote_live WHERE item_id = 1"
+    return {int(row[0]) for row in node.execute(sql, database=place)}
+
+
+def conflicts(trio: GaleraTrio) -> int:
+    """Transactions that a node refused or ended because another node's came first."""
+    names = ("local_cert_failures", "local_bf_aborts")
+    return sum(int(node.status(name)) for node in trio.nodes for name in names)
+
+
+@STRATEGIES
+def test_votes_on_three_nodes_at_once_lose_nothing_and_no_conflict_reaches_a_caller(
+    trio: GaleraTrio, place: str, strategy: str
+) -> None:
+    make_tables(trio, place, strategy)
+    before = conflicts(trio)
+    rounds = itertools.count(1)
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(votes_at(node, place, strategy)) for node in trio.nodes]
+
+        def vote(index: int, first: int) -> None:
+            for number in range(first, first + 12):
+                items = [1, 2, 3] if (index + number) % 2 else [3, 2, 1]
+                # Fresh votes of one's own, and one that everybody changes.
+                users = [1000 * (index + 1) + number, 7, 7]
+                nodes[index % 3].cast_many(items, users, [1, number % 5, index % 4])
+
+        def conflict() -> bool:
+            first = 12 * next(rounds)
+            together(lambda index: vote(index, first), 9)
+            return conflicts(trio) > before
+
+        eventually(conflict, 60)
+        # hotcount waits for what other nodes have acknowledged; these plain reads come after that.
+        counted = [list(map(int, v.count_many([1, 2, 3], consistency="exact"))) for v in nodes]
+        sums = trio.nodes[0].execute(
+            "SELECT SUM(val) FROM vote GROUP BY item_id ORDER BY item_id", database=place
+        )
+        assert counted == [[int(total) for (total,) in sums]] * 3
+        mine = 3 * 12 * (next(rounds) - 1)
+        own = "SELECT COUNT(*) FROM vote WHERE user_id >= 1000"
+        assert trio.nodes[0].execute(own, database=place) == [(3 * mine,)]
+        nodes[0].flush()
+        assert nodes[1].reconcile(dry_run=True) == []
+    fired("nodes conflict", conflicts(trio) - before)
+
+
+def test_counters_and_limits_on_three_nodes_at_once_are_exact(trio: GaleraTrio, place: str) -> None:
+    with ExitStack() as stack:
+        databases = [
+            stack.enter_context(hotcount.Database(node.url(place), timeout=30))
+            for node in trio.nodes
+        ]
+        slots = [hotcount.SlottedCounter(each, slots=2) for each in databases]
+        limits = [hotcount.Limiter(each, "10/hour") for each in databases]
+        slots[0].create_table()
+        limits[0].create_table()
+
+        def work(index: int) -> int:
+            admitted = 0
+            for number in range(8):
+                slots[index % 3].add("hot", op_id=f"{index // 3} {number}")
+                admitted += bool(limits[index % 3].hit("hot"))
+            return admitted
+
+        assert sum(together(work, 6)) == 10
+        assert [each.get("hot") for each in slots] == [16] * 3
+
+
+def test_what_one_node_acknowledged_is_waited_for_at_another(trio: GaleraTrio, place: str) -> None:
+    make_tables(trio, place)
+    with votes_at(trio.nodes[0], place) as here, votes_at(trio.nodes[1], place) as there:
+        here.cast(1, 1)
+        assert int(there.count(1, consistency="exact")) == 1
+        told: list[Any] = []
+        with trio.nodes[1].connect() as session, session.cursor() as cursor:
+            # It applies nothing meanwhile.
+            cursor.execute("FLUSH TABLES WITH READ LOCK")
+            here.cast(1, 2)
+            here.retract(1, 1)
+            reader = threading.Thread(
+                target=lambda: told.append(int(there.count(1, consistency="exact")))
+            )
+            # By its old state it would find this vote unchanged.
+            voter = threading.Thread(target=lambda: told.append(there.cast(1, 1).changed))
+            reader.start()
+            time.sleep(0.5)
+            assert told == [], "an answer without what the other node has acknowledged"
+            voter.start()
+            time.sleep(0.2)
+            cursor.execute("UNLOCK TABLES")
+        reader.join()
+        voter.join()
+        assert told[1] is True
+        assert told[0] in (1, 2)
+        assert int(here.count(1, consistency="exact")) == 2
+
+
+class Outcomes:
+    """Votes for item 1 by users of their own, and what each caller was told."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, set[int]] = {"cast": set(), "unknown": set(), "not applied": set()}
+        self._users = itertools.count()
+
+    def vote(self, votes: hotcount.Votes, timeout: float = 2) -> str:
+        user = next(self._users)
+        try:
+            votes.cast(1, user, timeout=timeout)
+            outcome = "cast"
+        except hotcount.OutcomeUnknownError:
+            outcome = "unknown"
+        except (hotcount.UnavailableError, hotcount.DeadlineError) as error:
+            outcome = "not applied" if "nothing was applied" in str(error) else f"said: {error}"
+        self.told[outcome].add(user)
+        return outcome
+
+    def check(self, trio: GaleraTrio, place: str) -> None:
+        for node in trio.nodes:
+            with votes_at(node, place) as votes:
+                count = int(votes.count(1, consistency="exact"))
+            live = live_users(node, place)
+            assert self.told["cast"] <= live, "an acknowledged vote is lost"
+            assert not live & self.told["not applied"]
+            assert count == len(live)
+
+
+def voting(outcomes: Outcomes, votes: hotcount.Votes) -> Any:
+    def until(ended: threading.Event) -> None:
+        while not ended.is_set():
+            outcomes.vote(votes)
+
+    return until
+
+
+def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
+    trio: GaleraTrio, place: str
+) -> None:
+    make_tables(trio, place)
+    outcomes = Outcomes()
+    with (
+        votes_at(trio.nodes[1], place) as cut,
+        votes_at(trio.nodes[0], place) as other,
+        beside(*[voting(outcomes, cut)] * 4, *[voting(outcomes, other)] * 2),
+    ):
+        eventually(lambda: len(outcomes.told["cast"]) > 50)
+        trio.cut_off(1)
+        assert outcomes.vote(cut) == "not applied"
+        with pytest.raises(hotcount.UnavailableError, match="nothing was applied"):
+            cut.cast(1, 10**6, timeout=1)
+        done = len(outcomes.told["cast"])
+        eventually(lambda: len(outcomes.told["cast"]) > done + 20)  # The others go on.
+        trio.let_back(1)
+        back = time.monotonic()
+        eventually(lambda: outcomes.vote(cut) == "cast")
+        assert time.monotonic() - back < 4
+    outcomes.check(trio, place)
+
+
+def test_a_node_that_is_killed_and_joins_again_loses_and_doubles_nothing(
+    trio: GaleraTrio, place: str
+) -> None:
+    make_tables(trio, place)
+    outcomes = Outcomes()
+    with (
+        votes_at(trio.nodes[2], place) as killed,
+        votes_at(trio.nodes[0], place) as other,
+        beside(*[voting(outcomes, killed)] * 4, *[voting(outcomes, other)] * 2),
+    ):
+        eventually(lambda: len(outcomes.told["cast"]) > 50)
+        trio.nodes[2].kill()
+        trio.await_size(2)
+        done = len(outcomes.told["cast"])
+        eventually(lambda: len(outcomes.told["cast"]) > done + 20)
+        trio.nodes[2].begin()
+        eventually(lambda: outcomes.vote(killed) == "cast")
+    trio.await_size(3)
+    outcomes.check(trio, place)
