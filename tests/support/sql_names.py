@@ -70,6 +70,7 @@ NAMES: dict[str, dict[str, str]] = {
     | named("""
 item_type = bigint
 item_element = bigint
+level = 'read committed'
 user_element = bigint
 user_parameter = CAST(?2 AS bigint)
 journal_literal = 'vote_journal'

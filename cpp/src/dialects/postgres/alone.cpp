@@ -42,15 +42,16 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
     writes_ = true;
     answer_.reset();
     refusal_.reset();
+    const bool wraps = how.read_committed || options_.serializable;
     for (int again = 0;; ++again) {
         cancelled_ = false;
         statement_gone_ = false;
-        if (!queue_alone(statement, parameters, how.read_committed)) return lost_connection(false);
+        if (!queue_alone(statement, parameters, wraps)) return lost_connection(false);
         auto settled = settle_alone(how, std::chrono::steady_clock::now());
         if (settled) return take_rows(visit);
         // What the session lacks was not run. What it has left to roll back is rolled back.
         const bool gone = statement_gone_;
-        if (how.read_committed && !broken_) {
+        if (wraps && !broken_) {
             state_ = State::failed;
             rollback();
         }
@@ -92,11 +93,11 @@ Result<std::int64_t> PostgresConnection::read_alone(const Statement& statement,
 }
 
 bool PostgresConnection::queue_alone(const Statement& statement, std::span<const Value> parameters,
-                                     bool read_committed) {
+                                     bool wraps) {
     using Kind = Expected::Kind;
-    return (!read_committed || queue(begin_statement(), {}, Kind::begin)) &&
+    return (!wraps || queue(begin_statement(), {}, Kind::begin)) &&
            queue(statement, parameters, Kind::statement) &&
-           (!read_committed || queue(commit_statement(), {}, Kind::commit)) && queue_sync();
+           (!wraps || queue(commit_statement(), {}, Kind::commit)) && queue_sync();
 }
 
 // Whether the server ended the session (pg_terminate_backend, a shutdown), and the statement with

@@ -71,6 +71,8 @@ sql::Statements postgres_statements(std::string_view file, const VoteNames& n,
                  {"cached", sql::flag(options.strategy == VoteStrategy::cached)},
                  {"fenced", sql::flag(options.strategy == VoteStrategy::write_behind)},
                  {"in_slot", sql::flag(options.strategy == VoteStrategy::slotted)},
+                 {"serializable", ""},
+                 {"level", literal("read committed")},
                  {"journal_literal", literal(n.journal)},
                  {"journal_index_literal", literal(n.journal_index)}});
     return vote_statements(file, n, sql::postgres_grammar(), std::move(more));
@@ -127,10 +129,11 @@ Cast cast_of(const sql::Row& row, int column) {
 
 Cast unchanged_cast(std::int64_t value) { return Cast{value != 0, false, value, value}; }
 
-VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route) {
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route,
+                         std::string_view wanted_level) {
     using Kind = VoteOutcome::Kind;
     if (!row.is_null(val)) return {Kind::cast, cast_of(row, prev)};
-    if (row.text(level) != "read committed") return {Kind::other_level};
+    if (row.text(level) != wanted_level) return {Kind::other_level};
     const std::string found{row.is_null(mark) ? "" : row.text(mark)};
     if (found != route) return {Kind::elsewhere, {}, found};
     if (row.text(there) != "t") return {Kind::missing};

@@ -57,12 +57,13 @@ struct VoteOutcome {
         missing,      ///< Its item does not exist.
         overtaken,    ///< To be written again.
         elsewhere,    ///< The tables' votes come another way: vote_route().
-        other_level,  ///< The statement was not READ COMMITTED. Nothing was written by it.
+        other_level,  ///< The statement was not of the wanted level of isolation, and wrote nothing.
     } kind;
     Cast cast{};
     std::string route{};  ///< Which, if it is elsewhere.
 };
-VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route);
+VoteOutcome read_outcome(const sql::Row& row, const Ballot& ballot, std::string_view route,
+                         std::string_view wanted_level);
 
 /// Where the vote's number stands in its row, and how many columns read_outcome() reads.
 inline constexpr int kNumberColumn = 0;

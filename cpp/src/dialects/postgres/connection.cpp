@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "dialect.hpp"
 #include "error.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/pool.hpp"
@@ -9,11 +10,17 @@
 
 namespace hotcount::sql {
 
+bool is_serializable(const Connection& connection) {
+    const auto* const own = dynamic_cast<const PostgresConnection*>(&connection);
+    return own != nullptr && own->serializable();
+}
+
 // Each is sent ahead of the first statement. Isolation is named because a server's or a user's
 // default may be another; whether one may write is left to it.
-const Statement& PostgresConnection::begin_statement() {
-    static const Statement statement{"BEGIN ISOLATION LEVEL READ COMMITTED"};
-    return statement;
+const Statement& PostgresConnection::begin_statement() const {
+    static const Statement committed{"BEGIN ISOLATION LEVEL READ COMMITTED"};
+    static const Statement serializable{"BEGIN ISOLATION LEVEL SERIALIZABLE"};
+    return options_.serializable ? serializable : committed;
 }
 const Statement& PostgresConnection::begin_read_statement() {
     static const Statement statement{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};

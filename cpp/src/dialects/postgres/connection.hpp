@@ -60,6 +60,8 @@ struct PostgresSessionOptions {
     bool prepare;
     /// The URL itself asks for sessions that only read.
     bool reads_only;
+    /// Transactions that write are SERIALIZABLE, and not READ COMMITTED.
+    bool serializable;
     /// It has shown who it is before it may ask for the password, or libpq itself sends that to
     /// nobody in clear text.
     bool trusts_server;
@@ -76,6 +78,7 @@ class PostgresConnection final : public Connection {
     PostgresConnection& operator=(const PostgresConnection&) = delete;
     ~PostgresConnection() override { disconnect(); }
 
+    bool serializable() const { return options_.serializable; }
     /// If the server has no room for another session: waits for it until the deadline, or says so
     /// at once (is_out_of_room()).
     Result<void> connect(Deadline deadline, bool waits_for_room = true);
@@ -150,7 +153,7 @@ class PostgresConnection final : public Connection {
     // may make its layouts again and again.
     static constexpr std::size_t kMaxKnown = 1024;
 
-    static const Statement& begin_statement();
+    const Statement& begin_statement() const;
     static const Statement& begin_read_statement();
     static const Statement& commit_statement();
 
@@ -201,8 +204,7 @@ class PostgresConnection final : public Connection {
     }
 
     // alone.cpp
-    bool queue_alone(const Statement& statement, std::span<const Value> parameters,
-                     bool read_committed);
+    bool queue_alone(const Statement& statement, std::span<const Value> parameters, bool wraps);
     bool was_ended_before_answer() const;
     bool await_alone(const Alone& how, SteadyTime sent);
     Result<void> settle_alone(const Alone& how, SteadyTime sent);

@@ -79,6 +79,17 @@ bool is_local(const Parameters& parameters) {
            host.find(',') == std::string::npos;
 }
 
+// Of the option isolation.
+Result<bool> asks_for_serializable(const Url& url) {
+    const auto found = url.query.find("isolation");
+    if (found == url.query.end()) return false;
+    if (found->second == "serializable") return true;
+    return make_error(ErrorCode::config,
+                      "URL: option isolation takes serializable alone, for servers without READ "
+                      "COMMITTED; without the option transactions are READ COMMITTED")
+        .about(&ErrorFacts::option, std::string{"isolation"});
+}
+
 // Where the URL leads.
 struct PostgresHosts {
     HostUse use{HostUse::any};
@@ -89,7 +100,8 @@ struct PostgresHosts {
 class PostgresDatabase final : public Database, ForkAware {
   public:
     PostgresDatabase(const Libpq& pq, std::string name, const PostgresHosts& hosts,
-                     std::optional<Duration> connect_timeout, DatabaseOptions options)
+                     bool serializable, std::optional<Duration> connect_timeout,
+                     DatabaseOptions options)
         : Database(std::move(name), options),
           shared_(this->name(), hosts.names, hosts.use),
           session_{&pq,
@@ -98,6 +110,7 @@ class PostgresDatabase final : public Database, ForkAware {
                    scope_of(hosts.parameters.front()),
                    options.prepare,
                    asks_for_reads_only(hosts.parameters.front()),
+                   serializable,
                    trusts_server(pq, hosts.parameters.front()),
                    connect_timeout,
                    options.timeout,
@@ -180,12 +193,13 @@ class PostgresDatabase final : public Database, ForkAware {
 
 // What a URL may ask of libpq by its own names. Not: what we set ourselves, and what would put a
 // password into messages or a file's content into a connection.
-constexpr std::array<std::string_view, 20> kOptions{
+constexpr std::array<std::string_view, 21> kOptions{
     "application_name",
     "channel_binding",
     "connect_timeout",
     "gssencmode",
     "host",
+    "isolation",
     "keepalives",
     "keepalives_count",
     "keepalives_idle",
@@ -265,9 +279,10 @@ Parameters parameters_of(const Url& url, const UrlHost& host) {
     add("user", url.user);
     add("password", url.password);
     for (const auto& [option, value] : url.query) {
-        // Ours: PQconnectPoll() does not look at the first, libpq does not know the second, and
+        // Ours: PQconnectPoll() does not look at the first, libpq does not know the next two, and
         // which of several hosts will do is found out here.
         const bool ours = option == "connect_timeout" || option == "prepare" ||
+                          option == "isolation" ||
                           (option == "target_session_attrs" && url.hosts.size() > 1);
         if (!ours) parameters.emplace_back(option, value);
     }
@@ -324,6 +339,7 @@ Result<PostgresHosts> hosts_of(const Url& url, const Libpq& pq, const DatabaseOp
 Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions options) {
     HOTCOUNT_TRY(check_query(url));
     HOTCOUNT_TRY_ASSIGN(const std::optional<Duration> timeout, connect_timeout(url));
+    HOTCOUNT_TRY_ASSIGN(const bool serializable, asks_for_serializable(url));
     if (const auto given = url.query.find("prepare"); given != url.query.end()) {
         HOTCOUNT_TRY_ASSIGN(options.prepare, url_flag("prepare", given->second));
     }
@@ -332,16 +348,21 @@ Result<std::shared_ptr<Database>> open_postgres(const Url& url, DatabaseOptions 
     }
     HOTCOUNT_TRY_ASSIGN(const Libpq* const pq, load_libpq());
     HOTCOUNT_TRY_ASSIGN(const PostgresHosts hosts, hosts_of(url, *pq, options));
-    using Key = std::tuple<std::vector<Parameters>, HostUse, Duration::rep, Duration::rep,
+    using Key = std::tuple<std::vector<Parameters>, HostUse, bool, Duration::rep, Duration::rep,
                            std::size_t, std::size_t, bool, std::optional<Duration>>;
     static auto* const databases = new SharedObjects<Key, Database>;
-    const Key key{
-        hosts.parameters,        hosts.use,           timeout.value_or(Duration{0}).count(),
-        options.timeout.count(), options.max_readers, options.max_writers,
-        options.prepare,         options.idle_timeout};
+    const Key key{hosts.parameters,
+                  hosts.use,
+                  serializable,
+                  timeout.value_or(Duration{0}).count(),
+                  options.timeout.count(),
+                  options.max_readers,
+                  options.max_writers,
+                  options.prepare,
+                  options.idle_timeout};
     return databases->find_or_make(key, [&]() -> Result<std::shared_ptr<Database>> {
-        auto database =
-            std::make_shared<PostgresDatabase>(*pq, name_of(url), hosts, timeout, options);
+        auto database = std::make_shared<PostgresDatabase>(*pq, name_of(url), hosts, serializable,
+                                                           timeout, options);
         // Opened now rather than at the first call, so that what is wrong shows where it is given.
         HOTCOUNT_TRY(database->writer(Deadline::after(options.timeout)));
         warn_of_weak_settings(*database);

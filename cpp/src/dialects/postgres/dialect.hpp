@@ -11,6 +11,8 @@ struct Driver;
 
 Driver postgres_driver();
 const Grammar& postgres_grammar();
+/// Whether transactions that write are SERIALIZABLE on that connection, because the URL says so.
+bool is_serializable(const Connection& connection);
 
 }  // namespace hotcount::sql
 

@@ -156,7 +156,7 @@ Result<void> PostgresConnection::run_script(const std::string& text) {
     HOTCOUNT_TRY(exchange(deadline));
     statement_gone_ = false;
     // Several statements at once are for the simple protocol, which knows no pipeline.
-    const std::string begin = "BEGIN ISOLATION LEVEL READ COMMITTED;\n";
+    const std::string begin = begin_statement().text() + ";\n";
     const std::string sent = state_ == State::begun ? begin + text : text;
     if (state_ == State::begun) state_ = State::open;
     if (pq_.PQexitPipelineMode(handle_) == 0 || pq_.PQsendQuery(handle_, sent.c_str()) == 0) {

@@ -15,6 +15,7 @@
 #include "dialect.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
+#include "vote_statements.hpp"
 #include "votes/tables/count_place.hpp"
 #include "votes/tables/sync_pages.hpp"
 #include "votes/tables/vote_dialect.hpp"
@@ -25,10 +26,6 @@ namespace {
 // Another transaction has held a row for longer than lock_timeout.
 constexpr std::string_view kLockTimeout = "55P03";
 
-// A row that belongs to no vote makes the statement fail with an error that quotes this text
-// (votes.sql).
-constexpr std::string_view kOtherRow = "hc_other_row";
-
 // How often a vote may be overtaken. More often is no chance: a trigger or a policy keeps its row
 // from being written.
 constexpr int kMostTries = 20;
@@ -37,51 +34,6 @@ constexpr int kMostTries = 20;
 enum CachedColumn : std::uint8_t { kEpoch = kOutcomeColumns, kItem, kCacheId, kWide };
 // Of write_behind.
 constexpr int kWithinFence = kOutcomeColumns;
-
-// The statements over one of the two vote tables, and what a refusal of a vote for it says.
-struct Table {
-    Table(const sql::Statements& sql, const VotesOptions& its_options)
-        : options(its_options),
-          set(sql["set"]),
-          read(sql["read"]),
-          set_all(sql["set_all"]),
-          read_all(sql["read_all"]),
-          single(sql["single"]),
-          batch(sql["batch"]) {}
-
-    // An error that may be a foreign key's.
-    Error explain_key(Error error, const Ballot& ballot) const {
-        // In every language the server names the columns of the key. The vote table may have other
-        // foreign keys.
-        const auto is_of = [&](const std::string& column) {
-            return error.server_code == "23503" &&
-                   error.message.find("(" + column + ")=(") != std::string::npos;
-        };
-        const char* const missing = is_of(options.vote_item)   ? "item"
-                                    : is_of(options.vote_user) ? "user"
-                                                               : "";
-        return explain_refusal(std::move(error), ballot, missing);
-    }
-    // An error of a statement that writes and counts the vote.
-    Error explain(Error error, const Ballot& ballot) const {
-        error = narrow_column(explain_missing_table(std::move(error)));
-        if (error.message.find(kOtherRow) != std::string::npos) {
-            error.message += "; " + unasked_row().message;
-        }
-        if (error.code == ErrorCode::overflow) {
-            error.message += "; " + count_overflow(ballot.item).message;
-        }
-        return explain_key(std::move(error), ballot);
-    }
-
-    VotesOptions options;
-    sql::Statement set;
-    sql::Statement read;
-    sql::Statement set_all;
-    sql::Statement read_all;
-    sql::Statement single;
-    sql::Statement batch;
-};
 
 class PostgresVoteWriter final : public VoteWriter {
   public:
@@ -97,14 +49,11 @@ class PostgresVoteWriter final : public VoteWriter {
           create_(sql["create_items"]),
           set_lock_timeout_(sql["set_lock_timeout"]),
           wait_for_items_(sql["wait_for_items"]),
-          of_users_(sql, options),
-          anonymous_(
-              postgres_statements(sql::postgres::kVotesSql, n.anonymous(sql::postgres_grammar()),
-                                  anonymous_options(options)),
-              anonymous_options(options)) {}
+          committed_(kReadCommitted, n, options),
+          serializable_(kSerializable, n, options) {}
 
     Result<Cast> set(sql::Connection& connection, const Ballot& ballot) override {
-        const Table& table = table_of(ballot);
+        const PostgresVoteTable& table = level_of(connection).table_of(ballot);
         const std::array parameters = parameters_of(ballot);
         std::optional<Cast> cast;
         const sql::RowVisitor written = [&](const sql::Row& row) -> Result<void> {
@@ -131,21 +80,23 @@ class PostgresVoteWriter final : public VoteWriter {
     Result<void> set_all(sql::Connection& connection, std::span<QueuedVote* const> votes) override {
         const auto [of_users, anonymous] = by_table(votes);
         for (const PostgresBallots& wave : in_waves(of_users)) {
-            HOTCOUNT_TRY(set_wave(connection, of_users_, wave));
+            HOTCOUNT_TRY(set_wave(connection, level_of(connection).of_users, wave));
         }
         for (const PostgresBallots& wave : in_waves(anonymous)) {
-            HOTCOUNT_TRY(set_wave(connection, anonymous_, wave));
+            HOTCOUNT_TRY(set_wave(connection, level_of(connection).anonymous, wave));
         }
         return {};
     }
 
     Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
                                      std::int64_t slot, Deadline deadline) override {
-        const Table& table = table_of(ballot);
+        // Errors are explained alike at every level.
+        const PostgresVoteTable& table = committed_.table_of(ballot);
         sql::Retry retry{database, deadline};
         bool created = false;
         for (int tries = 0; tries < kMostTries;) {
-            auto outcome = attempt(database, table, ballot, slot, deadline);
+            const bool wraps = wraps_.load(std::memory_order_relaxed);
+            auto outcome = attempt(database, ballot, slot, {deadline, wraps});
             if (!outcome) {
                 if (retry.again(outcome.error())) continue;
                 return table.explain(retry.give_up(std::move(outcome).error()), ballot);
@@ -171,6 +122,7 @@ class PostgresVoteWriter final : public VoteWriter {
                     break;
                 }
                 case VoteOutcome::Kind::other_level:
+                    if (wraps) return no_such_level(database.name());
                     wraps_.store(true, std::memory_order_relaxed);
                     break;
                 case VoteOutcome::Kind::held:
@@ -188,7 +140,8 @@ class PostgresVoteWriter final : public VoteWriter {
                                   std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
                                   sql::BatchTurn& turn) override {
         const PostgresBallots ballots{take_one_table(batch)};
-        const Table& table = table_of(ballots.votes.front()->ballot);
+        const PostgresVoteTable& table =
+            level_of(connection).table_of(ballots.votes.front()->ballot);
         auto written = turn.waits_for() > Duration{0}
                            ? write_waiting(connection, table, ballots, turn)
                            : write_alone(connection, table, ballots, turn);
@@ -209,8 +162,8 @@ class PostgresVoteWriter final : public VoteWriter {
     }
 
   private:
-    const Table& table_of(const Ballot& ballot) const {
-        return ballot.by_op_id ? anonymous_ : of_users_;
+    const PostgresVoteLevel& level_of(const sql::Connection& connection) const {
+        return sql::is_serializable(connection) ? serializable_ : committed_;
     }
 
     static std::array<sql::Value, 4> parameters_of(const Ballot& ballot) {
@@ -220,7 +173,7 @@ class PostgresVoteWriter final : public VoteWriter {
 
     // -- in the caller's transaction ------------------------------------------------------------
 
-    static Result<void> set_wave(sql::Connection& connection, const Table& table,
+    static Result<void> set_wave(sql::Connection& connection, const PostgresVoteTable& table,
                                  const PostgresBallots& wave) {
         BallotReader reader{wave};
         const sql::RowVisitor written = [&](const sql::Row& row) -> Result<void> {
@@ -241,7 +194,7 @@ class PostgresVoteWriter final : public VoteWriter {
         return read_unchanged(connection, table, left);
     }
 
-    static Result<void> read_unchanged(sql::Connection& connection, const Table& table,
+    static Result<void> read_unchanged(sql::Connection& connection, const PostgresVoteTable& table,
                                        const PostgresBallots& ballots) {
         BallotReader reader{ballots};
         const sql::RowVisitor found = [&](const sql::Row& row) -> Result<void> {
@@ -259,18 +212,19 @@ class PostgresVoteWriter final : public VoteWriter {
 
     // -- slotted --------------------------------------------------------------------------------
 
-    Result<VoteOutcome> attempt(sql::Database& database, const Table& table, const Ballot& ballot,
-                                std::int64_t slot, Deadline deadline) const {
+    Result<VoteOutcome> attempt(sql::Database& database, const Ballot& ballot, std::int64_t slot,
+                                const sql::Alone& how) const {
+        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.writer(how.deadline));
+        const PostgresVoteLevel& level = level_of(*connection);
+        const PostgresVoteTable& table = level.table_of(ballot);
         VoteOutcome outcome{VoteOutcome::Kind::overtaken};
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-            outcome = read_outcome(row, ballot, route_);
+            outcome = read_outcome(row, ballot, route_, level.name);
             return {};
         };
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease connection, database.writer(deadline));
         const auto [item, user, value, version] = parameters_of(ballot);
         HOTCOUNT_TRY(connection->run_alone(
-            table.single, std::array<sql::Value, 5>{item, user, value, version, slot}, &read,
-            {deadline, wraps_.load(std::memory_order_relaxed)}));
+            table.single, std::array<sql::Value, 5>{item, user, value, version, slot}, &read, how));
         return outcome;
     }
 
@@ -304,7 +258,7 @@ class PostgresVoteWriter final : public VoteWriter {
         return values;
     }
 
-    Result<void> write_alone(sql::Connection& connection, const Table& table,
+    Result<void> write_alone(sql::Connection& connection, const PostgresVoteTable& table,
                              const PostgresBallots& ballots, sql::BatchTurn& turn) {
         // Somebody may come or leave between two turns, so the answer's shape is the same.
         const bool single = place_ == CountPlace::journal && !fenced_ &&
@@ -313,15 +267,16 @@ class PostgresVoteWriter final : public VoteWriter {
         const Ballot& first = ballots.votes.front()->ballot;
         while (true) {
             const bool wraps = wraps_.load(std::memory_order_relaxed);
-            Answers answers{*this, ballots};
+            Answers answers{*this, ballots, level_of(connection).name};
             const sql::Alone how = turn.alone(wraps);
             const sql::RowVisitor visit = answers.visitor();
             auto run = single
                            ? connection.run_alone(table.single, parameters_of(first), &visit, how)
                            : connection.run_alone(table.batch, parameters(ballots), &visit, how);
             if (!run) return std::move(run).error();
-            if (answers.other_level && !wraps) {
-                // The session's own level is not READ COMMITTED. Nothing was written.
+            if (answers.other_level) {
+                // The session's own level is not the wanted one. Nothing was written.
+                if (wraps) return no_such_level({});
                 wraps_.store(true, std::memory_order_relaxed);
                 continue;
             }
@@ -331,7 +286,7 @@ class PostgresVoteWriter final : public VoteWriter {
 
     // For the held thread: items that have been held for long are waited for before anything is
     // written, so that no outcome depends on the wait.
-    Result<void> write_waiting(sql::Connection& connection, const Table& table,
+    Result<void> write_waiting(sql::Connection& connection, const PostgresVoteTable& table,
                                const PostgresBallots& ballots, sql::BatchTurn& turn) {
         const auto milliseconds =
             std::chrono::duration_cast<std::chrono::milliseconds>(turn.waits_for()).count();
@@ -344,7 +299,7 @@ class PostgresVoteWriter final : public VoteWriter {
         }
         if (!locked) return std::move(locked).error();
         if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
-        Answers answers{*this, ballots};
+        Answers answers{*this, ballots, level_of(connection).name};
         const sql::RowVisitor visit = answers.visitor();
         auto run = connection.run(table.batch, parameters(ballots), &visit);
         if (!run) {
@@ -353,14 +308,16 @@ class PostgresVoteWriter final : public VoteWriter {
             if (error.server_code == kLockTimeout) error.condition = SqlCondition::query_canceled;
             return error;
         }
+        if (answers.other_level) return no_such_level({});
         HOTCOUNT_TRY(connection.commit());
         return end(connection, answers, turn);
     }
 
     // What the rows of a statement say.
     struct Answers {
-        Answers(const PostgresVoteWriter& of, const PostgresBallots& asked)
-            : writer(of), ballots(asked) {}
+        Answers(const PostgresVoteWriter& of, const PostgresBallots& asked,
+                std::string_view of_isolation)
+            : writer(of), ballots(asked), level(of_isolation) {}
         sql::RowVisitor visitor() {
             return [this](const sql::Row& row) { return take(row); };
         }
@@ -368,7 +325,7 @@ class PostgresVoteWriter final : public VoteWriter {
             const auto index = static_cast<std::size_t>(row.integer(kNumberColumn)) - 1;
             if (index >= ballots.votes.size()) return unasked_row();
             QueuedVote& vote = *ballots.votes[index];
-            const VoteOutcome outcome = read_outcome(row, vote.ballot, writer.route_);
+            const VoteOutcome outcome = read_outcome(row, vote.ballot, writer.route_, level);
             if (writer.fenced_ && row.integer(kWithinFence) == 0 &&
                 outcome.kind != VoteOutcome::Kind::elsewhere &&
                 outcome.kind != VoteOutcome::Kind::other_level) {
@@ -422,6 +379,7 @@ class PostgresVoteWriter final : public VoteWriter {
 
         const PostgresVoteWriter& writer;
         const PostgresBallots& ballots;
+        const std::string_view level;
         std::shared_ptr<const std::string> space{};
         std::vector<QueuedVote*> missing{};
         std::size_t changed{0};
@@ -474,9 +432,9 @@ class PostgresVoteWriter final : public VoteWriter {
     const sql::Statement create_;
     const sql::Statement set_lock_timeout_;
     const sql::Statement wait_for_items_;
-    const Table of_users_;
-    const Table anonymous_;
-    // Sessions' transactions are not READ COMMITTED by default: BEGIN says so.
+    const PostgresVoteLevel committed_;
+    const PostgresVoteLevel serializable_;
+    // Sessions' transactions are not of that level by default: BEGIN says so.
     std::atomic<bool> wraps_{false};
 };
 
@@ -486,9 +444,9 @@ std::unique_ptr<VoteWriter> make_postgres_vote_writer(std::shared_ptr<const Layo
                                                       const VotesOptions& options,
                                                       NoteAppended appended) {
     const VoteNames names{options, sql::postgres_grammar()};
-    return std::make_unique<PostgresVoteWriter>(
-        std::move(layout), names, postgres_statements(sql::postgres::kVotesSql, names, options),
-        options, std::move(appended));
+    const sql::Statements sql = postgres_statements(sql::postgres::kVotesSql, names, options);
+    return std::make_unique<PostgresVoteWriter>(std::move(layout), names, sql, options,
+                                                std::move(appended));
 }
 
 }  // namespace hotcount

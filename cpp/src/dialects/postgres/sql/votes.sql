@@ -5,6 +5,10 @@
 -- on the mark: whoever moves the counts first waits for every transaction that has written votes,
 -- and a statement that waited for that transaction has its snapshot after its commit.
 --
+-- With {serializable} the snapshot is taken before the wait, so each statement locks the mark
+-- (shared): if the mark has changed since the snapshot, the server ends the transaction (40001), and it
+-- begins again.
+--
 -- Names of CTEs begin with hc_: another name could hide a table of the application. Triggers
 -- recognize our writes by WITH hc_own at the beginning of the text (triggers.sql).
 --
@@ -41,6 +45,9 @@ WITH hc_own AS (SELECT 1)
 SELECT ?1, ?2, ?3, 0, ?4
 FROM {meta}
 WHERE name = 'vote_route' AND value = {route}
+--if serializable
+FOR SHARE
+--end
 {or_set}
 RETURNING {previous} AS prev, {value} AS val
 
@@ -73,13 +80,27 @@ ORDER BY number
 -- mark has changed, so it writes nothing.
 name = 'vote_route'
 AND value = {route}
-AND current_setting('transaction_isolation') = 'read committed'
+AND current_setting('transaction_isolation') = {level}
+--if serializable
+AND EXISTS (SELECT FROM hc_mark)
+--end
+
+-- name: hold_mark
+hc_mark AS MATERIALIZED (
+    SELECT
+    FROM {meta}
+    WHERE name = 'vote_route'
+    FOR SHARE
+)
 
 -- name: single
 -- Writes and counts a vote, and commits by itself: ?1 item, ?2 user, ?3 value, ?4 version. Counts
 -- in the journal, or in the cell of slot ?5. Waits for rows that others hold. Returns one row: 1,
 -- TRUE, the columns of {outcome}. The row fails the statement if it is not the vote's.
 WITH hc_own AS (SELECT 1),
+--if serializable
+{hold_mark},
+--end
 --if !foreign_key
 -- The foreign key would keep the item until the commit.
 hc_item AS MATERIALIZED (
@@ -142,6 +163,9 @@ WITH hc_own_votes AS MATERIALIZED (
     SELECT *
     FROM {ballots}
 ),
+--if serializable
+{hold_mark},
+--end
 --if fenced
 hc_fence AS MATERIALIZED (
     SELECT
