@@ -18,7 +18,8 @@ std::uint64_t split_mix(std::uint64_t& state) {
     return mixed ^ (mixed >> 31);
 }
 
-std::uint64_t system_seed() {
+// Out of line: inside of keyed_hash() its buffer would put a check of the stack into each hash.
+[[gnu::noinline, gnu::cold]] std::uint64_t system_seed() {
     // Not std::random_device: in a static libstdc++ it needs arc4random of glibc 2.36.
     std::uint64_t seed = 0;
     if (getentropy(&seed, sizeof seed) != 0) std::abort();  // For more than 256 bytes alone.
