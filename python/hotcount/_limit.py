@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import random
 import time
@@ -199,8 +200,10 @@ class Patience:
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             kind = type(seconds).__name__
             raise TypeError(f"timeout must be float seconds, timedelta or None, not {kind}")
-        if not seconds >= 0:
-            raise ConfigError(f"timeout is {seconds}; it takes 0 seconds or more")
+        if not 0 <= seconds < math.inf:
+            raise ConfigError(
+                f"timeout is {seconds}; it takes a finite number of seconds, 0 or more"
+            )
         self.ends = time.monotonic() + seconds
 
     def left(self) -> float | None:

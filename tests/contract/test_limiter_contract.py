@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import hotcount
@@ -381,6 +383,24 @@ def test_options_are_checked_and_named() -> None:
 
 
 # -- decisions --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1, -0.5])
+def test_seconds_that_are_none_are_refused_by_every_call(seconds: float) -> None:
+    limiter = hotcount.Limiter("memory://", "5/second")
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("seconds", lambda: limiter.block("k", seconds)),
+        ("lease", lambda: limiter.reserve("k", 1, lease=seconds)),
+        ("lease", lambda: hotcount.ConcurrencyLimit("memory://", 1, lease=seconds)),
+        ("timeout", lambda: limiter.acquire("k", timeout=seconds)),
+        ("timeout", lambda: limiter.hit("k", timeout=seconds)),
+        ("timeout", lambda: hotcount.ConcurrencyLimit("memory://", 1).acquire("k", seconds)),
+    ]
+    for name, call in calls:
+        with pytest.raises(ValueError, match=f"^{name} is {seconds}") as caught:
+            call()
+        if not math.isfinite(seconds):
+            assert "it takes a finite number of seconds" in str(caught.value)
 
 
 def test_headers_tell_a_client_in_whole_seconds(limit_store: AnyStore) -> None:

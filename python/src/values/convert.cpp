@@ -49,10 +49,10 @@ Duration checked_duration(double seconds, const Where& where, double least) {
     if (!fits || (least > 0 && nanoseconds == 0)) {
         const std::string bound = least > 0 ? "more than 0" : "0 or more";
         const py::float_ value(seconds);
-        raise_bad(where,
-                  "is " + std::string(py::str(value)) + " seconds; it takes " + bound +
-                      " and at most 100 years",
-                  value);
+        const std::string takes = std::isfinite(seconds)
+                                      ? " seconds; it takes " + bound + " and at most 100 years"
+                                      : "; it takes a finite number of seconds, " + bound;
+        raise_bad(where, "is " + std::string(py::str(value)) + takes, value);
     }
     return Duration{nanoseconds};
 }
