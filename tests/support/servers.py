@@ -256,7 +256,8 @@ class Asked:
 @contextlib.contextmanager
 def cluster_node(folder: Path) -> Iterator[RedisServer]:
     """A node of a cluster that has all slots, and refuses a command with keys of two."""
-    server = RedisServer(folder, config=("--cluster-enabled", "yes"))
+    bus = str(free_port())  # By its default all nodes without a port would share one.
+    server = RedisServer(folder, config=("--cluster-enabled", "yes", "--cluster-port", bus))
     with server.started(), server.redis(timeout=20) as redis:
         redis.execute("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         eventually(lambda: b"cluster_state:ok" in redis.execute("CLUSTER", "INFO"))
