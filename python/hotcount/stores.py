@@ -120,6 +120,7 @@ class RedisBase(Handle):
     protocol: ReadOnly[int]
     sentinel_credentials: ReadOnly[tuple[str, str] | None]
     sentinel_tls: ReadOnly[bool]
+    credentials: ReadOnly[Callable[[], tuple[str, str]] | None]
 
     @native
     def __init__(
@@ -135,6 +136,7 @@ class RedisBase(Handle):
         protocol: Literal[2, 3] = 3,
         sentinel_credentials: tuple[str, str] | None = None,
         sentinel_tls: bool = True,
+        credentials: Callable[[], tuple[str, str]] | None = None,
     ) -> None:
         """Names a server; it connects when it is first used.
 
@@ -159,6 +161,10 @@ class RedisBase(Handle):
             sentinel_credentials: User ('' for the default one) and password that the Sentinels
                 want; those of the URL are the server's. The attribute does not show the password.
             sentinel_tls: False: the Sentinels speak no TLS although the URL is rediss+sentinel://.
+            credentials: Returns (user, password) for each new connection, with '' for the default
+                user, where passwords rotate; the URL has none then. A thread of the library calls
+                it, one call at a time; its time is part of connect_timeout. A refused password is
+                asked for once more. If it raises, calls that wait end as with a wrong password.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.

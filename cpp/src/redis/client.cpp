@@ -403,6 +403,11 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     if (options.exclusive_connections == 0) {
         return bad_value("exclusive_connections", 0, "at least 1");
     }
+    if (options.credentials && !(options.user.empty() && options.password.empty())) {
+        return bad_option("credentials",
+                          "takes the place of a user and password in the URL: leave "
+                          "those out");
+    }
     if (options.service.empty() && options.sentinel_credentials != Login{}) {
         return bad_option("sentinel_credentials", "is for redis+sentinel:// URLs");
     }

@@ -217,6 +217,7 @@ Error Connection::unavailable(std::string_view why) const {
 Result<std::unique_ptr<Connection>> Connection::open(const Options& options, const TlsContext& tls,
                                                      std::span<const Script* const> scripts,
                                                      const Address& address, Deadline deadline,
+                                                     const Login& login,
                                                      std::shared_ptr<Lease> lease) {
     const auto socket = connect_socket(address, deadline);
     if (!socket) {
@@ -232,7 +233,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const Options& options, con
         connection->lease_ = std::move(lease);
     }
     if (tls != nullptr) HOTCOUNT_TRY(connection->secure(tls, deadline));
-    HOTCOUNT_TRY(connection->greet(deadline));
+    HOTCOUNT_TRY(connection->greet(login, deadline));
     if (connection->lease_ != nullptr) HOTCOUNT_TRY(connection->check_primary(deadline));
     HOTCOUNT_TRY(connection->load(scripts, deadline));
     HOTCOUNT_TRY(connection->nothing_left());
@@ -255,26 +256,26 @@ Result<void> Connection::secure(const TlsContext& tls, Deadline deadline) {
     return {};
 }
 
-Result<void> Connection::greet(Deadline deadline) {
-    remember_secret(options_.password);
-    const bool names_user = !options_.user.empty() && !options_.password.empty();
-    if (!options_.password.empty() && !names_user) {
+Result<void> Connection::greet(const Login& login, Deadline deadline) {
+    remember_secret(login.password);
+    const bool names_user = !login.user.empty() && !login.password.empty();
+    if (!login.password.empty() && !names_user) {
         // Not inside HELLO, which would name the user "default". If that user has no password, the
         // server accepts any, and the mistake would never be reported.
-        HOTCOUNT_TRY(authenticate({"AUTH", options_.password}, deadline));
+        HOTCOUNT_TRY(authenticate({"AUTH", login.password}, deadline));
     }
     bool greeted = false;
     if (options_.protocol >= 3) {
-        HOTCOUNT_TRY_ASSIGN(greeted, say_hello(deadline));
+        HOTCOUNT_TRY_ASSIGN(greeted, say_hello(login, deadline));
     }
     knows_hello_ = greeted;
     if (!greeted) {  // RESP2.
         if (names_user) {
-            HOTCOUNT_TRY(authenticate({"AUTH", options_.user, options_.password}, deadline));
+            HOTCOUNT_TRY(authenticate({"AUTH", login.user, login.password}, deadline));
         }
     }
     // A server may refuse the connection and say why although it was asked nothing.
-    if (options_.protocol < 3 && options_.password.empty()) {
+    if (options_.protocol < 3 && login.password.empty()) {
         constexpr std::string_view kPing[] = {"PING"};
         HOTCOUNT_TRY_ASSIGN(const Reply reply, execute(kPing, deadline));
         const std::string* const refused = error_text(reply);
@@ -291,10 +292,10 @@ Result<void> Connection::greet(Deadline deadline) {
 }
 
 // False if the server does not know HELLO.
-Result<bool> Connection::say_hello(Deadline deadline) {
+Result<bool> Connection::say_hello(const Login& login, Deadline deadline) {
     std::vector<std::string_view> hello{"HELLO", "3"};
-    if (!options_.user.empty() && !options_.password.empty()) {
-        hello.insert(hello.end(), {"AUTH", options_.user, options_.password});
+    if (!login.user.empty() && !login.password.empty()) {
+        hello.insert(hello.end(), {"AUTH", login.user, login.password});
     }
     if (!options_.client_name.empty()) {
         hello.insert(hello.end(), {"SETNAME", options_.client_name});

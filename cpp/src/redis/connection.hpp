@@ -86,6 +86,7 @@ class Connection {
     static Result<std::unique_ptr<Connection>> open(const Options& options, const TlsContext& tls,
                                                     std::span<const Script* const> scripts,
                                                     const Address& address, Deadline deadline,
+                                                    const Login& login,
                                                     std::shared_ptr<Lease> lease = {});
     ~Connection();
     Connection(const Connection&) = delete;
@@ -126,8 +127,8 @@ class Connection {
     Connection(int socket, const Address& peer, const Options& options);
 
     Result<void> secure(const TlsContext& tls, Deadline deadline);
-    Result<void> greet(Deadline deadline);
-    Result<bool> say_hello(Deadline deadline);
+    Result<void> greet(const Login& login, Deadline deadline);
+    Result<bool> say_hello(const Login& login, Deadline deadline);
     Result<void> authenticate(std::initializer_list<std::string_view> command, Deadline deadline);
     Error not_let_in(const std::string& reply, const char* command) const;
     Result<Reply> execute(std::span<const std::string_view> command, Deadline deadline);

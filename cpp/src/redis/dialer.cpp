@@ -31,8 +31,37 @@ Duration draw_pause(unsigned failures) {
         thread_random().below(static_cast<std::uint64_t>(most.count()) + 1))};
 }
 
+Result<Login> Logins::ask(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t wanted = asked_ + 1;
+    const auto is_answered = [&] { return asked_ > wanted || (asked_ == wanted && !asking_); };
+    while (!is_answered()) {
+        if (!asking_) {
+            HOTCOUNT_TRY(
+                spawn_thread([self = shared_from_this()] { self->answer(self->source_()); }));
+            ++asked_;
+            asking_ = true;
+        }
+        const auto woken = answered_.wait_until(lock, deadline.time());
+        if (woken == std::cv_status::timeout && !is_answered()) {
+            return make_error(ErrorCode::deadline,
+                              "credentials() did not return within connect_timeout");
+        }
+    }
+    return last_;
+}
+
+void Logins::answer(Result<Login> login) {
+    const std::lock_guard lock(mutex_);
+    last_ = std::move(login);
+    asking_ = false;
+    answered_.notify_all();
+}
+
 Dialer::Dialer(Options options, std::shared_ptr<KnownScripts> scripts)
-    : options_(std::move(options)), scripts_(std::move(scripts)) {}
+    : options_(std::move(options)),
+      scripts_(std::move(scripts)),
+      logins_(options_.credentials ? std::make_shared<Logins>(options_.credentials) : nullptr) {}
 
 Error Dialer::closed_error() const {
     return make_error(ErrorCode::closed, options_.address() + " is closed");
@@ -252,17 +281,34 @@ Result<std::unique_ptr<Connection>> Dialer::dial_primary(Scripts scripts,
     return opened;
 }
 
+Result<Login> Dialer::login(Deadline deadline) {
+    if (logins_ == nullptr) return Login{options_.user, options_.password};
+    auto login = logins_->ask(deadline);
+    if (login) return login;
+    return make_error(login.error().code, options_.address() + ": " + login.error().message);
+}
+
 Result<std::unique_ptr<Connection>> Dialer::dial_any(std::vector<Address> addresses,
                                                      Scripts scripts, const TlsContext& context,
                                                      std::shared_ptr<Lease> lease) {
     const auto known = scripts == Scripts::all ? scripts_->all() : std::vector<const Script*>{};
     const Deadline end = Deadline::after(options_.connect_timeout);
+    HOTCOUNT_TRY_ASSIGN(Login login, this->login(end));
     std::vector<Address> failed;
     std::optional<Error> why;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
         const auto left = static_cast<Duration::rep>(addresses.size() - i);
-        auto opened = Connection::open(options_, context, known, addresses[i],
-                                       Deadline::after(end.remaining() / left), lease);
+        const auto open = [&] {
+            return Connection::open(options_, context, known, addresses[i],
+                                    Deadline::after(end.remaining() / left), login, lease);
+        };
+        auto opened = open();
+        if (!opened && opened.error().code == ErrorCode::auth && logins_ != nullptr) {
+            // The server's password was changed after this one was asked for.
+            const Login refused = std::exchange(login, {});
+            HOTCOUNT_TRY_ASSIGN(login, this->login(end));
+            if (login != refused) opened = open();
+        }
         if (opened || !of_the_connection(opened.error())) {
             if (opened && !failed.empty()) {
                 const std::lock_guard lock(mutex_);

@@ -84,6 +84,26 @@ class TryBudget {
     SteadyTime paid_until_{};
 };
 
+/// Asks for the logins of new connections (Options::credentials). What is asked may hang: a thread of its own
+/// calls it, one call at a time, and dials wait until their deadlines. An answer is for all dials that began
+/// before it was asked for.
+class Logins : public std::enable_shared_from_this<Logins> {
+  public:
+    explicit Logins(std::function<Result<Login>()> source) : source_(std::move(source)) {}
+
+    Result<Login> ask(Deadline deadline);
+
+  private:
+    void answer(Result<Login> login);
+
+    const std::function<Result<Login>()> source_;
+    std::mutex mutex_;
+    std::condition_variable answered_;
+    std::uint64_t asked_{0};  // Calls that began.
+    bool asking_{false};      // The last of them has not ended.
+    Result<Login> last_{Login{}};
+};
+
 class Dialer : public std::enable_shared_from_this<Dialer> {
   public:
     using Arrived = std::function<void(Result<std::unique_ptr<Connection>>)>;
@@ -132,12 +152,14 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
     Result<std::unique_ptr<Connection>> dial_any(std::vector<Address> addresses, Scripts scripts,
                                                  const TlsContext& context,
                                                  std::shared_ptr<Lease> lease = {});
+    Result<Login> login(Deadline deadline);
     std::shared_ptr<Sentinels> sentinels();
     Result<TlsContext> tls();
     Error closed_error() const;
 
     const Options options_;
     const std::shared_ptr<KnownScripts> scripts_;
+    const std::shared_ptr<Logins> logins_;  // Null: the options have the login.
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Asked> waiting_;

@@ -143,7 +143,8 @@ class Sentinels::Session {
         for (std::size_t i = 0; i < addresses->size(); ++i) {
             const auto left = static_cast<Duration::rep>(addresses->size() - i);
             auto opened = Connection::open(options, tls, {}, (*addresses)[i],
-                                           Deadline::after(deadline.remaining() / left));
+                                           Deadline::after(deadline.remaining() / left),
+                                           Login{options.user, options.password});
             if (opened) return opened;
             why = std::move(opened).error();
         }

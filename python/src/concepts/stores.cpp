@@ -88,6 +88,27 @@ struct To<redis::Login> {
     }
 };
 
+/// None, or a callable that returns (user, password).
+using Credentials = std::function<Result<redis::Login>()>;
+template <>
+struct From<Credentials> {
+    static Credentials read(const Argument& argument) {
+        if (argument.value == Py_None) return {};
+        if (PyCallable_Check(argument.value) == 0) {
+            raise_wrong_type(argument.name, "a callable that returns (user, password)",
+                             argument.value);
+        }
+        return PythonCredentials{py::reinterpret_borrow<py::object>(argument.value)};
+    }
+};
+template <>
+struct To<Credentials> {
+    static py::object make(const Credentials& credentials) {
+        const auto* const asked = credentials.target<PythonCredentials>();
+        return asked == nullptr ? py::none() : asked->callable();
+    }
+};
+
 template <>
 struct From<memory::WhenFull> {
     static memory::WhenFull read(const Argument& argument) {
@@ -250,7 +271,8 @@ constexpr std::array kRedis{or_none(always_shown(option<&RedisOptions::timeout>(
                             option<&RedisOptions::connect_timeout>(),
                             option<&RedisOptions::protocol, Protocol>(),
                             option<&RedisOptions::sentinel_credentials>(),
-                            option<&RedisOptions::sentinel_tls>()};
+                            option<&RedisOptions::sentinel_tls>(),
+                            hidden(option<&RedisOptions::credentials>())};
 
 using DatabaseOptions = sql::DatabaseOptions;
 constexpr std::array kDatabase{

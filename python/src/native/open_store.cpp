@@ -165,6 +165,88 @@ void send_logs_to_python() {
     import_module("atexit").attr("register")(function);
 }
 
+namespace {
+
+// What a callable returned, or what it raised, as a text. Without objects of C++: see call_or_hang.
+struct Said {
+    PyObject* login;
+    PyObject* raised;
+};
+Said call_credentials(PyObject* callable) {
+    PyObject* const login = PyObject_CallNoArgs(callable);
+    if (login != nullptr) return {login, nullptr};
+    PyObject* type = nullptr;
+    PyObject* value = nullptr;
+    PyObject* traceback = nullptr;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    const char* const name = reinterpret_cast<PyTypeObject*>(type)->tp_name;
+    PyObject* raised = PyUnicode_FromFormat("%s: %S", name, value);
+    if (raised == nullptr) {
+        PyErr_Clear();
+        raised = PyUnicode_FromString(name);
+    }
+    Py_XDECREF(traceback);
+    Py_XDECREF(value);
+    Py_XDECREF(type);
+    return {nullptr, raised};
+}
+
+std::optional<std::string> utf8_of(PyObject* text) {
+    Py_ssize_t size = 0;
+    const char* const bytes = text == nullptr ? nullptr : PyUnicode_AsUTF8AndSize(text, &size);
+    if (bytes == nullptr) {
+        PyErr_Clear();
+        return std::nullopt;
+    }
+    return std::string(bytes, static_cast<std::size_t>(size));
+}
+
+Result<redis::Login> to_login(PyObject* given) {
+    const auto refuse = [](const std::string& what) {
+        return make_error(ErrorCode::config,
+                          "credentials() returned " + what + ", not a tuple of user and password");
+    };
+    if (!PyTuple_Check(given)) return refuse(Py_TYPE(given)->tp_name);
+    if (PyTuple_GET_SIZE(given) != 2) {
+        return refuse("a tuple of " + std::to_string(PyTuple_GET_SIZE(given)));
+    }
+    for (const Py_ssize_t i : {0, 1}) {
+        PyObject* const part = PyTuple_GET_ITEM(given, i);
+        if (!PyUnicode_Check(part)) {
+            return refuse(std::string{"a tuple with a "} + Py_TYPE(part)->tp_name);
+        }
+    }
+    auto user = utf8_of(PyTuple_GET_ITEM(given, 0));
+    auto password = utf8_of(PyTuple_GET_ITEM(given, 1));
+    if (!user || !password) return refuse("text that is not Unicode");
+    if (password->empty()) return refuse("an empty password");
+    return redis::Login{std::move(*user), std::move(*password)};
+}
+
+}  // namespace
+
+PythonCredentials::PythonCredentials(py::object callable)
+    : callable_(callable.release().ptr(), [](PyObject* object) {
+          // The last client may go in any thread, and at exit the interpreter takes nobody in.
+          const WithGil held;
+          if (held) Py_DECREF(object);
+      }) {}
+
+Result<redis::Login> PythonCredentials::operator()() const {
+    const WithGil held;
+    if (!held) return make_error(ErrorCode::closed, "the interpreter ends");
+    const Said said = call_or_hang([&] { return call_credentials(callable_.get()); });
+    if (said.login == nullptr) {
+        const auto why = utf8_of(said.raised);
+        Py_XDECREF(said.raised);
+        return make_error(ErrorCode::auth, "credentials() raised " + why.value_or("an exception"));
+    }
+    auto login = to_login(said.login);
+    call_or_hang([&] { Py_DECREF(said.login); });
+    return login;
+}
+
 const char* to_string(StoreKind kind) {
     return kind == StoreKind::memory ? "Memory" : kind == StoreKind::redis ? "Redis" : "Database";
 }
@@ -232,6 +314,10 @@ std::shared_ptr<MemoryStore> open_memory(std::string_view text,
 std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Options& options) {
     const Url url = unwrap(parse_url(text));
 
+    // The client holds it, so no other object has its address meanwhile.
+    const auto* const asked = options.credentials.target<PythonCredentials>();
+    const PyObject* const source = asked == nullptr ? nullptr : asked->callable().ptr();
+
     // The order of Sentinels makes no difference.
     std::string seeds;
     std::set<std::string> sorted;
@@ -244,6 +330,7 @@ std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Optio
                              options.unix_path,
                              options.user,
                              options.password,
+                             std::to_string(reinterpret_cast<std::uintptr_t>(source)),
                              std::to_string(options.database),
                              options.prefix,
                              std::to_string(options.timeout.count()),

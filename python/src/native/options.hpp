@@ -26,6 +26,7 @@ enum class Shown : std::uint8_t {
     changed,  ///< In repr if it is not the default.
     always,
     as_text,  ///< Always, as its str().
+    hidden,   ///< If it is not the default, as ***.
 };
 
 template <class O>
@@ -82,6 +83,13 @@ constexpr auto option_or_none() {
         if (argument.value != Py_None) options.*Member = From<Type>::read(argument);
     };
     row.none_is_default = true;
+    return row;
+}
+
+/// The same row; a repr of its value may have a secret in it.
+template <class O>
+constexpr OptionRow<O> hidden(OptionRow<O> row) {
+    row.shown = Shown::hidden;
     return row;
 }
 
@@ -169,9 +177,12 @@ std::string shown_options(const O& options) {
     std::string text;
     for (const auto& row : kRows) {
         const py::object value = row.get(options);
-        if (row.shown == Shown::changed && value.equal(row.get(defaults))) continue;
+        const bool always = row.shown == Shown::always || row.shown == Shown::as_text;
+        if (!always && value.equal(row.get(defaults))) continue;
         text += std::string{", "} + row.name + "=" +
-                quoted(row.shown == Shown::as_text ? py::object(py::str(value)) : value);
+                (row.shown == Shown::hidden
+                     ? "***"
+                     : quoted(row.shown == Shown::as_text ? py::object(py::str(value)) : value));
     }
     return text;
 }

@@ -39,6 +39,19 @@ void log(const char* method, const std::string& text);
 /// From now on, what the core logs goes there too, from a thread of its own.
 void send_logs_to_python();
 
+/// redis::Options::credentials by a callable of Python's.
+class PythonCredentials {
+  public:
+    explicit PythonCredentials(py::object callable);
+
+    py::object callable() const { return py::reinterpret_borrow<py::object>(callable_.get()); }
+    /// In a thread of the library, without the GIL.
+    Result<redis::Login> operator()() const;
+
+  private:
+    std::shared_ptr<PyObject> callable_;
+};
+
 template <class Backend>
 class Opened {
   public:

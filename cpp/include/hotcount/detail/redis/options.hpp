@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <hotcount/clock.hpp>
 #include <hotcount/result.hpp>
 #include <hotcount/url.hpp>
@@ -64,6 +65,10 @@ struct Options {
     bool sentinel_tls{true};
     std::string user{};      ///< Empty: AUTH with the password alone (the default user).
     std::string password{};  ///< Empty: no AUTH.
+    /// The user and password of each connection in place of those two, for passwords that rotate. A thread
+    /// of its own calls it while a connection is made, one call at a time. It may wait: the attempt to connect
+    /// ends at connect_timeout. A login that the server refuses is asked for once more. Empty: not asked.
+    std::function<Result<Login>()> credentials{};
     std::uint32_t database{0};
     /// Put before every key.
     std::string prefix{};
