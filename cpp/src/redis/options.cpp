@@ -88,7 +88,14 @@ Result<std::vector<Endpoint>> seeds_of(const Url& url, std::uint16_t default_por
     for (const UrlHost& each : url.hosts) {
         Endpoint seed{each.host.empty() ? Options{}.host : each.host,
                       each.port.value_or(default_port)};
-        if (std::find(seeds.begin(), seeds.end(), seed) != seeds.end()) {
+        const auto lower = [](char c) {
+            return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+        };
+        const auto is_same = [&](const Endpoint& other) {
+            return other.port == seed.port &&
+                   std::ranges::equal(other.host, seed.host, {}, lower, lower);
+        };
+        if (std::ranges::any_of(seeds, is_same)) {
             return make_error(ErrorCode::config,
                               "URL: " + printable(seed.str()) + " is given twice");
         }

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/log.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <utility>
@@ -27,6 +28,12 @@ constexpr Duration kRecent = 2 * kLook + kLook / 2;
 
 // How long the word of an elected Sentinel holds that has said nothing since.
 constexpr Duration kElectedHolds = std::chrono::seconds{5};
+
+// How long a failover counts of which no Sentinel that answers knows: the one that made it died before it
+// told the others. They make the promoted server a replica of the old primary again after 8 s (four times
+// the 2 s between their messages), or replace that one, with a higher epoch. Other clients go where any
+// Sentinel says at once.
+constexpr Duration kUnknownHolds = std::chrono::seconds{10};
 
 // How long replies wait for the Sentinels after the process stood still.
 constexpr Duration kConfirm = std::chrono::seconds{1};
@@ -85,7 +92,9 @@ struct Sentinels::Watched {
 };
 
 // Two connections to a Sentinel: RESP2 takes no commands where it is subscribed.
-class Sentinels::Session {
+// A forked child closes them: it has threads and connections of its own, and a Sentinel would go on to
+// send messages that nobody reads when the parent is gone.
+class Sentinels::Session final : ForkAware {
   public:
     static Result<std::unique_ptr<Session>> open(const Options& options) {
         HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(options));
@@ -103,7 +112,8 @@ class Sentinels::Session {
         }
         return session;
     }
-    explicit Session(const Options& options) : options_(options) {}
+    explicit Session(const Options& options) : options_(options) { start_watching_forks(); }
+    ~Session() { stop_watching_forks(); }
 
     SentinelAnswer ask(const std::string& service) {
         const std::vector<std::string_view> both[] = {
@@ -149,6 +159,14 @@ class Sentinels::Session {
             why = std::move(opened).error();
         }
         return *why;
+    }
+
+    void before_fork() override {}
+    void after_fork(bool in_child) override {
+        if (!in_child) return;
+        for (const auto* connection : {&events_, &asks_}) {
+            if (*connection != nullptr) ::close((*connection)->descriptor());
+        }
     }
 
     const Options& options_;
@@ -254,6 +272,9 @@ void Sentinels::record(Watched& sentinel, SteadyTime asked_at, SentinelAnswer an
         sentinel.answer = std::move(answer);
         sentinel.asked_at = asked_at;
         if (replaced) sentinel.sees_replaced(*replaced);
+        const bool knows = sentinel.answer.kind == SentinelAnswer::Kind::primary &&
+                           sentinel.answer.epoch >= known_epoch_;
+        if (knows) known_since_ = std::max(known_since_, asked_at);
         const auto chosen = primary_since(now() - kRecent);
         if (chosen) primary = chosen->endpoint;
         is_new = primary && found_ != primary;
@@ -332,7 +353,8 @@ Result<Primary> Sentinels::primary_since(SteadyTime since) {
     for (const auto& each : watched_) {
         answers.push_back(each->asked_at >= since ? each->answer : SentinelAnswer{});
     }
-    auto chosen = choose_primary(options_, answers, known_epoch_);
+    const bool forgotten = now() > known_since_ + kUnknownHolds;
+    auto chosen = choose_primary(options_, answers, forgotten ? 0 : known_epoch_);
     if (!chosen) return chosen;
     for (const auto& each : watched_) {
         if (each->still_replaces(chosen->endpoint)) {

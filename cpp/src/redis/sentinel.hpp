@@ -71,6 +71,7 @@ class Sentinels : public std::enable_shared_from_this<Sentinels> {
     std::mutex mutex_;
     std::condition_variable answered_;
     std::uint64_t known_epoch_{0};
+    SteadyTime known_since_{};                  // When a Sentinel last knew of that failover.
     std::atomic<SteadyTime> majority_asked_{};  // What it said has been acted on.
     std::atomic<bool> blind_{false};            // No majority answered confirm().
     std::optional<Endpoint> found_;             // By the last look, if a majority agreed.

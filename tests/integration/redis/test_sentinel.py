@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from hotcount import _doctor
 from tests.support.certificates import Certificates
 from tests.support.redis_sentinel import SERVICE, SentinelTrio
 from tests.support.servers import free_port, make_folder
+from tests.support.together import in_child
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +37,7 @@ def trio() -> Iterator[SentinelTrio]:
         ("redis+sentinel://h1/votes/x", "database is not a number"),
         ("redis+sentinel://h1/votes/1?db=2", "the database is given twice"),
         ("redis+sentinel://h1,h1:26379/votes", "h1:26379 is given twice"),
+        ("redis+sentinel://H1,h1/votes", "h1:26379 is given twice"),
         ("redis+sentinel://h%31/votes", "percent"),
         ("redis+sentinel://h1,/votes", "host 2 of 2 is empty"),
         ("redis+sentinel://u@h1/votes", "a user without a password"),
@@ -120,6 +125,34 @@ def test_errors_name_the_reason(trio: SentinelTrio) -> None:
                 redis.ping()
 
 
+def sockets_to(ports: set[int]) -> list[int]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as each:
+            if each.getpeername()[1] in ports:
+                found.append(int(name))
+    return found
+
+
+@pytest.mark.server
+def test_a_forked_child_keeps_no_socket_of_its_parent_to_a_sentinel(trio: SentinelTrio) -> None:
+    ports = {int(host.rpartition(":")[2]) for host in trio.hosts.split(",")}
+
+    with hotcount.Redis(trio.url, timeout=20) as redis:
+        assert redis.ping()
+        before = sockets_to(ports)
+        assert before
+
+        def child() -> tuple[list[int], bool, list[int]]:
+            return sockets_to(ports), redis.ping(), sockets_to(ports)
+
+        inherited, answered, own = in_child(child)
+        assert (inherited, answered) == ([], True)
+        assert own
+        assert set(before) <= set(sockets_to(ports)), "those of the parent stay open"
+        assert redis.ping()
+
+
 @pytest.mark.server
 def test_a_plain_url_of_a_sentinel_says_what_to_write(trio: SentinelTrio) -> None:
     with (
@@ -149,6 +182,18 @@ def test_logins_and_tls_of_servers_and_sentinels(tmp_path: Path) -> None:
             trio.fail_over()
             trio.await_primary(1)
             assert hotcount.Counter(redis).add("k") == 2
+        asked: list[str] = []
+
+        def credentials_of_server() -> tuple[str, str]:
+            asked.append("once")
+            return "", "server-secret"
+
+        bare = f"rediss+sentinel://{trio.hosts}/{SERVICE}?ca_file={ca}"
+        with hotcount.Redis(
+            bare, timeout=20, sentinel_credentials=login, credentials=credentials_of_server
+        ) as redis:
+            assert hotcount.Counter(redis).get("k") == 2
+            assert asked, "for the server, and not for the Sentinels"
         for credentials in (None, ("", "wrong-secret")):
             with (
                 hotcount.Redis(url, timeout=20, sentinel_credentials=credentials) as redis,

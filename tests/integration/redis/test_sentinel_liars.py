@@ -253,3 +253,26 @@ def test_a_look_that_sees_a_failover_ends_the_connection() -> None:
             counter.add("k")
         sentinels[0].flags = "master"
         assert counter.add("k") == 1  # What the fake server answers.
+
+
+@pytest.mark.server
+def test_a_failover_that_only_a_dead_sentinel_knew_of_counts_for_some_seconds() -> None:
+    with (
+        fakes(b"") as (primary, sentinels, url),
+        FakePrimary() as successor,
+        hotcount.Redis(url, timeout=10) as redis,
+    ):
+        sentinels[0].primary, sentinels[0].epoch = successor.port, 2
+        counter = hotcount.Counter(redis)
+        assert counter.add("k") == 1
+        sentinels[0].hang_up()
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            assert counter.add("k") == 1
+        assert (primary.adds, successor.adds > 1) == (0, True)
+        # Then the others have given it up, or replaced the old primary by a failover of their own.
+        until = time.monotonic() + 30
+        while primary.adds == 0:
+            assert time.monotonic() < until
+            with contextlib.suppress(hotcount.HotcountError):
+                counter.add("k")
