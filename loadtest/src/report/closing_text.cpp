@@ -100,6 +100,7 @@ std::string lost_sentence(const Comparison& comparison, std::size_t audited, std
             all.allowed_breaches == 1 ? "once"
                                       : fmt::format("{} times", whole(all.allowed_breaches)));
     }
+    if (all.acknowledged == 0) return "Lost: nothing, because no write was acknowledged.\n";
     return fmt::format("Lost: nothing; each of {} acknowledged writes is counted once.\n",
                        whole(all.acknowledged));
 }

@@ -84,8 +84,7 @@ std::string limit_of(const TrialResult& trial) {
         case LoadBound::in_flight:
             return fmt::format(
                 "the {} calls in flight, all of which waited for answers: more (--in-flight) may "
-                "do "
-                "more",
+                "do more",
                 settings.in_flight);
         case LoadBound::planner:
         case LoadBound::generator:
@@ -96,6 +95,17 @@ std::string limit_of(const TrialResult& trial) {
     }
     return "the system under test: of its answers, half took twice as long as the fastest or "
            "longer";
+}
+
+std::optional<double> Checked::found() const {
+    if (no_success) return std::nullopt;
+    return threshold.quantile() > 0 ? value * 1e-6 : value;
+}
+
+std::string_view Checked::unit() const {
+    if (threshold.quantile() > 0) return "ms";
+    if (threshold.figure == "err") return "share";
+    return threshold.figure == "rate" ? "per_s" : "count";
 }
 
 std::string threshold_value(const Checked& checked) {
@@ -138,6 +148,10 @@ bool TrialResult::overloaded() const {
            reasons[0].starts_with("overloaded");
 }
 
+bool nothing_to_audit(const TrialSettings& settings, const AuditResult& audit) {
+    return audit.acknowledged == 0 && audit.passed() && settings.traffic.mix.vote > 0;
+}
+
 void conclude(TrialResult& trial) {
     const LoadResult& load = trial.load;
     const Tally& tally = load.tally;
@@ -172,6 +186,9 @@ void conclude(TrialResult& trial) {
     reasons.insert(reasons.end(), trial.problems.begin(), trial.problems.end());
     std::vector<std::string> missed;
     if (trial.audited && !load.interrupted) missed = check_thresholds(trial, reasons);
+    if (trial.audited && tally.ok() > 0 && nothing_to_audit(trial.settings, trial.audit)) {
+        reasons.emplace_back(kNothingToAudit);
+    }
     if (!reasons.empty()) trial.conclusion = Conclusion::inconclusive;
     if (!missed.empty()) trial.conclusion = Conclusion::missed;
     reasons.insert(reasons.begin(), missed.begin(), missed.end());

@@ -166,6 +166,9 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     if (!audit.result.passed()) {
         audit.conclusion = Conclusion::broken;
         audit.reasons.push_back(audit.result.findings());
+    } else if (nothing_to_audit(audit.settings, audit.result)) {
+        audit.conclusion = Conclusion::inconclusive;
+        audit.reasons.emplace_back(kNothingToAudit);
     }
     return audit;
 }

@@ -1,5 +1,5 @@
-// What a command reports: figures from the list in columns.cpp, JSON documents that hold them, and tables
-// for people.
+// What a command reports: figures from the list in columns.cpp, JSON documents that hold them, and
+// tables for people.
 //
 // The documents have the schema "hotcount-load/1":
 //
@@ -28,7 +28,7 @@
 
 namespace hotcount::loadtest {
 
-// -- figures (figures.cpp) --------------------------------------------------------------------------
+// -- figures (figures.cpp) ------------------------------------------------------------------------
 
 /// The figures of one trial: "result" in run.json.
 nlohmann::json trial_figures(const TrialResult& trial);
@@ -53,11 +53,11 @@ std::string time_text(const TrialSettings& settings, std::int64_t ns);
 /// What is written: votes, adds, hits, upserts.
 std::string writes_name(WorkloadKind workload);
 
-// -- tables for a terminal (short_tables.cpp) -------------------------------------------------------
+// -- tables for a terminal (short_tables.cpp) -----------------------------------------------------
 
 inline constexpr std::size_t kColumns = 100;
-/// Lines that are longer than kColumns are broken between words, and go on after so many spaces; 0: two
-/// more than they begin with.
+/// Lines that are longer than kColumns are broken between words, and go on after so many spaces; 0:
+/// two more than they begin with.
 std::string wrapped(const std::string& text, std::size_t hanging = 0);
 /// The figures that decide, a rate as a bar, and a sentence for all that is 0 everywhere.
 std::string short_comparison(const PartResult& result);
@@ -65,7 +65,7 @@ std::string short_run(const TrialResult& trial);
 /// How calls without a success stand in the percentiles.
 std::string failed_in_percentiles(const TrialSettings& settings);
 
-// -- documents (report_json.cpp) --------------------------------------------------------------------
+// -- documents (report_json.cpp) ------------------------------------------------------------------
 
 inline constexpr const char* kSchema = "hotcount-load/1";
 
@@ -78,8 +78,8 @@ void add_conclusion(nlohmann::json& document, Conclusion conclusion);
 /// A trial as a member of a document.
 nlohmann::json trial_document(const TrialResult& trial);
 
-/// The times of a histogram, for percentiles of all kinds: the end of each cell in units, and how many
-/// lie in it.
+/// The times of a histogram, for percentiles of all kinds: the end of each cell in units, and how
+/// many lie in it.
 nlohmann::json cells_of(const Histogram& times, double unit_ns);
 
 /// run.json, and what `run --json` prints. While it runs: settings only. What was not audited has
@@ -95,7 +95,7 @@ nlohmann::json compare_document(const Comparison& comparison, const nlohmann::js
 nlohmann::json audit_document(const std::vector<FolderAudit>& audits,
                               const nlohmann::json& provenance, Conclusion conclusion);
 
-// -- texts (report_text.cpp, closing_text.cpp) ------------------------------------------------------
+// -- texts (report_text.cpp, closing_text.cpp) ----------------------------------------------------
 
 // `wide`: with all columns and contracts; else in kColumns.
 std::string run_text(const TrialResult& trial, bool wide = true);
@@ -113,10 +113,11 @@ std::string lost_sentence(const Comparison& comparison, std::size_t audited, std
                           const AuditResult& all);
 std::string audit_text(const std::vector<FolderAudit>& audits);
 
-// -- the page of --html, which `hotcount report` draws of a folder (html_report.cpp) ----------------
+// -- the page of --html, which `hotcount report` draws of a folder (html_report.cpp) --------------
 
-/// The command `hotcount`, beside this program or on PATH, that can draw. ErrorCode::config says what
-/// is missing, or that `file` cannot be made: it is asked before the load, because afterwards would be late.
+/// The command `hotcount`, beside this program or on PATH, that can draw. ErrorCode::config says
+/// what is missing, or that `file` cannot be made: it is asked before the load, because afterwards
+/// would be late.
 Result<std::filesystem::path> find_drawer(const std::filesystem::path& file);
 
 /// Writes the page of the folder to `file`. Waits for the command to end: a second or two.

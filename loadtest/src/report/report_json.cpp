@@ -112,8 +112,11 @@ json run_document(const TrialResult& trial, const json& provenance) {
     document["result"] = trial_figures(trial);
     document["audit"] = audit_of(trial);
     for (const Checked& one : trial.checked) {
-        document["thresholds"].push_back(
-            {{"threshold", one.threshold.text}, {"found", threshold_value(one)}, {"met", one.met}});
+        const auto found = one.found();
+        document["thresholds"].push_back({{"threshold", one.threshold.text},
+                                          {"found", found ? json(*found) : json(nullptr)},
+                                          {"unit", one.unit()},
+                                          {"met", one.met}});
     }
     document["reasons"] = trial.reasons;
     add_conclusion(document, trial.conclusion);

@@ -143,6 +143,7 @@ std::string reads_line(const AuditResult& audit) {
 }
 
 std::string allowed_or_clean(const AuditResult& audit) {
+    if (audit.acknowledged == 0) return "no write to look for";
     std::string text = "nothing lost, nothing doubled, no ghosts";
     if (audit.allowed_breaches > 0) {
         text += fmt::format(", {} breaches that their strategies' contracts allow",

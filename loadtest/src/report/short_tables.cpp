@@ -48,6 +48,16 @@ std::string finding(const AuditResult& audit, std::string_view header, WorkloadK
 
 using Audits = std::vector<std::pair<std::string, const AuditResult*>>;
 
+/// The meaning of a finding whose name does not say it, in parentheses.
+std::string_view meaning_of(std::string_view header) {
+    if (header == "drift") return " (by how many votes the counts differ from the vote rows)";
+    if (header == "ghost") return " (votes that no caller sent)";
+    if (header == "told wrong") {
+        return " (answers that no order of the calls explains, or staler than promised)";
+    }
+    return {};
+}
+
 /// A line for each finding that the table has no column for, and the names of those that nobody has.
 std::string other_findings(const Audits& audits, WorkloadKind workload,
                            std::vector<std::string>& zero) {
@@ -64,10 +74,13 @@ std::string other_findings(const Audits& audits, WorkloadKind workload,
         for (const auto& [name, found] : audits) {
             const auto count = column.value(*found).get<double>();
             if (count == 0) continue;
-            text += fmt::format("  {}: {} {}{}\n", name, column.header, grouped(count),
+            text += fmt::format("  {}: {} {}{}{}\n", name, column.header, grouped(count),
+                                meaning_of(column.header),
                                 found->passed() ? ", which its contract allows" : "");
         }
-        if (text.size() == before) zero.emplace_back(column.header);
+        if (text.size() == before) {
+            zero.push_back(fmt::format("{}{}", column.header, meaning_of(column.header)));
+        }
     }
     for (const auto& [name, found] : audits) {
         const std::int64_t stale_ns = found->staleness_ns.value_at(0.99);
@@ -189,8 +202,7 @@ std::string short_comparison(const PartResult& result) {
 std::string failed_in_percentiles(const TrialSettings& settings) {
     return fmt::format(
         "  a call that failed, had no answer or was not served counts in p50 ... max as slower "
-        "than "
-        "the time limit of {}\n",
+        "than the time limit of {}\n",
         format_duration(settings.timeout));
 }
 

@@ -22,14 +22,14 @@
 #include "numbers.hpp"
 #include "targets/beside_load.hpp"
 #include "targets/managed_server.hpp"
-#include "targets/server_meter.hpp"
 #include "targets/target.hpp"
 
 namespace hotcount::loadtest {
 
 struct Summary;
 
-// -- how long a load took to be as fast as before, after --fault had taken a server away (recovery.cpp)
+// -- how long a load took to be as fast as before, after --fault had taken a server away
+// (recovery.cpp)
 
 /// What the callers saw of one fault. Times after a server took the writes again: the one that was
 /// away, or the one that replaced it.
@@ -67,7 +67,7 @@ std::string recovery_lines(const std::vector<Recovery>& recoveries, const AuditR
 /// The same for all rounds of a strategy.
 std::string recovery_lines(const Summary& summary);
 
-// -- the trial --------------------------------------------------------------------------------------
+// -- the trial ------------------------------------------------------------------------------------
 
 /// In JSON and in reports these are the words; in the order of how much they matter.
 enum class Conclusion : std::uint8_t {
@@ -87,6 +87,10 @@ struct Checked {
     double value{0};
     bool met{false};
     bool no_success{false};  ///< The percentile is that of a call that failed or was not served.
+
+    /// For JSON: the figure in its unit, ms, per_s, share or count. None: no_success.
+    std::optional<double> found() const;
+    std::string_view unit() const;
 };
 
 /// As run.json says it.
@@ -145,6 +149,11 @@ std::string limit_of(const TrialResult& trial);
 /// The figure in its unit: 12.3 ms, 0.2 %.
 std::string threshold_value(const Checked& checked);
 
+/// The load was to write, and the audit has no acknowledged write to look for: it proves nothing.
+bool nothing_to_audit(const TrialSettings& settings, const AuditResult& audit);
+inline constexpr std::string_view kNothingToAudit =
+    "no write was acknowledged, so the audit proves nothing";
+
 /// Works out the conclusion and its reasons from the beginning, as more becomes known.
 void conclude(TrialResult& trial);
 
@@ -164,9 +173,9 @@ struct TrialHooks {
 };
 
 /// Runs in `folder`, which exists. `provenance` (command, versions, machine) goes into run.json,
-/// which is written before the first operation is sent, with the figures when the load has ended, and
-/// with the verdict after the audit. An error only if nothing was measured: whatever fails later is
-/// one of the problems of an inconclusive result.
+/// which is written before the first operation is sent, with the figures when the load has ended,
+/// and with the verdict after the audit. An error only if nothing was measured: whatever fails
+/// later is one of the problems of an inconclusive result.
 Result<TrialResult> run_trial(const TrialSettings& settings, const std::filesystem::path& folder,
                               const nlohmann::json& provenance, const TrialHooks& hooks);
 
@@ -192,8 +201,8 @@ Result<FolderAudit> audit_folder(const std::filesystem::path& folder,
                                  const std::string& redis_url = {},
                                  const std::string& database_url = {});
 
-/// Why nobody can audit a run of these settings again, once this program has ended; none if one can.
-/// What it measured, its verdict and its ledger are in its folder all the same.
+/// Why nobody can audit a run of these settings again, once this program has ended; none if one
+/// can. What it measured, its verdict and its ledger are in its folder all the same.
 std::optional<std::string> why_not_again(const TrialSettings& settings, const Strategy& strategy);
 
 /// The same of a user's own program, by what the program said of itself, as run.json has it.

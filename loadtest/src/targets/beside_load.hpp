@@ -1,4 +1,5 @@
-// What runs beside the load: a bystander that is timed, builds of sorted sets, and faults of servers.
+// What runs beside the load: a bystander that is timed, builds of sorted sets, faults of servers,
+// and a meter of what the servers did.
 #pragma once
 
 #include <chrono>
@@ -8,19 +9,22 @@
 #include <hotcount/result.hpp>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "load/histogram.hpp"
 #include "load/settings.hpp"
 #include "managed_server.hpp"
+#include "target.hpp"
 
 namespace hotcount::loadtest {
 
-/// Another client of the Redis under load: it asks for a small thing every millisecond and is timed.
+/// Another client of the Redis under load: it asks for a small thing every millisecond and is
+/// timed.
 ///
-/// Its wait is what the load costs everybody else: a server runs one command at a time, so a long script
-/// keeps all others waiting.
+/// Its wait is what the load costs everybody else: a server runs one command at a time, so a long
+/// script keeps all others waiting.
 class Bystander {
   public:
     /// Connects, and asks from the end of the warm-up to the end of the load, from now on.
@@ -42,7 +46,8 @@ struct Builds {
     std::uint64_t failed{0};  ///< Not published, or perhaps not.
 };
 
-/// Builds sorted sets anew beside the load that writes to them, as the process does that fills them.
+/// Builds sorted sets anew beside the load that writes to them, as the process does that fills
+/// them.
 ///
 /// What a build adds is the set itself, read once the build has begun: so each member must have the
 /// score of its last upsert afterwards, as without builds, and the audit need not know of them.
@@ -90,8 +95,8 @@ class ServerFaults {
     /// not use, to which nothing is done.
     ServerFaults(const TrialSettings& settings, Managed* redis, Managed* database,
                  SteadyTime start);
-    /// Ends them: a server that is away is back when this returns. Those that there were; an error if
-    /// the server could not be started again.
+    /// Ends them: a server that is away is back when this returns. Those that there were; an error
+    /// if the server could not be started again.
     Result<std::vector<Outage>> stop();
 
   private:
@@ -121,6 +126,47 @@ class BesideLoad {
     std::unique_ptr<Bystander> bystander_{};
     std::unique_ptr<Rebuilder> rebuilder_{};
     std::unique_ptr<ServerFaults> faults_{};
+};
+
+// -- what the servers paid (server_meter.cpp) -----------------------------------------------------
+//
+//   log       PostgreSQL: write-ahead log; MariaDB: redo log and binary log; MySQL: redo log;
+//             Redis: append-only file
+//   commits   transactions that wrote. PostgreSQL: transaction ids that were given out; MariaDB and
+//             MySQL: trx_rw_commits; SQLite: those of this process
+//   cpu       of private servers, all their processes
+//
+// On a server of the user's, the work of other clients is counted too. Used from one thread.
+
+struct ServerWork {
+    std::optional<double> log_bytes{};
+    std::optional<double> commits{};
+    std::optional<double> cpu_s{};
+    std::vector<std::string> unknown{};  ///< What is not known, and why: "log: Redis keeps none".
+};
+
+class ServerMeter {
+  public:
+    /// Reads everything for the first time. The servers are the private ones that the strategy
+    /// uses, and outlive this; null: none, or somebody else's.
+    ServerMeter(const TrialSettings& settings, Managed* redis, Managed* database);
+    /// Since then. `spent` is what the target counted meanwhile.
+    ServerWork work(const TargetStats& spent) const;
+
+  private:
+    /// Each a number, or why there is none.
+    struct Reading {
+        Result<double> log{0.0};
+        Result<double> commits{0.0};
+        Result<double> cpu_s{0.0};
+    };
+    Reading read() const;
+
+    TrialSettings settings_;
+    Managed* redis_;
+    Managed* database_;
+    std::uint64_t starts_;  ///< Of the private servers, by the first reading.
+    Reading first_;
 };
 
 }  // namespace hotcount::loadtest

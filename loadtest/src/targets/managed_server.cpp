@@ -188,7 +188,7 @@ Words mysql_words(const fs::path& program, const fs::path& folder, const Words& 
                 "--log-error=" + (folder / ManagedServer::kLogName).string(), "--skip-networking",
                 "--skip-log-bin", "--innodb-flush-log-at-trx-commit=1",
                 "--innodb-buffer-pool-size=256M",
-                // For server_meter.hpp.
+                // For server_meter.cpp.
                 "--innodb-monitor-enable=trx_rw_commits", "--max-connections=300"};
     words.insert(words.end(), own.begin(), own.end());
     return mysql_command(program, folder, words);

@@ -1,4 +1,4 @@
-#include "server_meter.hpp"
+#include "beside_load.hpp"
 
 #include <fmt/core.h>
 
