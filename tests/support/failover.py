@@ -40,6 +40,10 @@ class Pair:
         self.kind = kind
         self.servers: Replicated = MAKERS[kind]()
         self.servers.create_database()
+        if isinstance(primary := self.servers.primary, MariaDbServer):
+            # Whoever may do anything may write to a server that is read only.
+            primary.execute("CREATE USER app@localhost")
+            primary.execute(f"GRANT ALL ON {self.database}.* TO app@localhost")
         self.wait_for_standby()
         self.proxies = [FaultProxy(self._socket(server)) for server in self._both()]
 
@@ -71,12 +75,13 @@ class Pair:
             sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
             eventually(lambda: primary.psql(sync) == "1")
 
-    def url(self, *ports: int, options: str = "") -> str:
+    def url(self, *ports: int, options: str = "", password: str = "") -> str:
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports or self.ports)
+        secret = f":{password}" if password else ""
         if self.kind == "mariadb":
-            return f"mariadb://root@{hosts}/{self.database}?prepare=true{options}"
+            return f"mariadb://app{secret}@{hosts}/{self.database}?prepare=true{options}"
         search = f"options=-csearch_path%3D{self.schema}"
-        return f"postgresql://hotcount@{hosts}/postgres?sslmode=disable&{search}{options}"
+        return f"postgresql://hotcount{secret}@{hosts}/postgres?sslmode=disable&{search}{options}"
 
     @property
     def database(self) -> str:
@@ -101,6 +106,16 @@ class Pair:
         else:
             for direction in (0, 1):
                 self.proxies[0].black_hole(direction)
+
+    def demote_primary(self) -> None:
+        """It keeps its connections and takes no writes any more."""
+        primary = self.servers.primary
+        if isinstance(primary, MariaDbServer):
+            primary.execute("SET GLOBAL read_only = 1")
+            return
+        primary.psql("ALTER SYSTEM SET default_transaction_read_only = on")
+        primary.psql("SELECT pg_reload_conf()")
+        eventually(lambda: primary.psql("SHOW default_transaction_read_only") == "on")
 
     def promote(self) -> None:
         """Returns when the standby takes writes."""
