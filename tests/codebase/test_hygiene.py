@@ -96,6 +96,8 @@ LONG = {
     "python/hotcount/limiter.py": "one class, whose docstrings are its reference",
     "python/hotcount/live_sets.py": "likewise",
     "python/hotcount/votes.py": "likewise",
+    "python/hotcount/stores.py": "three classes, whose docstrings are their reference",
+    "python/src/concepts/stores.cpp": "the options and calls of those three, a row each",
     "notebooks/sorted_sets.py": "one text, read from top to bottom",
     "python/src/aio/loop_adapter.cpp": "one object that two threads share under one lock",
     "python/src/aio/pending.cpp": "one type",

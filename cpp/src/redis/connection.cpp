@@ -269,10 +269,8 @@ Result<void> Connection::greet(const Login& login, Deadline deadline) {
         HOTCOUNT_TRY_ASSIGN(greeted, say_hello(login, deadline));
     }
     knows_hello_ = greeted;
-    if (!greeted) {  // RESP2.
-        if (names_user) {
-            HOTCOUNT_TRY(authenticate({"AUTH", login.user, login.password}, deadline));
-        }
+    if (!greeted && names_user) {  // RESP2.
+        HOTCOUNT_TRY(authenticate({"AUTH", login.user, login.password}, deadline));
     }
     // A server may refuse the connection and say why although it was asked nothing.
     if (options_.protocol < 3 && login.password.empty()) {

@@ -93,12 +93,10 @@ using Credentials = std::function<Result<redis::Login>()>;
 template <>
 struct From<Credentials> {
     static Credentials read(const Argument& argument) {
-        if (argument.value == Py_None) return {};
-        if (PyCallable_Check(argument.value) == 0) {
-            raise_wrong_type(argument.name, "a callable that returns (user, password)",
-                             argument.value);
-        }
-        return PythonCredentials{py::reinterpret_borrow<py::object>(argument.value)};
+        const auto given = py::reinterpret_borrow<py::object>(argument.value);
+        if (given.is_none()) return {};
+        if (PyCallable_Check(given.ptr()) != 0) return PythonCredentials{given};
+        raise_wrong_type(argument.name, "a callable that returns (user, password)", given);
     }
 };
 template <>
