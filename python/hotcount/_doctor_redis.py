@@ -117,7 +117,7 @@ def has_all_slots(cluster: dict[str, str]) -> bool:
 def cluster_node(cluster: dict[str, str]) -> Finding:
     size, state = cluster.get("cluster_size", "?"), cluster.get("cluster_state", "unknown")
     found = f"a node of a Redis Cluster (primaries: {size}, state {state}): it refuses other slots"
-    advice = "use a server outside a cluster, or a proxy that routes; redis:// follows no MOVED"
+    advice = "write redis+cluster://host:port; redis:// follows no MOVED"
     return Finding("role", "unsafe", found, IN_REDIS, advice)
 
 

@@ -121,6 +121,7 @@ class RedisBase(Handle):
     sentinel_credentials: ReadOnly[tuple[str, str] | None]
     sentinel_tls: ReadOnly[bool]
     credentials: ReadOnly[Callable[[], tuple[str, str]] | None]
+    address_map: ReadOnly[dict[str, str] | None]
 
     @native
     def __init__(
@@ -137,6 +138,7 @@ class RedisBase(Handle):
         sentinel_credentials: tuple[str, str] | None = None,
         sentinel_tls: bool = True,
         credentials: Callable[[], tuple[str, str]] | None = None,
+        address_map: dict[str, str] | None = None,
     ) -> None:
         """Names a server; it connects when it is first used.
 
@@ -165,6 +167,8 @@ class RedisBase(Handle):
                 user, where passwords rotate; the URL has none then. A thread of the library calls
                 it, one call at a time; its time is part of connect_timeout. A refused password is
                 asked for once more. If it raises, calls that wait end as with a wrong password.
+            address_map: Where this process reaches nodes of a cluster that announce an address of
+                their own network: {"10.0.0.5:7001": "127.0.0.1:17001"}. None: where they say.
 
         Raises:
             ConfigError: An option has a bad value; the error names it.
@@ -201,6 +205,12 @@ class Redis(Lifetime, RedisBase):
     redis+sentinel://user:password@host:26379,host:26379/SERVICE/0 (rediss+sentinel:// ...) asks
     Sentinels for the server. Name all of them: a majority must answer. Calls wait within their
     timeouts while a primary is replaced, and its connections end before its successor is promoted.
+
+    redis+cluster://user:password@host:6379,host:6379 (rediss+cluster://, valkey+cluster:// ...) is
+    a cluster. The hosts are asked for its map; each call goes to the primary that has the slot of
+    its keys, and follows the slot when that moves. Counter, PeriodCounter, Limiter,
+    ConcurrencyLimit and LiveSets run there. Counter(retry=), on_error= other than 'raise', sweep(),
+    the cache of Votes and WriteBehindCounter do not yet: they raise ConfigError.
 
     Example:
         >>> import hotcount

@@ -1,4 +1,4 @@
-// A client of one Redis or Valkey server: it sends a command and returns the reply, or an error that
+// A client of a Redis or Valkey server, or of a cluster of them: it sends a command and returns the reply, or an error that
 // says what is known.
 //
 // A process has one connection. The client makes it when it is first needed, makes it anew after a
@@ -6,6 +6,10 @@
 // key become one INCRBY, and concurrent calls of one combinable script one EVALSHA. An event loop has
 // a connection of its own (make_loop_connection). Commands that are not known to answer exactly once
 // use others, at most Options::exclusive_connections.
+//
+// Of a cluster (redis+cluster://) there is such a connection to each primary that calls need, and each
+// call goes to the node that has its keys' slot, which is one slot for all of them. Commands that name no
+// key, and those that nobody knows, are config errors there.
 //
 // Thread-safe. A forked child makes connections of its own.
 // Failure: when a command never left as a whole its error is unavailable, and nothing was applied. When
@@ -110,5 +114,8 @@ class Client {
     virtual Stats stats() const = 0;
     virtual const Options& options() const = 0;
 };
+
+/// A config error if the client is one of a cluster, on which `what` is not built yet.
+Result<void> check_one_server(const Client& client, std::string_view what);
 
 }  // namespace hotcount::redis

@@ -337,6 +337,9 @@ Result<std::unique_ptr<LimiterBackend>> with_outage_policy(
     std::unique_ptr<LimiterBackend> backend, const std::shared_ptr<redis::Client>& client,
     const LimiterOptions& options) {
     if (options.on_error == OutagePolicy::raise) return backend;
+    // One node's outage would answer the hits of all others.
+    HOTCOUNT_TRY(redis::check_one_server(
+        *client, "on_error='" + std::string{to_string(options.on_error)} + "'"));
     HOTCOUNT_TRY_ASSIGN(auto outage, Outage::of(client));
     auto answers = std::make_shared<OutageAnswers>();
     if (options.on_error == OutagePolicy::local) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <hotcount/detail/base/fork.hpp>
@@ -14,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "background_thread.hpp"
+#include "cluster_client.hpp"
 #include "commands.hpp"
 #include "dedicated_connections.hpp"
 #include "server_role.hpp"
@@ -33,99 +36,6 @@ constexpr std::array kLatencyBounds{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.00
 
 // The least max_reply_bytes: the replies of a portion, and of a combined script, must fit.
 constexpr std::size_t kFewestReplyBytes = std::size_t{1} << 20;
-
-// How long a call waits for a caller of run_once().
-constexpr Duration kLeavesAlone = std::chrono::milliseconds{50};
-
-// How long the thread drives at a time: in between somebody else may call run_once().
-constexpr Duration kTurn = std::chrono::milliseconds{20};
-
-/// A client's own thread: it sends and receives on the shared connection for calls that nobody waits
-/// for, when nobody has called run_once() for 50 ms. It starts with the first such call, and never
-/// touches Python.
-///
-/// Thread-safe. Per process: a forked child has no thread until it needs one.
-class BackgroundThread {
-  public:
-    explicit BackgroundThread(std::shared_ptr<SharedConnection> connection);
-    /// Does not wait for the thread, which ends what it is doing and keeps the connection until then.
-    ~BackgroundThread();
-    BackgroundThread(const BackgroundThread&) = delete;
-    BackgroundThread& operator=(const BackgroundThread&) = delete;
-
-    /// Makes sure that there is a thread; a capacity error if the system starts none.
-    Result<void> start();
-    /// There are calls that nobody waits for. Only after start() has succeeded once.
-    void look_after_calls();
-    /// Somebody else drives the connection: the thread leaves it alone for 50 ms.
-    void driven();
-
-  private:
-    struct State {
-        std::mutex mutex;
-        std::condition_variable changed;
-        bool calls{false};
-        bool stop{false};
-        SteadyTime driven_until{};
-    };
-    static void work(State& state, SharedConnection& connection);
-
-    const std::shared_ptr<SharedConnection> connection_;
-    const std::shared_ptr<State> state_;
-    std::atomic<bool> begun_{false};
-};
-
-BackgroundThread::BackgroundThread(std::shared_ptr<SharedConnection> connection)
-    : connection_(std::move(connection)), state_(std::make_shared<State>()) {}
-
-BackgroundThread::~BackgroundThread() {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-    state_->changed.notify_all();
-}
-
-void BackgroundThread::look_after_calls() {
-    const std::lock_guard lock(state_->mutex);
-    if (state_->calls) return;
-    state_->calls = true;
-    state_->changed.notify_all();
-}
-
-void BackgroundThread::driven() {
-    const std::lock_guard lock(state_->mutex);
-    state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
-}
-
-Result<void> BackgroundThread::start() {
-    if (begun_.load(std::memory_order_acquire)) return {};
-    const std::lock_guard lock(state_->mutex);
-    if (begun_.load(std::memory_order_relaxed)) return {};
-    HOTCOUNT_TRY(
-        spawn_thread([state = state_, connection = connection_] { work(*state, *connection); }));
-    state_->driven_until = std::chrono::steady_clock::now() + kLeavesAlone;
-    begun_.store(true, std::memory_order_release);
-    return {};
-}
-
-void BackgroundThread::work(State& state, SharedConnection& connection) {
-    std::unique_lock lock(state.mutex);
-    while (!state.stop) {
-        if (!state.calls) {
-            state.changed.wait(lock);
-            continue;
-        }
-        if (state.driven_until > std::chrono::steady_clock::now()) {
-            state.changed.wait_until(lock, state.driven_until);
-            continue;
-        }
-        state.calls = false;
-        lock.unlock();
-        if (connection.unwaited() > 0) (void)connection.run_once(Deadline::after(kTurn));
-        const bool more = connection.unwaited() > 0;
-        lock.lock();
-        state.calls = state.calls || more;
-    }
-}
 
 // What each process has of its own: the shared connection, the thread that drives it while nobody else
 // does, and the dialer that opens connections. A forked child makes them anew.
@@ -186,7 +96,7 @@ class UnwaitedChannel final : public Channel {
     ForkLocal<PerProcess>& process_;
 };
 
-class RespClient final : public Client {
+class RespClient final : public CountingClient {
   public:
     explicit RespClient(Options options)
         : options_(std::move(options)),
@@ -304,35 +214,14 @@ class RespClient final : public Client {
         process.dialer->close();
     }
 
-    Stats stats() const override {
+    SharedConnection::Counts counts() const override {
         PerProcess& process = process_.get();
         SharedConnection::Counts counts = process.connection->counts();
         process.loops->add_to(counts);
-        return Stats{.commands = counts.commands,
-                     .combined = counts.combined,
-                     .sends = counts.sends,
-                     .bytes_sent = counts.bytes_sent,
-                     .bytes_received = counts.bytes_received,
-                     .connects = counts.connects + dedicated_.get().connects(),
-                     .reconnects = counts.reconnects,
-                     .latency_us_p50 = counts.latency.percentile_us(50),
-                     .latency_us_p99 = counts.latency.percentile_us(99),
-                     .latency_us_max = counts.latency.max_us()};
+        counts.connects += dedicated_.get().connects();
+        return counts;
     }
     const Options& options() const override { return options_; }
-
-    Latency latency() const {
-        PerProcess& process = process_.get();
-        SharedConnection::Counts counts = process.connection->counts();
-        process.loops->add_to(counts);
-        Latency all{{}, counts.latency.sum_s(), counts.latency.total()};
-        for (const double bound : kLatencyBounds) {
-            const std::chrono::duration<double> seconds{bound};
-            all.buckets.emplace_back(
-                bound, counts.latency.at_most(std::chrono::duration_cast<Duration>(seconds)));
-        }
-        return all;
-    }
 
   private:
     SharedConnection& connection() { return *process_.get().connection; }
@@ -368,9 +257,38 @@ class RespClient final : public Client {
 
 }  // namespace
 
+Result<void> check_one_server(const Client& client, std::string_view what) {
+    if (!client.options().cluster) return {};
+    return make_error(ErrorCode::config, std::string{what} +
+                                             " is not built on a cluster yet: use a server by "
+                                             "itself for it, redis://host:port");
+}
+
+Client::Stats CountingClient::stats() const {
+    const SharedConnection::Counts all = counts();
+    return Stats{.commands = all.commands,
+                 .combined = all.combined,
+                 .sends = all.sends,
+                 .bytes_sent = all.bytes_sent,
+                 .bytes_received = all.bytes_received,
+                 .connects = all.connects,
+                 .reconnects = all.reconnects,
+                 .latency_us_p50 = all.latency.percentile_us(50),
+                 .latency_us_p99 = all.latency.percentile_us(99),
+                 .latency_us_max = all.latency.max_us()};
+}
+
 Latency latency_of(const Client& client) {
-    const auto* const own = dynamic_cast<const RespClient*>(&client);
-    return own == nullptr ? Latency{} : own->latency();
+    const auto* const own = dynamic_cast<const CountingClient*>(&client);
+    if (own == nullptr) return {};
+    const SharedConnection::Counts counts = own->counts();
+    Latency all{{}, counts.latency.sum_s(), counts.latency.total()};
+    for (const double bound : kLatencyBounds) {
+        const std::chrono::duration<double> seconds{bound};
+        all.buckets.emplace_back(
+            bound, counts.latency.at_most(std::chrono::duration_cast<Duration>(seconds)));
+    }
+    return all;
 }
 
 Result<std::shared_ptr<Client>> Client::make(Options options) {
@@ -413,6 +331,23 @@ Result<std::shared_ptr<Client>> Client::make(Options options) {
     }
     // Loaded here too, so that a bad file fails when the client is made.
     HOTCOUNT_TRY(make_tls_context(options));
+    if (!options.cluster && !options.address_map.empty()) {
+        return bad_option("address_map", "is for redis+cluster:// URLs");
+    }
+    for (const auto& [announced, reached] : options.address_map) {
+        for (const std::string& address : {announced, reached}) {
+            const std::size_t colon = address.rfind(':');
+            std::uint16_t port = 0;
+            const bool names_host = colon != std::string::npos && colon > 0;
+            const char* const end = address.data() + address.size();
+            if (names_host && std::from_chars(address.data() + colon + 1, end, port).ptr == end &&
+                port > 0) {
+                continue;
+            }
+            return bad_option("address_map", "has '" + address + "', which is no 'host:port'");
+        }
+    }
+    if (options.cluster) return make_cluster_client(std::move(options));
     return std::shared_ptr<Client>{std::make_shared<RespClient>(std::move(options))};
 }
 

@@ -49,6 +49,7 @@ class Sleeper {
         place_ = Signal::place(place);
     }
     Signal& wave() const { return *wave_; }
+    std::shared_ptr<Signal> shared_wave() const { return wave_; }
     std::uint32_t place() const { return place_; }
 
   private:

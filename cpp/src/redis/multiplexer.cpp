@@ -26,6 +26,11 @@ bool refused_before_it_ran(std::string_view error) {
 bool Multiplexer::settle(Reply reply, SteadyTime now) {
     if (flights_.empty()) return does_not_fit("a reply that no command asked for");
     Flight& front = flights_.front();
+    if (front.asking && !front.asked && front.begin < sent_) {
+        front.asked = true;
+        if (replies_due_ > 0) --replies_due_;
+        return true;
+    }
     if (!belongs(front, reply)) return false;
     if (replies_due_ > 0) --replies_due_;
     Operation& first = *front.first;
@@ -40,6 +45,7 @@ bool Multiplexer::settle(Reply reply, SteadyTime now) {
     answered_ = flight.end;
     round_trip_ = now - flight.encoded_at;
     counts_.latency.record(round_trip_);
+    if (is_lane() && leaves_whole(flight, reply)) return true;
     if (refused_whole(flight, reply)) return true;
     switch (flight.first->request_.kind_) {
         case Request::Kind::add:
@@ -243,9 +249,19 @@ void Multiplexer::settle_batch(Flight& flight, Reply reply) {
 void Multiplexer::answer(const OperationPtr& operation, Reply reply) {
     const auto* error = std::get_if<ReplyError>(&reply.value);
     if (error == nullptr) {
-        if (operation->is(Request::Kind::script) && refused_inside(reply) && postpone(operation)) {
-            operation->outcome_.emplace(std::move(reply));
-            return;
+        if (operation->is(Request::Kind::script) && refused_inside(reply)) {
+            if (is_lane()) {
+                return depart(operation, {Operation::Departure::Why::refused,
+                                          make_error(ErrorCode::unavailable,
+                                                     options_.address() + ": " + operation->name() +
+                                                         ": the node refuses writes",
+                                                     "READONLY"),
+                                          {}});
+            }
+            if (postpone(operation)) {
+                operation->outcome_.emplace(std::move(reply));
+                return;
+            }
         }
         return finish(operation, std::move(reply));
     }
@@ -269,6 +285,12 @@ Error Multiplexer::error_of(const ReplyError& error, const std::string& name) co
 void Multiplexer::finish(const OperationPtr& operation, Result<Reply> outcome) {
     if (operation->state_ == Operation::State::abandoned ||
         operation->state_ == Operation::State::done) {
+        return;
+    }
+    if (doubted_ && outcome.ok() && operation->state_ == Operation::State::in_flight) {
+        operation->state_ = Operation::State::held;
+        operation->outcome_.emplace(std::move(outcome));
+        held_.push_back(operation);
         return;
     }
     operation->state_ = Operation::State::done;

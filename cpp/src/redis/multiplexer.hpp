@@ -26,8 +26,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bitset>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,17 +53,54 @@ class Operation : public Sleeper {
           done_(std::move(done)),
           cancelled_(cancelled) {}
 
-    enum class State : std::uint8_t { queued, postponed, in_flight, done, abandoned };
+    /// held: answered by a node of a cluster that another node must confirm first. left: out of the
+    /// lane; its router decides where it goes on.
+    enum class State : std::uint8_t { queued, postponed, in_flight, held, done, left, abandoned };
+
+    /// What the router of a cluster knows of a call. Nothing of it is used with one server.
+    struct Route {
+        static constexpr std::uint16_t kNone = 0xffff;
+        std::uint16_t slot{kNone};    ///< Of all of its keys.
+        std::uint16_t target{kNone};  ///< Node, while `asking`.
+        bool asking{false};           ///< The next send is a redirection by ASK.
+        unsigned redirections{0};     ///< In a row.
+        std::uint64_t number{0};      ///< In the order in which calls were handed in.
+        SteadyTime begun{};
+    };
+    Route route{};
+
+    /// Why a call has left its lane.
+    struct Departure {
+        enum class Why : std::uint8_t {
+            moved,    ///< MOVED.
+            ask,      ///< ASK.
+            refused,  ///< The node serves it later, or the owner of a newer map does.
+            lost,     ///< The connection broke; the call may be sent again.
+        };
+        Why why;
+        Error error;       ///< What its caller gets if time runs out.
+        std::string line;  ///< moved, ask: the server's words.
+    };
 
     State state() const { return state_; }
     /// May be called without the lock. Once true, the outcome may be taken.
     bool is_done() const { return done_flag_.load(std::memory_order_acquire); }
     bool waited_for() const { return done_ == nullptr; }
+    bool has_left() const { return state_ == State::left; }
+    const Departure& departure() const { return *departure_; }
+    bool is_cancelled() const { return cancelled_ != nullptr && *cancelled_; }
     Deadline deadline() const { return deadline_; }
     SteadyTime retry_at() const { return retry_at_; }  ///< While postponed.
+    Duration pause() const { return pause_; }
+    void set_pause(Duration pause) { pause_ = pause; }
+    /// Whether it was sent over a connection that broke, and may have been run.
+    bool maybe_ran() const { return maybe_ran_; }
     const std::string& name() const { return request_.name(); }
     /// Once it is done.
-    Result<Reply> take_outcome() { return std::move(*outcome_); }
+    Result<Reply> take_outcome() {
+        if (has_left()) return *outcome_;
+        return std::move(*outcome_);
+    }
     /// Ends it without having been queued.
     void refuse(const Error& error) {
         outcome_.emplace(error);
@@ -72,6 +111,12 @@ class Operation : public Sleeper {
         Completion<Reply> done;
         done.swap(done_);
         done(std::move(*outcome_));
+    }
+
+    /// Drops it, out of any lane: its caller wants it no longer.
+    void drop() {
+        state_ = State::abandoned;
+        done_ = nullptr;
     }
 
   private:
@@ -99,18 +144,34 @@ class Operation : public Sleeper {
         std::vector<std::size_t> missing;
     };
     std::unique_ptr<Parts> parts_;
-    std::optional<Result<Reply>> outcome_;  // Or, while postponed, the last refusal.
+    std::optional<Departure> departure_{};
+    std::optional<Result<Reply>> outcome_;  // Or, while postponed or left, the last refusal.
     std::atomic<bool> done_flag_{false};
 };
 
 using OperationPtr = std::shared_ptr<Operation>;
 
+/// The slots of a cluster.
+using SlotSet = std::bitset<16384>;
+
+/// When a node of a cluster last said anything to this process, in nanoseconds of the steady clock.
+using NodeHeard = std::atomic<SteadyTime::rep>;
+
 class Multiplexer {
   public:
-    explicit Multiplexer(const Options& options) : options_(options) {}
+    /// `heard`: of a lane, which is the connection to a node of a cluster; it outlives this. Calls
+    /// leave a lane where they would wait for the server or be sent over a new connection. A node that
+    /// speaks after a silence beyond Options::silence() may have been replaced meanwhile, without
+    /// knowing it: what it answers is held until confirm().
+    explicit Multiplexer(const Options& options, NodeHeard* heard = nullptr)
+        : options_(options), node_heard_(heard) {}
 
     // -- calls that wait
     void push(OperationPtr operation) {
+        if (operation->state_ != Operation::State::queued) {
+            operation->state_ = Operation::State::queued;
+            operation->done_flag_.store(false, std::memory_order_relaxed);
+        }
         if (!operation->waited_for()) {
             next_expiry_ = std::min(next_expiry_, operation->deadline_.time());
         }
@@ -129,6 +190,10 @@ class Multiplexer {
     bool has_late() const { return !late_.empty(); }
     /// Ends all that wait to be sent, or to be tried again.
     void fail_queued(const Error& error);
+    /// There is no connection, for this reason. Calls leave a lane then; else those that wait end.
+    void refuse_queued(const Error& why);
+    /// A lane's calls that were not sent leave it.
+    void evict(const Error& why);
     /// Why there is no connection, until there is one. Calls that reach their deadline get this error.
     void unreachable(const Error& why) { unreachable_ = why; }
 
@@ -164,7 +229,10 @@ class Multiplexer {
     /// The connection broke. Each call under way ends, or is queued again if it may be sent again.
     void lost(const Error& why, bool resend);
     /// The server sent something, or took bytes.
-    void heard(SteadyTime now) { heard_at_ = now; }
+    void heard(SteadyTime now) {
+        heard_at_ = now;
+        if (node_heard_ != nullptr) note_heard(now);
+    }
     /// When the server counts as dead: it owes replies and has been silent for Options::silence(). The
     /// deadlines of callers do not matter.
     SteadyTime silent_at() const {
@@ -173,9 +241,24 @@ class Multiplexer {
     /// The error of calls that lose their connection by that.
     Error silent_error() const;
 
+    // -- a lane of a cluster
+    /// Since when answers are held; none if they are not.
+    std::optional<SteadyTime> doubted_since() const {
+        return doubted_ ? std::optional{doubted_at_} : std::nullopt;
+    }
+    /// Another node, asked at this time, says whether this one still owns its slots. If so what was held
+    /// is answered; else it is unknown, reads excepted. True if that ends the doubt.
+    bool confirm(bool owns, SteadyTime asked_at);
+    /// Adds the slots of calls that are queued, not answered, or have left and are not handed back.
+    void outstanding(SlotSet& slots) const;
+    /// The router has these calls, which nobody waits for and which have left the lane.
+    void handed_back(const std::vector<OperationPtr>& left);
+
     /// The calls that have ended since the last call of this, to be woken or completed.
     std::vector<OperationPtr> take_finished();
     bool has_finished() const { return !finished_.empty(); }
+    /// It need not be told.
+    void forget(const OperationPtr& operation) { std::erase(finished_, operation); }
     /// Calls that nobody waits for and that have not ended.
     std::size_t unwaited() const { return unwaited_; }
     void count_unwaited() { ++unwaited_; }
@@ -201,6 +284,8 @@ class Multiplexer {
         std::size_t keys{0};    // Of a combined script.
         std::size_t memory{0};  // Of a batch's replies so far.
         bool with_text{false};
+        bool asking{false};      // ASKING goes before it,
+        bool asked{false};       // and was answered.
         std::uint64_t begin{0};  // Its first byte, counted from the start of this connection.
         std::uint64_t end{0};
         SteadyTime encoded_at{};
@@ -242,6 +327,11 @@ class Multiplexer {
     const ReplyError* refused_for_now(const Reply& reply);
     bool refused_inside(const Reply& reply);
     bool postpone(const OperationPtr& operation);
+    bool is_lane() const { return node_heard_ != nullptr; }
+    void note_heard(SteadyTime now);
+    bool leaves(const OperationPtr& operation, const Reply& reply);
+    bool leaves_whole(const Flight& flight, const Reply& reply);
+    void depart(const OperationPtr& operation, Operation::Departure departure);
     bool ask_again(const OperationPtr& batch);
     bool ask_again(const OperationPtr& calls, ReplyArray& replies);
     static void keep_parts(Operation& operation, ReplyArray replies,
@@ -261,6 +351,7 @@ class Multiplexer {
     Error error_of(const ReplyError& error, const std::string& name) const;
 
     const Options& options_;
+    NodeHeard* const node_heard_;  // Null: one server.
     std::deque<OperationPtr> queue_;
     std::size_t returned_{0};  // At its head, by put_back() since the last encode().
     std::vector<OperationPtr> postponed_;
@@ -279,6 +370,10 @@ class Multiplexer {
     std::deque<Late> late_;
     std::string misfit_;
     std::optional<Error> unreachable_;
+    std::vector<OperationPtr> held_;
+    std::map<std::uint16_t, std::size_t> leaving_;  // How many are not handed back, by slot.
+    bool doubted_{false};
+    SteadyTime doubted_at_{};
     bool demoted_{false};
     bool draining_{false};
     Counts counts_;

@@ -9,10 +9,13 @@
 namespace hotcount::redis {
 
 Result<Reply> Multiplexer::give_up(const OperationPtr& operation) {
-    const bool was_sent = operation->state_ == Operation::State::in_flight;
+    const bool held = operation->state_ == Operation::State::held;
+    const bool was_sent = held || operation->state_ == Operation::State::in_flight;
     operation->state_ = Operation::State::abandoned;
     std::size_t sent = operation->answered_before_;
-    if (!was_sent) {
+    if (held) {
+        std::erase(held_, operation);
+    } else if (!was_sent) {
         std::erase(queue_, operation);
         std::erase(postponed_, operation);
     } else if (operation->is(Request::Kind::batch)) {
@@ -68,6 +71,7 @@ void Multiplexer::expire(SteadyTime now, std::size_t most) {
 void Multiplexer::find_late(SteadyTime now) {
     next_expiry_ = SteadyTime::max();
     const auto take_late = [&](const OperationPtr& operation, const Flight* flight) {
+        const bool sent_before = operation->state_ == Operation::State::held;
         const bool pending = operation->state_ != Operation::State::abandoned &&
                              operation->state_ != Operation::State::done;
         if (!pending || operation->waited_for()) return false;
@@ -77,7 +81,8 @@ void Multiplexer::find_late(SteadyTime now) {
         }
         const bool batch = operation->is(Request::Kind::batch);
         const std::size_t sent = batch && flight != nullptr ? commands_sent(*flight) : 0;
-        late_.push_back({operation, flight != nullptr, operation->answered_before_ + sent});
+        late_.push_back(
+            {operation, flight != nullptr || sent_before, operation->answered_before_ + sent});
         operation->state_ = Operation::State::abandoned;
         return true;
     };
@@ -89,6 +94,7 @@ void Multiplexer::find_late(SteadyTime now) {
     };
     std::erase_if(queue_, is_late);
     std::erase_if(postponed_, is_late);
+    std::erase_if(held_, is_late);
 }
 
 void Multiplexer::end_late(std::size_t most) {
@@ -109,6 +115,12 @@ void Multiplexer::fail_queued(const Error& error) {
     for (const OperationPtr& operation : postponed_) finish_unsent(operation, error);
     queue_.clear();
     postponed_.clear();
+    Operations held;
+    held.swap(held_);
+    for (const OperationPtr& operation : held) {
+        operation->state_ = Operation::State::in_flight;
+        finish(operation, unknown(*operation, error));
+    }
 }
 
 // The call is not on its way and will not be sent any more; an earlier connection may have taken it.
@@ -151,7 +163,14 @@ void Multiplexer::lost(const Error& why, bool resend) {
     Operations again;
     for (const Flight& flight : flights) lose(flight, why, resend, again);
     connected();  // The byte counts of the lost connection must not limit the next one.
-    put_back(again);
+    if (!is_lane()) return put_back(again);
+    if (!resend) return;  // It is closed.
+    // In the order in which they were handed in, so that no call of a key overtakes another.
+    again.insert(again.end(), queue_.begin(), queue_.end());
+    queue_.clear();
+    for (const OperationPtr& operation : again) {
+        depart(operation, {Operation::Departure::Why::lost, why, {}});
+    }
 }
 
 void Multiplexer::lose(const Flight& flight, const Error& why, bool resend, Operations& again) {
@@ -169,7 +188,9 @@ void Multiplexer::lose(const Flight& flight, const Error& why, bool resend, Oper
             member->maybe_ran_ = member->repeat() != Repeat::reads;
             member->replies_.clear();
         }
-        if (resend && !member->resent_ && (repeats || !member->maybe_ran_)) {
+        // The owner of a slot may change several times before a call of it leaves at all.
+        const bool again_and_again = is_lane() && !may_have_run;
+        if (resend && (!member->resent_ || again_and_again) && (repeats || !member->maybe_ran_)) {
             member->resent_ = true;
             again.push_back(member);
             return;

@@ -68,8 +68,9 @@ bool Multiplexer::refused_inside(const Reply& reply) {
            });
 }
 
-// False if too little time is left.
+// Out of a lane, where they would wait, calls leave.
 bool Multiplexer::postpone(const OperationPtr& operation) {
+    if (is_lane()) return false;
     operation->pause_ = next_pause(operation->pause_);
     if (operation->state_ != Operation::State::in_flight ||
         operation->deadline_.remaining() <= operation->pause_) {

@@ -68,6 +68,7 @@ class Multiplexer::Combiner {
   private:
     static constexpr std::size_t kReserved = 1024;
     static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+    static constexpr std::size_t kMostSlots = 64;
 
     template <class Note>
     void begin(OperationPtr operation, const Note& note) {
@@ -91,6 +92,7 @@ class Multiplexer::Combiner {
                 last_.clear();
                 scripts_.clear();
         }
+        flight.asking = operation->route.asking;
         flight.first = std::move(operation);
         flights_.push_back(std::move(flight));
     }
@@ -170,9 +172,16 @@ class Multiplexer::Combiner {
 
     bool join_script(const OperationPtr& operation) {
         const Request& request = operation->request_;
-        for (const std::size_t index : scripts_) {
+        const std::uint16_t slot = operation->route.slot;
+        // In a cluster most calls are of a slot of their own: only the last flights are looked at.
+        const std::size_t begin = slot == Operation::Route::kNone || scripts_.size() < kMostSlots
+                                      ? 0
+                                      : scripts_.size() - kMostSlots;
+        for (std::size_t at = begin; at < scripts_.size(); ++at) {
+            const std::size_t index = scripts_[at];
             Flight& flight = flights_[index];
             const Request& first = flight.first->request_;
+            if (flight.first->route.slot != slot) continue;
             const bool shares =
                 first.shared_ == request.shared_ || *first.shared_ == *request.shared_;
             if (first.script_ != request.script_ || !shares ||
@@ -253,7 +262,7 @@ void Multiplexer::encode() {
         flight.begin = encoded_;
         flight.encoded_at = now;
         encode(flight);
-        replies_due_ += request_replies(*flight.first);
+        replies_due_ += request_replies(*flight.first) + (flight.asking ? 1 : 0);
         calls_in_flight_ += flight.calls();
         flights_.push_back(std::move(flight));
     }
@@ -262,6 +271,10 @@ void Multiplexer::encode() {
 void Multiplexer::encode(Flight& flight) {
     const std::size_t before = out_.size();
     const Request& request = flight.first->request_;
+    if (flight.asking) {
+        const std::string_view asking[] = {"ASKING"};
+        encode_command(out_, asking);
+    }
     switch (request.kind_) {
         case Request::Kind::add:
             encode_add(out_, request.key_, flight.total);

@@ -107,7 +107,7 @@ Result<std::vector<Endpoint>> seeds_of(const Url& url, std::uint16_t default_por
 std::string Options::address() const {
     if (!unix_path.empty()) return "redis " + unix_path;
     if (!service.empty()) return "redis+sentinel " + service;
-    return "redis " + host + ":" + std::to_string(port);
+    return (cluster ? "redis+cluster " : "redis ") + host + ":" + std::to_string(port);
 }
 
 Result<Options> parse_options(std::string_view text) {
@@ -124,16 +124,25 @@ Result<Options> parse_options(std::string_view text) {
     const std::string base = url.scheme.substr(0, url.scheme.find('+'));
     const bool is_base = base == "redis" || base == "valkey";
     const bool is_tls = base == "rediss" || base == "valkeys";
-    options.tls.enabled = is_tls && (base == url.scheme || is_sentinel(url.scheme));
-    if (is_sentinel(url.scheme) && (is_base || is_tls)) {
-        if (url.host.empty()) {
-            return make_error(ErrorCode::config, "URL: " + url.scheme + ":// lacks its hosts: " +
-                                                     url.scheme + "://host:26379/SERVICE/0");
-        }
+    options.cluster = url.scheme == base + "+cluster" && (is_base || is_tls);
+    options.tls.enabled =
+        is_tls && (base == url.scheme || options.cluster || is_sentinel(url.scheme));
+    if ((options.cluster || is_sentinel(url.scheme)) && (is_base || is_tls) && url.host.empty()) {
+        return make_error(
+            ErrorCode::config,
+            "URL: " + url.scheme + ":// lacks its hosts: " + url.scheme +
+                (options.cluster ? "://host:6379,host:6379" : "://host:26379/SERVICE/0"));
+    }
+    if (options.cluster) {
+        HOTCOUNT_TRY_ASSIGN(options.seeds, seeds_of(url, options.port));
+        options.host = options.seeds.front().host;
+        options.port = options.seeds.front().port;
+        if (!url.path.empty()) database = url.path.substr(1);
+    } else if (is_sentinel(url.scheme) && (is_base || is_tls)) {
         HOTCOUNT_TRY_ASSIGN(options.seeds, seeds_of(url, kSentinelPort));
         HOTCOUNT_TRY_ASSIGN(database, take_service(url, options));
     } else if (url.scheme == "redis" || url.scheme == "valkey" || options.tls.enabled) {
-        HOTCOUNT_TRY(one_host(url, "several are for redis+sentinel://"));
+        HOTCOUNT_TRY(one_host(url, "several are for redis+cluster:// and redis+sentinel://"));
         HOTCOUNT_TRY_ASSIGN(const auto seeds, seeds_of(url, options.port));
         options.host = seeds.front().host;
         options.port = seeds.front().port;
@@ -153,7 +162,8 @@ Result<Options> parse_options(std::string_view text) {
         return make_error(ErrorCode::config,
                           "URL: scheme '" + url.scheme +
                               "' is not a server this version knows: redis, valkey, redis+unix, "
-                              "valkey+unix, unix, redis+sentinel, valkey+sentinel");
+                              "valkey+unix, unix, redis+cluster, valkey+cluster, redis+sentinel, "
+                              "valkey+sentinel");
     }
     const std::map<std::string_view, std::string*> tls_options{
         {"ca_file", &options.tls.ca_file},
@@ -201,6 +211,11 @@ Result<Options> parse_options(std::string_view text) {
     }
     if (!database.empty()) {
         HOTCOUNT_TRY_ASSIGN(options.database, parse_database(database));
+    }
+    if (options.cluster && options.database != 0) {
+        return make_error(ErrorCode::config, "URL: a cluster has database 0 alone: write " +
+                                                 url.scheme + "://host:port without /" +
+                                                 std::to_string(options.database));
     }
     if (options.tls.cert_file.empty() != options.tls.key_file.empty()) {
         return make_error(ErrorCode::config, "URL: cert_file and key_file come together");

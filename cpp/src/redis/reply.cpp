@@ -18,19 +18,16 @@ const char* refused_by_cluster(std::string_view word, std::string_view reply) {
     };
     static constexpr const char* kElsewhere =
         "another node of this Redis Cluster has the key's slot, and redis:// talks to one server: "
-        "use "
-        "a server outside a cluster, or a proxy that routes";
+        "write redis+cluster://host:port";
     static constexpr const char* kSeveralSlots =
-        "the keys of this call are in several slots of a Redis Cluster: use a server outside a "
-        "cluster, or keys with one hash tag";
+        "the keys of this call are in several slots of a Redis Cluster: give them one hash tag";
     static constexpr std::array<Refusal, 5> kRefusals{{
         {"MOVED", kElsewhere},
         {"ASK", kElsewhere},
         {"TRYAGAIN", kElsewhere},
         {"CLUSTERDOWN",
-         "this server is a node of a Redis Cluster that serves no keys, or not this one: use a "
-         "server "
-         "outside a cluster, or a proxy that routes"},
+         "this server is a node of a Redis Cluster that serves no keys, or not this one: write "
+         "redis+cluster://host:port, which waits for the node that does"},
         {"CROSSSLOT", kSeveralSlots},
     }};
     const auto* const found = std::ranges::find(kRefusals, word, &Refusal::word);

@@ -116,6 +116,36 @@ class Portions : public std::enable_shared_from_this<Portions> {
     std::atomic<bool> other_side_done_{false};
 };
 
+// In a cluster most calls have a slot of their own. They are handed in one by one, and the lane of a node
+// combines those of one slot.
+void submit_to_nodes(Channel& channel, const ScriptBatch& batch, Deadline deadline,
+                     const std::function<void(std::size_t, Result<Reply>)>& settle,
+                     std::function<void()> done, const Cancelled* cancelled) {
+    struct Open {
+        std::atomic<std::size_t> left;
+        std::function<void(std::size_t, Result<Reply>)> settle;
+        std::function<void()> done;
+    };
+    const auto open = std::make_shared<Open>(batch.calls, settle, std::move(done));
+    const std::vector<std::string_view> words(batch.shared.begin(), batch.shared.end());
+    const SharedArguments shared{words};
+    const std::size_t keys_each = batch.keys.size() / batch.calls;
+    const std::size_t arguments_each = batch.arguments.size() / batch.calls;
+    std::vector<Channel::Call> calls;
+    calls.reserve(batch.calls);
+    for (std::size_t i = 0; i < batch.calls; ++i) {
+        calls.push_back({Request::run(batch.script, slice(batch.keys, keys_each, i, 1), shared,
+                                      slice(batch.arguments, arguments_each, i, 1), batch.repeat),
+                         [open, i](Result<Reply> reply) {
+                             open->settle(i, std::move(reply));
+                             if (open->left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+                                 open->done();
+                             }
+                         }});
+    }
+    channel.submit_all(std::move(calls), deadline, cancelled);
+}
+
 }  // namespace
 
 std::string milliseconds(Duration duration) {
@@ -152,6 +182,9 @@ Result<ScanPage> to_page(const std::string& server, Reply reply) {
 void submit_script_batch(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,
                          std::function<void(std::size_t call, Result<Reply>)> settle,
                          std::function<void()> done, const Cancelled* cancelled) {
+    if (channel.is_cluster()) {
+        return submit_to_nodes(channel, batch, deadline, settle, std::move(done), cancelled);
+    }
     std::make_shared<Portions>(channel, std::move(server), std::move(batch), deadline,
                                std::move(settle), std::move(done), cancelled)
         ->go_on();

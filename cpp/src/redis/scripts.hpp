@@ -108,7 +108,8 @@ struct ScriptBatch {
 /// after the last. The calls travel in portions of 256 keys, one portion after the other, so that
 /// calls of others pass in between. When the server refuses a portion for one of its keys, such as
 /// one that an ACL denies, the portion is sent again in 16 parts, and a part that is refused again
-/// call by call: only the calls on that key fail.
+/// call by call: only the calls on that key fail. In a cluster they go to all nodes at once, and
+/// `settle` may be called for several at the same time.
 void submit_script_batch(Channel& channel, std::string server, ScriptBatch batch, Deadline deadline,
                          std::function<void(std::size_t call, Result<Reply>)> settle,
                          std::function<void()> done, const Cancelled* cancelled = nullptr);

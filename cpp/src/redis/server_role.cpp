@@ -91,8 +91,8 @@ class ServerLook : public std::enable_shared_from_this<ServerLook> {
                                             : "a node in state " + state;
         done_(make_error(ErrorCode::config,
                          address_ + ": this server is a node of a Redis Cluster (" + what +
-                             "), and redis:// talks to one server: use a server outside a cluster, "
-                             "or a proxy that routes",
+                             "), and redis:// talks to one server: write "
+                             "redis+cluster://host:port",
                          is_up ? "MOVED" : "CLUSTERDOWN"));
     }
 

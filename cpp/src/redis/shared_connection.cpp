@@ -22,33 +22,42 @@ constexpr std::size_t kMostLate = 1024;
 // -- calls --------------------------------------------------------------------------------------
 
 Result<Reply> SharedConnection::execute(Request request, Deadline deadline) {
-    const auto operation = std::make_shared<Operation>(std::move(request), deadline);
+    return execute(std::make_shared<Operation>(std::move(request), deadline));
+}
+
+Result<Reply> SharedConnection::execute(const OperationPtr& operation) {
+    const Deadline deadline = operation->deadline();
     Lock lock(mutex_);
     HOTCOUNT_TRY(enqueue(lock, operation, deadline));
     auto outcome = await(lock, operation, deadline);
+    if (is_lane() && operation->has_left()) {
+        // Nobody shall wake it here once it is in another lane.
+        if (!lock.owns_lock()) lock.lock();
+        multiplexer_.forget(operation);
+    }
     if (lock.owns_lock()) leave(lock);
     return outcome;
 }
 
 void SharedConnection::submit(const OperationPtr& operation) {
-    std::optional<Error> refused;
-    {
-        const std::lock_guard lock(mutex_);
-        if (closed_) {
-            refused = make_error(ErrorCode::closed, options_.address() + " is closed");
-        } else if (multiplexer_.queued() >= options_.max_queue) {
-            refused = make_error(ErrorCode::capacity,
-                                 options_.address() + ": " + std::to_string(options_.max_queue) +
-                                     " calls are waiting (max_queue); nothing was applied");
-            dialer_->full_queue().begin(refused->message);
-        } else {
-            note_room();
-            multiplexer_.push(operation);
-            multiplexer_.count_unwaited();
-            hand_on();
-        }
+    if (const auto refused = take(operation)) operation->refuse(*refused);
+}
+
+std::optional<Error> SharedConnection::take(const OperationPtr& operation) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return make_error(ErrorCode::closed, options_.address() + " is closed");
+    if (multiplexer_.queued() >= options_.max_queue) {
+        Error full = make_error(ErrorCode::capacity,
+                                options_.address() + ": " + std::to_string(options_.max_queue) +
+                                    " calls are waiting (max_queue); nothing was applied");
+        dialer_->full_queue().begin(full.message);
+        return full;
     }
-    if (refused) operation->refuse(*refused);
+    note_room();
+    multiplexer_.push(operation);
+    multiplexer_.count_unwaited();
+    hand_on();
+    return {};
 }
 
 Result<void> SharedConnection::enqueue(Lock& lock, const OperationPtr& operation,
@@ -183,6 +192,7 @@ void SharedConnection::leave(Lock& lock) {
 void SharedConnection::tell_finished(Lock& lock) {
     if (!multiplexer_.has_finished()) return;
     const std::vector<OperationPtr> finished = multiplexer_.take_finished();
+    if (is_lane()) return tell_of_lane(lock, finished);
     lock.unlock();
     std::size_t completed = 0;
     for (std::size_t i = 0; i < finished.size();) {
@@ -282,8 +292,8 @@ void SharedConnection::dialed(Result<std::unique_ptr<Connection>> opened) {
         const Error why = std::move(opened).error();
         multiplexer_.unreachable(why);
         // No call was sent.
-        if (!Dialer::worth_waiting(why)) {
-            multiplexer_.fail_queued(why);
+        if (is_lane() || !Dialer::worth_waiting(why)) {
+            multiplexer_.refuse_queued(why);
             room_.notify_all();
         } else if (multiplexer_.has_to_send()) {
             ask_for_connection();
@@ -395,6 +405,10 @@ Result<bool> SharedConnection::receive(Lock& lock, const std::shared_ptr<Connect
         if (multiplexer_.settle(std::move(reply), now)) continue;
         received = multiplexer_.misfit();
         break;
+    }
+    // May be called under the lock.
+    if (is_lane() && multiplexer_.doubted_since()) {
+        if (const auto owner = lane_.owner.lock()) owner->doubts(lane_.node);
     }
     if (!received) {
         break_connection(received.error());

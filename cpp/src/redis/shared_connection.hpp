@@ -21,6 +21,7 @@
 #include <hotcount/detail/redis/options.hpp>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,20 +74,55 @@ class AdaptiveSpin {
     unsigned replies_{0};
 };
 
+/// Takes what lanes hand back: a lane is the connection to one node of a cluster. Called without the
+/// lane's lock.
+class LaneOwner {
+  public:
+    virtual ~LaneOwner() = default;
+    /// A call that nobody waits for has left the lane.
+    virtual void left(std::uint16_t node, const OperationPtr& operation) = 0;
+    /// Calls of the lane have ended or left.
+    virtual void answered(std::uint16_t node) = 0;
+    /// The lane was lost, or holds answers. May be called with the lane's lock.
+    virtual void doubts(std::uint16_t node) = 0;
+};
+
+/// Makes a connection the lane of a node. A lane whose owner has gone hands nothing back.
+struct LaneOf {
+    std::weak_ptr<LaneOwner> owner{};
+    std::uint16_t node{0};
+    std::shared_ptr<NodeHeard> heard{};  ///< Null: it is no lane.
+};
+
 class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
   public:
-    SharedConnection(const Options& options, std::shared_ptr<Dialer> dialer)
-        : options_(options), dialer_(std::move(dialer)), multiplexer_(options_) {}
+    SharedConnection(const Options& options, std::shared_ptr<Dialer> dialer, LaneOf lane = {})
+        : options_(options),
+          lane_(std::move(lane)),
+          dialer_(std::move(dialer)),
+          multiplexer_(options_, lane_.heard.get()) {}
 
     /// Returns the reply, or the error that says what is known, by the deadline.
     Result<Reply> execute(Request request, Deadline deadline);
+    /// The same. Of a lane, the call may have left it when this returns (Operation::has_left()); then
+    /// the result says nothing.
+    Result<Reply> execute(const OperationPtr& operation);
     /// Queues the call and returns. The thread that drives the connection calls its completion.
     void submit(const OperationPtr& operation);
+    /// The same; false and the error if it was not taken.
+    std::optional<Error> take(const OperationPtr& operation);
     /// Sends and receives until a call that nobody waits for has ended; returns how many have.
     std::size_t run_once(Deadline deadline);
     /// Calls that nobody waits for and that have not ended.
     std::size_t unwaited();
     void close();
+
+    // -- a lane (multiplexer.hpp)
+    void evict(const Error& why);
+    void confirm(bool owns, SteadyTime asked_at);
+    std::optional<SteadyTime> doubted_since();
+    void outstanding(SlotSet& slots);
+    bool is_connected();
 
     struct Counts : Multiplexer::Counts {
         std::uint64_t sends{0};
@@ -140,11 +176,14 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     void break_connection(const Error& why, bool resend = true);
     void sleep(Lock& lock, Sleeper& sleeper, Deadline deadline);
     void note_room();
+    bool is_lane() const { return lane_.heard != nullptr; }
     void hand_on();
     void leave(Lock& lock);
     void tell_finished(Lock& lock);
+    void tell_of_lane(Lock& lock, const std::vector<OperationPtr>& finished);
 
     const Options options_;
+    const LaneOf lane_;
 
     std::mutex mutex_;
     std::condition_variable room_;
@@ -162,6 +201,14 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
     bool closed_{false};
     std::uint64_t completed_{0};  // Calls that nobody waited for.
     Counts counts_;
+};
+
+/// What clients of one server and of a cluster have in common: their numbers.
+class CountingClient : public Client {
+  public:
+    /// Of all connections in this process.
+    virtual SharedConnection::Counts counts() const = 0;
+    Stats stats() const override;
 };
 
 }  // namespace hotcount::redis

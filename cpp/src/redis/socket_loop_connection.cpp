@@ -1,18 +1,15 @@
 #include "socket_loop_connection.hpp"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <hotcount/detail/base/fork.hpp>
 #include <limits>
 #include <map>
 #include <optional>
 #include <vector>
 
+#include "loop_dial.hpp"
 #include "shared_connection.hpp"
 
 namespace hotcount::redis {
@@ -36,53 +33,16 @@ constexpr int kMostReads = 16;
 // next turn, so that 100,000 calls that end at once do not delay the loop's other work.
 constexpr std::size_t kMostEnded = 1024;
 
-// A connection that was asked for, and the descriptor that says when it has arrived.
-class Dial {
-  public:
-    /// Fails if the process has no descriptor left.
-    static Result<std::shared_ptr<Dial>> make() {
-        const int ready = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        if (ready < 0) return make_error(ErrorCode::unavailable, std::strerror(errno));
-        return std::make_shared<Dial>(ready);
-    }
-    explicit Dial(int ready) : ready_(ready) {}
-    ~Dial() { close(ready_); }
-    Dial(const Dial&) = delete;
-    Dial& operator=(const Dial&) = delete;
-
-    int descriptor() const { return ready_; }
-
-    void arrived(Result<std::unique_ptr<Connection>> opened) {
-        const std::lock_guard lock(mutex_);
-        opened_.emplace(std::move(opened));
-        const std::uint64_t one = 1;
-        (void)!write(ready_, &one, sizeof(one));
-    }
-
-    std::optional<Result<std::unique_ptr<Connection>>> take() {
-        const std::lock_guard lock(mutex_);
-        std::uint64_t count = 0;
-        (void)!read(ready_, &count, sizeof(count));
-        auto taken = std::move(opened_);
-        opened_.reset();
-        return taken;
-    }
-
-  private:
-    const int ready_;
-    std::mutex mutex_;
-    std::optional<Result<std::unique_ptr<Connection>>> opened_;
-};
-
-class SocketLoopConnection final : public LoopConnection {
+class SocketLoopConnection final : public LoopLane {
   public:
     SocketLoopConnection(const Options& options, std::shared_ptr<Dialer> dialer, LoopHost& host,
-                         std::shared_ptr<LoopConnections> loops)
+                         std::shared_ptr<LoopConnections> loops, LaneOf lane = {})
         : options_(options),
+          lane_(std::move(lane)),
           host_(host),
           loops_(std::move(loops)),
           dialer_(std::move(dialer)),
-          multiplexer_(options_) {}
+          multiplexer_(options_, lane_.heard.get()) {}
 
     // Does not call the host, which may be gone; what it watched went with it.
     ~SocketLoopConnection() override {
@@ -97,28 +57,30 @@ class SocketLoopConnection final : public LoopConnection {
         }
         auto operation =
             std::make_shared<Operation>(std::move(request), deadline, std::move(done), cancelled);
-        if (!usable()) return operation->refuse(closed_error());
+        if (const auto refused = take(operation)) operation->refuse(*refused);
+    }
+
+    std::optional<Error> take(const OperationPtr& operation) override {
+        if (!usable()) return closed_error();
         if (multiplexer_.queued() >= options_.max_queue) {
-            const Error full =
-                make_error(ErrorCode::capacity,
-                           options_.address() + ": " + std::to_string(options_.max_queue) +
-                               " calls are waiting (max_queue); nothing was applied");
+            Error full = make_error(ErrorCode::capacity,
+                                    options_.address() + ": " + std::to_string(options_.max_queue) +
+                                        " calls are waiting (max_queue); nothing was applied");
             dialer_->full_queue().begin(full.message);
-            return operation->refuse(full);
+            return full;
         }
         if (multiplexer_.queued() <= options_.max_queue / 2) dialer_->full_queue().end();
-        multiplexer_.push(std::move(operation));
+        multiplexer_.push(operation);
         multiplexer_.count_unwaited();
-        if (!flush_asked_) {
-            flush_asked_ = true;
-            host_.flush_soon();
-        }
+        ask_flush();
         ask_tick();
-        if (connection_ != nullptr && multiplexer_.queued() >= early_) {
-            send();
-            // A burst of more calls than before: send larger portions of it.
-            if (++early_sends_ >= kThirds) early_ = std::min(2 * early_, kMostEarly);
-        }
+        // The calls of one turn share a send for each node. A third of those under way, as with one
+        // server, would be a few of each node's.
+        if (connection_ == nullptr || is_lane() || multiplexer_.queued() < early_) return {};
+        send();
+        // A burst of more calls than before: send larger portions of it.
+        if (++early_sends_ >= kThirds) early_ = std::min(2 * early_, kMostEarly);
+        return {};
     }
 
     void flush() override {
@@ -192,6 +154,34 @@ class SocketLoopConnection final : public LoopConnection {
         end();
     }
 
+    // -- a lane
+
+    void evict(const Error& why) override {
+        if (connection_ != nullptr) return;  // Its node redirects them, in their order.
+        multiplexer_.evict(why);
+        if (multiplexer_.has_finished()) ask_flush();
+    }
+    void confirm(bool owns, SteadyTime asked_at) override {
+        if (!multiplexer_.confirm(owns, asked_at)) return;
+        if (!owns && connection_ != nullptr) {
+            lose(make_error(ErrorCode::unavailable,
+                            options_.address() + ": this node was replaced"));
+        }
+        complete_finished();
+    }
+    std::optional<SteadyTime> doubted_since() const override {
+        return multiplexer_.doubted_since();
+    }
+    void outstanding(SlotSet& slots) const override { multiplexer_.outstanding(slots); }
+    bool is_connected() const override { return connection_ != nullptr; }
+    bool wants_flush() const override { return flush_asked_; }
+    std::size_t in_flight() const override { return multiplexer_.in_flight(); }
+    std::size_t queued() const override { return multiplexer_.queued(); }
+    bool watches(int fd) const override {
+        return (dial_ != nullptr && fd == dial_->descriptor()) ||
+               (connection_ != nullptr && fd == connection_->descriptor());
+    }
+
     bool usable() const override {
         return !closed_ && !loops_->closed.load(std::memory_order_acquire) &&
                generation_ == fork_generation();
@@ -226,6 +216,13 @@ class SocketLoopConnection final : public LoopConnection {
                 done(std::move(both.front()));
             },
             cancelled);
+    }
+
+    bool is_lane() const { return lane_.heard != nullptr; }
+    void ask_flush() {
+        if (flush_asked_) return;
+        flush_asked_ = true;
+        host_.flush_soon();
     }
 
     void ask_tick() {
@@ -313,7 +310,9 @@ class SocketLoopConnection final : public LoopConnection {
             watch();
         } else {
             multiplexer_.unreachable(opened->error());
-            if (!Dialer::worth_waiting(opened->error())) multiplexer_.fail_queued(opened->error());
+            if (is_lane() || !Dialer::worth_waiting(opened->error())) {
+                multiplexer_.refuse_queued(opened->error());
+            }
         }
         multiplexer_.expire(std::chrono::steady_clock::now(), kMostEnded);
         send();
@@ -324,6 +323,9 @@ class SocketLoopConnection final : public LoopConnection {
         for (int reads = 0; reads < kMostReads; ++reads) {
             received = receive_once();
             if (!received || !*received || connection_->drained()) break;
+        }
+        if (is_lane() && multiplexer_.doubted_since()) {
+            if (const auto owner = lane_.owner.lock()) owner->doubts(lane_.node);
         }
         if (!received) return lose(received.error());
         if (multiplexer_.take_demoted() && moves_.due(std::chrono::steady_clock::now())) {
@@ -361,10 +363,7 @@ class SocketLoopConnection final : public LoopConnection {
         if (!closed_) dialer_->lost(why.message);
         drop_connection();
         multiplexer_.lost(why, resend);
-        if (multiplexer_.queued() > 0 && !flush_asked_) {
-            flush_asked_ = true;
-            host_.flush_soon();
-        }
+        if (multiplexer_.queued() > 0 || multiplexer_.has_finished()) ask_flush();
     }
 
     // Ends all calls under way.
@@ -386,12 +385,32 @@ class SocketLoopConnection final : public LoopConnection {
                 ending_ = multiplexer_.take_finished();
                 next_to_end_ = 0;
                 if (ending_.empty()) break;
+                if (is_lane()) hand_back();
+                continue;
             }
             const OperationPtr operation = std::move(ending_[next_to_end_++]);
             operation->complete();
         }
         const bool more = next_to_end_ < ending_.size() || multiplexer_.has_finished();
         if ((more || multiplexer_.has_late()) && !closed_) ask_turn();
+    }
+
+    // Before completions, which may hand in calls that must not overtake these.
+    void hand_back() {
+        const auto left = std::stable_partition(
+            ending_.begin(), ending_.end(),
+            [](const OperationPtr& operation) { return !operation->has_left(); });
+        const std::vector<OperationPtr> gone(left, ending_.end());
+        ending_.erase(left, ending_.end());
+        const auto owner = lane_.owner.lock();
+        if (!owner) {
+            ending_.insert(ending_.end(), gone.begin(), gone.end());
+            return;
+        }
+        if (connection_ == nullptr) owner->doubts(lane_.node);
+        for (const OperationPtr& operation : gone) owner->left(lane_.node, operation);
+        multiplexer_.handed_back(gone);
+        owner->answered(lane_.node);
     }
 
     void report() {
@@ -402,6 +421,7 @@ class SocketLoopConnection final : public LoopConnection {
     }
 
     const Options options_;
+    const LaneOf lane_;
     LoopHost& host_;
     const std::shared_ptr<LoopConnections> loops_;
     const std::shared_ptr<Dialer> dialer_;
@@ -446,6 +466,13 @@ void LoopConnections::add_to(SharedConnection::Counts& counts) const {
     const std::lock_guard lock(mutex_);
     counts.add(ended_);
     for (const auto& [connection, own] : live_) counts.add(own);
+}
+
+std::unique_ptr<LoopLane> make_loop_lane(const Options& options, std::shared_ptr<Dialer> dialer,
+                                         LoopHost& host, std::shared_ptr<LoopConnections> loops,
+                                         LaneOf lane) {
+    return std::make_unique<SocketLoopConnection>(options, std::move(dialer), host,
+                                                  std::move(loops), std::move(lane));
 }
 
 std::unique_ptr<LoopConnection> make_loop_connection(const Options& options,

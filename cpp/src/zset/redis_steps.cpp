@@ -110,6 +110,7 @@ Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run, 
                                       const redis::Cancelled* cancelled) const {
     static const redis::Script kScript{lua::zset::kSweepLua, redis::Script::Kind::single,
                                        redis::is_integer};
+    HOTCOUNT_TRY(redis::check_one_server(*client_, "sweep()"));
     SweepReport report;
     const Deadline deadline = sweep_deadline(timeout);
     const auto left = [&] {
@@ -211,32 +212,68 @@ redis::Request to_request(const redis::Script& script, const UpsertLimits& limit
 
 // -- one ------------------------------------------------------------------------------------------
 
+redis::Channel::Call one_upsert(const Sender& send, Limits limits, Element element, Helpers helpers,
+                                Completion<Upsert> done);
+
 void upsert_one(const Sender& send, Limits limits, Element element, Helpers helpers,
                 Completion<Upsert> done) {
+    auto call = one_upsert(send, std::move(limits), std::move(element), helpers, std::move(done));
+    send(std::move(call.request), std::move(call.done));
+}
+
+redis::Channel::Call one_upsert(const Sender& send, Limits limits, Element element, Helpers helpers,
+                                Completion<Upsert> done) {
     static const redis::Script kScript{lua::zset::kUpsertLua, redis::Script::Kind::combinable,
                                        redis::is_integer};
     const Element* const alone = &element;
     auto request = to_request(kScript, *limits, UpsertWords{{&alone, 1}, helpers});
-    send(std::move(request), [send, limits = std::move(limits), element = std::move(element),
-                              helpers, done = std::move(done)](const Result<Reply>& reply) mutable {
-        if (reply) {
-            const auto state = integer(*send.server, *reply);
-            if (state && *state == kIsBeingBuilt) {
-                return upsert_one(send, std::move(limits), std::move(element),
-                                  Helpers::companion_build, std::move(done));
-            }
-            return state ? done(static_cast<Upsert>(*state))
-                         : done(redis::of_key(element.key, state.error()));
-        }
-        const Error& error = reply.error();
-        // A user who may not touch companions needs none without a version.
-        if (helpers != Helpers::none && !element.version && !element.companion.empty() &&
-            error.code == ErrorCode::permission_denied && redis::concerns_a_key(error)) {
-            return upsert_one(send, std::move(limits), std::move(element), Helpers::none,
-                              std::move(done));
-        }
-        done(redis::of_key(element.key, error));
-    });
+    return {std::move(request),
+            [send, limits = std::move(limits), element = std::move(element), helpers,
+             done = std::move(done)](const Result<Reply>& reply) mutable {
+                if (reply) {
+                    const auto state = integer(*send.server, *reply);
+                    if (state && *state == kIsBeingBuilt) {
+                        return upsert_one(send, std::move(limits), std::move(element),
+                                          Helpers::companion_build, std::move(done));
+                    }
+                    return state ? done(static_cast<Upsert>(*state))
+                                 : done(redis::of_key(element.key, state.error()));
+                }
+                const Error& error = reply.error();
+                // A user who may not touch companions needs none without a version.
+                if (helpers != Helpers::none && !element.version && !element.companion.empty() &&
+                    error.code == ErrorCode::permission_denied && redis::concerns_a_key(error)) {
+                    return upsert_one(send, std::move(limits), std::move(element), Helpers::none,
+                                      std::move(done));
+                }
+                done(redis::of_key(element.key, error));
+            }};
+}
+
+// In a cluster each goes by itself to the node of its key, and those of one key in order.
+void upsert_on_nodes(const Sender& send, const Limits& limits, std::vector<Element> elements,
+                     Completion<Upserts> done) {
+    struct Open {
+        std::atomic<std::size_t> left;
+        Upserts results;
+        Completion<Upserts> done;
+    };
+    const std::size_t size = elements.size();
+    if (size == 0) return done(Upserts{});
+    const auto open = std::make_shared<Open>(size, Upserts(size, Upsert::failed), std::move(done));
+    std::vector<redis::Channel::Call> calls;
+    calls.reserve(size);
+    for (std::size_t i = 0; i < size; ++i) {
+        calls.push_back(one_upsert(send, limits, std::move(elements[i]), Helpers::companion,
+                                   [open, i](Result<Upsert> state) {
+                                       open->results[i] = std::move(state);
+                                       if (open->left.fetch_sub(1, std::memory_order_acq_rel) ==
+                                           1) {
+                                           open->done(std::move(open->results));
+                                       }
+                                   }));
+    }
+    send.channel.submit_all(std::move(calls), send.deadline, send.cancelled);
 }
 
 // -- a list, batch by batch -----------------------------------------------------------------------
@@ -362,6 +399,9 @@ void upsert_by_script(const Sender& send, Limits limits, Element element, Comple
 
 void upsert_by_script(const Sender& send, Limits limits, std::vector<Element> elements,
                       std::size_t batch, Completion<Upserts> done) {
+    if (send.channel.is_cluster()) {
+        return upsert_on_nodes(send, limits, std::move(elements), std::move(done));
+    }
     std::make_shared<UpsertList>(send, std::move(elements), batch, std::move(limits),
                                  std::move(done))
         ->go_on();

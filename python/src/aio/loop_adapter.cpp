@@ -75,7 +75,11 @@ struct LoopBinding::Callbacks {
         });
     }
     static PyObject* flush(PyObject* capsule, PyObject*) {
-        return call(capsule, [](LoopBinding& binding) { binding.turn([] {}); });
+        return call(capsule, [](LoopBinding& binding) {
+            binding.turn([&] {
+                if (binding.loop_connection_ != nullptr) binding.loop_connection_->on_flush();
+            });
+        });
     }
     static PyObject* mail(PyObject* capsule, PyObject*) {
         const Held binding = bound_pointer<Held>(capsule);

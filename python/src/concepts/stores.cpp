@@ -29,6 +29,12 @@ struct Protocol {
     operator int() const { return version; }
 };
 
+/// None, or a dict of addresses, "host:port" to "host:port".
+struct AddressMap {
+    std::map<std::string, std::string> entries;
+    operator std::map<std::string, std::string>() const { return entries; }
+};
+
 /// What execute(*command) sends.
 struct Command {
     std::vector<std::string> words;
@@ -104,6 +110,30 @@ struct To<Credentials> {
     static py::object make(const Credentials& credentials) {
         const auto* const asked = credentials.target<PythonCredentials>();
         return asked == nullptr ? py::none() : asked->callable();
+    }
+};
+
+template <>
+struct From<AddressMap> {
+    static AddressMap read(const Argument& argument) {
+        std::map<std::string, std::string> addresses;
+        if (argument.value == Py_None) return {};
+        if (!PyDict_Check(argument.value)) {
+            raise_wrong_type(argument.name, "a dict of 'host:port' to 'host:port'", argument.value);
+        }
+        for (const auto& [announced, reached] : py::reinterpret_borrow<py::dict>(argument.value)) {
+            addresses.emplace(to_text(announced, argument.name), to_text(reached, argument.name));
+        }
+        return {addresses};
+    }
+};
+template <>
+struct To<AddressMap> {
+    static py::object make(const std::map<std::string, std::string>& addresses) {
+        if (addresses.empty()) return py::none();
+        py::dict shown;
+        for (const auto& [announced, reached] : addresses) shown[py::str(announced)] = reached;
+        return shown;
     }
 };
 
@@ -270,7 +300,8 @@ constexpr std::array kRedis{or_none(always_shown(option<&RedisOptions::timeout>(
                             option<&RedisOptions::protocol, Protocol>(),
                             option<&RedisOptions::sentinel_credentials>(),
                             option<&RedisOptions::sentinel_tls>(),
-                            hidden(option<&RedisOptions::credentials>())};
+                            hidden(option<&RedisOptions::credentials>()),
+                            option<&RedisOptions::address_map, AddressMap>()};
 
 using DatabaseOptions = sql::DatabaseOptions;
 constexpr std::array kDatabase{

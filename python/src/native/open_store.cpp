@@ -1,9 +1,7 @@
 // What URLs name, opened once for all who name it.
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <hotcount/build_info.hpp>
 #include <hotcount/detail/base/log.hpp>
 #include <hotcount/detail/sql/dialect.hpp>
 #include <hotcount/url.hpp>
@@ -36,6 +34,10 @@ const std::vector<Scheme>& known_schemes() {
             {"rediss+sentinel", StoreKind::redis},
             {"valkey+sentinel", StoreKind::redis},
             {"valkeys+sentinel", StoreKind::redis},
+            {"redis+cluster", StoreKind::redis},
+            {"rediss+cluster", StoreKind::redis},
+            {"valkey+cluster", StoreKind::redis},
+            {"valkeys+cluster", StoreKind::redis},
         };
         for (const std::string_view name : sql::database_schemes()) {
             known.push_back({name, StoreKind::database});
@@ -44,9 +46,6 @@ const std::vector<Scheme>& known_schemes() {
     }();
     return kKnown;
 }
-// Planned, so worth more than "unknown".
-constexpr std::array<std::string_view, 4> kLaterSchemes{"redis+cluster", "rediss+cluster",
-                                                        "valkey+cluster", "valkeys+cluster"};
 
 // As a client ends it completes what is under way, for a loop by way of Mailbox::post, which takes the
 // GIL; and it may be a thread of the library that drops it, in such a completion.
@@ -84,11 +83,6 @@ StoreKind kind_of(const Url& url) {
     const auto scheme = std::find_if(all.begin(), all.end(),
                                      [&](const Scheme& known) { return known.name == url.scheme; });
     if (scheme == all.end()) {
-        if (std::find(kLaterSchemes.begin(), kLaterSchemes.end(), url.scheme) !=
-            kLaterSchemes.end()) {
-            raise_config("URL: scheme '" + url.scheme + "' is not supported by this version (" +
-                         kVersion + ")");
-        }
         std::string known;
         for (const Scheme& each : all) {
             known += (known.empty() ? "" : ", ") + std::string{each.name};
@@ -318,15 +312,19 @@ std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Optio
     const auto* const asked = options.credentials.target<PythonCredentials>();
     const PyObject* const source = asked == nullptr ? nullptr : asked->callable().ptr();
 
-    // The order of Sentinels makes no difference.
+    // The order of seeds makes no difference.
     std::string seeds;
     std::set<std::string> sorted;
     for (const redis::Endpoint& seed : options.seeds) sorted.insert(seed.str());
     for (const std::string& seed : sorted) seeds += seed + ",";
+    std::string address_map;
+    for (const auto& [announced, reached] : options.address_map) {
+        address_map += announced + ">" + reached + ",";
+    }
 
     std::string identity;
-    for (const auto& part : {options.host,
-                             std::to_string(options.port),
+    for (const auto& part : {options.cluster ? std::string{} : options.host,
+                             std::to_string(options.cluster ? 0 : options.port),
                              options.unix_path,
                              options.user,
                              options.password,
@@ -351,7 +349,9 @@ std::shared_ptr<RedisStore> open_redis(std::string_view text, const redis::Optio
                              options.service,
                              options.sentinel_credentials.user,
                              options.sentinel_credentials.password,
-                             std::to_string(options.sentinel_tls)}) {
+                             std::to_string(options.sentinel_tls),
+                             std::to_string(options.cluster),
+                             address_map}) {
         // With its length, so that no part can pass for two.
         identity += std::to_string(part.size()) + ":" + part;
     }

@@ -43,7 +43,6 @@ def trio() -> Iterator[SentinelTrio]:
         ("redis+sentinel://u@h1/votes", "a user without a password"),
         ("redis+sentinel://h1/votes?ca_file=x", "unknown option 'ca_file'"),
         ("redis+sentinel://h1/votes?sentinel_tls=1", r"hotcount\.Redis\(url, sentinel_tls="),
-        ("redis+cluster://h1:1,h2:2", "not supported by this version"),
     ],
 )
 def test_a_bad_url_is_a_config_error_that_says_what_to_write(url: str, says: str) -> None:

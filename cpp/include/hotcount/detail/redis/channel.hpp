@@ -9,6 +9,8 @@
 #include <hotcount/detail/redis/request.hpp>
 #include <hotcount/result.hpp>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace hotcount::redis {
 
@@ -24,6 +26,21 @@ class Channel {
     /// `cancelled` must live until then.
     virtual void submit(Request request, Deadline deadline, Completion<Reply> done,
                         const Cancelled* cancelled = nullptr) = 0;
+
+    struct Call {
+        Request request;
+        Completion<Reply> done;
+    };
+    /// Submits calls that need no order. A channel that waits returns when all have ended: of a cluster
+    /// they are on all nodes at once, and `done` of several may be called at the same time.
+    virtual void submit_all(std::vector<Call> calls, Deadline deadline,
+                            const Cancelled* cancelled = nullptr) {
+        for (Call& call : calls) {
+            submit(std::move(call.request), deadline, std::move(call.done), cancelled);
+        }
+    }
+    /// Whether calls go to the nodes of a cluster: then the keys of each are in one slot.
+    virtual bool is_cluster() const { return false; }
 };
 
 }  // namespace hotcount::redis
@@ -66,7 +83,7 @@ class LoopHost {
     /// Watch a descriptor for this and nothing else from now on, level-triggered. When it can be read
     /// call on_readable(fd), when it can be written on_writable(). `none` comes before it is closed.
     virtual void watch(int fd, Interest interest) = 0;
-    /// Call flush() once, after what runs now.
+    /// Call on_flush() once, after what runs now.
     virtual void flush_soon() = 0;
     /// Call on_tick() once, after this delay, or earlier if that was asked for before.
     virtual void tick_in(Duration delay) = 0;
@@ -76,8 +93,11 @@ class LoopHost {
 /// returns.
 class LoopConnection : public Channel {
   public:
-    /// Sends what is queued, or starts connecting.
+    /// Sends what is queued, or starts connecting. Of a cluster, a node that owes replies is sent more
+    /// by on_flush(), when all sockets have been read that can be read now.
     virtual void flush() = 0;
+    /// What flush_soon() asked for.
+    virtual void on_flush() { flush(); }
     /// Reads what is there, and calls the completions of all calls that this answers. It does not
     /// send: call flush() when what the completions started has run.
     virtual void on_readable(int fd) = 0;

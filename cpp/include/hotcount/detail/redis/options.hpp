@@ -3,6 +3,7 @@
 //   redis://user:password@host:6379/0      redis+unix:///path.sock?db=0 (unix:// too)
 //   rediss://host?ca_file=ca.pem&cert_file=c.pem&key_file=k.pem      over TLS, always verified
 //   redis+sentinel://host:26379,host:26379/service/0     rediss+sentinel://, valkey+sentinel:// ...
+//   redis+cluster://host:6379,host:6379     rediss+cluster://, valkey+cluster:// ...
 //   all of them with ?connect_timeout=2.5 (seconds) and ?protocol=2
 //   valkey:// is the same as redis://, valkeys:// as rediss://
 #pragma once
@@ -12,6 +13,7 @@
 #include <hotcount/clock.hpp>
 #include <hotcount/result.hpp>
 #include <hotcount/url.hpp>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +65,11 @@ struct Options {
     Login sentinel_credentials{};
     /// False: no TLS to the Sentinels, although the server has it.
     bool sentinel_tls{true};
+    /// The seeds are nodes of a cluster: calls go to the nodes that have the keys' slots.
+    bool cluster{false};
+    /// cluster: where this process reaches nodes that announce another address, as behind NAT or port
+    /// forwarding: "10.0.0.5:7001" to "127.0.0.1:17001". Others are reached where they say.
+    std::map<std::string, std::string> address_map{};
     std::string user{};      ///< Empty: AUTH with the password alone (the default user).
     std::string password{};  ///< Empty: no AUTH.
     /// The user and password of each connection in place of those two, for passwords that rotate. A thread

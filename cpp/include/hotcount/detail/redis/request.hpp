@@ -124,6 +124,14 @@ class Request {
     /// once. The reply is an array of both; any other two replies end the connection.
     Request with_echo() &&;
 
+    /// The slot of a cluster that has all of its keys. A config error if there is none: keys of two
+    /// slots (CROSSSLOT), or a command that names no key. Not of a batch.
+    Result<std::uint16_t> slot() const;
+    /// Whether it is a batch of commands, each of which may go to a node of its own as one of parts().
+    bool is_batch() const { return kind_ == Kind::batch; }
+    /// The commands of a batch, each as a batch of one.
+    std::vector<Request> parts() &&;
+
   private:
     friend class Multiplexer;
     friend class Operation;

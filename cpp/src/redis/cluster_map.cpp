@@ -1,0 +1,277 @@
+#include "cluster_map.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <hotcount/detail/base/random.hpp>
+#include <utility>
+
+#include "commands.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kSilence = 1500ms;
+// How long one node may take before another is asked.
+constexpr Duration kPatience = 250ms;
+constexpr Duration kMapAge = 30s;
+// A request for a map, of eight that may go at once.
+constexpr Duration kCost = 125ms;
+constexpr Duration kCredit = 8 * kCost;
+
+Error no_cluster(const Endpoint& endpoint, const std::string& reply) {
+    return make_error(ErrorCode::config,
+                      "redis " + endpoint.str() + ": this server is no node of a cluster (" +
+                          reply + "): write redis://" + endpoint.str() + " for one server");
+}
+
+}  // namespace
+
+ClusterMap::ClusterMap(const Options& options, std::shared_ptr<KnownScripts> scripts)
+    : options_(options), scripts_(std::move(scripts)), router_(options.address_map) {}
+
+// The time that a node may be silent does not grow with the timeout of calls: it has to be shorter than
+// the cluster needs to replace a node.
+Options ClusterMap::options_of(const Endpoint& endpoint) const {
+    Options options = options_;
+    options.cluster = false;
+    options.seeds.clear();
+    options.host = endpoint.host;
+    options.port = endpoint.port;
+    if (options.silence_limit == Duration{0}) options.silence_limit = kSilence;
+    return options;
+}
+
+const ClusterMap::Node& ClusterMap::node(std::uint16_t number) {
+    const std::lock_guard lock(mutex_);
+    auto& node = nodes_[number];
+    if (node == nullptr) {
+        const auto known = router_.node(number);
+        node = std::make_unique<Node>();
+        node->options = options_of(known ? known->endpoint : Endpoint{});
+        node->dialer = std::make_shared<Dialer>(node->options, scripts_);
+        node->heard = std::make_shared<NodeHeard>(SteadyTime::min().time_since_epoch().count() / 2);
+    }
+    return *node;
+}
+
+// -- who is asked, and when -----------------------------------------------------------------------
+
+void ClusterMap::want() {
+    const std::lock_guard lock(mutex_);
+    schedule(std::chrono::steady_clock::now());
+}
+
+void ClusterMap::doubts(std::uint16_t node) {
+    const std::lock_guard lock(mutex_);
+    doubted_.insert(node);
+    schedule(std::chrono::steady_clock::now());
+}
+
+// Under the mutex.
+void ClusterMap::schedule(SteadyTime not_before) {
+    if (closed_) return;
+    if (refreshing_) {
+        again_ = true;
+        return;
+    }
+    const SteadyTime at = std::max(not_before, paid_until_ - kCredit);
+    if (at >= due_ || !pool_.start())
+        return;  // Without a thread the next call of want() tries again.
+    due_ = at;
+    pool_.run_at(at, [weak = weak_from_this(), at] {
+        if (const auto self = weak.lock()) self->refresh(at);
+    });
+}
+
+// `due`: another time if an earlier one was asked for meanwhile.
+void ClusterMap::refresh(SteadyTime due) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (closed_ || due != due_) return;
+        due_ = SteadyTime::max();
+        refreshing_ = true;
+        again_ = false;
+        const auto jitter = Duration{static_cast<Duration::rep>(
+            thread_random().below(static_cast<std::uint64_t>(kCost.count()) / 8))};
+        paid_until_ = std::max(paid_until_, std::chrono::steady_clock::now()) + kCost + jitter;
+    }
+    refreshes_.fetch_add(1, std::memory_order_relaxed);
+    const SteadyTime began = std::chrono::steady_clock::now();
+    std::optional<Error> why;
+    bool found = false;
+    const std::vector<Endpoint> all = candidates();
+    for (std::size_t i = 0; i < all.size() && !found; ++i) {
+        const SteadyTime asked_at = std::chrono::steady_clock::now();
+        const bool is_last = i + 1 == all.size();
+        auto map = ask(all[i], Deadline::after(is_last ? options_.connect_timeout : kPatience));
+        if (!map) {
+            // One that says why says more than one that is away.
+            if (!why || map.error().code != ErrorCode::deadline) why = std::move(map).error();
+            continue;
+        }
+        found = true;
+        router_.apply(*map, all[i]);
+        Told told{asked_at, router_.node_at(all[i]), {}, {}};
+        const std::lock_guard lock(mutex_);
+        for (const NodeInfo& info : map->nodes) {
+            const std::uint16_t number = router_.node_at(router_.translate(info.endpoint));
+            told.owners[number] = info.epoch;
+            if (!told_) continue;
+            const auto before = told_->owners.find(number);
+            // It may have been replaced and be a primary again.
+            if (before != told_->owners.end() && before->second != info.epoch) {
+                told.changed.insert(number);
+            }
+        }
+        told_ = std::move(told);
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        refreshing_ = false;
+        if (found) {
+            failure_.reset();
+            doubted_.clear();
+        } else if (why) {
+            failure_.emplace(began, *why);
+        }
+        if (again_) schedule(std::chrono::steady_clock::now());
+        if (found) schedule(std::chrono::steady_clock::now() + kMapAge);
+    }
+    tell();
+}
+
+// Nodes of the map that nobody doubts, then the seeds, then those that are doubted.
+std::vector<Endpoint> ClusterMap::candidates() {
+    std::set<std::uint16_t> doubted;
+    {
+        const std::lock_guard lock(mutex_);
+        doubted = doubted_;
+    }
+    std::vector<Endpoint> first;
+    std::vector<Endpoint> last;
+    for (const std::uint16_t number : router_.primaries()) {
+        const auto node = router_.node(number);
+        if (node) (doubted.contains(number) ? last : first).push_back(node->endpoint);
+    }
+    if (!first.empty()) {
+        std::rotate(
+            first.begin(),
+            first.begin() + static_cast<std::ptrdiff_t>(thread_random().below(first.size())),
+            first.end());
+    }
+    // A connection that is there saves a greeting.
+    if (asked_) {
+        std::ranges::stable_partition(
+            first, [&](const Endpoint& endpoint) { return endpoint == asked_->endpoint; });
+    }
+    const auto add = [&](const Endpoint& endpoint) {
+        if (std::ranges::find(first, endpoint) == first.end()) first.push_back(endpoint);
+    };
+    for (const Endpoint& seed : options_.seeds) {
+        if (std::ranges::find(last, seed) == last.end()) add(seed);
+    }
+    for (const Endpoint& endpoint : last) add(endpoint);
+    return first;
+}
+
+Result<Topology> ClusterMap::ask(const Endpoint& endpoint, Deadline deadline) {
+    if (asked_ && (asked_->endpoint != endpoint || asked_->connection->stale())) asked_.reset();
+    if (!asked_) {
+        Asked made{endpoint, std::make_unique<const Options>(options_of(endpoint)), nullptr};
+        HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(*made.options));
+        HOTCOUNT_TRY_ASSIGN(const auto addresses, resolve(*made.options));
+        HOTCOUNT_TRY_ASSIGN(made.connection,
+                            Connection::open(*made.options, tls, {}, addresses.front(), deadline));
+        asked_.emplace(std::move(made));
+    }
+    auto map = ask_over(*asked_->connection, endpoint, deadline);
+    if (!map) asked_.reset();
+    return map;
+}
+
+Result<Topology> ClusterMap::ask_over(Connection& connection, const Endpoint& endpoint,
+                                      Deadline deadline) {
+    const std::string_view slots[] = {"CLUSTER", "SLOTS"};
+    const std::string_view nodes[] = {"CLUSTER", "NODES"};
+    std::string bytes;
+    encode_command(bytes, slots);
+    encode_command(bytes, nodes);
+    HOTCOUNT_TRY_ASSIGN(const std::size_t taken, connection.write_some(bytes));
+    if (taken != bytes.size()) {
+        return make_error(ErrorCode::unavailable, "redis " + endpoint.str() + " takes no bytes");
+    }
+    std::vector<Reply> replies;
+    while (replies.size() < 2) {
+        HOTCOUNT_TRY_ASSIGN(auto reply, connection.next_reply());
+        if (reply) {
+            replies.push_back(std::move(*reply));
+            continue;
+        }
+        HOTCOUNT_TRY_ASSIGN(const bool more, connection.read_some());
+        if (!more && !connection.wait_for(POLLIN, deadline)) {
+            return make_error(ErrorCode::deadline,
+                              "redis " + endpoint.str() + " did not answer CLUSTER SLOTS in time");
+        }
+    }
+    if (const auto* const error = std::get_if<ReplyError>(&replies[0].value)) {
+        const bool none = error->message.find("cluster support disabled") != std::string::npos ||
+                          error->message.find("unknown command") != std::string::npos;
+        if (none) return no_cluster(endpoint, error->message);
+        return error_from_reply(error->message, "redis " + endpoint.str() + ": CLUSTER SLOTS");
+    }
+    return read_topology(replies[0], &replies[1], endpoint);
+}
+
+// -- what others are told -------------------------------------------------------------------------
+
+std::optional<Error> ClusterMap::failure_since(SteadyTime time) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_ || failure_->first < time) return {};
+    return failure_->second;
+}
+
+std::optional<ClusterMap::Confirmation> ClusterMap::confirmation(std::uint16_t node) {
+    const std::lock_guard lock(mutex_);
+    if (!told_) return {};
+    // Where one primary has all slots, no other can elect a new one.
+    const bool alone = told_->owners.size() == 1 && told_->owners.contains(node);
+    if (told_->by == node && !alone) return {};
+    return Confirmation{told_->owners.contains(node) && !told_->changed.contains(node),
+                        told_->asked_at};
+}
+
+void ClusterMap::listen(std::weak_ptr<void> alive, std::function<void()> listener) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(listeners_, [](const Listener& each) { return each.alive.expired(); });
+    listeners_.push_back({std::move(alive), std::move(listener)});
+}
+
+void ClusterMap::tell() {
+    std::vector<Listener> all;
+    {
+        const std::lock_guard lock(mutex_);
+        all = listeners_;
+    }
+    for (const Listener& each : all) {
+        if (const auto held = each.alive.lock()) each.call();
+    }
+}
+
+void ClusterMap::run_at(SteadyTime time, std::function<void()> task) {
+    if (pool_.start()) pool_.run_at(time, std::move(task));
+}
+
+void ClusterMap::close() {
+    std::vector<std::shared_ptr<Dialer>> dialers;
+    {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;
+        for (const auto& [number, node] : nodes_) dialers.push_back(node->dialer);
+    }
+    for (const auto& dialer : dialers) dialer->close();
+}
+
+}  // namespace hotcount::redis

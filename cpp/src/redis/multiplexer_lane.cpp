@@ -1,0 +1,139 @@
+// What the multiplexer of a lane does: a lane is the connection to one node of a cluster. Calls that the
+// node does not serve now, and calls that a lost connection leaves to be sent again, go back to the
+// router (cluster_calls.hpp), with what is known of them. What a node answers after a long silence is
+// held until another node has confirmed that the first one still owns its slots: a primary that was
+// stopped acknowledges what lay in its sockets after its replica has taken over.
+#include <string_view>
+#include <utility>
+
+#include "commands.hpp"
+#include "multiplexer.hpp"
+
+namespace hotcount::redis {
+namespace {
+
+using Why = Operation::Departure::Why;
+
+std::optional<Why> why_it_leaves(std::string_view line) {
+    const std::string_view word = error_word(line);
+    if (word == "MOVED") return Why::moved;
+    if (word == "ASK") return Why::ask;
+    const bool later = word == "CLUSTERDOWN" || passes_soon(word) ||
+                       line.find("attempted to access a non local key") != std::string_view::npos;
+    return later ? std::optional{Why::refused} : std::nullopt;
+}
+
+}  // namespace
+
+void Multiplexer::depart(const OperationPtr& operation, Operation::Departure departure) {
+    if (operation->state_ == Operation::State::abandoned ||
+        operation->state_ == Operation::State::done) {
+        return;
+    }
+    operation->state_ = Operation::State::left;
+    operation->replies_.clear();
+    operation->outcome_.emplace(departure.error);
+    operation->departure_.emplace(std::move(departure));
+    if (!operation->waited_for()) {
+        --unwaited_;
+        ++leaving_[operation->route.slot];
+    }
+    finished_.push_back(operation);
+    operation->awake();
+    operation->done_flag_.store(true, std::memory_order_release);
+}
+
+// A refused call has applied nothing, now. It may have been sent before, which its maybe_ran_ says.
+bool Multiplexer::leaves(const OperationPtr& operation, const Reply& reply) {
+    const auto* const error = std::get_if<ReplyError>(&reply.value);
+    if (error == nullptr || error->known) return false;
+    const auto why = why_it_leaves(error->message);
+    if (!why) return false;
+    const std::string word{error_word(error->message)};
+    // ASKING is for one command, and TRYAGAIN may be for one key of several.
+    if (*why == Why::ask || word == "TRYAGAIN") operation->alone_ = true;
+    depart(operation,
+           {*why,
+            make_error(ErrorCode::unavailable,
+                       options_.address() + ": " + operation->name() + ": " + error->message, word),
+            error->message});
+    return true;
+}
+
+bool Multiplexer::leaves_whole(const Flight& flight, const Reply& reply) {
+    const auto* const error = std::get_if<ReplyError>(&reply.value);
+    if (error == nullptr || error->known || !why_it_leaves(error->message)) return false;
+    if (flight.first->is(Request::Kind::batch) && flight.first->request_.replies_ != 1)
+        return false;
+    flight.for_each([&](const OperationPtr& member) { (void)leaves(member, reply); });
+    return true;
+}
+
+void Multiplexer::refuse_queued(const Error& why) {
+    const bool passes = why.code == ErrorCode::unavailable || why.code == ErrorCode::deadline;
+    return is_lane() && passes ? evict(why) : fail_queued(why);
+}
+
+void Multiplexer::evict(const Error& why) {
+    Operations queued(queue_.begin(), queue_.end());
+    queue_.clear();
+    returned_ = 0;
+    for (const OperationPtr& operation : queued) depart(operation, {Why::lost, why, {}});
+}
+
+void Multiplexer::outstanding(SlotSet& slots) const {
+    const auto note = [&](const OperationPtr& operation) {
+        if (operation->route.slot < slots.size()) slots.set(operation->route.slot);
+    };
+    for (const Flight& flight : flights_) flight.for_each(note);
+    for (const OperationPtr& operation : queue_) note(operation);
+    for (const auto& [slot, calls] : leaving_) {
+        if (slot < slots.size()) slots.set(slot);
+    }
+}
+
+void Multiplexer::handed_back(const std::vector<OperationPtr>& left) {
+    for (const OperationPtr& operation : left) {
+        const auto found = leaving_.find(operation->route.slot);
+        if (found != leaving_.end() && --found->second == 0) leaving_.erase(found);
+    }
+}
+
+// -- answers after a silence ------------------------------------------------------------------------
+
+void Multiplexer::note_heard(SteadyTime now) {
+    const SteadyTime before{SteadyTime::duration{
+        node_heard_->exchange(now.time_since_epoch().count(), std::memory_order_relaxed)}};
+    if (!doubted_ && now - before > options_.silence()) {
+        doubted_ = true;
+        doubted_at_ = now;
+    }
+}
+
+bool Multiplexer::confirm(bool owns, SteadyTime asked_at) {
+    if (!doubted_ || asked_at < doubted_at_) return false;
+    doubted_ = false;
+    Operations held;
+    held.swap(held_);
+    const Error replaced = make_error(
+        ErrorCode::unavailable,
+        options_.address() + ": this node answered after a silence of more than " +
+            std::to_string(
+                std::chrono::duration_cast<std::chrono::milliseconds>(options_.silence()).count()) +
+            " ms (silence_limit), and another node says that it was replaced");
+    for (const OperationPtr& operation : held) {
+        if (operation->state_ != Operation::State::held) continue;
+        operation->state_ = Operation::State::in_flight;
+        if (owns) {
+            Result<Reply> answer = std::move(*operation->outcome_);
+            finish(operation, std::move(answer));
+        } else if (operation->repeat() == Repeat::reads) {
+            depart(operation, {Why::lost, replaced, {}});
+        } else {
+            finish(operation, unknown(*operation, replaced));
+        }
+    }
+    return true;
+}
+
+}  // namespace hotcount::redis

@@ -1,0 +1,92 @@
+// Which node of a cluster has a slot, and what becomes of a call that left a node's lane. Decisions only:
+// no I/O, no threads of its own. Thread-safe: owner() and version() are loads, the rest takes a lock.
+//
+// The owner of a slot changes by MOVED, which a node says that has lost it, or by a map whose owner has
+// no lower config epoch than the present one. So the view of a partitioned primary never wins.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "multiplexer.hpp"
+#include "slots.hpp"
+#include "topology.hpp"
+
+namespace hotcount::redis {
+
+class Router {
+  public:
+    static constexpr std::uint16_t kNobody = 0xffff;
+    /// Nodes that one client can know, those of former addresses included.
+    static constexpr std::size_t kMostNodes = 4096;
+
+    /// `address_map`: announced "host:port" to one that this process reaches.
+    explicit Router(std::map<std::string, std::string> address_map = {});
+    /// Where endpoints are made: as announced, or as the address map has it.
+    Endpoint translate(const Endpoint& announced) const;
+
+    /// A number that stays the node's, or kNobody.
+    std::uint16_t owner(std::uint16_t slot) const {
+        return owners_[slot].load(std::memory_order_acquire);
+    }
+    /// Changes when an owner does.
+    std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
+
+    struct Node {
+        std::string id;  ///< Empty: known by a redirection alone.
+        Endpoint endpoint;
+        std::uint64_t epoch{0};
+        bool owns{false};  ///< Slots, in the last map.
+    };
+    std::optional<Node> node(std::uint16_t number) const;
+    /// The number of a node at this endpoint, a new one if none is known.
+    std::uint16_t node_at(const Endpoint& endpoint);
+    /// Those that own slots, in the last map.
+    std::vector<std::uint16_t> primaries() const;
+    bool has_map() const { return has_map_.load(std::memory_order_acquire); }
+
+    /// `asked`: who gave the map. One without epochs counts when two nodes have said the same.
+    void apply(const Topology& map, const Endpoint& asked);
+    /// A node has answered that the slot is at this endpoint.
+    void moved(std::uint16_t slot, const Endpoint& endpoint);
+
+    /// What becomes of a call that left the lane of this node.
+    struct Next {
+        enum class Do : std::uint8_t {
+            place,  ///< The slot's owner takes it, after `pause`.
+            ask,    ///< Operation::route.target takes it, with ASKING.
+            end,    ///< Its caller gets `error`: too little time is left.
+        };
+        Do what;
+        Duration pause{0};
+        std::optional<Error> error{};
+        bool doubts_map{false};
+    };
+    Next decide(Operation& operation, std::uint16_t from);
+    /// What is known of a call that is in no lane and that waits no longer. `why`: the last refusal.
+    static Error unserved(const Operation& operation, const Error& why);
+
+  private:
+    std::uint16_t find_or_add(const Endpoint& endpoint);
+    std::uint16_t number_of(const NodeInfo& info);
+    bool is_proven(const Topology& map, const Endpoint& asked);
+    void set_owner(std::uint16_t slot, std::uint16_t node, std::uint64_t floor);
+
+    const std::map<std::string, std::string> address_map_;
+    std::array<std::atomic<std::uint16_t>, kSlots> owners_;
+    std::atomic<std::uint64_t> version_{0};
+    std::atomic<bool> has_map_{false};
+    mutable std::mutex mutex_;
+    std::vector<Node> nodes_;
+    std::array<std::uint64_t, kSlots> floors_{};  // A map's owner with a lower epoch is outdated.
+    std::optional<std::pair<Endpoint, Topology>> unproven_;  // The last map without epochs.
+};
+
+}  // namespace hotcount::redis

@@ -1,0 +1,85 @@
+// What a shared connection does as the lane of a node: it hands back calls that leave the lane, and does
+// what the lane's owner asks for.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "shared_connection.hpp"
+
+namespace hotcount::redis {
+
+// A call that left may be in another lane as soon as its caller or the lane's owner knows.
+void SharedConnection::tell_of_lane(Lock& lock, const std::vector<OperationPtr>& finished) {
+    std::vector<OperationPtr> left;
+    std::vector<OperationPtr> ended;
+    std::vector<std::pair<std::shared_ptr<Signal>, std::uint32_t>> waves;
+    for (const OperationPtr& operation : finished) {
+        if (operation->waited_for()) {
+            const auto wave = operation->shared_wave();
+            const auto same =
+                std::ranges::find_if(waves, [&](const auto& known) { return known.first == wave; });
+            if (same != waves.end()) {
+                same->second |= operation->place();
+            } else {
+                waves.emplace_back(wave, operation->place());
+            }
+        } else {
+            (operation->has_left() ? left : ended).push_back(operation);
+        }
+    }
+    const bool is_lost = connection_ == nullptr;
+    lock.unlock();
+    const auto owner = lane_.owner.lock();
+    if (is_lost && owner) owner->doubts(lane_.node);
+    // Before completions, which may hand in calls that must not overtake these.
+    for (const OperationPtr& operation : left) {
+        if (owner) {
+            owner->left(lane_.node, operation);
+        } else {
+            operation->complete();
+        }
+    }
+    lock.lock();
+    multiplexer_.handed_back(left);
+    lock.unlock();
+    for (const auto& [wave, places] : waves) wave->wake(places);
+    for (const OperationPtr& operation : ended) operation->complete();
+    if (owner) owner->answered(lane_.node);
+    lock.lock();
+    completed_ += ended.size() + left.size();
+}
+
+void SharedConnection::evict(const Error& why) {
+    Lock lock(mutex_);
+    if (connection_ != nullptr) return;  // Its node redirects them, in their order.
+    multiplexer_.evict(why);
+    tell_finished(lock);
+}
+
+void SharedConnection::confirm(bool owns, SteadyTime asked_at) {
+    Lock lock(mutex_);
+    if (!multiplexer_.confirm(owns, asked_at)) return;
+    if (!owns) {
+        break_connection(
+            make_error(ErrorCode::unavailable, options_.address() + ": this node was replaced"));
+    }
+    leave(lock);
+}
+
+std::optional<SteadyTime> SharedConnection::doubted_since() {
+    const std::lock_guard lock(mutex_);
+    return multiplexer_.doubted_since();
+}
+
+void SharedConnection::outstanding(SlotSet& slots) {
+    const std::lock_guard lock(mutex_);
+    multiplexer_.outstanding(slots);
+}
+
+bool SharedConnection::is_connected() {
+    const std::lock_guard lock(mutex_);
+    return connection_ != nullptr;
+}
+
+}  // namespace hotcount::redis

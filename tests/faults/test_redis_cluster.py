@@ -1,0 +1,297 @@
+"""Adds on a cluster whose slots move and whose primaries are replaced, with an audit.
+
+Each counter's value lies between what was acknowledged and that with what is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hotcount
+import hotcount.aio
+import pytest
+
+from tests.support.eventually import BUSY, eventually
+from tests.support.redis_cluster import RedisCluster
+from tests.support.servers import valkey_program
+
+pytestmark = [pytest.mark.server, pytest.mark.alone]
+
+KEYS = [f"k{number}" for number in range(200)]
+LATE = (hotcount.UnavailableError, hotcount.DeadlineError)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
+    with RedisCluster(tmp_path).started() as running:
+        yield running
+
+
+class Ledger:
+    """What callers were told, by any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.acknowledged: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        self.failed: list[BaseException] = []
+        self.wrong: list[BaseException] = []
+        self.successes: list[tuple[float, str]] = []
+
+    def told(self, key: str, error: BaseException | None) -> None:
+        with self._lock:
+            if error is None:
+                self.acknowledged[key] += 1
+                self.successes.append((time.monotonic(), key))
+            elif isinstance(error, hotcount.OutcomeUnknownError):
+                self.unknown[key] += 1
+            elif isinstance(error, LATE):
+                self.failed.append(error)
+            else:
+                self.wrong.append(error)
+
+    def check(self, stored: dict[str, int], stopped_at: float | None = None) -> None:
+        """Of each key: acknowledged <= stored <= acknowledged + unknown. `stopped_at`: a primary
+        stopped then, and its replica may lack what was acknowledged just before."""
+        assert not self.wrong
+        assert self.acknowledged
+        late: Counter[str] = Counter()
+        if stopped_at is not None:
+            late.update(key for at, key in self.successes if abs(at - stopped_at) < 0.1)
+        for key, count in stored.items():
+            known, may_be = self.acknowledged[key], self.unknown[key]
+            assert known - late[key] <= count <= known + may_be, (key, known, may_be, late[key])
+
+
+def add_in_threads(store: hotcount.Redis, ledger: Ledger, stop: threading.Event) -> None:
+    counter = hotcount.Counter(store)
+
+    def run(seed: int) -> None:
+        draw = random.Random(seed)
+        while not stop.is_set():
+            if draw.random() < 0.05:
+                keys = draw.choices(KEYS, k=20)
+                batch = counter.add_many(keys, errors="return")
+                for index, key in enumerate(keys):
+                    ledger.told(key, batch.errors.get(index))
+                continue
+            key = draw.choice(KEYS)
+            try:
+                counter.add(key)
+            except hotcount.HotcountError as error:
+                ledger.told(key, error)
+            else:
+                ledger.told(key, None)
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def add_in_a_loop(store: hotcount.Redis, ledger: Ledger, stop: threading.Event) -> None:
+    async def run(counter: hotcount.aio.Counter, seed: int) -> None:
+        draw = random.Random(seed)
+        while not stop.is_set():
+            key = draw.choice(KEYS)
+            try:
+                await counter.add(key)
+            except hotcount.HotcountError as error:
+                ledger.told(key, error)
+            else:
+                ledger.told(key, None)
+
+    async def main() -> None:
+        counter = hotcount.aio.Counter(store)
+        await asyncio.gather(*(run(counter, seed) for seed in range(16)))
+
+    asyncio.run(main())
+
+
+CALLERS = pytest.mark.parametrize("callers", [add_in_threads, add_in_a_loop])
+
+
+def under_adds(
+    cluster: RedisCluster,
+    callers: Callable[[hotcount.Redis, Ledger, threading.Event], None],
+    event: Callable[[], None],
+    *,
+    stops: bool = False,
+) -> Ledger:
+    """Runs `event` while they add, and audits. `stops`: it stops a primary at once."""
+    ledger, stop = Ledger(), threading.Event()
+    with hotcount.Redis(cluster.url, timeout=10) as store:
+        thread = threading.Thread(target=callers, args=(store, ledger, stop))
+        thread.start()
+        try:
+            time.sleep(0.5)
+            began = time.monotonic()
+            event()
+            time.sleep(0.5)
+        finally:
+            stop.set()
+            thread.join()
+        ledger.check(stored(store), began if stops else None)
+    return ledger
+
+
+def stored(store: hotcount.Redis) -> dict[str, int]:
+    return dict(zip(KEYS, hotcount.Counter(store).get_many(KEYS).tolist(), strict=True))
+
+
+@CALLERS
+def test_slots_move_and_no_call_fails(
+    cluster: RedisCluster, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
+) -> None:
+    def move() -> None:
+        own = [slot for slot, port in enumerate(cluster.owners()) if port == cluster.nodes[0].port]
+        cluster.reshard(0, 1, range(own[0], own[0] + 1000))
+        cluster.reshard(1, 2, range(own[0], own[0] + 300))
+
+    ledger = under_adds(cluster, callers, move)
+    assert not ledger.failed
+    assert not ledger.unknown
+
+
+@CALLERS
+def test_a_primary_is_killed(
+    cluster: RedisCluster, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
+) -> None:
+    def kill() -> None:
+        cluster.kill(0)
+        cluster.wait_ok()
+
+    under_adds(cluster, callers, kill, stops=True)
+
+
+@CALLERS
+def test_a_planned_failover_loses_nothing(
+    cluster: RedisCluster, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
+) -> None:
+    ledger = under_adds(cluster, callers, lambda: cluster.fail_over(3))
+    assert not ledger.failed
+
+
+@CALLERS
+def test_a_paused_primary_that_resumes_acknowledges_nothing(
+    cluster: RedisCluster, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
+) -> None:
+    def pause() -> None:
+        cluster.pause(0)
+        time.sleep(10)
+        cluster.resume(0)
+        cluster.wait_ok()
+
+    under_adds(cluster, callers, pause, stops=True)
+
+
+def test_an_idle_client_believes_no_primary_that_was_replaced(cluster: RedisCluster) -> None:
+    with hotcount.Redis(cluster.url, timeout=8) as store:
+        counter = hotcount.Counter(store)
+        before = counter.add_many(KEYS)
+        assert before.tolist() == [1] * len(KEYS)
+        cluster.pause(0)
+        time.sleep(6)
+        ledger, stop = Ledger(), threading.Event()
+        thread = threading.Thread(target=add_in_threads, args=(store, ledger, stop))
+        thread.start()
+        time.sleep(0.2)
+        cluster.resume(0)
+        cluster.wait_ok()
+        stop.set()
+        thread.join()
+        ledger.check({key: count - 1 for key, count in stored(store).items()})
+
+
+@CALLERS
+def test_valkey_moves_slots_in_one_step(
+    tmp_path: Path, callers: Callable[[hotcount.Redis, Ledger, threading.Event], None]
+) -> None:
+    with RedisCluster(tmp_path, program=valkey_program()).started() as cluster:
+
+        def move() -> None:
+            own = [s for s, port in enumerate(cluster.owners()) if port == cluster.nodes[0].port]
+            cluster.migrate(0, 1, range(own[0], own[0] + 1000))
+            cluster.migrate(1, 2, range(own[0], own[0] + 300))
+
+        ledger = under_adds(cluster, callers, move)
+        assert not ledger.failed
+        assert not ledger.unknown
+
+
+def test_a_slot_that_has_half_of_its_keys_elsewhere(cluster: RedisCluster) -> None:
+    tagged = [f"{{t}}{number}" for number in range(40)]
+    slot = cluster.nodes[0].run("CLUSTER", "KEYSLOT", "t")
+    source = cluster.nodes.index(cluster.owner(slot))
+    target = (source + 1) % cluster.primaries
+    with hotcount.Redis(cluster.url, timeout=8) as store:
+        counter = hotcount.Counter(store)
+        sets = hotcount.LiveSets(store)
+        assert counter.add_many(tagged).tolist() == [1] * 40
+        with sets.rebuild("{t}", ttl=60) as building:
+            building.add("first", 1)
+        cluster.begin_moving(source, target, slot)
+        keys = cluster.nodes[source].run("CLUSTER", "GETKEYSINSLOT", slot, 100)
+        cluster.move_keys(source, target, keys[:20])
+        # ASK for what has gone, and for what there never was.
+        assert counter.add_many(tagged).tolist() == [2] * 40
+        assert counter.add("{t}new") == 1
+        assert counter.get_many(["{t}new", *tagged]).tolist() == [1] + [2] * 40
+        assert cluster.owner(slot) is cluster.nodes[source], "nothing has moved yet"
+
+        def finish() -> None:
+            time.sleep(0.5)
+            cluster.finish_moving(source, target, slot)
+
+        # A script of several keys, one of which is nowhere: TRYAGAIN of both, until the end.
+        thread = threading.Thread(target=finish)
+        thread.start()
+        op_id = hotcount.new_op_id()
+        added = [counter.add(tagged[0], 5, op_id=op_id) for _ in range(2)]
+        assert sets.upsert("{t}", "second", 2)
+        thread.join()
+        assert added == [7, 7]
+        assert cluster.owner(slot) is cluster.nodes[target]
+        assert counter.add_many(tagged).tolist() == [8] + [3] * 39
+
+
+def test_a_primary_without_a_majority_acknowledges_nothing_that_is_lost(
+    cluster: RedisCluster,
+) -> None:
+    others = [1, 2, 3, 4, 5]
+
+    def cut_off() -> None:
+        for index in others:
+            cluster.pause(index)
+        time.sleep(6)
+        for index in others:
+            cluster.resume(index)
+        cluster.wait_ok()
+
+    ledger = under_adds(cluster, add_in_threads, cut_off)
+    assert ledger.acknowledged
+
+
+def test_calls_of_a_cluster_that_is_down_say_so(cluster: RedisCluster) -> None:
+    with hotcount.Redis(cluster.url, timeout=1) as store:
+        counter = hotcount.Counter(store)
+        assert counter.add_many(KEYS).tolist() == [1] * len(KEYS)
+        for index in (0, 3):
+            cluster.kill(index)
+        eventually(
+            lambda: "cluster_state:fail" in cluster.nodes[1].run("CLUSTER", "INFO"), seconds=20
+        )
+        began = time.monotonic()
+        batch = counter.add_many(KEYS, errors="return")
+        assert time.monotonic() - began < 1 + BUSY
+        assert len(batch.errors) == len(KEYS)
+        for error in batch.errors.values():
+            assert isinstance(error, LATE)
+        assert any("CLUSTERDOWN" in str(error) for error in batch.errors.values())

@@ -1,0 +1,244 @@
+"""A private Redis or Valkey Cluster: started in two seconds, and what may happen to one."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.support.certificates import Certificates
+from tests.support.eventually import eventually
+from tests.support.redis_sentinel import tls_lines
+from tests.support.servers import RedisServer, free_port
+
+SLOTS = 16384
+# Milliseconds without an answer after which a node counts as failed.
+NODE_TIMEOUT = 2000
+
+
+class ClusterNode(RedisServer):
+    """One node; `run` asks it alone, and follows no redirect."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *config: str,
+        program: str | None = None,
+        host: str = "127.0.0.1",
+        password: str | None = None,
+        tls: Certificates | None = None,
+    ) -> None:
+        folder.mkdir()
+        self.host = host
+        self.bus = free_port()
+        self._password = password
+        port = free_port()
+        config = ("--bind", host, *config)
+        if password:
+            config += ("--requirepass", password, "--masterauth", password)
+        if tls:
+            config += ("--port", "0", "--tls-port", str(port), "--tls-cluster", "yes")
+            config += tuple(word for line in tls_lines(tls) for word in f"--{line}".split())
+        super().__init__(
+            folder,
+            port=port,
+            program=program,
+            config=(
+                *("--cluster-enabled", "yes", "--cluster-port", str(self.bus)),
+                *("--cluster-node-timeout", str(NODE_TIMEOUT), "--enable-debug-command", "yes"),
+                # A replica follows after 1 s instead of 6: no election succeeds before.
+                # It hears of its offset after 1 s instead of 10: wait_replicas() waits for that.
+                *("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", *config),
+            ),
+        )
+        self._client: redis.Redis | None = None
+
+    @property
+    def client(self) -> redis.Redis:
+        if self._client is None:
+            self._client = redis.Redis(
+                unix_socket_path=str(self.socket), socket_timeout=20, password=self._password
+            )
+        return self._client
+
+    def run(self, *command: Any) -> Any:
+        reply = self.client.execute_command(*command)
+        return reply.decode() if isinstance(reply, bytes) else reply
+
+    @property
+    def id(self) -> str:
+        return str(self.run("CLUSTER", "MYID"))
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def remove(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        super().remove()
+
+
+class RedisCluster:
+    """Primaries, which share the slots evenly, and behind them as many replicas or none.
+
+    Node i + `primaries` is the replica of node i at first.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        primaries: int = 3,
+        replicas: bool = True,
+        program: str | None = None,
+        config: tuple[str, ...] = (),
+        host: str = "127.0.0.1",
+        password: str | None = None,
+        tls: Certificates | None = None,
+    ) -> None:
+        self.primaries = primaries
+        count = 2 * primaries if replicas else primaries
+        self.nodes = [
+            ClusterNode(
+                folder / f"node{number}",
+                *config,
+                program=program,
+                host=host,
+                password=password,
+                tls=tls,
+            )
+            for number in range(count)
+        ]
+
+    @property
+    def hosts(self) -> str:
+        """Of all nodes, as a URL has them."""
+        return ",".join(
+            f"[{node.host}]:{node.port}" if ":" in node.host else f"{node.host}:{node.port}"
+            for node in self.nodes
+        )
+
+    @property
+    def url(self) -> str:
+        """Without a password and without TLS."""
+        return f"redis+cluster://{self.hosts}"
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[RedisCluster]:
+        """Runs for the block; every replica follows its primary when it begins."""
+        try:
+            for node in self.nodes:
+                node.start()
+            self._join()
+            yield self
+        finally:
+            for node in self.nodes:
+                node.remove()
+
+    def _join(self) -> None:
+        first, *others = self.nodes
+        for number, node in enumerate(self.nodes):
+            node.run("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for number, node in enumerate(self.nodes[: self.primaries]):
+            begin, end = (SLOTS * (number + n) // self.primaries for n in (0, 1))
+            node.run("CLUSTER", "ADDSLOTSRANGE", begin, end - 1)
+        for node in others:
+            first.run("CLUSTER", "MEET", node.host, node.port, node.bus)
+        # A replica must have heard of its primary.
+        eventually(lambda: all(self._knows_all(node) for node in self.nodes))
+        for number, node in enumerate(self.nodes[self.primaries :]):
+            node.run("CLUSTER", "REPLICATE", self.nodes[number].id)
+        self.wait_ok()
+        self.wait_replicas()
+
+    def _knows_all(self, node: ClusterNode) -> bool:
+        nodes = node.run("CLUSTER", "NODES")
+        return len(nodes.splitlines()) == len(self.nodes) and "handshake" not in nodes
+
+    def alive(self) -> list[ClusterNode]:
+        return [node for node in self.nodes if not node.has_ended()]
+
+    def wait_ok(self, seconds: float = 20) -> None:
+        """Until all nodes that run serve, and agree who owns which slot."""
+        eventually(self._agree, seconds)
+
+    def _agree(self) -> bool:
+        if not all("cluster_state:ok" in node.run("CLUSTER", "INFO") for node in self.alive()):
+            return False
+        return len({tuple(self.owners(node)) for node in self.alive()}) == 1
+
+    def wait_replicas(self, seconds: float = 20) -> None:
+        """Until every primary's replicas have acknowledged all that it has written: no election
+        succeeds before they follow, and a primary sends them nothing before their first ACK."""
+
+        def follows(node: ClusterNode) -> bool:
+            info = node.client.info("replication")
+            if info["role"] != "master":
+                return bool(info["master_link_status"] == "up")
+            behind = [info[f"slave{n}"]["offset"] for n in range(info["connected_slaves"])]
+            return all(0 < offset == info["master_repl_offset"] for offset in behind)
+
+        eventually(lambda: all(follows(node) for node in self.alive()), seconds)
+
+    def owners(self, asked: ClusterNode | None = None) -> list[int | None]:
+        """By slot: the port of its owner, as that node (default: any) says."""
+        owners: list[int | None] = [None] * SLOTS
+        for begin, end, owner, *_ in (asked or self.alive()[0]).run("CLUSTER", "SLOTS"):
+            owners[begin : end + 1] = [owner[1]] * (end + 1 - begin)
+        return owners
+
+    def owner(self, slot: int) -> ClusterNode:
+        port = self.owners()[slot]
+        return next(node for node in self.nodes if node.port == port)
+
+    # -- what may happen to it
+
+    def kill(self, index: int) -> None:
+        self.nodes[index].kill()
+
+    def pause(self, index: int) -> None:
+        self.nodes[index].send_signal(signal.SIGSTOP)
+
+    def resume(self, index: int) -> None:
+        self.nodes[index].send_signal(signal.SIGCONT)
+
+    def fail_over(self, index: int) -> None:
+        """A planned failover: this replica takes its primary's place. Returns when it has."""
+        self.nodes[index].run("CLUSTER", "FAILOVER")
+        eventually(lambda: self.nodes[index].client.info("replication")["role"] == "master")
+
+    def reshard(self, source: int, target: int, slots: range) -> None:
+        """Moves slots with their keys, as redis-cli does: while each one moves, the source answers
+        ASK for keys that are gone, and both TRYAGAIN for scripts with some of each."""
+        for slot in slots:
+            self.begin_moving(source, target, slot)
+            self.finish_moving(source, target, slot)
+
+    def begin_moving(self, source: int, target: int, slot: int) -> None:
+        self.nodes[target].run("CLUSTER", "SETSLOT", slot, "IMPORTING", self.nodes[source].id)
+        self.nodes[source].run("CLUSTER", "SETSLOT", slot, "MIGRATING", self.nodes[target].id)
+
+    def finish_moving(self, source: int, target: int, slot: int, *, at_a_time: int = 10) -> None:
+        here, there = self.nodes[source], self.nodes[target]
+        while keys := here.run("CLUSTER", "GETKEYSINSLOT", slot, at_a_time):
+            self.move_keys(source, target, keys)
+        for node in (there, here):
+            node.run("CLUSTER", "SETSLOT", slot, "NODE", there.id)
+
+    def move_keys(self, source: int, target: int, keys: Sequence[Any]) -> None:
+        there = self.nodes[target]
+        where = (there.host, there.port, "", 0, 5000)
+        self.nodes[source].run("MIGRATE", *where, "KEYS", *keys)
+
+    def migrate(self, source: int, target: int, slots: range) -> None:
+        """Valkey 9: moves slots and their keys in one step. Returns when they have moved."""
+        where = (slots[0], slots[-1], "NODE", self.nodes[target].id)
+        self.nodes[source].run("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", *where)
+        port = self.nodes[target].port
+        eventually(lambda: all(self.owners(self.nodes[source])[slot] == port for slot in slots))
