@@ -139,9 +139,11 @@ void Hosts::found(std::size_t host) {
     if (failed_rounds_.exchange(0, std::memory_order_acq_rel) > 0) set_refusal({});
 }
 
-bool Hosts::any_other(std::size_t host, const Dial& dial) const {
+bool Hosts::any_other(std::size_t host, SteadyTime until, const Dial& dial) const {
     for (std::size_t other = 0; other < each_.size(); ++other) {
-        if (other != host && dial(other, Deadline::after(kLook))) return true;
+        const SteadyTime now = std::chrono::steady_clock::now();
+        if (other == host || now >= until) continue;
+        if (dial(other, Deadline::at(std::min(until, now + kLook)))) return true;
     }
     return false;
 }
@@ -168,6 +170,17 @@ Result<void> Hosts::check_cluster(std::size_t host, std::uint64_t cluster) {
     return make_error(ErrorCode::config, name_ + ": " + each_[host] +
                                              " is of another cluster than " + each_[of_cluster_] +
                                              "; a URL names the hosts of one; nothing was applied");
+}
+
+Result<void> Hosts::check_timeline(std::size_t host, std::uint64_t timeline) {
+    const std::lock_guard lock(mutex_);
+    newest_ = std::max(newest_, timeline);
+    if (timeline == 0 || timeline == newest_) return {};
+    return make_error(ErrorCode::unavailable,
+                      name_ + ": " + each_[host] + " was replaced: its timeline is " +
+                          std::to_string(timeline) + ", that of the primary " +
+                          std::to_string(newest_),
+                      {}, SqlCondition::read_only);
 }
 
 std::optional<Error> Hosts::refusal() {

@@ -55,8 +55,8 @@ class Hosts {
     /// again, where the refusal is returned otherwise. At the deadline: unavailable, with the last
     /// refusal of each host. A config error, such as of another cluster, ends the search.
     Result<void> find(Deadline deadline, bool waits_for_room, const Dial& dial);
-    /// Whether another host than that will do: each is dialled once, for a moment.
-    bool any_other(std::size_t host, const Dial& dial) const;
+    /// Whether another host than that will do: each is dialled once, for a moment, until a time.
+    bool any_other(std::size_t host, SteadyTime until, const Dial& dial) const;
     /// A session with the host is of no more use.
     void leave(std::size_t host);
 
@@ -64,6 +64,9 @@ class Hosts {
     Result<void> takes(std::size_t host, bool reads_only) const;
     /// A config error if the host is of another cluster than those before. 0 is no cluster.
     Result<void> check_cluster(std::size_t host, std::uint64_t cluster);
+    /// Refuses a primary of an older timeline than one seen before: it was replaced, and comes back as
+    /// it was. 0: the server has none.
+    Result<void> check_timeline(std::size_t host, std::uint64_t timeline);
     /// The error of the last round, if no host has been found since.
     std::optional<Error> refusal();
 
@@ -89,6 +92,7 @@ class Hosts {
     std::mutex mutex_;
     std::uint64_t cluster_{0};
     std::size_t of_cluster_{0};  // The host that has told it.
+    std::uint64_t newest_{0};    // Timeline.
     std::optional<Error> refusal_{};
 };
 

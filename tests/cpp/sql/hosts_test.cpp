@@ -127,6 +127,34 @@ TEST(HostsTest, CallersShareTheRounds) {
     EXPECT_LT(dials.load(), 16 * 2 + 2 * 60);
 }
 
+TEST(HostsTest, APrimaryOfAnOlderTimelineIsRefused) {
+    Hosts hosts{"pg a,b/db", {"a", "b"}, HostUse::writes};
+    EXPECT_TRUE(succeeded(hosts.check_timeline(0, 1)));
+    EXPECT_TRUE(succeeded(hosts.check_timeline(1, 2)));
+    EXPECT_TRUE(succeeded(hosts.check_timeline(1, 0)));
+    EXPECT_TRUE(failed_with(hosts.check_timeline(0, 1), ErrorCode::unavailable,
+                            "a was replaced: its timeline is 1, that of the primary 2"));
+}
+
+TEST(HostsTest, ALookAtTheOthersEndsWithTheCaller) {
+    const Hosts hosts{"pg a,b,c/db", {"a", "b", "c"}, HostUse::writes};
+    std::vector<std::size_t> dialled;
+    const auto until = [](Duration left) { return std::chrono::steady_clock::now() + left; };
+    const Hosts::Dial dial = [&](std::size_t host, Deadline limit) {
+        dialled.push_back(host);
+        EXPECT_LE(limit.remaining(), 250ms);
+        return host == 2 ? Result<void>{} : Farm::refused();
+    };
+    EXPECT_TRUE(hosts.any_other(0, until(1min), dial));
+    EXPECT_EQ(dialled, (std::vector<std::size_t>{1, 2}));
+    dialled.clear();
+    EXPECT_FALSE(hosts.any_other(2, until(1min), dial));
+    EXPECT_EQ(dialled, (std::vector<std::size_t>{0, 1}));
+    dialled.clear();
+    EXPECT_FALSE(hosts.any_other(0, until(-1ms), dial));
+    EXPECT_TRUE(dialled.empty());
+}
+
 TEST(HostsTest, AUseIsHeldAgainstTheHost) {
     const Hosts reads{"pg a,b/db", {"a", "b"}, HostUse::reads};
     EXPECT_TRUE(succeeded(reads.takes(0, true)));

@@ -161,7 +161,7 @@ class MysqlConnection final : public Connection {
     Result<void> dial_host(std::size_t host, Deadline deadline);
     void leave_host();
     void leave_if_silent();
-    bool was_replaced();
+    bool was_replaced(SteadyTime limit);
     SteadyTime next_look() const;
     const MysqlHost& host() const { return target_.hosts[host_]; }
     Result<std::int64_t> run_prepared(const Statement& statement, std::span<const Value> parameters,

@@ -57,11 +57,12 @@ SteadyTime MysqlConnection::next_look() const {
 
 // A primary that was stopped or cut off says nothing. If another host takes writes by now, no answer
 // of this one counts.
-bool MysqlConnection::was_replaced() {
-    const bool replaced = shared_.hosts.any_other(host_, [&](std::size_t host, Deadline until) {
-        MysqlConnection other{library_, target_, false, shared_};
-        return other.dial_host(host, until);
-    });
+bool MysqlConnection::was_replaced(SteadyTime limit) {
+    const bool replaced =
+        shared_.hosts.any_other(host_, limit, [&](std::size_t host, Deadline until) {
+            MysqlConnection other{library_, target_, false, shared_};
+            return other.dial_host(host, until);
+        });
     looked_ = std::chrono::steady_clock::now();
     return replaced;
 }

@@ -183,7 +183,7 @@ class PostgresConnection final : public Connection {
     void leave_host();
     void leave_if_silent();
     SteadyTime next_look() const;
-    bool was_replaced();
+    bool was_replaced(SteadyTime limit);
 
     Result<Deadline> before_statement();
     Result<void> exchange(Deadline deadline);

@@ -86,9 +86,9 @@ SteadyTime PostgresConnection::next_look() const {
 
 // A primary that was stopped or cut off says nothing. If another host takes writes by now, no answer
 // of this one counts.
-bool PostgresConnection::was_replaced() {
+bool PostgresConnection::was_replaced(SteadyTime limit) {
     Hosts& hosts = options_.shared->hosts;
-    replaced_ = hosts.any_other(host_, [&](std::size_t host, Deadline until) {
+    replaced_ = hosts.any_other(host_, limit, [&](std::size_t host, Deadline until) {
         PostgresConnection other{options_};
         return other.dial_host(host, until);
     });
@@ -113,6 +113,11 @@ Result<void> PostgresConnection::meet_host(Deadline deadline) {
     std::from_chars(said.data(), said.data() + said.size(), cluster);
     HOTCOUNT_TRY(options_.shared->hosts.check_cluster(host_, cluster));
     HOTCOUNT_TRY(options_.shared->hosts.takes(host_, column(0) == "t"));
+    std::uint64_t timeline = 0;
+    constexpr int kHexadecimal = 16;
+    const std::string_view digits = column(3);
+    std::from_chars(digits.data(), digits.data() + digits.size(), timeline, kHexadecimal);
+    HOTCOUNT_TRY(options_.shared->hosts.check_timeline(host_, timeline));
     // A pooler's session is nobody's for long.
     session_ = keeps_prepared() ? std::string{column(2)} : std::string{};
     return {};

@@ -324,18 +324,23 @@ LeaderTurn::Batch LeaderTurn::settle_lost(Writes batch, const Error& error) {
     lease_.reset();
     Batch left;
     std::vector<Found> found(batch.size(), Found::unknown);
+    Error unknown = error;
     if (const std::string lost = lost_session(error); !lost.empty()) {
         auto read =
             read_after_loss(*queue_.database_, deadline_, lost, [&](Connection& connection) {
                 return queue_.writer_->find_applied(connection, batch);
             });
-        if (read) found = *std::move(read);
+        if (read) {
+            found = *std::move(read);
+        } else {
+            unknown.message += "; what became of it could not be read: " + read.error().message;
+        }
     }
     std::uint64_t written = 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
         QueuedWrite& write = *batch[i];
         if (found[i] == Found::nothing_applied) left.push_back(batch[i]);
-        if (found[i] == Found::unknown && !write.error) write.error = error;
+        if (found[i] == Found::unknown && !write.error) write.error = unknown;
         if (found[i] != Found::applied) continue;
         write.error.reset();
         write.fate = QueuedWrite::Fate::written;

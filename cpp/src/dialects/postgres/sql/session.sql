@@ -25,9 +25,10 @@ SELECT
     END
 
 -- name: host
--- Of one of several hosts: whether it takes no writes, its cluster, and a name of the session: the
--- cluster, the server's start, and the process with its own start. A server that was started
--- later, or is another, has none of the sessions of this one.
+-- Of one of several hosts: whether it takes no writes, its cluster, a name of the session, and of a
+-- primary its timeline, in hexadecimal: a promotion begins the next one. The name is the server's
+-- start and the process with its own start: a server that was started later, or is another, has
+-- none of the sessions of this one.
 SELECT
     current_setting('transaction_read_only') = 'on',
     system_identifier,
@@ -38,7 +39,10 @@ SELECT
             FROM pg_stat_activity
             WHERE pid = pg_backend_pid()
         )
-    )
+    ),
+    CASE
+        WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    END
 FROM pg_control_system()
 
 -- name: has_session
