@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "commands.hpp"
+#include "dialer.hpp"
 
 namespace hotcount::redis {
 namespace {
@@ -27,10 +28,23 @@ Error no_cluster(const Endpoint& endpoint, const std::string& reply) {
                           reply + "): write redis://" + endpoint.str() + " for one server");
 }
 
+// All nodes ask for a login through one Logins: one call of the user's function at a time.
+Options with_shared_logins(Options options) {
+    if (options.credentials) {
+        options.credentials = [logins = std::make_shared<Logins>(options.credentials),
+                               patience = options.connect_timeout] {
+            return logins->ask(Deadline::after(patience));
+        };
+    }
+    return options;
+}
+
 }  // namespace
 
 ClusterMap::ClusterMap(const Options& options, std::shared_ptr<KnownScripts> scripts)
-    : options_(options), scripts_(std::move(scripts)), router_(options.address_map) {}
+    : options_(with_shared_logins(options)),
+      scripts_(std::move(scripts)),
+      router_(options.address_map) {}
 
 // The time that a node may be silent does not grow with the timeout of calls: it has to be shorter than
 // the cluster needs to replace a node.
@@ -183,8 +197,12 @@ Result<Topology> ClusterMap::ask(const Endpoint& endpoint, Deadline deadline) {
         Asked made{endpoint, std::make_unique<const Options>(options_of(endpoint)), nullptr};
         HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(*made.options));
         HOTCOUNT_TRY_ASSIGN(const auto addresses, resolve(*made.options));
-        HOTCOUNT_TRY_ASSIGN(made.connection,
-                            Connection::open(*made.options, tls, {}, addresses.front(), deadline));
+        Login login{options_.user, options_.password};
+        if (options_.credentials) {
+            HOTCOUNT_TRY_ASSIGN(login, options_.credentials());
+        }
+        HOTCOUNT_TRY_ASSIGN(made.connection, Connection::open(*made.options, tls, {},
+                                                              addresses.front(), deadline, login));
         asked_.emplace(std::move(made));
     }
     auto map = ask_over(*asked_->connection, endpoint, deadline);
