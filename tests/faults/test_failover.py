@@ -100,7 +100,7 @@ async def test_counters_limits_and_loops_go_on_at_the_promoted_standby(pair: Pai
     database = hotcount.Database(pair.url(), timeout=20)
     counter = hotcount.SlottedCounter(database)
     counter.create_table()
-    limiter = hotcount.Limiter(database, "100/minute")
+    limiter = hotcount.Limiter(database, "100/day")
     limiter.create_table()
     async with hotcount.aio.Database(pair.url(), timeout=20) as loops:
         votes = hotcount.aio.Votes(loops)

@@ -96,6 +96,7 @@ int MysqlConnection::go_on_with_commit(int ready) {
 // at its COMMIT.
 bool MysqlConnection::await_alone(const Alone& how) {
     const auto now = std::chrono::steady_clock::now;
+    alone_until_ = how.deadline.time();
     SteadyTime ask = how.gives_way && !cancelled_ ? now() + how.patience : SteadyTime::max();
     while (commit_waits_for_ != 0) {
         deadline_ = Deadline::at(std::min(ask, how.deadline.time()));

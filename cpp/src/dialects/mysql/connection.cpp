@@ -85,7 +85,8 @@ int MysqlConnection::wait(int wanted) {
         if (deadline_.passed()) return 0;
         // The library reads the end of the stream then.
         const bool looks = std::chrono::steady_clock::now() >= next_look();
-        if (looks && was_replaced(deadline_.time())) ::shutdown(waited.fd, SHUT_RDWR);
+        if (looks && was_replaced(alone_ != nullptr ? alone_until_ : deadline_.time()))
+            ::shutdown(waited.fd, SHUT_RDWR);
     }
     int come = 0;
     // If something is wrong with the socket, its next use shows it.

@@ -227,6 +227,7 @@ class MysqlConnection final : public Connection {
     int commit_waits_for_{0};
     int commit_refused_{0};
     Prepared* alone_{nullptr};  // That statement.
+    SteadyTime alone_until_{};  // Its deadline; deadline_ is when to ask whether it gives way.
     bool cancelled_{false};     // It was asked to end.
     // What ran when it was asked was no part of a compound statement, but the statement itself.
     bool between_parts_{false};

@@ -113,7 +113,7 @@ bool PostgresConnection::settle(SteadyTime until, const Deadline* deadline) {
             const bool looks = look < until && std::chrono::steady_clock::now() >= look &&
                                (deadline == nullptr || !deadline->passed());
             if (!looks) return false;
-            if (was_replaced(until)) {
+            if (was_replaced(deadline == nullptr ? until : deadline->time())) {
                 lost_ = true;
                 return false;
             }
