@@ -311,7 +311,7 @@ def test_the_doctor_names_a_node_of_a_cluster(pair: list[RedisServer], lonely: R
         with server.redis(timeout=20) as store:
             (role,) = (each for each in _doctor_redis.look(store) if each.check == "role")
         assert (role.state, expected in role.found) == ("unsafe", True), role
-        assert "proxy" in role.advice
+        assert "redis+cluster://" in role.advice
 
 
 def test_ping_and_the_doctor_name_a_sentinel(tmp_path: Path) -> None:
