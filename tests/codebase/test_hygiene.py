@@ -96,7 +96,6 @@ LONG = {
     "python/hotcount/limiter.py": "one class, whose docstrings are its reference",
     "python/hotcount/live_sets.py": "likewise",
     "python/hotcount/votes.py": "likewise",
-    "python/hotcount/stores.py": "three classes, whose docstrings are their reference",
     "python/src/concepts/stores.cpp": "the options of all stores, and how each is read and shown",
     "tests/cpp/redis/cluster_schedules_test.cpp": "one model and what is drawn against it",
     "notebooks/sorted_sets.py": "one text, read from top to bottom",
