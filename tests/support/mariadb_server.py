@@ -102,14 +102,13 @@ class MariaDbServer(ServerProcess):
         return self
 
     def accepts(self) -> bool:
-        # libmariadb closes the socket of a refused connection twice: ours may be the one that goes.
-        try:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(5)
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(5)
+            try:
                 probe.connect(str(self.socket))
                 return probe.recv(1) != b""  # It greets those that it lets in.
-        except OSError:
-            return False
+            except OSError:
+                return False
 
     def connect(self, database: str | None = None, **options: Any) -> Any:
         """A session of another client's, which commits when told."""

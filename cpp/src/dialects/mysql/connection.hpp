@@ -166,6 +166,7 @@ class MysqlConnection final : public Connection {
     const MysqlHost& host() const { return target_.hosts[host_]; }
     Result<std::int64_t> run_prepared(const Statement& statement, std::span<const Value> parameters,
                                       const RowVisitor* visit);
+    Error unreached(int cause);
     Error refused(MysqlStage stage, unsigned number, const char* sqlstate, const char* text);
     Result<void> set_options(Deadline deadline, bool restricted, const std::string& no_key);
     Result<void> identify();

@@ -16,6 +16,7 @@
 
 #include "base/secrets.hpp"
 #include "connection.hpp"
+#include "dialled_socket.hpp"
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
 #include "sql/backoff.hpp"
 #include "sql/dialect.hpp"
@@ -47,6 +48,18 @@ std::string asked_method(int socket) {
     constexpr ssize_t kName = 5;
     if (got <= kName || bytes[kName - 1] != '\xfe') return {};
     return printable(std::string_view{bytes.data() + kName});
+}
+
+bool is_connected(int socket) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    return ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+}
+
+int failure_of(int socket) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
 // A file of one byte, which is no RSA key, for as long as a login takes.
@@ -174,6 +187,7 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
 Result<void> MysqlConnection::dial(Deadline deadline) {
     deadline_ = deadline;
     broken_ = false;
+    lost_by_.reset();
     id_ = 0;
     term_ = shared_.primary.term();
     process_ = fork_generation();
@@ -187,28 +201,54 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     if (no_key && shared_.first_logins.are_paused()) return first_login_refused(target_.name);
     HOTCOUNT_TRY(set_options(deadline, restricted, no_key ? no_key->path() : std::string{}));
 
+    std::optional<DialledSocket> own;
+    std::optional<FullAddress> full;
+    Ways ways;
+    if (!target_.socket.empty()) {
+        own.emplace(AF_UNIX, SOCK_STREAM);
+        own->connect(target_.socket);
+        if (own->error() != 0) return unreached(own->error());
+        full.emplace();
+    } else if (!host().host.empty()) {
+        ways = count_ways(host().host, host().port);
+        if (ways.known == 0 && ways.missing > 0) return unreached(ways.error);
+    }
+    const bool is_given = full && !full->name().empty();
+
     LoginGate& gate = LoginGate::get();
     lib::Session* connected = nullptr;
+    bool reached = ways.missing == 0;
+    std::size_t failed_ways = 0;
     const bool in_time = drive(
         [&] {
             const int wanted = library_.real_connect_start(
                 &connected, session_, or_null(host().host), or_null(target_.user),
                 or_null(target_.password), or_null(target_.database), host().port,
-                or_null(target_.socket), 0);
+                or_null(is_given ? full->name() : target_.socket), 0);
             if (wanted != 0) {
+                if (is_given) own->give_to(library_.get_socket(session_));
                 watch_socket();
             }
+            own.reset();
             return wanted;
         },
         [&](int ready) {
+            const int socket = library_.get_socket(session_);
+            reached = reached || is_connected(socket);
+            // There is no way to the next address: the library must not try it.
+            if (!reached && ++failed_ways == ways.known) {
+                ways.error = failure_of(socket);
+                return 0;
+            }
             // For a message only: the library does not tell.
-            if (auto method = asked_method(library_.get_socket(session_)); !method.empty()) {
+            if (auto method = asked_method(socket); !method.empty()) {
                 asked_method_ = std::move(method);
             }
             return gate.pass(
                 [&] { return library_.real_connect_cont(&connected, session_, ready); });
         });
     if (!in_time) return left_at_deadline(MysqlStage::connecting);
+    if (!reached && failed_ways == ways.known) return unreached(ways.error);
     if (connected == nullptr) {
         forget_socket();
         const unsigned number = library_.error_number(session_);
@@ -232,6 +272,21 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
     shared_.first_logins.accept();
     id_ = library_.thread_id(session_);
     return identify();
+}
+
+// In the library's words. A Unix socket whose queue is full says EAGAIN.
+Error MysqlConnection::unreached(int cause) {
+    constexpr unsigned kNoLocalServer = 2002;
+    constexpr unsigned kNoServer = 2003;
+    const bool local = !target_.socket.empty();
+    const std::string text =
+        (local ? "Can't connect to local server through socket '" + target_.socket + "'"
+               : "Can't connect to server on '" + host().host + "'") +
+        " (" + std::to_string(cause) + ")";
+    Error error =
+        refused(MysqlStage::connecting, local ? kNoLocalServer : kNoServer, "HY000", text.c_str());
+    if (cause == EAGAIN) error.condition = SqlCondition::too_many_connections;
+    return error;
 }
 
 // A server chooses how it wants to be shown the password. If it is `restricted`, only by methods that

@@ -1,0 +1,130 @@
+// Connecting, as far as libmariadb must not do it.
+//
+// If connect() fails at once, libmariadb 3.3.20 closes the socket in my_connect_async(), and in
+// pvio_socket_connect() again: by then the number may be another thread's file or connection. A Unix
+// socket fails at once whenever nobody listens; TCP fails at once if the system has no way to the
+// address. So a Unix socket is connected here and given to the library (DialledSocket), and the ways
+// to a host's addresses are looked at before the library tries them (count_ways()).
+#pragma once
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+namespace hotcount::sql {
+
+/// A non-blocking socket of ours, closed with this object.
+class DialledSocket {
+  public:
+    DialledSocket(int family, int type)
+        : socket_(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+          error_(socket_ < 0 ? errno : 0) {}
+    DialledSocket(const DialledSocket&) = delete;
+    DialledSocket& operator=(const DialledSocket&) = delete;
+    ~DialledSocket() {
+        if (socket_ >= 0) ::close(socket_);
+    }
+
+    int number() const { return socket_; }
+    /// The errno of the last failure, or 0.
+    int error() const { return error_; }
+
+    void connect(const sockaddr* address, socklen_t size) {
+        if (error_ == 0 && ::connect(socket_, address, size) != 0) error_ = errno;
+    }
+    /// A Unix socket is connected, or refused, at once. "@name" is an abstract one, as in libmariadb.
+    void connect(const std::string& path) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        if (path.size() >= sizeof address.sun_path) {
+            error_ = ENAMETOOLONG;
+            return;
+        }
+        std::copy(path.begin(), path.end(), address.sun_path);
+        socklen_t size = sizeof address;
+        if (path.starts_with('@')) {
+            address.sun_path[0] = '\0';
+            size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+        }
+        connect(reinterpret_cast<const sockaddr*>(&address), size);
+    }
+    /// The connection is reached by another number as well, in place of that one's socket.
+    void give_to(int number) { (void)::dup3(socket_, number, O_CLOEXEC); }
+
+  private:
+    int socket_;
+    int error_;
+};
+
+/// A Unix socket whose queue is full. libmariadb takes connect()'s EAGAIN for "under way" and waits,
+/// with a socket that a connected one can replace.
+class FullAddress {
+  public:
+    FullAddress() {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        socklen_t size = sizeof address;
+        auto* const any = reinterpret_cast<sockaddr*>(&address);
+        // Without a name Linux chooses an abstract one that is free.
+        if (::bind(listener_.number(), any, sizeof address.sun_family) != 0 ||
+            ::listen(listener_.number(), 0) != 0 ||
+            ::getsockname(listener_.number(), any, &size) != 0) {
+            return;
+        }
+        constexpr std::size_t kName = offsetof(sockaddr_un, sun_path) + 1;
+        if (size <= kName) return;
+        const std::string name = "@" + std::string{address.sun_path + 1, size - kName};
+        filler_.connect(name);
+        DialledSocket next{AF_UNIX, SOCK_STREAM};
+        next.connect(name);
+        if (next.error() == EAGAIN) name_ = name;
+    }
+
+    /// As libmariadb takes it: "@...". Empty if the system has no such thing.
+    const std::string& name() const { return name_; }
+
+  private:
+    DialledSocket listener_{AF_UNIX, SOCK_STREAM};
+    DialledSocket filler_{AF_UNIX, SOCK_STREAM};
+    std::string name_;
+};
+
+/// The addresses of a host: those that the system has a way to, and others.
+struct Ways {
+    std::size_t known{0};
+    std::size_t missing{0};
+    int error{0};  ///< Why one is missing.
+};
+
+/// A datagram socket that connects sends nothing: it only looks for a way. The resolver sorts addresses
+/// without one behind the others. Nothing is known of a name that is not resolved.
+inline Ways count_ways(const std::string& host, unsigned port) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* found = nullptr;
+    if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return {};
+    Ways ways;
+    for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+        DialledSocket probe{each->ai_family, SOCK_DGRAM};
+        probe.connect(each->ai_addr, each->ai_addrlen);
+        if (probe.error() == 0) {
+            ++ways.known;
+        } else {
+            ++ways.missing;
+            ways.error = probe.error();
+        }
+    }
+    ::freeaddrinfo(found);
+    return ways;
+}
+
+}  // namespace hotcount::sql
