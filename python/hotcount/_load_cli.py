@@ -1,8 +1,8 @@
 """`hotcount load search`, `sweep`, `scale`, `calibrate`, `compare` and `diff`.
 
-hotcount-load runs and audits; what its runs mean is worked out here.
+hotcount-load runs and audits; this module interprets the results.
 
-Options that a study does not know are those of `hotcount-load run`.
+A study passes all other options to `hotcount-load run`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DONE, BAD_USAGE, INCONCLUSIVE = 0, 2, 3
 Document = dict[str, Any]
 Parse = Callable[[str], Any]
 
-# What a study varies itself, or what says nothing beside it.
+# Options that a study sets itself, or that have no meaning in one.
 VARIED = ("-r", "--rate", "--threshold", "--trace", "--kill-every", "--stall", "--outage",
           "--fault", "--bystander", "--batch", "--each")  # fmt: skip
 SLO = "p99<10ms,err<0.1%,lost=0"
@@ -38,7 +38,7 @@ IDLE = ("-s", "nothing", "-w", "32", "--warmup", "50ms", "-d", "300ms", "--progr
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors in the words of hotcount-load."""
+    """Raises ConfigError, whose text has the form of hotcount-load's errors."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
@@ -61,7 +61,7 @@ def _count(text: str) -> int:
 
 
 def parser(command: str) -> argparse.ArgumentParser:
-    """The options of its own; the others go to hotcount-load."""
+    """Returns the parser of the command's own options; the others go to hotcount-load."""
     what = {
         "search": "The highest rate that meets an SLO, for each strategy: x1.5, then bisection to "
         "3 %, then three confirmations, all audited; at most --max-time for each strategy",
@@ -122,8 +122,10 @@ def parser(command: str) -> argparse.ArgumentParser:
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
-    """Runs the command; its exit code. Exit 0 passed, 1 a contract was broken, 2 bad usage, 3
-    inconclusive."""
+    """Runs the command and returns its exit code.
+
+    0 passed, 1 a contract was broken, 2 bad usage, 3 inconclusive.
+    """
     from hotcount.cli import without_urls
 
     try:
@@ -131,7 +133,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
             raise ConfigError("this needs scipy: pip install 'hotcount[report]'")
         options, others = parser(command).parse_known_args(arguments)
         if command in ("diff", "calibrate") and others:
-            raise ConfigError(f"unknown option '{others[0]}'")
+            raise ConfigError(f"unknown option '{others[0]}' of {command}")
         if command == "diff":
             return _diff(options)
         if command == "compare":
@@ -152,7 +154,7 @@ def _say(command: str, text: str) -> None:
 
 
 def _print(command: str, options: argparse.Namespace, document: Document, text: str) -> int:
-    """What could not be written must not look like a result."""
+    """Prints the results; if stdout cannot be written, the exit code is 3."""
     try:
         sys.stdout.write(json.dumps(document, indent=2) + "\n" if options.json else text)
         sys.stdout.flush()
@@ -184,17 +186,17 @@ def _study(
     refused = [*VARIED, "--rounds", *(["--arrival", "--in-flight"] if command == "scale" else [])]
     for each in others:
         if each.split("=")[0] in refused:
-            raise ConfigError(f"unknown option '{each}': {command} varies the load itself")
+            raise ConfigError(f"{each.split('=')[0]} is not an option of {command}")
     if getattr(options, "html", None):
         report.check()
     if command == "search" and options.markdown and options.json:
-        raise ConfigError("--markdown and --json: take one of them")
+        raise ConfigError("--markdown and --json cannot be combined")
     if getattr(options, "arrival", "") == "closed":
-        raise ConfigError(f"--arrival closed has no rate, and {command} varies it")
+        raise ConfigError(f"{command} varies the rate; --arrival closed has none")
     given = {"calibrate": IDLE, "scale": CLOSED_LOOP}.get(command, OPEN_LOOP)
     kept = ["--out", str(options.out)] if options.out and command != "calibrate" else []
     with trials([*given, *others, *kept]) as runs:
-        # In reports: as it was given, without the passwords that hotcount-load has left out.
+        # Reports show the command as typed, with passwords removed.
         said = dict(zip(others, runs.ready["command"][3 + len(given) :]))
         whole = ["hotcount", "load", command, *(said.get(each, each) for each in arguments)]
         runs.ready["command"] = whole
@@ -216,7 +218,7 @@ def _study(
 def _measured(
     command: str, options: argparse.Namespace, runs: Any
 ) -> tuple[Document, str, dict[str, str]]:
-    """The document, what a terminal shows, and the files of --out."""
+    """Returns the document, its text for a terminal, and the files of --out by name."""
     from hotcount import _load_search as searches
     from hotcount import _load_studies as studies
 
@@ -238,7 +240,7 @@ def _measured(
 
 
 def _cache() -> Path | None:
-    """Where hotcount-load looks for a calibration; None without a home."""
+    """Returns the folder in which hotcount-load looks for a calibration; None without a home."""
     for name, below in (("XDG_CACHE_HOME", "hotcount"), ("HOME", ".cache/hotcount")):
         value = os.environ.get(name, "")
         if value.startswith("/"):

@@ -10,11 +10,11 @@
 namespace hotcount {
 
 /// A new op_id: a UUIDv7 (RFC 9562), 36 characters that hold the time in milliseconds and 74 random
-/// bits. Stores refuse an op_id that is older than what they remember. Thread-safe with its defaults.
+/// bits. A store refuses an op_id older than op_keep. Thread-safe with its defaults.
 std::string new_op_id(WallTime now = system_clock()->wall_now(), Random& random = thread_random());
 
-/// When an op_id was made, since the Unix epoch, if it is a UUIDv7; none for any other. 48 bits, which
-/// is more than a WallTime can hold.
+/// The time since the Unix epoch at which an op_id was made, if it is a UUIDv7. Returns nullopt for
+/// other ids. The result is in milliseconds because 48 bits exceed WallTime.
 std::optional<std::chrono::milliseconds> made_at(std::string_view op_id);
 
 }  // namespace hotcount

@@ -76,12 +76,12 @@ Result<void> check_options(const Given& given, const Settings& settings) {
                                 strategy.way != "retry");
             slots = slots || slotted;
             on_sql = on_sql || is_on_sql(strategy);
-            // A retry queue is in the memory of its process.
             if (strategy.way == "seed_cached" && !manages(settings, ServerKind::redis)) {
                 return make_error(
                     ErrorCode::config,
                     "redis/seed_cached needs --managed redis: its keys have no prefix");
             }
+            // A retry queue is in the memory of its process.
             in_memory = in_memory || strategy.store == StoreKind::memory || strategy.way == "retry";
             if (strategy.workload != WorkloadKind::limiter) continue;
             if (auto fits = check_limit(group.trial.limit, strategy); !fits) {

@@ -21,9 +21,8 @@
 //              redis/watch  redis/exists_then_add  redis/unguarded_pipeline    plain_ways.hpp
 //   exec:COMMAND  (votes)    the user's own program: targets/driver_session.hpp; not in the lists
 //
-// STORE is memory or redis. No name stands for two things, so a name tells its workload too. The
-// part after the slash alone (gcra) means the strategy on Redis if a Redis is given, and otherwise
-// in memory.
+// STORE is memory or redis. A name belongs to one workload only. The part after the slash alone
+// (gcra) means the strategy on Redis if a Redis is given, and otherwise in memory.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +44,7 @@ enum class WorkloadKind : std::uint8_t {
 std::string_view to_string(WorkloadKind kind);
 Result<WorkloadKind> parse_workload(std::string_view text);
 
-/// Of votes and counters: where they are counted.
+/// Where votes and counters are counted.
 enum class StoreKind : std::uint8_t { sql, memory, redis };
 
 struct Strategy {
@@ -57,43 +56,43 @@ struct Strategy {
     bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
 };
 
-/// Counters that nobody keeps: it measures the generator, and stands in no list.
+/// A counter that stores nothing: it measures the generator, and is in no list.
 inline constexpr const char* kNothing = "nothing";
-/// Whether it is a program of the user's own.
+/// True for exec:COMMAND.
 bool is_exec(const Strategy& strategy);
-/// Whether it is a WriteBehindCounter, on Redis and SQL.
+/// True for a WriteBehindCounter, on Redis and SQL.
 bool is_views(const Strategy& strategy);
-/// Whether it is a way of others that races or leaves keys behind: a comparison has it to show how often.
+/// True for a strategy that races or leaves keys behind; a comparison shows how often.
 bool is_wrong_way(const Strategy& strategy);
-/// Whether it has tables.
+/// True if the strategy has tables.
 bool is_on_sql(const Strategy& strategy);
 
-/// What a read says of the writes that were acknowledged before it was sent.
+/// The writes acknowledged before a read was sent that the read includes.
 struct ReadPromise {
     enum class Kind : std::uint8_t {
-        none,      ///< It tells no count.
-        exact,     ///< It has them all.
-        within,    ///< It has those that are older than a time.
+        none,      ///< The strategy returns no count.
+        exact,     ///< All of them.
+        within,    ///< Those that are older than `time`.
         eventual,  ///< Any of them may be missing for a while.
     };
     Kind kind{Kind::none};
-    Duration time{0};  ///< within.
+    Duration time{0};  ///< Only with `within`.
 
     /// For people: "at most 30s stale".
     std::string str() const;
 };
-/// `exact`: what the user's own program says of its reads.
+/// `exact`: for exec, whether the program declares its reads exact.
 ReadPromise reads_of(const Strategy& strategy, bool exact = true);
 
-/// All of them, by workload.
+/// All strategies, by workload.
 const std::vector<Strategy>& all_strategies();
 /// By its full name.
 Result<Strategy> find_strategy(std::string_view name);
-/// The full names of those that can be driven, of one workload or of all.
+/// The full names of the strategies of one workload or of all.
 std::vector<std::string> strategies_of(std::optional<WorkloadKind> workload, bool with_redis);
-/// a,b,c or all, as full names. Those on Redis need one: `with_redis`.
-/// Whether one of the names in such a text is `all`.
+/// True if one of the names in a text for parse_strategies() is `all`.
 bool names_all(std::string_view text);
+/// Returns the full names for `a,b,c` or `all`. Strategies on Redis need `with_redis`.
 Result<std::vector<std::string>> parse_strategies(std::string_view text,
                                                   std::optional<WorkloadKind> workload,
                                                   bool with_redis);

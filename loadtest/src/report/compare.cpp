@@ -22,15 +22,14 @@ double in_s(Duration duration) { return std::chrono::duration<double>(duration).
 
 double trial_s(const Part& part) { return in_s(part.settings.warmup + part.settings.duration); }
 
-// What a trial of a number of callers may take, of which there are at most eleven: kMostWorkers is
-// 1024.
+// Bounds of one short trial. At most eleven run: 1, 2, 4 ... 1024 callers.
 constexpr milliseconds kLeastTry{50};
 constexpr milliseconds kMostTry{250};
 constexpr milliseconds kMostTryWarmup{50};
 constexpr double kFarLess = 0.8;
 constexpr double kClearlyMore = 1.1;
 
-/// Short, and not kept: of the baseline with some number of callers.
+/// Settings of a short trial of the baseline; its folder is not kept.
 TrialSettings try_settings(const Part& part) {
     TrialSettings settings = part.settings;
     settings.strategy = part.baseline;
@@ -40,7 +39,7 @@ TrialSettings try_settings(const Part& part) {
     return settings;
 }
 
-/// Whether a number of callers means anything, and nobody kills them.
+/// True if the part has a closed loop of threads and no faults.
 bool looks_for_best(const Part& part) {
     const TrialSettings& settings = part.settings;
     const auto strategy = find_strategy(part.baseline);
@@ -63,7 +62,7 @@ Extent extent_of(const Part& part, std::size_t contenders, std::size_t tries) {
                 static_cast<double>(tries) * in_s(short_one.warmup + short_one.duration)};
 }
 
-/// At most: those that are not needed are not run.
+/// Upper bound; trials that turn out to be unnecessary are skipped.
 Extent extent_of(const Part& part) {
     const bool best = looks_for_best(part);
     return extent_of(part, part.strategies.size() + (part.control ? 1 : 0) + (best ? 1 : 0),
@@ -113,7 +112,6 @@ class Runner {
         return result;
     }
 
-    /// Nothing more is measured.
     bool over() const { return failed_ || trials_.interrupted(); }
 
   private:
@@ -127,8 +125,8 @@ class Runner {
             fmt::format("{} {}/{} {}", part.name, round + 1, part.rounds, contender.name));
     }
 
-    /// Tries the baseline with few callers and with many, until two in a row made far less than the
-    /// best: short trials, which are not kept. An error only if nothing else was measured.
+    /// Runs short trials of the baseline with 1, 2, 4 ... callers until two in a row have less than
+    /// kFarLess of the best throughput. Returns an error only if nothing was measured before.
     Result<void> try_callers(PartResult& result) {
         const Part& part = result.part;
         if (!looks_for_best(part)) return {};
@@ -137,7 +135,7 @@ class Runner {
         int worse = 0;
         for (const std::uint32_t callers : callers_to_try(settings.workers)) {
             if (over()) break;
-            // With all of them in any case: that is what the best is held against.
+            // The full number is always tried: the best is compared with it.
             if (worse >= 2 && callers < part.settings.workers) continue;
             settings.workers = callers;
             auto trial = trials_.run(settings, fmt::format("{}-try-{}", part.name, callers),
@@ -178,10 +176,10 @@ class Runner {
     FreshTrials& trials_;
     Progress& progress_;
     bool measured_{false};  ///< At least one trial.
-    bool failed_{false};    ///< A trial after that could not be.
+    bool failed_{false};    ///< A trial failed after another one was measured.
 };
 
-/// The comparison ended before it.
+/// Result of a part that the comparison did not reach.
 PartResult part_not_run(Part part) {
     PartResult result;
     for (const std::string& strategy : part.strategies) {
@@ -231,10 +229,10 @@ std::vector<Part> canonical_parts(const Settings& settings) {
     closed.baseline = "naive";
     closed.rounds = settings.rounds;
     closed.find_best = false;
-    // Noise is for `compare`: a control costs as much as one more strategy.
+    // Only `compare` measures noise: a control costs as much as one more strategy.
     closed.control = false;
 
-    // What hotcount is for: everybody votes for one item.
+    // The main use of hotcount: all users vote for one item.
     Part hot = closed;
     hot.name = "hot";
     hot.settings.traffic.items = 1;

@@ -123,7 +123,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "gauge",
             "votes_call_seconds",
             "quantile",
-            "How long votes took, exact to a quarter.",
+            "How long votes took; at most 25 % above the true value.",
             **{"0.5": "median_call_s", "0.99": "p99_call_s", "1": "longest_call_s"},
         ),
         _each(

@@ -15,16 +15,16 @@ namespace hotcount::python {
 
 namespace py = pybind11;
 
-/// Looks the exception classes up in hotcount.errors; before anything below is used.
+/// Loads the exception classes. Call it before the other functions.
 void load_exceptions();
 
-/// The exception that stands for an error, not raised: what a batch holds per element.
+/// Returns the exception for an error without raising it, as batches keep one for each element.
 py::object to_exception(const Error& error);
 
 [[noreturn]] void raise(const Error& error);
 [[noreturn]] void raise_config(std::string message);
 [[noreturn]] void raise_type(const std::string& message);
-/// A copy: what somebody does to one does not change the other.
+/// Returns a shallow copy, so that callers cannot change each other's dict.
 inline py::dict copy_of(const py::dict& errors) {
     auto copy = py::reinterpret_steal<py::dict>(PyDict_Copy(errors.ptr()));
     if (!copy) throw py::error_already_set();
@@ -33,7 +33,7 @@ inline py::dict copy_of(const py::dict& errors) {
 /// BatchError with the whole result and the errors by index.
 [[noreturn]] void raise_batch(const py::object& result, const py::dict& errors, std::size_t size);
 
-/// Runs f and turns what it throws into a Python exception that is set.
+/// Runs f and sets the Python exception for a C++ exception that it throws.
 template <class F>
 PyObject* guarded(F&& f) {
     try {

@@ -1,7 +1,7 @@
 -- Decides by the generic cell rate algorithm: limiter/gcra.cpp in doubles.
--- rate {limit, debt of one hit, debt paid back in a microsecond}   kept the state "at debt", or
--- nothing Comparisons and x - x % 1 stand in the place of math.max and math.floor, which cost a
--- call each.
+-- rate {limit, debt of one hit, debt paid back in a microsecond}
+-- kept the state "at debt", or nothing
+-- Comparisons and x - x % 1 replace math.max and math.floor, which cost a call each.
 local format, match = string.format, string.match
 -- As kMostSkew in limiter/algorithm.hpp.
 local SKEW = 100000

@@ -43,22 +43,21 @@ Result<void> GroupQueue::submit(const std::shared_ptr<QueuedWrite>& write, Deadl
     return *await(write, deadline, false);
 }
 
-// Under the mutex.
+// Requires the mutex.
 bool GroupQueue::has_room(std::size_t writes) const {
     return queued_ + waits_held_ + writes <= options_.max_queue;
 }
 
 Error GroupQueue::full() {
-    Error error =
-        make_error(ErrorCode::capacity, database_->name() + ": as many writes are waiting as may " +
-                                            "(max_queue=" + std::to_string(options_.max_queue) +
-                                            "); nothing was applied");
+    Error error = make_error(ErrorCode::capacity,
+                             database_->name() + ": the write queue is full (max_queue=" +
+                                 std::to_string(options_.max_queue) + "); nothing was applied");
     full_queue_.begin(error.message);
     return error;
 }
 
-// Under the mutex. `large`: a portion of a call that has others. `leads`: the one of them whose
-// caller is to lead.
+// Requires the mutex. `large`: the writes are one portion of a larger call. `leads`: set to the write
+// whose caller becomes leader.
 void GroupQueue::enqueue(Writes writes, Deadline deadline, bool large,
                          std::shared_ptr<QueuedWrite>& leads) {
     if (!large) portion_.note_other();
@@ -86,7 +85,7 @@ void GroupQueue::enqueue(Writes writes, Deadline deadline, bool large,
     }
 }
 
-// Under the mutex.
+// Requires the mutex.
 void GroupQueue::join(const std::shared_ptr<Group>& group,
                       const std::shared_ptr<QueuedWrite>& write) {
     write->group_ = group;
@@ -94,7 +93,7 @@ void GroupQueue::join(const std::shared_ptr<Group>& group,
     note_expiry(*group, *write);
 }
 
-// None if the write is left to the held thread, where the caller does not wait for that.
+// Returns nullopt if `unless_held` is set and the held thread has the write.
 std::optional<Result<void>> GroupQueue::await(const std::shared_ptr<QueuedWrite>& write,
                                               Deadline deadline, bool unless_held) {
     bool late = false;
@@ -116,7 +115,7 @@ std::optional<Result<void>> GroupQueue::await(const std::shared_ptr<QueuedWrite>
                 continue;
             }
             first = group->queued && group->writes.front() == write;
-            // What came while we took the lock counts.
+            // A wakeup between wait() and this lock is still valid.
             if (group->settled) return write->error ? Result<void>{*write->error} : Result<void>{};
             if (!group->answered.is_set()) {
                 if (!first || !group->turn.is_set()) {
@@ -128,8 +127,8 @@ std::optional<Result<void>> GroupQueue::await(const std::shared_ptr<QueuedWrite>
             } else {
                 first = false;
             }
-            // The held thread may put others before its group: then this caller leads those, and
-            // its own turn is still to come.
+            // The held thread may have inserted groups before this one. Then this caller leads one
+            // of them, and leads its own later.
             if (first) group->turn.clear();
         }
         if (first) {
@@ -141,7 +140,8 @@ std::optional<Result<void>> GroupQueue::await(const std::shared_ptr<QueuedWrite>
     }
 }
 
-// Under the mutex: what a caller is told whose deadline has passed.
+// Requires the mutex. Takes the write out of the queue at its caller's deadline. Returns the caller's
+// error.
 Error GroupQueue::give_up(QueuedWrite& write) {
     const std::shared_ptr<Group> group = write.group_;
     write.gone_ = true;
@@ -156,7 +156,7 @@ Error GroupQueue::give_up(QueuedWrite& write) {
     if (group->may_withdraw) {
         group->withdrawn = true;
         write.withdrawn_ = true;
-        if (group != current_) return late_while_held();  // The held thread's.
+        if (group != current_) return late_while_held();  // The held thread writes it.
         return make_error(ErrorCode::deadline, database_->name() +
                                                    ": the deadline passed before the commit; "
                                                    "nothing was applied");
@@ -168,7 +168,7 @@ Error GroupQueue::give_up(QueuedWrite& write) {
 }
 
 Error GroupQueue::late_in_queue() const {
-    // Whoever leads waits for a connection then.
+    // The leader waits for a connection.
     if (const auto refusal = database_->out_of_room()) {
         if (refusal->condition == SqlCondition::read_only) return *refusal;
         return make_error(
@@ -188,7 +188,7 @@ Error GroupQueue::late_while_held() const {
                           "was applied");
 }
 
-// Under the mutex: to the front of the queue, in order.
+// Requires the mutex. Inserts writes at the front of the queue, in order.
 void GroupQueue::put_back(const std::vector<std::shared_ptr<QueuedWrite>>& writes) {
     std::vector<std::shared_ptr<Group>> groups;
     for (const auto& write : writes) {
@@ -203,7 +203,7 @@ void GroupQueue::put_back(const std::vector<std::shared_ptr<QueuedWrite>>& write
 
 // -- leaders ----------------------------------------------------------------
 
-// Under the mutex.
+// Requires the mutex.
 void GroupQueue::ask_pool_to_lead() {
     pool_.run([self = shared_from_this()] { self->lead_in_pool(); });
 }
@@ -216,7 +216,7 @@ void GroupQueue::lead_in_pool() {
             leading_ = false;
             return;
         }
-        // Who has less time leaves by itself, or is told by expire().
+        // Writes with earlier deadlines leave in await() or expire().
         for (const auto& write : groups_.front()->writes) {
             if (write->deadline_.time() > deadline.time()) deadline = write->deadline_;
         }
@@ -224,8 +224,7 @@ void GroupQueue::lead_in_pool() {
     (void)lead_once(nullptr, deadline);
 }
 
-// Returns what `own` is told; none if it is to be written by another turn, or by a thread of the
-// pool that waits on for others.
+// Returns the result of `own`, or nullopt if a later turn or a pool thread settles it.
 std::optional<Result<void>> GroupQueue::lead_once(QueuedWrite* own, Deadline deadline) {
     linger(deadline);
     const SteadyTime started = std::chrono::steady_clock::now();
@@ -255,7 +254,8 @@ std::optional<Result<void>> GroupQueue::lead_once(QueuedWrite* own, Deadline dea
     return answer;
 }
 
-// The caller that leads has no more time, and others of its group have. The role goes along.
+// The leading caller's deadline has passed, and other members of its group have time left. A thread
+// of the pool takes over the commit and the leadership.
 std::optional<Result<void>> GroupQueue::leave_commit_to_pool(QueuedWrite& own, bool own_is_settled,
                                                              std::shared_ptr<LeaderTurn> leader,
                                                              std::shared_ptr<Group> group,
@@ -264,7 +264,7 @@ std::optional<Result<void>> GroupQueue::leave_commit_to_pool(QueuedWrite& own, b
     std::optional<Result<void>> answer;
     if (leader->awaits_commit_of(own)) {
         answer = give_up(own);
-    } else if (own_is_settled && !own.again_) {  // It was in another half.
+    } else if (own_is_settled && !own.again_) {  // Its half of the group is already settled.
         answer = own.error ? Result<void>{*own.error} : Result<void>{};
     }
     ++in_flight_;  // close() waits for it.
@@ -294,11 +294,11 @@ void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_
             patience_ = took / 2;
         }
         current_.reset();
-        // The role first, the answers second: the next transaction starts while this one's callers
-        // wake.
+        // Leadership passes before the answers: the next transaction starts while the callers of
+        // this one wake.
         pass_leadership();
     }
-    leader.reset();  // Its connection, if there was nothing to write.
+    leader.reset();  // Returns its connection if there was nothing to write.
     if (group != nullptr) wake_when_done({group}, deadline);
     if (pool_.is_own_thread()) {
         answer(std::move(answers));
@@ -307,14 +307,14 @@ void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_
     }
 }
 
-// Called once each write of the group is settled or in another group.
+// Call after each write of the group has a result or has moved to another group.
 void GroupQueue::wake(Group& group) {
     group.answered.set();
     group.turn.set();
-    group.writes.clear();  // They hold the group, and it must not hold them for ever.
+    group.writes.clear();  // Writes and group refer to each other; this ends the cycle.
 }
 
-// The same, after what is to be done for those who wait, if there is such.
+// Runs before_wake(), then wake().
 void GroupQueue::wake_when_done(std::vector<std::shared_ptr<Group>> groups, Deadline deadline) {
     std::function<void()> afterwards;
     if (writer_->has_before_wake()) {
@@ -331,7 +331,7 @@ void GroupQueue::wake_when_done(std::vector<std::shared_ptr<Group>> groups, Dead
         if (!written.empty()) afterwards = writer_->before_wake(written, deadline);
     }
     if (afterwards && !pool_.is_own_thread()) {
-        // This caller is not back at once, so the next leader does not linger for it.
+        // This caller returns later, so the next leader does not linger for it.
         const std::lock_guard lock(mutex_);
         if (expected_ > 1) --expected_;
     }
@@ -339,8 +339,8 @@ void GroupQueue::wake_when_done(std::vector<std::shared_ptr<Group>> groups, Dead
     if (afterwards) afterwards();
 }
 
-// Under the mutex, after a turn: returns those of the group that are to be written by another, in
-// order, and adds who is to be answered.
+// Requires the mutex. Returns the writes left for a later turn, in order, and appends finished
+// asynchronous writes to `answers`.
 std::vector<std::shared_ptr<QueuedWrite>> GroupQueue::settle(const std::shared_ptr<Group>& group,
                                                              std::vector<WriteAnswer>& answers) {
     std::vector<std::shared_ptr<QueuedWrite>> left;
@@ -356,8 +356,8 @@ std::vector<std::shared_ptr<QueuedWrite>> GroupQueue::settle(const std::shared_p
     return left;
 }
 
-// No transaction could be begun. If a deadline is the reason, only the writes with that deadline
-// fail; else all that would have shared the transaction. Returns their group, taken.
+// No transaction could be begun. If the reason is a deadline, only the writes with that deadline fail,
+// otherwise all members of the transaction. Returns their group after taking it from the queue.
 std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline deadline,
                                                    const Error& error, bool& own_is_settled) {
     const bool late = error.code == ErrorCode::deadline;
@@ -374,7 +374,7 @@ std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline de
     }
     std::shared_ptr<Group> group = take_group(own, own_is_settled);
     if (group != nullptr && late && deadline.passed()) {
-        // They all had the leader's deadline or an earlier one, but for who came since.
+        // Writes queued after the leader chose its deadline may have later ones.
         const std::lock_guard lock(mutex_);
         const Error expired = late_in_queue();
         for (const auto& write : group->writes) {
@@ -389,10 +389,10 @@ std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline de
     return group;
 }
 
-// Callers in a closed loop come back a moment after they were answered. A leader that does not
-// linger writes half of them now, and the other half waits for its fsync: 64 callers on 2 cores
-// settled at 32 votes a transaction. The leader expects all that were answered last time and all
-// that waited then; if some do not return, the next leader expects fewer.
+// Waits for more writes. Callers in a closed loop return a moment after their answer. A leader that
+// does not linger writes half of them now, and the other half waits for its fsync: 64 callers on 2
+// cores settled at 32 votes a transaction. The leader expects all callers that were answered or
+// waited in the previous turn; if some do not return, the next leader expects fewer.
 void GroupQueue::linger(Deadline deadline) {
     std::unique_lock lock(mutex_);
     const bool by_option = options_.max_delay > Duration{0};
@@ -406,8 +406,8 @@ void GroupQueue::linger(Deadline deadline) {
     wanted_ = 0;
 }
 
-// The leader's: nobody else takes groups. None if all have left. The held thread may have put others
-// before the leader's own.
+// Only the leader takes groups. Returns null if all members have left. The held thread may have
+// inserted groups before the leader's own.
 std::shared_ptr<WriteGroup> GroupQueue::take_group(const QueuedWrite* own, bool& has_own) {
     const std::lock_guard lock(mutex_);
     if (groups_.empty()) return nullptr;
@@ -420,13 +420,13 @@ std::shared_ptr<WriteGroup> GroupQueue::take_group(const QueuedWrite* own, bool&
     return current_;
 }
 
-// Under the mutex.
+// Requires the mutex.
 void GroupQueue::pass_leadership() {
     if (groups_.empty()) {
         leading_ = false;
         return;
     }
-    // A caller that waits for many writes may be waiting for one of them that is held.
+    // The caller of many writes may be waiting for another of them, which is held.
     const QueuedWrite& first = *groups_.front()->writes.front();
     const bool stuck = first.one_of_many_ && writer_->commits_by_itself() && pool_.start();
     if (first.waited_for_ && !stuck) {

@@ -18,22 +18,21 @@ namespace hotcount::sql {
 
 /// The writes of one transaction.
 struct WriteGroup {
-    // Under the queue's mutex while the group is queued; then they change no more.
+    // Under the queue's mutex while the group is queued; they do not change afterwards.
     std::vector<std::shared_ptr<QueuedWrite>> writes{};
     // Under the mutex.
-    SteadyTime expiry{SteadyTime::max()};  // No call in it that does not wait ends earlier.
+    SteadyTime expiry{SteadyTime::max()};  // Lower bound of its asynchronous writes' deadlines.
     bool queued{true};
-    bool may_withdraw{false};  // Being written, and a member may still leave with nothing applied.
-    bool withdrawn{false};     // One has.
+    bool may_withdraw{false};  // Being written; a member may still leave with nothing applied.
+    bool withdrawn{false};     // A member has left that way.
     bool held{false};          // Waits for the held thread; writes come and go.
-    bool settled{false};       // Each write's error is final; BatchWriter::before_wake() is called.
+    bool settled{false};       // Each write's error is final; BatchWriter::before_wake() follows.
 
-    Event turn{};      // The caller of the first write is to lead, and does not yet; also set with
-                       // `answered`.
-    Event answered{};  // Every write's error is final, or the write is in another group by now.
+    Event turn{};      // The caller of the first write must lead; also set with `answered`.
+    Event answered{};  // Every write's error is final, or the write has moved to another group.
 };
 
-/// A part of a call of many writes, and where they stand in it.
+/// A part of a call of many writes, and their indexes in that call.
 struct Portion {
     std::vector<std::size_t> places{};
     std::vector<std::shared_ptr<QueuedWrite>> writes{};
@@ -59,19 +58,19 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     friend class LeaderTurn;
     using Group = WriteGroup;
     using Writes = std::span<const std::shared_ptr<QueuedWrite>>;
-    // Something that another transaction holds, and who waits for it.
+    // A row that another transaction has locked, and the writes that wait for it.
     struct Held {
-        // In order. Empty only while the held thread writes those before.
+        // In order. Empty only while the held thread writes earlier ones.
         std::shared_ptr<Group> group;
         SteadyTime since;
-        std::uint64_t turn;  // The held thread waits for the lowest.
-        // The group that was being written when the held thread found the row held. What is left
-        // of it comes before those who wait.
+        std::uint64_t turn;  // The held thread waits for the row with the lowest.
+        // The group that was being written when the held thread found the row locked. The rest of
+        // it precedes the waiting writes.
         std::shared_ptr<Group> follows;
-        // The held thread writes some that are not in the group any more.
+        // The held thread is writing writes that it has taken out of `group`.
         bool being_written{false};
-        SteadyTime next_try;  // When the held thread tries it again.
-        Duration pause;       // From the last attempt until then.
+        SteadyTime next_try;  // The held thread's next attempt.
+        Duration pause;       // Between the last attempt and the next.
     };
     using HeldByKey = std::unordered_map<std::uint64_t, Held>;
 
@@ -92,14 +91,14 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     void end_one(const std::shared_ptr<BulkCall>& call);
 
     // How long a write waits after its deadline while its statement runs. A statement that meets a
-    // held row gives way within that time, and then it is known that nothing was applied.
+    // locked row ends within that time, and its error then says that nothing was applied.
     static constexpr Duration kGrace = std::chrono::milliseconds{200};
-    // A statement that may have to wait is not begun again for a write that has less time.
+    // A statement that may wait for a lock is not repeated for a write with less time than this.
     static constexpr Duration kNoTime = std::chrono::milliseconds{110};
     bool is_in_statement(const Group& group) const {
         return !group.queued && !group.held && !group.may_withdraw && writer_->commits_by_itself();
     }
-    // Whether its writes are the held thread's.
+    // True if the held thread has the group's writes.
     bool waits_for_rows(const Group& group) const {
         return group.held || (!group.queued && !group.settled && &group != current_.get());
     }
@@ -166,29 +165,29 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     const std::shared_ptr<Database> database_;
     const std::shared_ptr<BatchWriter> writer_;
     const GroupCommitOptions options_;
-    PortionSize portion_;  // Of calls of many writes.
+    PortionSize portion_;  // For calls of many writes.
 
     mutable std::mutex mutex_;
     std::condition_variable gathered_;
     std::condition_variable none_in_flight_;
-    std::deque<std::shared_ptr<Group>> groups_;  // To be written in this order; none is empty.
+    std::deque<std::shared_ptr<Group>> groups_;  // Written in this order; none is empty.
     std::shared_ptr<Group> current_;             // Being written.
     std::size_t queued_{0};                      // Writes in groups_.
     HeldByKey held_;                             // None of these rows is in groups_.
     std::vector<std::shared_ptr<Group>> held_being_written_;  // By the held thread.
     std::size_t waits_held_{0};                               // Writes in held_.
-    std::uint64_t turns_{0};                                  // Drawn by what is held.
-    bool held_thread_writes_{false};                          // A turn of it is under way.
-    SteadyTime next_held_turn_{SteadyTime::max()};            // Of the held thread; scheduled.
+    std::uint64_t turns_{0};                                  // The last Held::turn given.
+    bool held_thread_writes_{false};                          // Its turn is under way.
+    SteadyTime next_held_turn_{SteadyTime::max()};            // Scheduled turn of the held thread.
     SteadyTime next_wait_{};        // The held thread waits for no row until then.
-    bool wait_was_put_off_{false};  // By its last turn, for what was held since a moment.
-    std::size_t in_flight_{0};      // Calls whose completions were not called yet.
+    bool wait_was_put_off_{false};  // By its last turn, because a row was locked only just before.
+    std::size_t in_flight_{0};      // Calls whose completions have not run.
     bool leading_{false};
     bool closed_{false};
-    std::size_t wanted_{0};    // The gathering leader is woken when so many are queued.
+    std::size_t wanted_{0};    // Number of queued writes that wakes the gathering leader; 0: none.
     std::size_t expected_{1};  // Callers known at the end of the previous transaction.
-    Duration patience_{0};     // Half of the time it took.
-    SteadyTime expiry_{SteadyTime::max()};  // When calls in flight are looked at next.
+    Duration patience_{0};     // Half of the previous transaction's duration.
+    SteadyTime expiry_{SteadyTime::max()};  // Next check of the deadlines of calls in flight.
 
     std::atomic<std::uint64_t> batches_{0};
     std::atomic<std::uint64_t> writes_{0};
@@ -199,8 +198,8 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     WorkerPool held_thread_{1};
 };
 
-// Under the mutex: takes writes out of a group that is still queued. If the first one goes, the
-// others form a new group, so that they wake and the next of them waits for its turn.
+// Requires the mutex. Takes writes out of a queued group. If the first one leaves, the others form a
+// new group, so that they wake and the next of them waits for its turn.
 template <class Leaves>
 void GroupQueue::take_out(const std::shared_ptr<Group>& group, Leaves&& leaves) {
     auto& writes = group->writes;
@@ -220,7 +219,7 @@ void GroupQueue::take_out(const std::shared_ptr<Group>& group, Leaves&& leaves) 
     group->turn.set();
 }
 
-// Under the mutex: takes writes out of what waits for the held thread.
+// Requires the mutex. Takes writes out of the groups that wait for the held thread.
 template <class Leaves>
 void GroupQueue::take_out_held(Leaves&& leaves) {
     for (auto& [key, held] : held_) waits_held_ -= std::erase_if(held.group->writes, leaves);

@@ -24,7 +24,7 @@ constexpr std::string_view to_count_statement(CountPlace place) {
     return "count_in_cache";
 }
 
-// Where an item is locked: see lock_item.
+// True if the vote must lock the item's row; session.sql, lock_item, says why.
 bool locks_alone(const sql::Grammar& g, const VotesOptions& options) {
     return options.strategy == VoteStrategy::naive && g.shares_parents();
 }
@@ -46,7 +46,7 @@ std::map<std::string, std::string> vote_session_statements(sql::Dialect dialect,
     const bool at_once = options.strategy == VoteStrategy::batched && g.writes_in_queries();
     const bool creates = options.missing_item == MissingItem::create;
     const std::string mode{g.session_mode()};
-    // Where triggers count the vote there is nothing left to add.
+    // If triggers count the vote, the difference is 0.
     const std::string counts =
         vote_dialect(dialect).outside_triggers().unless_counted(all, anonymous);
     const sql::Names names{

@@ -1,9 +1,9 @@
 // Ctrl-C while a call waits: the program that embeds the core can end a wait before its deadline.
 //
-// The thread that waits calls a hook, which the program sets once: when a signal woke the thread, and
-// otherwise every kInterruptSlice. When the hook returns true, every Deadline of this thread counts as
-// passed until clear_interrupt(). So an interrupted call ends exactly as one whose deadline passed.
-// What runs under a Deadline at SteadyTime::max() has no deadline and is not interrupted.
+// The waiting thread calls a hook, which the program sets once. It is called after a signal, and at
+// least every kInterruptSlice. When the hook returns true, every Deadline of this thread counts as
+// passed until clear_interrupt(), so an interrupted call ends exactly as one whose deadline passed.
+// A call under a Deadline at SteadyTime::max() has no deadline and is not interrupted.
 //
 // Only the process's first thread calls the hook, because Python runs signal handlers there. Other
 // threads never wake for it.
@@ -25,14 +25,14 @@ void set_interrupt_hook(InterruptHook hook);
 /// How long a signal that came just before a wait may go unnoticed.
 inline constexpr Duration kInterruptSlice = std::chrono::milliseconds{100};
 
-/// Whether the hook has returned true in this thread since clear_interrupt(). Costs one load.
+/// True if the hook has returned true in this thread since clear_interrupt(). Costs one load.
 bool interrupted();
 /// For the program that set the hook, after the call: this thread's deadlines count again.
 void clear_interrupt();
 
-/// Calls the hook if this is the thread that calls it. If it returns true so does interrupted().
+/// Calls the hook if this is the process's first thread. If it returns true so does interrupted().
 bool check_interrupt();
-/// When a wait must pause for check_interrupt(); the deadline itself in threads that never call it.
+/// The time at which a wait must pause for check_interrupt(); the deadline itself in other threads.
 SteadyTime next_check(Deadline deadline);
 
 /// For a loop that does not wait, such as one over bytes that keep coming: due() says when it is time

@@ -1,8 +1,8 @@
-// What became of a COMMIT whose answer was lost with its connection, where the URL names several hosts.
+// The outcome of a COMMIT whose answer was lost with its connection, if the URL names several hosts.
 //
-// The host that takes writes now is asked. It may be the same server, where the lost session may still
-// run and commit: so nothing is read before that session has ended. On another server no session of
-// the old one can commit: of what was not replicated to it, nothing will be there.
+// The current primary is asked. If it is the same server, the lost session may still commit, so the
+// read waits until that session has ended. On another server the lost session cannot commit. Changes
+// that were not replicated are lost.
 #pragma once
 
 #include <hotcount/detail/sql/transaction.hpp>
@@ -17,12 +17,13 @@ inline std::string lost_session(const Error& error) {
     return error.facts->lost_session;
 }
 
-/// Pauses before the next look whether the session has ended. False at the deadline.
+/// Waits before the next check of the session. False at the deadline.
 bool pause_for_session(int attempt, Deadline deadline);
 
-/// read(Connection&) -> Result<T> in a transaction of its own, once the session cannot commit any
-/// more. It locks what it reads. On PostgreSQL the commit then waits for synchronous standbys, as
-/// that of the lost session would have. Any error means that the outcome stays unknown.
+/// Calls read(Connection&) -> Result<T> in a transaction of its own, once the lost session cannot
+/// commit any more. `read` locks the rows that it reads. On PostgreSQL the commit then waits for
+/// synchronous standbys, as the lost session's would have. Any error means that the outcome stays
+/// unknown.
 template <class Read>
 auto read_after_loss(Database& database, Deadline deadline, const std::string& session, Read&& read)
     -> decltype(read(std::declval<Connection&>())) {
@@ -35,7 +36,7 @@ auto read_after_loss(Database& database, Deadline deadline, const std::string& s
             return make_error(ErrorCode::unavailable,
                               database.name() + ": the session that was lost has not ended");
         });
-        // A reading that was lost too may be repeated.
+        // The read changes nothing, so it may be repeated.
         const bool lost = !answer && answer.error().code == ErrorCode::outcome_unknown;
         if ((!open && !lost) || !pause_for_session(attempt, deadline)) return answer;
     }
