@@ -1,6 +1,5 @@
-// Calls of many writes: a portion of them waits in the queue, and the others with their call. So a
-// call of a million keeps nobody waiting for more than a portion, and one whose deadline passes has
-// no more than that to take out of the queue.
+// Calls of many writes. Only a portion of a call is in the queue at a time, so other callers wait for
+// no more than a portion, and a call whose deadline passes removes no more than that from the queue.
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
 
@@ -9,12 +8,12 @@
 namespace hotcount::sql {
 namespace {
 
-// Before a call looks for room again.
+// Pause of a call that found the queue full.
 constexpr Duration kRoomPause = std::chrono::milliseconds{2};
 
 }  // namespace
 
-// A call that does not wait.
+// An asynchronous call of many writes.
 struct BulkCall : std::enable_shared_from_this<BulkCall> {
     BulkCall(ManyWrites all, Deadline to_send, std::function<void()> told)
         : writes(std::move(all)), until(to_send), done(std::move(told)) {}
@@ -26,10 +25,10 @@ struct BulkCall : std::enable_shared_from_this<BulkCall> {
     const ManyWrites writes;
     const Deadline until;
     std::function<void()> done;
-    std::size_t begun{0};  // Handed in, or refused: of whoever hands in.
-    // Of the last portion: those that wait to be written; and one while it is handed in.
+    std::size_t begun{0};  // Writes queued or refused. Only the thread in hand_in() uses it.
+    // Writes of the last portion that wait to be written, plus one during hand_in().
     std::atomic<std::size_t> waiting{0};
-    std::atomic<std::size_t> open{1};  // Those not answered yet; and one until all are handed in.
+    std::atomic<std::size_t> open{1};  // Unanswered writes, plus one until all are queued.
 };
 
 Portion GroupQueue::next_portion(const ManyWrites& writes, std::size_t begun) const {
@@ -84,9 +83,9 @@ bool GroupQueue::enqueue_in_time(Writes writes, Deadline until, bool large,
     }
 }
 
-// In order: a write whose turn it is to lead is always the first of ours not yet written. `answer`:
-// what `led` was told when it led. Those that are left to the held thread are put into `behind`, if
-// there is such.
+// Awaits the writes in order: a write whose caller must lead is always the first of the portion that
+// is not written. `answer`: the result of `led` if it has led. Writes that the held thread has are
+// appended to `behind` unless that is null.
 void GroupQueue::await_all(const Portion& portion, const ManyWrites& call, Deadline until,
                            const QueuedWrite* led, std::optional<Result<void>> answer,
                            Portion* behind) {
@@ -109,8 +108,8 @@ void GroupQueue::await_all(const Portion& portion, const ManyWrites& call, Deadl
     }
 }
 
-// The caller's deadline has passed: those that nobody writes leave together. Returns what they are
-// told; none for the others.
+// The caller's deadline has passed: takes out the writes that are not being written. Returns their
+// errors, and nullopt for the others.
 std::vector<std::optional<Result<void>>> GroupQueue::leave(Writes writes) {
     std::vector<std::optional<Result<void>>> told(writes.size());
     const std::lock_guard lock(mutex_);
@@ -121,11 +120,11 @@ std::vector<std::optional<Result<void>>> GroupQueue::leave(Writes writes) {
     for (std::size_t i = 0; i < writes.size(); ++i) {
         const auto& write = writes[i];
         const auto& group = write->group_;
-        if (group->held) {
+        if (group->stage == Stage::held) {
             some_held = true;
             told[i] = late_held;
-        } else if (group->queued) {
-            // Called to lead: await() does, and passes the role on.
+        } else if (group->stage == Stage::queued) {
+            // This write's caller was asked to lead: await() leads and passes the role on.
             if (group->turn.is_set() && group->writes.front() == write) continue;
             if (std::find(groups.begin(), groups.end(), group) == groups.end()) {
                 groups.push_back(group);
@@ -155,7 +154,7 @@ void GroupQueue::submit_all_async(ManyWrites writes, Deadline deadline,
     hand_in(call);
 }
 
-// The next portion, and those after it if it is answered at once.
+// Queues the next portion, and further ones while each is answered at once.
 void GroupQueue::hand_in(const std::shared_ptr<BulkCall>& call) {
     const bool large = portion_.is_large(call->writes.count);
     while (call->begun < call->writes.count) {
@@ -168,7 +167,7 @@ void GroupQueue::hand_in(const std::shared_ptr<BulkCall>& call) {
         for (std::size_t i = 0; i < size; ++i) {
             QueuedWrite& write = *portion.writes[i];
             write.bulk_ = call.get();
-            // Called by this queue, so it is there then.
+            // Only this queue calls it, so `this` is valid then.
             write.done_ = [this, call, &write, place = portion.places[i]](Result<void> result) {
                 call->writes.settle(place, &write, result);
                 stop_waiting_for(write);
@@ -196,7 +195,7 @@ void GroupQueue::hand_in(const std::shared_ptr<BulkCall>& call) {
     end_one(call);
 }
 
-// It is answered, or, under the mutex, left to the held thread.
+// Called when the write is answered, or, under the mutex, left to the held thread.
 void GroupQueue::stop_waiting_for(QueuedWrite& write) {
     BulkCall* const call = std::exchange(write.bulk_, nullptr);
     if (call == nullptr || call->waiting.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
@@ -206,7 +205,8 @@ void GroupQueue::stop_waiting_for(QueuedWrite& write) {
 
 void GroupQueue::end_one(const std::shared_ptr<BulkCall>& call) {
     if (call->open.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-    // A caller that is told before submit_all_async() returns may be the one that calls close().
+    // A completion that runs before submit_all_async() returns may call close(), which waits for
+    // in_flight_ to be 0.
     const bool waited_for = pool_.is_own_thread();
     if (waited_for) std::exchange(call->done, nullptr)();
     {

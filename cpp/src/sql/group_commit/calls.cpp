@@ -1,4 +1,4 @@
-// Calls that do not wait: how they are handed in, when they end, and who calls their completions.
+// Asynchronous calls: queueing, deadlines, completions and close().
 #include "queue.hpp"
 
 namespace hotcount::sql {
@@ -17,7 +17,7 @@ void GroupQueue::submit_async(std::shared_ptr<QueuedWrite> write, Deadline deadl
     std::exchange(write->done_, nullptr)(queued ? full() : queued.error());
 }
 
-// False if there is no room.
+// Returns false if there is no room.
 Result<bool> GroupQueue::enqueue_async(Writes writes, Deadline deadline, bool large) {
     HOTCOUNT_TRY(pool_.start());
     const std::lock_guard lock(mutex_);
@@ -36,7 +36,7 @@ Result<bool> GroupQueue::enqueue_async(Writes writes, Deadline deadline, bool la
     return true;
 }
 
-// Under the mutex.
+// Requires the mutex.
 void GroupQueue::expire_at(SteadyTime time) {
     if (time >= expiry_) return;
     expiry_ = time;
@@ -49,13 +49,13 @@ void GroupQueue::expire(SteadyTime scheduled) {
     std::vector<WriteAnswer> expired;
     {
         const std::lock_guard lock(mutex_);
-        if (scheduled != expiry_) return;  // Another look was taken, or is to be taken earlier.
+        if (scheduled != expiry_) return;  // Another check has run, or is scheduled earlier.
         expired = take_expired(std::chrono::steady_clock::now());
     }
     answer(std::move(expired));
 }
 
-// Under the mutex: ends the calls whose deadlines have passed, and says when to look again.
+// Requires the mutex. Takes out the calls whose deadlines have passed and schedules the next check.
 std::vector<WriteAnswer> GroupQueue::take_expired(SteadyTime now) {
     std::vector<WriteAnswer> expired;
     SteadyTime next = SteadyTime::max();
@@ -73,7 +73,7 @@ std::vector<WriteAnswer> GroupQueue::take_expired(SteadyTime now) {
     };
     if (current_ != nullptr) expire_written(*current_);
     for (const auto& group : held_being_written_) expire_written(*group);
-    // Of most groups no call is late: a queue may be long.
+    // A queue may be long: a group whose expiry is not reached is not searched.
     const auto expire_waiting = [&](Group& group, const auto& take, const Error& why) {
         if (group.expiry > now) {
             next = std::min(next, group.expiry);
@@ -97,7 +97,7 @@ std::vector<WriteAnswer> GroupQueue::take_expired(SteadyTime now) {
             late_while_held());
     }
     forget_empty();
-    // A copy: groups go with their last writes.
+    // A copy, because take_out() removes empty groups from groups_.
     for (const auto& group : std::deque(groups_)) {
         expire_waiting(
             *group, [&](const auto& leaves) { take_out(group, leaves); }, late_in_queue());

@@ -7,40 +7,38 @@
 namespace hotcount::sql {
 namespace {
 
-// Between two attempts at something that is held. Shorter: a row that is free again is noticed
-// earlier, and the server is asked more often. Each has a pause of its own. So what was found held a
-// moment ago, by a fold that ends in a moment, is tried again soon, whatever somebody else keeps for
-// long.
+// Between two attempts at a locked row, doubled after each attempt. Shorter: an unlocked row is
+// noticed earlier, and the server gets more statements. Each row has a pause of its own: a row that a
+// fold has locked is retried after 5 ms, even while another row stays locked.
 constexpr Duration kFirstPause = std::chrono::milliseconds{5};
 constexpr Duration kLongestPause = std::chrono::milliseconds{100};
-// From when on the held thread waits for a row. Without a wait it may never find a row free that
-// others take by turns.
+// After this time the held thread waits for a row's lock. If other transactions lock the row in
+// turns, attempts that do not wait may never succeed.
 constexpr Duration kWaitsAfter = std::chrono::seconds{1};
-// While the held thread waits for one row it tries no other, and the votes that met a fold wait as
-// long. So after a wait it waits for no row for 9 times as long: a tenth of the time at most.
+// While the held thread waits for one row it tries no other row. After a wait it therefore waits for
+// no row for 9 times as long, so that waits take at most a tenth of its time.
 constexpr int kRestAfterWait = 9;
 
 }  // namespace
 
-// One turn of the held thread: what it writes.
+// The writes of one turn of the held thread.
 struct GroupQueue::HeldBatch {
     std::vector<std::uint64_t> keys{};
     std::vector<std::shared_ptr<Group>> groups{};
     std::size_t writes{0};
-    Deadline deadline{Deadline::at(SteadyTime::min())};  // The last of theirs.
+    Deadline deadline{Deadline::at(SteadyTime::min())};  // The latest of the writes' deadlines.
     SteadyTime begun{};
     bool waits{false};
 };
 
 std::shared_ptr<WriteGroup> GroupQueue::make_held_group() {
     auto group = std::make_shared<Group>();
-    group->queued = false;
-    group->held = true;
+    group->stage = Stage::held;
     return group;
 }
 
-// Under the mutex, as all here but write_held() and end_held_turn(). A write that waits for the row
-// itself waits in that row's line, so that writes to one row stay in order.
+// All functions here but write_held() and end_held_turn() require the mutex. A write whose own row is
+// held waits in that row's line, so that writes to one row stay in order.
 GroupQueue::HeldByKey::iterator GroupQueue::find_held(const QueuedWrite& write) {
     if (held_.empty()) return held_.end();
     const auto row = held_.find(write.keys_.row);
@@ -65,9 +63,8 @@ void GroupQueue::forget_empty() {
     });
 }
 
-// After a turn: `left` are to be written by another turn, in order. They go before the writes that
-// came meanwhile, whether those are held or in the queue. `known`: what was held before, and since
-// when.
+// After a turn: puts `left`, the writes for a later turn, before the writes that arrived meanwhile,
+// held or queued. `known`: the rows that were held before this turn.
 void GroupQueue::return_left(const std::vector<std::shared_ptr<QueuedWrite>>& left,
                              const HeldByKey& known, std::vector<WriteAnswer>& answers) {
     if (left.empty()) return;
@@ -131,8 +128,8 @@ void GroupQueue::return_left(const std::vector<std::shared_ptr<QueuedWrite>>& le
     if (more_held) schedule_held();
 }
 
-// A write that waits for its shared row moves to its own row's line if that row was found held.
-// Whole groups are made anew here too.
+// Moves writes that wait for their shared row to their own row's line if that row is held too. Such a
+// group is replaced as a whole, which wakes its callers.
 void GroupQueue::hold_rows_apart() {
     for (auto& each : held_) {
         Held& held = each.second;
@@ -148,10 +145,10 @@ void GroupQueue::hold_rows_apart() {
     }
 }
 
-// Writes in the queue that share a held row are put behind it. Whole groups are made anew, so that
-// all of their callers wake up and find where they wait.
+// Moves queued writes that share a held row behind that row. Such a group is replaced as a whole, so
+// that its callers wake and find their new group.
 void GroupQueue::hold_queued() {
-    bool called = false;  // One to lead, who has not noticed yet.
+    bool called = false;  // A caller was asked to lead and has not woken yet.
     std::deque<std::shared_ptr<Group>> groups;
     groups.swap(groups_);
     for (const auto& group : groups) {
@@ -181,7 +178,7 @@ void GroupQueue::hold_queued() {
 
 // -- the held thread -----------------------------------------------------------------------------
 
-// For the time when the first of what is held is due.
+// Schedules the held thread for the earliest Held::next_try.
 void GroupQueue::schedule_held() {
     if (held_thread_writes_) return;  // The end of its turn schedules the next.
     SteadyTime first = SteadyTime::max();
@@ -210,15 +207,14 @@ void GroupQueue::take_held(HeldByKey::iterator where, HeldBatch& batch) {
     for (const auto& write : writes) {
         if (write->deadline_.time() > batch.deadline.time()) batch.deadline = write->deadline_;
     }
-    group->held = false;
-    group->may_withdraw = true;
+    group->stage = Stage::writing;
     batch.writes += writes.size();
     batch.keys.push_back(where->first);
     batch.groups.push_back(group);
 }
 
-// Tries what is due. If a wait is due too, the next turn waits for one row that has been held for
-// long; such rows take turns.
+// Takes the rows that are due. If a wait is due too, the next turn waits for one row that has been
+// held for longer than kWaitsAfter; such rows take turns.
 void GroupQueue::take_held(HeldBatch& batch) {
     const SteadyTime now = batch.begun;
     forget_empty();
@@ -232,7 +228,7 @@ void GroupQueue::take_held(HeldBatch& batch) {
             continue;
         }
         const bool young = now - held.since < kWaitsAfter;
-        // What is due soon is tried now too: so those that are held for long share their batches.
+        // Rows that are due soon are tried now, so that rows held for long share a batch.
         if (held.next_try - now <= held.pause / 2) {
             due.emplace_back(held.pause, held.turn, each->first);
             some_young |= young;
@@ -259,7 +255,7 @@ void GroupQueue::write_held(SteadyTime scheduled) {
     HeldBatch batch;
     {
         const std::lock_guard lock(mutex_);
-        if (scheduled != next_held_turn_) return;  // An earlier one took its place.
+        if (scheduled != next_held_turn_) return;  // An earlier turn has replaced this one.
         next_held_turn_ = SteadyTime::max();
         batch.begun = std::chrono::steady_clock::now();
         take_held(batch);
@@ -271,7 +267,7 @@ void GroupQueue::write_held(SteadyTime scheduled) {
     if (auto begun = leader.begin(); !begun) {
         leader.fail(batch.groups, begun.error());
     } else {
-        leader.run(batch.groups);  // Until the last of their deadlines: no commit is left open.
+        leader.run(batch.groups);  // Its deadline is the latest, so no commit is left open.
     }
     end_held_turn(batch);
 }
@@ -285,9 +281,9 @@ void GroupQueue::end_held_turn(const HeldBatch& batch) {
         HeldByKey known;
         for (std::size_t i = 0; i < batch.keys.size(); ++i) {
             const auto still = settle(batch.groups[i], answers);
-            batch.groups[i]->settled = true;
+            batch.groups[i]->stage = Stage::settled;
             left.insert(left.end(), still.begin(), still.end());
-            // Those that came meanwhile follow.
+            // Writes that arrived meanwhile follow.
             const auto held = held_.find(batch.keys[i]);
             behind.push_back(held->second.group);
             const auto& came = behind.back()->writes;
@@ -307,7 +303,7 @@ void GroupQueue::end_held_turn(const HeldBatch& batch) {
         schedule_held();
     }
     for (const auto& group : behind) wake(*group);
-    // Not in this thread, which others wait for.
+    // In the pool, because other held rows wait for this thread.
     if (writer_->has_before_wake() && pool_.start()) {
         pool_.run([self = shared_from_this(), groups = batch.groups, deadline = batch.deadline] {
             self->wake_when_done(groups, deadline);

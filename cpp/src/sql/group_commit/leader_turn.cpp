@@ -20,7 +20,7 @@ Result<void> LeaderTurn::begin_once() {
 
 Result<void> LeaderTurn::begin() {
     auto begun = begin_once();
-    // A connection that the server has dropped since it was last used: another one, once.
+    // The server may have dropped an idle connection: one more attempt on another.
     if (begun || !lease_ || begun.error().code != ErrorCode::unavailable || deadline_.passed()) {
         return begun;
     }
@@ -75,7 +75,7 @@ void LeaderTurn::forgo() {
     lease_.reset();
 }
 
-// The last of their deadlines; none if the leader's was the last.
+// The latest deadline in the batch; nullopt if no member but the leader has time left.
 std::optional<Deadline> LeaderTurn::time_of_others(Writes batch) const {
     std::optional<Deadline> latest;
     SteadyTime last = std::chrono::steady_clock::now();
@@ -88,9 +88,9 @@ std::optional<Deadline> LeaderTurn::time_of_others(Writes batch) const {
 }
 
 void LeaderTurn::write_batch(Writes batch) {
-    Batch kept;  // What `batch` shows, once some are settled or have left.
+    Batch kept;  // Storage of `batch` after the first change.
     while (!batch.empty()) {
-        // In order: nothing is written before what was deferred.
+        // Keeps the order: nothing is written before earlier writes that were deferred.
         if (awaits_commit()) {
             after_awaited_.insert(after_awaited_.end(), batch.begin(), batch.end());
             return;
@@ -125,7 +125,7 @@ void LeaderTurn::write_batch(Writes batch) {
             continue;
         }
         if (is_transient(error)) {
-            lease_.reset();  // Nobody waits for a connection that sleeps.
+            lease_.reset();  // Other callers can use the connection during the pause.
             if (retry_->again(error)) continue;
             return leave_to_others(batch, retry_->give_up(std::move(error)));
         }
@@ -158,7 +158,7 @@ void LeaderTurn::write_batch(Writes batch) {
     }
 }
 
-// A statement that met a row which another transaction holds, and gave way.
+// True for the error of a statement that met a locked row and was cancelled.
 bool LeaderTurn::is_cancelled(const Error& error) const {
     return queue_.writer_->commits_by_itself() && error.code == ErrorCode::deadline &&
            error.condition == SqlCondition::query_canceled;
@@ -176,7 +176,7 @@ Result<void> LeaderTurn::attempt(Writes batch) {
     return {};
 }
 
-// Fails with members_left_ (and any error) if its only fault is that members have left.
+// Returns an error with members_left_ set if members have withdrawn; the error itself says nothing.
 Result<void> LeaderTurn::write_in_transaction(Writes batch) {
     for (const auto& write : batch) write->error.reset();
     HOTCOUNT_TRY(begin_once());
@@ -217,7 +217,7 @@ Result<void> LeaderTurn::write_and_commit(Writes batch) {
         queue_.batches_.fetch_add(1, std::memory_order_relaxed);
         queue_.writes_.fetch_add(written, std::memory_order_relaxed);
     }
-    // If nothing was written, there is nothing to follow.
+    // If nothing was written, a deferred write follows no other and is tried again in this turn.
     if (result || written > 0) {
         (void)take_unsettled(batch);
     } else {
@@ -228,7 +228,8 @@ Result<void> LeaderTurn::write_and_commit(Writes batch) {
     return result;
 }
 
-// After write_and_commit(): those that it has neither written nor refused nor left to a later turn.
+// After write_and_commit(): returns the writes that it has neither written nor refused nor left to a
+// later turn, and sets again_ of the latter.
 LeaderTurn::Batch LeaderTurn::take_unsettled(Writes batch) {
     Batch unsettled;
     for (const auto& write : batch) {
@@ -243,7 +244,7 @@ LeaderTurn::Batch LeaderTurn::take_unsettled(Writes batch) {
     return unsettled;
 }
 
-// Those that share no row with what was left to a later turn. The others are left to it too.
+// Returns the writes that share no row with writes left to a later turn. The others are left to it.
 LeaderTurn::Batch LeaderTurn::without_followers(Writes batch) const {
     Batch others;
     for (const auto& write : batch) {
@@ -266,14 +267,14 @@ bool LeaderTurn::is_alone() {
 }
 
 Alone LeaderTurn::alone(bool read_committed) {
-    // A statement over several rows may take its time. One that was cancelled has met a held row,
-    // so its next try gives way soon.
+    // A statement over several rows may run for 500 ms before it is cancelled. After a cancel, which
+    // means a locked row, the next attempt gets 50 ms.
     constexpr Duration kPatience = std::chrono::milliseconds{50};
     constexpr Duration kPatienceWithMany = std::chrono::milliseconds{500};
     const bool many = groups_.size() != 1 || groups_.front()->writes.size() > 1;
     Alone how{deadline_, read_committed};
     how.patience = many && !was_cancelled_ ? kPatienceWithMany : kPatience;
-    // Those in the batch wait for each other too.
+    // Members of a batch wait for each other too, so a batch always gives way.
     how.gives_way = [this, many] {
         if (in_held_thread_ || many) return true;
         const std::lock_guard lock(queue_.mutex_);
@@ -282,15 +283,14 @@ Alone LeaderTurn::alone(bool read_committed) {
     return how;
 }
 
-// From here on no member can withdraw. False if some of the batch have, also if it was halved since.
 bool LeaderTurn::seal() {
     const std::lock_guard lock(queue_.mutex_);
     bool some_left = false;
     for (const auto& group : groups_) {
         some_left |= group->withdrawn;
-        // Not again: a group whose members' deadlines pass one after the other would never be
-        // written.
-        group->may_withdraw = false;
+        // Once for each group: if its members' deadlines pass one after the other, the group would
+        // never be written.
+        group->stage = WriteGroup::Stage::sealed;
     }
     members_left_ = some_left && std::any_of(attempted_.begin(), attempted_.end(),
                                              [](const auto& write) { return write->withdrawn_; });
@@ -317,8 +317,8 @@ void LeaderTurn::settle(Writes batch, const Error& error) {
     }
 }
 
-// COMMIT was sent and never answered. Returns the writes of which nothing was applied: the primary of
-// then says so within the leader's time.
+// COMMIT was sent and never answered. Asks the current primary within the leader's deadline. Returns
+// the writes that were not applied.
 LeaderTurn::Batch LeaderTurn::settle_lost(Writes batch, const Error& error) {
     using Found = BatchWriter::Found;
     lease_.reset();
@@ -354,7 +354,7 @@ LeaderTurn::Batch LeaderTurn::settle_lost(Writes batch, const Error& error) {
     return left;
 }
 
-// `error` is for the writes that have no more time than the leader had.
+// Leaves writes with a later deadline than the leader's to another turn. The others fail with `error`.
 void LeaderTurn::leave_to_others(Writes batch, const Error& error) {
     const SteadyTime over = interrupted() ? std::chrono::steady_clock::now() : deadline_.time();
     for (const auto& write : batch) {

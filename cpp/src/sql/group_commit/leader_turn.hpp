@@ -10,32 +10,31 @@ namespace hotcount::sql {
 
 class LeaderTurn final : public BatchTurn {
   public:
-    /// `own`: the write of the caller that leads; null for a thread of the pool.
+    /// `own`: the leading caller's write; null for a thread of the pool.
     LeaderTurn(GroupQueue& queue, const QueuedWrite* own, Deadline deadline)
         : queue_(queue), own_(own), deadline_(deadline) {
         retry_.emplace(*queue.database_, deadline);
     }
-    /// The held thread's.
+    /// A turn of the held thread.
     LeaderTurn(GroupQueue& queue, Deadline deadline, bool waits)
         : LeaderTurn(queue, nullptr, deadline) {
         in_held_thread_ = true;
         waits_ = waits;
     }
 
-    /// A transaction, begun. Before the group is taken.
+    /// Begins a transaction. Call it before the group is taken.
     Result<void> begin();
-    /// Writes the groups. Sets the error of each of their writes, or that it is to be written
-    /// again, unless awaits_commit().
+    /// Writes the groups. Sets error or again_ of each of their writes, unless awaits_commit().
     void run(std::vector<std::shared_ptr<WriteGroup>> groups);
-    /// There is no transaction to be had.
+    /// Call instead of run() if begin() failed.
     void fail(const std::vector<std::shared_ptr<WriteGroup>>& groups, const Error& error);
-    /// The deadline passed before COMMIT was answered, and others have more time: resume() or
-    /// forgo().
+    /// True if the deadline passed before COMMIT was answered and other members have time left: call
+    /// resume() or forgo().
     bool awaits_commit() const { return doubt_.has_value(); }
     bool awaits_commit_of(const QueuedWrite& write) const;
-    /// Goes on with run() for those others, until the last of their deadlines, in whatever thread.
+    /// Continues run() for those members until the latest of their deadlines. Any thread may call it.
     void resume();
-    /// Nobody waits for the answer: the outcome is unknown to all.
+    /// Gives up on the answer: the outcome is unknown for all members.
     void forgo();
 
     // BatchTurn
@@ -75,17 +74,18 @@ class LeaderTurn final : public BatchTurn {
     std::optional<Lease> lease_{};
     bool begun_{false};
     bool reconnected_{false};
-    Writes attempted_{};        // The last attempt's.
-    bool members_left_{false};  // Which it found.
-    bool defers_{false};        // What has not been written is for another leader.
+    Writes attempted_{};        // Writes of the last attempt.
+    bool members_left_{false};  // It failed because some of them had withdrawn.
+    bool defers_{false};        // Unwritten writes are left to another leader.
     bool was_cancelled_{false};
-    // What was left for later turns shares these: what follows does so too.
+    // Shared rows of writes that are left to later turns; later writes to them are left too.
     std::unordered_set<std::uint64_t> set_aside_{};
-    // Whose COMMIT was not answered at the deadline, and what is told if it never is.
+    // Writes whose COMMIT was not answered at the deadline, those after them, and the error of the
+    // former if the answer never comes.
     Batch awaited_{};
     Batch after_awaited_{};
     std::optional<Error> doubt_{};
-    bool resumes_{false};  // The next attempt is to wait on for that COMMIT.
+    bool resumes_{false};  // The next attempt only waits for that COMMIT's answer.
 };
 
 }  // namespace hotcount::sql

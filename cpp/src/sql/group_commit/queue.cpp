@@ -104,7 +104,7 @@ std::optional<Result<void>> GroupQueue::await(const std::shared_ptr<QueuedWrite>
             const std::lock_guard lock(mutex_);
             group = write->group_;
             if (unless_held && waits_for_rows(*group)) return std::nullopt;
-            first = group->queued && group->writes.front() == write;
+            first = group->stage == Stage::queued && group->writes.front() == write;
         }
         const bool woken = (first ? group->turn : group->answered)
                                .wait(late ? Deadline::at(deadline.time() + kGrace) : deadline);
@@ -114,9 +114,11 @@ std::optional<Result<void>> GroupQueue::await(const std::shared_ptr<QueuedWrite>
                 late = false;
                 continue;
             }
-            first = group->queued && group->writes.front() == write;
+            first = group->stage == Stage::queued && group->writes.front() == write;
             // A wakeup between wait() and this lock is still valid.
-            if (group->settled) return write->error ? Result<void>{*write->error} : Result<void>{};
+            if (group->stage == Stage::settled) {
+                return write->error ? Result<void>{*write->error} : Result<void>{};
+            }
             if (!group->answered.is_set()) {
                 if (!first || !group->turn.is_set()) {
                     if (woken) continue;
@@ -145,15 +147,15 @@ std::optional<Result<void>> GroupQueue::await(const std::shared_ptr<QueuedWrite>
 Error GroupQueue::give_up(QueuedWrite& write) {
     const std::shared_ptr<Group> group = write.group_;
     write.gone_ = true;
-    if (group->queued) {
+    if (group->stage == Stage::queued) {
         take_out(group, [&](const auto& each) { return each.get() == &write; });
         return late_in_queue();
     }
-    if (group->held) {
+    if (group->stage == Stage::held) {
         leave_held(write);
         return late_while_held();
     }
-    if (group->may_withdraw) {
+    if (group->stage == Stage::writing) {
         group->withdrawn = true;
         write.withdrawn_ = true;
         if (group != current_) return late_while_held();  // The held thread writes it.
@@ -289,7 +291,7 @@ void GroupQueue::end_turn(std::shared_ptr<LeaderTurn> leader, const std::shared_
             const auto left = settle(group, answers);
             const std::size_t settled = group->writes.size() - left.size();
             return_left(left, {}, answers);
-            group->settled = true;
+            group->stage = Stage::settled;
             expected_ = settled + queued_;
             patience_ = took / 2;
         }
@@ -363,7 +365,7 @@ std::shared_ptr<WriteGroup> GroupQueue::fail_first(QueuedWrite* own, Deadline de
     const bool late = error.code == ErrorCode::deadline;
     if (late && own != nullptr) {
         const std::lock_guard lock(mutex_);
-        if (own->group_->held) {
+        if (own->group_->stage == Stage::held) {
             leave_held(*own);
         } else {
             take_out(own->group_, [&](const auto& each) { return each.get() == own; });
@@ -414,8 +416,7 @@ std::shared_ptr<WriteGroup> GroupQueue::take_group(const QueuedWrite* own, bool&
     current_ = std::move(groups_.front());
     groups_.pop_front();
     queued_ -= current_->writes.size();
-    current_->queued = false;
-    current_->may_withdraw = true;
+    current_->stage = Stage::writing;
     has_own = own != nullptr && own->group_ == current_;
     return current_;
 }

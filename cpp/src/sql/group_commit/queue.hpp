@@ -22,11 +22,15 @@ struct WriteGroup {
     std::vector<std::shared_ptr<QueuedWrite>> writes{};
     // Under the mutex.
     SteadyTime expiry{SteadyTime::max()};  // Lower bound of its asynchronous writes' deadlines.
-    bool queued{true};
-    bool may_withdraw{false};  // Being written; a member may still leave with nothing applied.
-    bool withdrawn{false};     // A member has left that way.
-    bool held{false};          // Waits for the held thread; writes come and go.
-    bool settled{false};       // Each write's error is final; BatchWriter::before_wake() follows.
+    enum class Stage : std::uint8_t {
+        queued,   // Waits for a leader; writes come and go.
+        held,     // Waits for the held thread; writes come and go.
+        writing,  // Being written; a member may still leave with nothing applied.
+        sealed,   // The same after BatchTurn::seal(): no member can leave.
+        settled,  // Each write's error is final; BatchWriter::before_wake() follows.
+    };
+    Stage stage{Stage::queued};
+    bool withdrawn{false};  // A member has left while the group was being written.
 
     Event turn{};      // The caller of the first write must lead; also set with `answered`.
     Event answered{};  // Every write's error is final, or the write has moved to another group.
@@ -57,6 +61,7 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
   private:
     friend class LeaderTurn;
     using Group = WriteGroup;
+    using Stage = WriteGroup::Stage;
     using Writes = std::span<const std::shared_ptr<QueuedWrite>>;
     // A row that another transaction has locked, and the writes that wait for it.
     struct Held {
@@ -96,11 +101,12 @@ class GroupQueue final : public std::enable_shared_from_this<GroupQueue> {
     // A statement that may wait for a lock is not repeated for a write with less time than this.
     static constexpr Duration kNoTime = std::chrono::milliseconds{110};
     bool is_in_statement(const Group& group) const {
-        return !group.queued && !group.held && !group.may_withdraw && writer_->commits_by_itself();
+        return group.stage == Stage::sealed && writer_->commits_by_itself();
     }
     // True if the held thread has the group's writes.
     bool waits_for_rows(const Group& group) const {
-        return group.held || (!group.queued && !group.settled && &group != current_.get());
+        const bool being_written = group.stage == Stage::writing || group.stage == Stage::sealed;
+        return group.stage == Stage::held || (being_written && &group != current_.get());
     }
 
     std::optional<Result<void>> await(const std::shared_ptr<QueuedWrite>& write, Deadline deadline,
