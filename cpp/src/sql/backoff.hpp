@@ -1,5 +1,5 @@
-// The pause between two attempts of one call: drawn from 0 to a bound that doubles ("full jitter"),
-// so that callers who failed together do not come back together.
+// The pause between two attempts of one call: random from 0 to a bound that doubles ("full jitter"),
+// so that callers that failed together do not retry together.
 #pragma once
 
 #include <hotcount/clock.hpp>
@@ -11,10 +11,10 @@ struct BackoffRange {
     int doublings;   ///< How often it doubles.
 };
 
-/// For what passes within a transaction's time: deadlocks. Up to 26 ms.
+/// For conflicts that end with a transaction, such as deadlocks. Up to 26 ms.
 inline constexpr BackoffRange kLockBackoff{std::chrono::microseconds{100}, 8};
-/// For what takes a server or a person: a new primary, a server that starts or is full. Up to 0.5 s;
-/// each attempt opens a connection.
+/// For a server that starts, fails over or has no room for a session. Up to 0.5 s; each attempt opens
+/// a connection.
 inline constexpr BackoffRange kServerBackoff{std::chrono::milliseconds{4}, 7};
 
 /// The pause before attempt number `attempt` + 1, from 1.

@@ -1,12 +1,12 @@
-// The hosts of a database's URL: one of them takes writes, and which one changes when it fails.
+// The hosts of a database's URL. One of them, the primary, takes writes; a failover changes it.
 //
-//   find()    a host that will do: the one found last is dialled first, then the others
-//   leave()   a session's host is silent, lost or only reads: it is dialled last from now on
+//   find()    finds a suitable host: dials the one found last first, then the others
+//   leave()   a session's host is silent, lost or read-only: dial it last from now on
 //
-// libpq stays with a first host that is silent until the deadline, and libmariadb knows one host, so
-// each host is dialled here with its share of the time. A round over all hosts in which none will do
-// is followed by a pause and another round, until the deadline. All callers of a process share the
-// rounds: the rate of dials does not grow with the number of callers.
+// libpq waits for a silent first host until the deadline, and libmariadb knows one host, so this class
+// dials each host with its share of the time. If a round over all hosts finds none, a pause and
+// another round follow, until the deadline. All callers of a process share the rounds: the rate of
+// dials does not grow with the number of callers.
 //
 // Thread-safe. A fork waits for its lock: freeze().
 #pragma once
@@ -25,19 +25,19 @@
 
 namespace hotcount::sql {
 
-/// For what a session is wanted: the option target_session_attrs.
+/// The kind of host that sessions need: the option target_session_attrs.
 enum class HostUse : std::uint8_t {
     writes,  ///< read-write, primary: a host that takes writes.
     reads,   ///< read-only, standby: a host that takes none.
     any,     ///< any: the first that answers.
 };
 
-/// The option target_session_attrs of a URL with several hosts, read-write without one. A config
-/// error for other words, and for two hosts that are the same one; `port` is of a host without one.
+/// Returns the option target_session_attrs of a URL with several hosts, by default read-write. A
+/// config error for other values, and for a host that is named twice. `port`: the default port.
 Result<HostUse> check_hosts(const Url& url, std::uint16_t port);
 /// "h1:5432", "[::1]:5432", for messages.
 std::string host_name(const UrlHost& host);
-/// The names of all, with commas between them.
+/// The names of all hosts, with commas between them.
 std::string host_names(const Url& url);
 
 class Hosts {
@@ -46,26 +46,26 @@ class Hosts {
     Hosts(std::string name, std::vector<std::string> each, HostUse use);
 
     bool several() const { return each_.size() > 1; }
-    /// Of several hosts the one that takes writes is looked for.
+    /// True if there are several hosts and sessions need the primary.
     bool wants_writes() const { return several() && use_ == HostUse::writes; }
 
-    /// Opens a session with a host until a time. Its error is the refusal of that host.
+    /// Opens a session with a host by `until`. Returns the host's refusal as error.
     using Dial = std::function<Result<void>(std::size_t host, Deadline until)>;
-    /// Dials until a host will do. `waits_for_room`: a host without room for a session is tried
-    /// again, where the refusal is returned otherwise. At the deadline: unavailable, with the last
-    /// refusal of each host. A config error, such as of another cluster, ends the search.
+    /// Dials until a host is suitable. `waits_for_room`: a host without room for a session is tried
+    /// again; otherwise its refusal is returned. At the deadline the error is unavailable, with the
+    /// last refusal of each host. A config error, such as of another cluster, ends the search.
     Result<void> find(Deadline deadline, bool waits_for_room, const Dial& dial);
-    /// Whether another host than that will do: each is dialled once, for a moment, until a time.
+    /// True if a host other than `host` is suitable. Dials each of them once, briefly, until `until`.
     bool any_other(std::size_t host, SteadyTime until, const Dial& dial) const;
-    /// A session with the host is of no more use.
+    /// Reports that a session with the host became unusable.
     void leave(std::size_t host);
 
-    /// Whether a host may be used that takes writes or takes none.
+    /// An error if the host does not suit HostUse. `reads_only`: it takes no writes.
     Result<void> takes(std::size_t host, bool reads_only) const;
-    /// A config error if the host is of another cluster than those before. 0 is no cluster.
+    /// A config error if the host belongs to another cluster than earlier hosts. 0 is no cluster.
     Result<void> check_cluster(std::size_t host, std::uint64_t cluster);
-    /// Refuses a primary of an older timeline than one seen before: it was replaced, and comes back as
-    /// it was. 0: the server has none.
+    /// An error for a primary of an older timeline than one seen before: it was replaced, and has
+    /// restarted with its old state. 0: the server has no timelines.
     Result<void> check_timeline(std::size_t host, std::uint64_t timeline);
     /// The error of the last round, if no host has been found since.
     std::optional<Error> refusal();
@@ -85,14 +85,14 @@ class Hosts {
     const std::string name_;
     const std::vector<std::string> each_;
     const HostUse use_;
-    std::atomic<std::size_t> first_{0};  // To be dialled first.
+    std::atomic<std::size_t> first_{0};  // The host that is dialled first.
     std::atomic<int> failed_rounds_{0};  // Since a host was found.
     std::atomic<SteadyTime::rep> next_round_{0};
 
     std::mutex mutex_;
     std::uint64_t cluster_{0};
-    std::size_t of_cluster_{0};  // The host that has told it.
-    std::uint64_t newest_{0};    // Timeline.
+    std::size_t of_cluster_{0};  // The host from which cluster_ is.
+    std::uint64_t newest_{0};    // The newest timeline.
     std::optional<Error> refusal_{};
 };
 

@@ -9,12 +9,12 @@
 namespace hotcount::sql {
 namespace {
 
-// How long a connection may be idle before it is asked whether its server still hears it. A firewall
-// or a balancer on the way may have forgotten it, and would swallow what is sent. Shorter: more calls
-// of a caller who comes rarely pay the round trip.
+// A connection that was idle for longer is checked by a round trip before its use: a firewall or a
+// balancer may have dropped it silently. Shorter: more calls of an infrequent caller pay the round
+// trip.
 constexpr Duration kAskAfter = std::chrono::seconds{2};
 
-// Closes what was idle for too long, in all pools of the process.
+// The thread that closes idle connections, for all pools of the process.
 WorkerPool& idle_closer() {
     static auto* const own =
         new ForkLocal<WorkerPool>{[] { return std::make_unique<WorkerPool>(1); }};
@@ -96,17 +96,17 @@ Pool::Step Pool::await(Waiter& self, Deadline deadline) {
     return use(self, deadline);
 }
 
-// Uses what it was given: the connection if it is still there, another, or the right to open one.
+// Uses the given connection, or another idle one if that is lost, or opens one.
 Pool::Step Pool::use(Waiter& self, Deadline deadline) {
     while (self.given.connection != nullptr) {
         const bool ask = std::chrono::steady_clock::now() - self.given.since >= kAskAfter;
         if (self.given.connection->still_there(ask, deadline)) {
             return wrap(std::move(self.given.connection));
         }
-        std::deque<Idle> closing;  // Outside of the lock: a goodbye to a server takes time.
+        std::deque<Idle> closing;  // Destroyed without the lock: closing a session takes time.
         closing.push_back(std::move(self.given));
         const std::lock_guard lock(mutex_);
-        // The others were idle for longer: if this one was lost on the way, they were too.
+        // The others were idle for longer, so they are lost too.
         if (ask) {
             for (Idle& each : idle_) closing.push_back(std::move(each));
             idle_.clear();
@@ -131,7 +131,7 @@ Pool::Step Pool::open_now(Waiter& self, Deadline deadline) {
     return {};
 }
 
-// The one of those that wait who tries to open a connection again and again.
+// The prober's loop: tries to open a connection until one comes back or the deadline passes.
 Pool::Step Pool::probe(Waiter& self, Deadline deadline) {
     for (int attempt = 1;; ++attempt) {
         const SteadyTime next =
@@ -139,7 +139,7 @@ Pool::Step Pool::probe(Waiter& self, Deadline deadline) {
         (void)self.granted.wait(Deadline::at(std::min(next, deadline.time())));
         {
             const std::lock_guard lock(mutex_);
-            if (self.served) return Step{};  // One came back.
+            if (self.served) return Step{};  // A connection came back.
             self.granted.clear();
             if (closed_ || deadline.passed()) {
                 Error error = closed_ ? closed() : late();
@@ -169,8 +169,8 @@ Pool::Step Pool::probe(Waiter& self, Deadline deadline) {
     }
 }
 
-// After a refusal: goes to the head of the queue again. False, and out of the queue, if the refusal
-// had another reason.
+// After an error of the server: returns to the head of the queue if the server had no room. Otherwise
+// returns false and stays out of the queue.
 bool Pool::queue_for_room(Waiter& self, const Error& error) {
     --out_;
     const bool waits = is_out_of_room(error) && !closed_;
@@ -185,7 +185,7 @@ bool Pool::queue_for_room(Waiter& self, const Error& error) {
     return waits;
 }
 
-// The prober has what it wants, or leaves: the next one tries at once.
+// Called when the prober is served or leaves: the next waiter becomes prober and tries at once.
 void Pool::pass_probe() {
     prober_ = waiters_.empty() ? nullptr : waiters_.front();
     if (prober_ != nullptr) {
@@ -200,7 +200,7 @@ void Pool::leave(Waiter& self) {
     if (prober_ == &self) pass_probe();
 }
 
-// What a caller that could not open a connection is told.
+// The error of a caller that could not open a connection.
 Error Pool::failed(Error error) const {
     if (closed_) return closed();
     const bool was_full = error.code == ErrorCode::deadline && refusal_.has_value();
@@ -252,7 +252,7 @@ bool Pool::empty() {
 
 void Pool::serve_waiters() {
     while (!frozen_ && !waiters_.empty() && out_ < max_connections_) {
-        // Only the prober opens another one then.
+        // After a refusal only the prober opens connections.
         if (no_room_ && idle_.empty()) break;
         Waiter* next = waiters_.front();
         waiters_.pop_front();
@@ -260,7 +260,7 @@ void Pool::serve_waiters() {
         next->given = take_idle();
         next->served = true;
         if (!no_room_ && next->given.connection != nullptr) refusal_.reset();
-        next->granted.set();  // `next` may be gone from here on, once the mutex is free.
+        next->granted.set();  // `next` may be destroyed as soon as the mutex is unlocked.
     }
     if (out_ == 0) all_back_.notify_all();
 }
@@ -275,7 +275,7 @@ Pool::Idle Pool::take_idle() {
 void Pool::give_back(Connection* connection) {
     std::unique_ptr<Connection> returned{connection};
     if (returned->in_transaction()) returned->rollback();
-    std::unique_ptr<Connection> closing;  // Outside of the lock: a goodbye to a server takes time.
+    std::unique_ptr<Connection> closing;  // Destroyed without the lock: closing takes time.
     const std::lock_guard lock(mutex_);
     --out_;
     if (closed_ || returned->broken()) {
@@ -357,8 +357,8 @@ void Pool::thaw(bool in_child) {
         sweep_is_due_ = false;
         sweeping_ = 0;
         if (at_fork_ == AtFork::abandon) {
-            // Leaked: to destroy them would say goodbye in the parent's name. The threads that had
-            // leased the others do not exist here.
+            // Leaked: their destructors would end the parent's sessions. The threads that had leased
+            // the others do not exist in the child.
             for (Idle& idle : idle_) (void)idle.connection.release();
             idle_.clear();
             out_ = 0;

@@ -1,10 +1,10 @@
 // A bounded pool of connections, first come, first served, safe across fork.
 //
-// A caller that finds no idle connection opens one, if the pool is below its bound. If the server
-// itself has no room for another session, the callers wait for connections that come back, and one
-// of them, the prober, tries to open another from time to time. Around a fork the pool is frozen: it
-// holds its mutex, so that parent and child both go on from a state that no thread was changing. The
-// database chooses what happens to the connections: AtFork.
+// A caller that finds no idle connection opens one, if the pool is below its bound. If the server has
+// no room for another session, the callers wait for connections that come back, and one of them, the
+// prober, retries to open one. Around a fork the pool is frozen: it holds its mutex, so that parent
+// and child both continue from a consistent state. The database chooses what happens to the
+// connections: AtFork.
 #pragma once
 
 #include <atomic>
@@ -26,48 +26,49 @@ namespace hotcount::sql {
 
 enum class AtFork : std::uint8_t {
     close,    ///< The fork waits until every connection is back, and closes them all.
-    keep,     ///< It waits likewise; parent and child go on with a copy each.
-    abandon,  ///< It waits for nothing; the child forgets them, and its owner closes their sockets.
+    keep,     ///< The fork waits likewise; parent and child keep a copy each.
+    abandon,  ///< The fork does not wait; the child drops them, and its owner closes their sockets.
 };
 
-/// Whether the server, or a pooler before it, refused a session for want of room: one may come free.
+/// True if the server, or a pooler before it, had no room for another session.
 bool is_out_of_room(const Error& error);
-/// Logs whether a server could be reached by an attempt that began then. A deadline that passed within a
-/// second says nothing of the server.
+/// Logs the begin and end of an outage. `began`: when the attempt to connect began; a deadline that
+/// passed within a second is no sign of an outage.
 void note_reached(Trouble& outage, const Result<void>& connected, SteadyTime began);
-/// The error for a caller that has waited until its deadline after such a refusal.
+/// The error for a caller that has waited until its deadline after is_out_of_room().
 Error no_room_in_time(Error refusal, int attempts);
 
 class Pool : public std::enable_shared_from_this<Pool> {
   public:
     using Open = std::function<Result<std::unique_ptr<Connection>>(Deadline)>;
 
-    /// Connections that nobody used for `idle_timeout` are closed; without one, never. The pool is
-    /// held by a shared_ptr then.
+    /// Connections that were idle for `idle_timeout` are closed; without one, never. With an
+    /// idle_timeout the pool must be held by a shared_ptr.
     Pool(std::string name, std::size_t max_connections, Open open,
          std::optional<Duration> idle_timeout = {});
 
     Result<Lease> lease(Deadline deadline);
-    /// An idle connection, if there is one and room for others besides. `lent` is false again when
-    /// it comes back.
+    /// Returns an idle connection if there is one and the bound leaves room for another lease. Sets
+    /// `lent` to false when the connection comes back.
     std::optional<Lease> lease_idle(Deadline deadline, std::atomic<bool>& lent);
-    /// Whether it has no connection, idle or out.
+    /// True if the pool has no connection, idle or leased.
     bool empty();
-    /// Refuses further leases and closes what is idle; leases still out are closed on return.
+    /// Refuses further leases and closes idle connections; leased ones are closed on return.
     void close();
-    /// The same, and returns when no thread of ours is about to close an idle one: before what the
-    /// connections refer to goes.
+    /// The same. Returns when no thread of the pool is closing an idle connection, so that objects to
+    /// which the connections refer may be destroyed.
     void stop();
-    /// Closes what is idle now.
+    /// Closes the connections that are idle now.
     void close_idle();
-    /// Called when the server has no room, outside of all locks: what is idle elsewhere may go.
+    /// `call` runs without locks when the server has no room, to close idle connections of other
+    /// pools.
     void on_no_room(std::function<void()> call) { make_room_ = std::move(call); }
-    /// The server's last refusal for want of room, if no caller got a connection since.
+    /// The server's last is_out_of_room() error, if no caller got a connection since.
     std::optional<Error> refusal();
 
     /// Before a fork. Keeps the pool locked until thaw().
     void freeze(AtFork connections);
-    /// In a child the waiting threads do not exist any more: they are forgotten.
+    /// After a fork. In a child it drops the waiters, whose threads do not exist there.
     void thaw(bool in_child);
 
   private:
@@ -75,17 +76,17 @@ class Pool : public std::enable_shared_from_this<Pool> {
         std::unique_ptr<Connection> connection{};
         SteadyTime since{};
     };
-    // One caller waiting its turn. Lives on that caller's stack while it is in waiters_.
+    // A waiting caller. Lives on that caller's stack while it is in waiters_.
     struct Waiter {
         Event granted{};     // Served, or made the prober.
         bool served{false};  // Out of waiters_, and counted in out_.
-        Idle given{};        // Without a connection it may open one itself.
+        Idle given{};        // If it has no connection, the caller may open one.
     };
     struct Refusal {
         Error error;
         int attempts;
     };
-    // What one step of lease() comes to: nothing if the caller waits again.
+    // The result of one step of lease(); nullopt if the caller must wait again.
     using Step = std::optional<Result<Lease>>;
 
     Step await(Waiter& self, Deadline deadline);
@@ -95,7 +96,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
     Lease wrap(std::unique_ptr<Connection> connection);
     void give_back(Connection* connection);
 
-    // Under the mutex.
+    // Require the mutex.
     void serve_waiters();
     Idle take_idle();
     bool queue_for_room(Waiter& self, const Error& error);
@@ -116,14 +117,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
     std::mutex mutex_;
     std::condition_variable all_back_;
-    std::deque<Idle> idle_;  // The one that was used last is last.
+    std::deque<Idle> idle_;  // In the order of their last use.
     std::deque<Waiter*> waiters_;
     std::size_t out_{0};
-    bool no_room_{false};             // Callers wait after the server's refusal.
-    std::optional<Refusal> refusal_;  // The last one, until nobody waits and a caller got one.
-    Waiter* prober_{nullptr};         // Who tries again meanwhile; in waiters_, or dialling.
-    bool sweep_is_due_{false};        // One is scheduled.
-    int sweeping_{0};                 // Threads that close what expired.
+    bool no_room_{false};             // Callers wait because the server had no room.
+    std::optional<Refusal> refusal_;  // Kept until no caller waits and one got a connection.
+    Waiter* prober_{nullptr};         // In waiters_, or opening a connection.
+    bool sweep_is_due_{false};        // A sweep is scheduled.
+    int sweeping_{0};                 // Threads that close expired connections.
     bool frozen_{false};
     AtFork at_fork_{AtFork::keep};
     bool closed_{false};

@@ -1,5 +1,5 @@
-// What the dialects with a server share about their sessions: sockets, TCP, which server is the
-// primary, and options of URLs.
+// Shared by the dialects with a server: sockets across forks, TCP limits, the watch over the primary,
+// and options of URLs.
 #pragma once
 
 #include <fcntl.h>
@@ -18,20 +18,20 @@
 
 namespace hotcount::sql {
 
-/// The sockets that a forked child must close: its parent's sessions. If a child held a copy, the
+/// The sockets of the parent's sessions, which a forked child must close. If a child held a copy, the
 /// server would not notice that the parent died, and would keep its locks.
 ///
-/// Closed without a goodbye, which would end the parent's session. Thread-safe.
+/// The child closes them without ending the sessions, which are the parent's. Thread-safe.
 class InheritedSockets {
   public:
     void add(int socket) {
-        // A program that is started instead of a child's code must not have it either. libmariadb
-        // leaves that to its caller, so one that is started in this very moment still gets it.
+        // A program started by exec must not inherit the socket either. libmariadb does not set
+        // FD_CLOEXEC itself, so a program that is started before this line inherits it.
         ::fcntl(socket, F_SETFD, FD_CLOEXEC);
         std::lock_guard lock(mutex_);
         sockets_.insert(socket);
     }
-    /// Before the socket is closed: its number may be another's at once.
+    /// Call it before the socket is closed: its number may be reused at once.
     void remove(int socket) {
         std::lock_guard lock(mutex_);
         sockets_.erase(socket);
@@ -51,33 +51,33 @@ class InheritedSockets {
     std::set<int> sockets_;
 };
 
-/// Whether the server behind a database's address still takes writes.
+/// Notices that the server behind a database's address no longer takes writes.
 ///
-/// A primary that is demoted keeps its connections and refuses every write on them, while the name or
-/// the balancer before it leads to another server already. So the first session that is refused for
-/// that reason ends the term of all sessions: each is given up before its next transaction, and the
-/// address is resolved again. Thread-safe.
+/// A demoted primary keeps its connections and refuses every write on them, while its name or the
+/// balancer before it already leads to another server. The first such refusal therefore ends the term
+/// of all sessions: each is closed before its next transaction, and the address is resolved again.
+/// Thread-safe.
 class PrimaryWatch {
   public:
-    /// A session remembers the term it was opened in, and is of no more use in a later one.
+    /// The current term. A session is unusable after the term in which it was opened.
     std::uint64_t term() const { return term_.load(std::memory_order_acquire); }
 
-    /// A session of that term was told that its server only reads.
+    /// Reports that a session of that term was refused because its server is read-only.
     void refused_to_write(std::uint64_t term) {
         looking_.store(true, std::memory_order_release);
-        // Sessions of an earlier term say nothing new.
+        // Sessions of an earlier term report nothing new.
         term_.compare_exchange_strong(term, term + 1, std::memory_order_acq_rel);
     }
-    /// A session of that term has committed a write, or its server has said that it takes writes.
+    /// Reports that a session of that term has committed a write, or that its server takes writes.
     void has_written(std::uint64_t term) {
-        // One of an earlier term had begun before its server was demoted: the new one is not found.
+        // A session of an earlier term may have committed before its server was demoted.
         if (looking_.load(std::memory_order_relaxed) &&
             term == term_.load(std::memory_order_acquire)) {
             looking_.store(false, std::memory_order_release);
         }
     }
-    /// From such a refusal until has_written(). An address that leads nowhere is
-    /// worth another attempt then.
+    /// True from refused_to_write() until has_written(). If the address cannot be reached meanwhile,
+    /// another attempt is worthwhile.
     bool is_looking() const { return looking_.load(std::memory_order_acquire); }
 
   private:
@@ -85,10 +85,9 @@ class PrimaryWatch {
     std::atomic<bool> looking_{false};
 };
 
-// When a TCP connection counts as dead whose other end says nothing any more.
-
-/// Keepalives, in seconds: a silence of 15, then three unanswered probes 5 apart. Such a probe also
-/// keeps most firewalls from forgetting a connection on which a statement waits.
+/// TCP keepalives, in seconds: after a silence of 15, three unanswered probes 5 apart end the
+/// connection. The probes also keep most firewalls from dropping a connection on which a statement
+/// waits.
 struct TcpLimits {
     int idle;
     int interval;
@@ -96,7 +95,7 @@ struct TcpLimits {
 };
 inline constexpr TcpLimits kTcpLimits{15, 5, 3};
 
-/// Sets them, and how long what was sent may stay unacknowledged. Of no effect on a Unix socket.
+/// Sets kTcpLimits, and how long sent data may stay unacknowledged. No effect on a Unix socket.
 inline void set_tcp_limits(int socket, Duration user_timeout) {
     const auto set = [socket](int level, int name, int value) {
         (void)::setsockopt(socket, level, name, &value, sizeof value);
@@ -109,7 +108,7 @@ inline void set_tcp_limits(int socket, Duration user_timeout) {
         static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(user_timeout).count()));
 }
 
-/// An option of a database's URL that is on or off.
+/// Parses a boolean option of a database's URL.
 inline Result<bool> url_flag(const std::string& option, const std::string& value) {
     if (value == "true" || value == "1") return true;
     if (value == "false" || value == "0") return false;

@@ -16,7 +16,7 @@ bool may_be_one_writes_fault(const Error& error) {
         case ErrorCode::overflow:
             return true;
         case ErrorCode::database:
-        case ErrorCode::permission_denied:  // A policy on rows, or a trigger, may say so.
+        case ErrorCode::permission_denied:  // From a row policy or a trigger.
             return error.condition == SqlCondition::unspecified ||
                    error.condition == SqlCondition::narrow_column;
         default:
@@ -38,17 +38,17 @@ namespace {
 bool is_read_only(const Error& error) {
     return error.code == ErrorCode::unavailable && error.condition == SqlCondition::read_only;
 }
-// Other clients' prepared statements come and go.
+// Passes when other clients deallocate prepared statements.
 bool lacks_statements(const Error& error) {
     return error.code == ErrorCode::unavailable &&
            error.condition == SqlCondition::too_many_statements;
 }
 bool lost_host(const Error& error) { return error.condition == SqlCondition::host_lost; }
-// What takes longer to pass than another transaction does.
+// True for conditions that last longer than a transaction.
 bool waits_for_server(const Error& error) {
     return is_read_only(error) || lacks_statements(error) || is_out_of_room(error);
 }
-// The connection prepares the statement anew, or no more; or the pool opens another one.
+// The next attempt prepares the statement again or stops preparing it, or uses another connection.
 bool lost_session_state(const Error& error) {
     return error.code == ErrorCode::unavailable &&
            (error.condition == SqlCondition::invalid_statement_name ||
@@ -58,9 +58,9 @@ bool lost_session_state(const Error& error) {
 }  // namespace
 
 bool is_transient(const Error& error) {
-    // An outcome that is unknown may have been a success: doing it again is the caller's to decide.
+    // The call may have succeeded, so only the caller may decide to repeat it.
     if (error.code == ErrorCode::outcome_unknown) return false;
-    // A file that is locked is no such conflict: who says so has waited until the deadline.
+    // A locked SQLite file is not transient: that call has already waited until its deadline.
     return error.condition == SqlCondition::transaction_conflict || waits_for_server(error) ||
            lost_session_state(error) || lost_host(error);
 }
