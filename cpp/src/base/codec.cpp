@@ -79,7 +79,7 @@ Result<std::string> key_beside(std::string_view key, std::string_view what) {
                               "it in its slot")
             .about(&ErrorFacts::key, key);
     }
-    // Not the same ending as above, or "a" and "{a}" would give the same result.
+    // The "t" keeps the keys "a" and "{a}" apart.
     return name.append(key).append(":").append(what).append("t");
 }
 
@@ -105,7 +105,7 @@ Result<std::string> percent_decode(std::string_view text, std::string_view what)
 
 namespace {
 
-// The password of a URL that was passed in a wrong place, or is a key, is not shown.
+// Hides the password of a URL: a URL may have been passed in a wrong place, or be a key.
 std::string without_password(std::string_view text) {
     const std::size_t scheme = text.find("://");
     const std::size_t at = text.rfind('@');
@@ -165,7 +165,7 @@ std::string new_op_id(WallTime now, Random& random) {
 
 std::optional<std::chrono::milliseconds> made_at(std::string_view op_id) {
     if (op_id.size() != kUuidBytes || op_id[kVersionAt] != '7') return std::nullopt;
-    std::uint64_t head = 0;  // The last 16 digits.
+    std::uint64_t head = 0;  // The last 16 digits read.
     std::int64_t time = 0;
     for (std::size_t i = 0; i < kUuidBytes; ++i) {
         if (is_dash(i)) {

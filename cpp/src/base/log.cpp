@@ -15,7 +15,7 @@ std::atomic<LogSink> the_sink{nullptr};
 struct LogQueue {
     std::mutex mutex;
     std::vector<LogLine> lines;
-    bool handed_on{false};  // A thread takes them, or is with the sink.
+    bool handed_on{false};  // A thread is passing lines to the sink.
     std::condition_variable at_rest;
 };
 
@@ -50,7 +50,7 @@ std::string seconds_text(Duration time) {
 }  // namespace
 
 void set_log_sink(LogSink sink) {
-    (void)log_queue();  // Before there are threads and forks.
+    (void)log_queue();  // Created before there are threads and forks.
     the_sink.store(sink);
 }
 
@@ -62,7 +62,7 @@ void log_line(bool is_trouble, std::string_view text) {
     if (here.lines.size() >= kMostLines) return;
     here.lines.push_back(std::move(line));
     if (here.handed_on) return;
-    // Where the system starts no thread, the next line tries again.
+    // If no thread could be started, the next line tries again.
     here.handed_on = spawn_thread([&here] { hand_on(here); }).ok();
 }
 
@@ -84,12 +84,12 @@ void Trouble::begin(std::string_view why) {
     if (warned_.load(std::memory_order_relaxed)) return;
     SteadyTime last = warned_at_.load(std::memory_order_relaxed);
     if (last != kNever && now - last < kQuiet) return;
-    // One of the threads that see trouble at once.
+    // If several threads see the trouble at the same time, one of them logs it.
     if (!warned_at_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
     if (why.starts_with(subject_ + ": ")) why.remove_prefix(subject_.size() + 2);
     log_line(true, subject_ + " " + std::string{begins_} + ": " + std::string{why});
     warned_.store(true);
-    // It may have ended while this thread was at the warning.
+    // The trouble may have ended while this thread logged it.
     if (since_.load() == kNever) tell_end(now);
 }
 

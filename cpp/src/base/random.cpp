@@ -18,11 +18,11 @@ std::uint64_t split_mix(std::uint64_t& state) {
     return mixed ^ (mixed >> 31);
 }
 
-// Out of line: inside of keyed_hash() its buffer would put a check of the stack into each hash.
+// Out of line: inlined into keyed_hash(), its buffer would add a stack check to each hash.
 [[gnu::noinline, gnu::cold]] std::uint64_t system_seed() {
-    // Not std::random_device: in a static libstdc++ it needs arc4random of glibc 2.36.
+    // std::random_device in a static libstdc++ needs arc4random of glibc 2.36.
     std::uint64_t seed = 0;
-    if (getentropy(&seed, sizeof seed) != 0) std::abort();  // For more than 256 bytes alone.
+    if (getentropy(&seed, sizeof seed) != 0) std::abort();  // Fails only for more than 256 bytes.
     return seed;
 }
 
@@ -53,7 +53,7 @@ std::uint64_t Random::next() {
 }
 
 std::uint64_t Random::below(std::uint64_t bound) {
-    // Lemire's method: the few values that would favour small results are drawn again.
+    // Lemire's method: the few values that would bias the result are drawn again.
     __extension__ using Wide = unsigned __int128;
     Wide product = Wide{next()} * bound;
     auto low = static_cast<std::uint64_t>(product);

@@ -9,21 +9,22 @@ namespace hotcount {
 namespace {
 
 constexpr std::size_t kMostSecrets = 1000;
-constexpr std::size_t kHiddenAnywhere = 4;  // Characters; shorter ones are hidden as words only.
+// In bytes. Shorter secrets are hidden only if they stand as words.
+constexpr std::size_t kHiddenAnywhere = 4;
 
-// A child goes on with the passwords, and must not begin with a mutex that another thread held.
+// A fork waits for the mutex, so that a child does not start with one that another thread held.
 struct Secrets final : ForkAware {
     Secrets() { start_watching_forks_last(); }
     void before_fork() override { mutex.lock(); }
     void after_fork(bool) override { mutex.unlock(); }
 
     std::mutex mutex;
-    std::deque<std::string> known;  // The longest first: one may be part of another.
+    std::deque<std::string> known;  // The longest first, because one may contain another.
     std::deque<std::string> by_age;
 };
 
 Secrets& secrets() {
-    static auto* const made = new Secrets;  // Never destroyed: errors are made at exit, too.
+    static auto* const made = new Secrets;  // Never destroyed: errors may be made during exit.
     return *made;
 }
 

@@ -24,8 +24,8 @@ namespace {
 thread_local int completion_depth = 0;
 thread_local std::vector<std::function<void()>> after_them;
 
-// A thread inherits the signal mask of the thread that starts it. A destructor restores that mask,
-// because std::thread throws when no thread can be started.
+// Blocks all signals while a thread is started, which inherits the mask. The destructor restores the
+// mask, also when std::thread throws.
 class SignalsBlocked {
   public:
     SignalsBlocked() {
@@ -56,7 +56,7 @@ Result<void> spawn_thread(std::function<void()> work) {
     return {};
 }
 
-// Outlives the pool while a thread is in the middle of a task.
+// Outlives the pool while a thread runs a task.
 struct WorkerPool::State {
     explicit State(std::size_t most) : max_threads(most) {}
     const std::size_t max_threads;
@@ -78,7 +78,7 @@ thread_local const void* own_state = nullptr;
 WorkerPool::WorkerPool(std::size_t max_threads) : state_(std::make_shared<State>(max_threads)) {}
 
 WorkerPool::~WorkerPool() {
-    // Destroyed after the lock is released: a task may own what calls the pool in its destructor.
+    // Destroyed after the lock is released: a task may own an object whose destructor calls the pool.
     std::deque<Task> tasks;
     std::multimap<SteadyTime, Task> timed;
     const std::lock_guard lock(state_->mutex);
@@ -90,14 +90,14 @@ WorkerPool::~WorkerPool() {
 
 bool WorkerPool::is_own_thread() const { return own_state == state_.get(); }
 
-// Under the mutex.
+// Requires the mutex.
 Result<void> WorkerPool::add_thread(const std::shared_ptr<State>& state) {
     if (state->threads >= state->max_threads) return {};
     auto spawned = spawn_thread([state] { work(*state, state); });
     if (spawned) {
         ++state->threads;
     } else if (state->threads > 0) {
-        return {};  // The threads that there are run the task later.
+        return {};  // An existing thread runs the task later.
     }
     return spawned;
 }
@@ -124,7 +124,7 @@ void WorkerPool::run_at(SteadyTime time, Task task) {
     const bool earliest = state_->timed.empty() || time < state_->timed.begin()->first;
     state_->timed.emplace(time, std::move(task));
     if (state_->idle == 0) (void)add_thread(state_);
-    // All threads: one that sleeps until what was the earliest time would sleep too long.
+    // Wakes all threads: one of them sleeps until the previous earliest time.
     if (earliest) state_->changed.notify_all();
 }
 
@@ -151,7 +151,7 @@ void WorkerPool::work(State& state, const std::shared_ptr<State>& shared) {
             --state.idle;
             continue;
         }
-        // One thread must wake in time for the next timed task.
+        // An idle thread must be left to wake for the next timed task.
         if (!state.timed.empty() && state.idle == 0) (void)add_thread(shared);
         lock.unlock();
         task();
@@ -162,18 +162,18 @@ void WorkerPool::work(State& state, const std::shared_ptr<State>& shared) {
 
 namespace {
 
-// Between two searches for late calls. Each goes through the whole queue.
+// Least time between two searches for late calls; each reads the whole queue.
 constexpr Duration kBetweenSearches = std::chrono::milliseconds{1};
 
 }  // namespace
 
-// Lives as long as one of its threads is busy.
+// Outlives WaitingCalls while one of its threads is busy.
 struct WaitingCalls::State : std::enable_shared_from_this<State> {
     State(std::string title, std::size_t threads, std::size_t most)
         : name(std::move(title)), max_busy(threads), max_waiting(most), pool(threads + 1) {}
 
-    // A free thread, if there is one; without the mutex. While calls are queued there is none, because
-    // work_off() frees a thread under the mutex and only if the queue is empty.
+    // Takes a free thread if there is one; needs no mutex. While calls are queued no thread is free,
+    // because work_off() frees a thread under the mutex and only if the queue is empty.
     bool take_thread() {
         std::size_t before = busy.load(std::memory_order_relaxed);
         while (before < max_busy) {
@@ -186,11 +186,11 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
         if (call.cancelled == nullptr || !*call.cancelled) call.work();
     }
 
-    // Makes the call, and others until none waits.
+    // Makes the call, then queued calls until the queue is empty.
     void work_off(Call call) {
         while (true) {
             make(call);
-            call = {};  // What it held ends without the mutex.
+            call = {};  // Destroyed without the mutex.
             const std::lock_guard lock(mutex);
             if (queue.empty()) {
                 --busy;
@@ -201,13 +201,13 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
         }
     }
 
-    // Refuses those that are late. There is one timer for all: calls may be any number a second, and
-    // few are late.
+    // Refuses late calls. All calls share one timer, because there may be very many of them and few
+    // are late.
     void refuse_late(SteadyTime planned) {
-        std::vector<Call> late;  // What they hold ends without the mutex.
+        std::vector<Call> late;  // Destroyed without the mutex.
         {
             const std::lock_guard lock(mutex);
-            if (planned != next_search) return;  // An earlier one took its place.
+            if (planned != next_search) return;  // An earlier search has replaced this one.
             next_search = SteadyTime::max();
             const SteadyTime now = std::chrono::steady_clock::now();
             const auto is_in_time = [now](const Call& call) { return call.deadline.time() > now; };
@@ -227,7 +227,7 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
         }
     }
 
-    // Under the mutex.
+    // Requires the mutex.
     void search_at(SteadyTime time) {
         if (queue.empty() || time >= next_search) return;
         next_search = time;
@@ -244,7 +244,7 @@ struct WaitingCalls::State : std::enable_shared_from_this<State> {
     std::atomic<std::size_t> busy{0};
     std::atomic<bool> started{false};  // The pool has a thread.
     SteadyTime next_search{SteadyTime::max()};
-    WorkerPool pool;  // One thread more than may be busy, for those that are late.
+    WorkerPool pool;  // One thread more than max_busy, which refuses late calls.
 };
 
 WaitingCalls::WaitingCalls(std::string name, std::size_t threads, std::size_t max_waiting)
@@ -277,7 +277,7 @@ void WaitingCalls::add(Call call) {
     };
     const auto begun = begin();
     if (!begun) return call.refuse(begun.error());
-    // Without the mutex: the thread that wakes wants it soon.
+    // Without the mutex, which the woken thread takes at once.
     if (*begun) {
         state.pool.run(
             [held = state_, call = std::move(call)]() mutable { held->work_off(std::move(call)); });
