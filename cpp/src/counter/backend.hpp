@@ -1,4 +1,4 @@
-// What Counter and PeriodCounter ask of a store. Keys come checked and in full.
+// The store's side of Counter and PeriodCounter. Keys are complete and checked.
 #pragma once
 
 #include <hotcount/counter.hpp>
@@ -10,12 +10,12 @@
 
 namespace hotcount {
 
-/// A period as a store needs to know it.
+/// The bounds of a period.
 struct PeriodWindow {
     Instant begins;
     Instant ends;
-    Instant gone;  ///< From when on its number is not kept.
-    bool present;  ///< The store's time must be in it.
+    Instant gone;  ///< The period's number is kept until then.
+    bool present;  ///< The store's time must be in the period.
 };
 
 /// The furthest ahead of the store's time that a period may begin.
@@ -23,17 +23,17 @@ inline constexpr std::chrono::seconds kMostAhead = std::chrono::days{36'525};
 
 struct PeriodAnswer {
     enum class Kind : std::uint8_t {
-        done,       ///< Here is the value.
-        elsewhere,  ///< The store's time is in another period; here it is. Nothing was done.
-        gone,       ///< The period is not kept any more. Nothing was done.
-        ahead,      ///< It begins more than kMostAhead from now. Nothing was done.
+        done,       ///< `value` is the result.
+        elsewhere,  ///< `store_time` is in another period. Nothing was done.
+        gone,       ///< The period is no longer kept. Nothing was done.
+        ahead,      ///< The period begins more than kMostAhead from now. Nothing was done.
     };
     Kind kind;
     std::int64_t value;
     Instant store_time;
 };
 
-/// The connection that a call goes over, and its bounds. Memory needs none.
+/// The connection and the bounds of a call. Memory needs none.
 struct Route {
     redis::Channel* channel;
     Deadline deadline;
@@ -46,9 +46,9 @@ class CounterBackend {
     virtual ~CounterBackend() = default;
 
     virtual std::string_view store_prefix() const = 0;
-    /// For a call that does not wait.
+    /// For an asynchronous call.
     virtual Route route(const AsyncCall& call) = 0;
-    /// For a call that waits: `done` is called before it returns.
+    /// For a blocking call: `done` is called before the backend's method returns.
     virtual Route waiting(Timeout timeout) = 0;
 
     virtual void add(std::string key, std::int64_t n, const Route& route,
@@ -69,18 +69,18 @@ class CounterBackend {
 
     // -- periods ----------------------------------------------------------------
 
-    /// Adds n to a period's number, or reads it if there is no n, in one step with the look at the
-    /// store's time. What stands afterwards expires when the period is gone, or later.
+    /// Adds n to a period's number, or reads it without n, and checks the store's time, in one atomic
+    /// step. The number expires at PeriodWindow::gone or later.
     virtual void in_period(const std::string& key, std::optional<std::int64_t> n,
                            const PeriodWindow& window, const Route& route,
                            Completion<PeriodAnswer> done) = 0;
-    /// The same for many keys of one period, with an amount for each, or without any to read.
+    /// The same for many keys of one period, with an amount for each; without amounts it reads them.
     virtual void in_period_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts,
                                 const PeriodWindow& window, const Route& route,
                                 Completion<BatchResult<PeriodAnswer>> done) = 0;
-    /// The store's time, as far as this machine knows it.
+    /// An estimate of the store's time, without asking the store.
     virtual Instant guess_time() const = 0;
-    /// How long a call of several steps may take.
+    /// The time limit of a call of several steps.
     virtual Duration limit(Timeout timeout) const = 0;
 
     const CounterOptions& options() const { return options_; }
@@ -96,35 +96,35 @@ std::unique_ptr<CounterBackend> make_redis_backend(std::shared_ptr<redis::Client
 
 /// The error for a value that would leave 64 bits.
 Error counter_overflow(std::string_view key);
-/// The error for an op_id that is not remembered, and was made before all that is.
+/// The error for an op_id that was made before the store's memory of op_ids begins.
 Error op_id_too_old(std::string_view op_id);
-/// The error for one from further ahead than op_keep.
+/// The error for an op_id that was made more than op_keep in the future.
 Error op_id_ahead(std::string_view op_id);
 
 struct IncrBatch {
-    std::string server;  ///< What errors call the server.
-    /// Makes the error of an element, with its key in it.
+    std::string server;  ///< The server's name in errors.
+    /// Makes an element's error, which names its key.
     Error (*about)(const std::string& key, const Error& error);
     std::vector<std::string> keys;  ///< A key may occur more than once.
     std::vector<std::int64_t> amounts;
 };
 
-/// Sends the batch; `done` gets the value after each add, in order for each key. The adds travel in
-/// portions of 1,000, one portion after the other, so that calls of others pass in between. In a
-/// portion the adds of one key travel as one command. When a portion fails its elements get its
-/// error, and the next portion is sent all the same.
+/// Sends the batch; `done` gets the value after each add, in order for each key. The adds are sent in
+/// portions of 1,000, one after the other, so that other calls are sent in between. In a portion, the
+/// adds of one key are one command. If a portion fails, its elements get its error, and the next
+/// portion is still sent.
 void submit_incr_batch(redis::Channel& channel, IncrBatch batch, Deadline deadline,
                        Completion<BatchResult<std::int64_t>> done,
                        const redis::Cancelled* cancelled = nullptr);
 
-// A period's key in full, and what the store needs to know of the period.
+// A period's complete key, and its bounds.
 struct PeriodCounter::Place {
     std::string name;
     std::string label;
     PeriodWindow window;
 };
 
-/// The error for an instant that the calendar does not take.
+/// The error for an instant outside of the calendar.
 Error bad_time(std::string_view argument);
 
 }  // namespace hotcount

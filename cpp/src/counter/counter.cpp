@@ -11,7 +11,7 @@ Result<void> check_options(const CounterOptions& options) {
     if (options.prefix.size() > kMaxKeyBytes) {
         return bad_option("prefix", "is longer than 1000 bytes");
     }
-    // Redis keeps times in milliseconds: a shorter one would be none at all.
+    // Redis keeps times in milliseconds: a shorter ttl would be 0.
     if (options.ttl && *options.ttl < std::chrono::milliseconds{1}) {
         return bad_option("ttl", "must be 0.001 seconds or more");
     }
@@ -67,11 +67,11 @@ Result<std::string> Counter::full(std::string_view key) const {
     return full_key(backend_->store_prefix(), backend_->options().prefix, key);
 }
 
-// A batch's good keys in full, and the errors of the others.
+// The complete names of a batch's valid keys, and the errors of the others.
 struct Counter::Checked {
     std::vector<std::string> names;
     std::vector<std::int64_t> amounts;
-    std::vector<std::size_t> places;  // Which element each name stands for, if some are bad.
+    std::vector<std::size_t> places;  // The element's index of each name, if some are invalid.
     BatchResult<std::int64_t> batch;
 
     BatchResult<std::int64_t> merge(BatchResult<std::int64_t> found) {
@@ -89,7 +89,7 @@ Counter::Checked Counter::check(std::span<const std::string_view> keys,
     Checked checked;
     checked.names.reserve(keys.size());
     checked.amounts.reserve(amounts.size());
-    // The part that all of them begin with, made once.
+    // The common prefix of all names, made once.
     const std::string begin = full_key(backend_->store_prefix(), backend_->options().prefix, "");
     for (std::size_t i = 0; i < keys.size(); ++i) {
         if (auto fits = check_key(keys[i]); !fits) {
@@ -196,7 +196,7 @@ Result<std::optional<Duration>> Counter::ttl(std::string_view key, Timeout timeo
 
 // -- calls that are not -------------------------------------------------------------------------
 
-// Goes on with the key in full, or ends the call with what is wrong.
+// Continues with the complete key, or ends the call with the key's error.
 template <class T, class Go>
 void Counter::begin(std::string_view key, const Result<void>& fits, Completion<T>& done, Go&& go) {
     auto name = full(key);

@@ -1,5 +1,5 @@
-// The results of adds by their op_id, as a memory store keeps them beside a counter's key, so that
-// a retry is counted once. Not thread-safe: the store's lock guards it.
+// The results of adds by op_id, which a memory store keeps beside a counter's key, so that a retry is
+// counted once. Not thread-safe: the store's lock guards it.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,17 @@
 
 namespace hotcount::memory {
 
-/// Walks through a std::unordered_map a few entries at a time and erases some, so that no call
-/// waits for a walk through all of them. An entry that stays in the map is met once in each round.
-/// Not thread-safe: the lock of the map guards it too.
+/// Visits a std::unordered_map a few entries at a time and erases some, so that no call visits all of
+/// them. An entry that stays in the map is visited once in each round. Not thread-safe: the map's lock
+/// guards it too.
 template <class Map>
 class IncrementalSweep {
   public:
     using Iterator = typename Map::iterator;
 
-    /// Meets at most `most` entries and erases those for which visit(entry) is true. Returns how
-    /// many it met: fewer than `most` when the round ended. The next call then begins a new round.
+    /// Visits at most `most` entries and erases those for which visit(entry) returns true. Returns
+    /// the number visited: fewer than `most` when the round ended. The next call then begins a new
+    /// round.
     template <class Visit>
     std::size_t walk(Map& map, std::size_t most, Visit&& visit) {
         if (!walking_ || buckets_ != map.bucket_count()) begin(map);
@@ -54,25 +55,25 @@ class IncrementalSweep {
 
 namespace hotcount {
 
-/// It outlives the counter's key.
+/// Outlives the counter's key.
 class OpLedger {
   public:
-    /// The remembered result, if it is not yet to be forgotten.
+    /// The remembered result, if `forget_at` has not passed.
     std::optional<std::int64_t> find(std::string_view op_id, SteadyTime now) const {
         const auto found = ops_.find(op_id);
         if (found == ops_.end() || found->second.forget_at <= now) return std::nullopt;
         return found->second.result;
     }
-    /// Until `forget_at`.
+    /// Remembers a result until `forget_at`.
     void remember(std::string_view op_id, std::int64_t result, SteadyTime now,
                   SteadyTime forget_at) {
         sweep_.walk(ops_, 2, [now](const auto& op) { return op.second.forget_at <= now; });
         ops_.insert_or_assign(std::string{op_id}, Op{result, forget_at});
         empty_from_ = std::max(empty_from_, forget_at);
     }
-    /// From when on nothing is remembered; the beginning of time if nothing ever was.
+    /// The time from which on nothing is remembered; SteadyTime::min() if nothing ever was.
     SteadyTime empty_from() const { return empty_from_; }
-    /// How many are held, some of those that are forgotten included.
+    /// The number of entries, including expired ones that are not erased yet.
     std::size_t size() const { return ops_.size(); }
 
   private:
@@ -83,7 +84,7 @@ class OpLedger {
     using Ops = std::unordered_map<std::string, Op, KeyedHash, std::equal_to<>>;
 
     Ops ops_;
-    // Two are looked at for each that comes, so that old results do not pile up.
+    // Each remember() visits two entries, so that expired results do not accumulate.
     memory::IncrementalSweep<Ops> sweep_;
     SteadyTime empty_from_{SteadyTime::min()};
 };

@@ -1,4 +1,4 @@
-// Where callers meet a RetryEngine: what they hand in, what they send themselves, what they ask.
+// The callers' side of RetryEngine: queueing adds, sending adds directly, stats and stop.
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
@@ -23,7 +23,7 @@ using retry::unknown;
 
 constexpr Duration kStopWait = std::chrono::seconds{2};
 
-// An add without a period has no other answer.
+// An add without a period never gets the answer of a refused period.
 Completion<AddAnswer> of_no_period(Completion<Added> done) {
     return [done = std::move(done)](Result<AddAnswer> outcome) {
         if (!outcome) return done(std::move(outcome).error());
@@ -51,7 +51,7 @@ void RetryEngine::push(std::string key, std::int64_t n, Deadline deadline, Compl
                 .cancelled = cancelled});
 }
 
-// With the lock.
+// Requires the lock.
 UnsettledAdd RetryEngine::number(NewAdd add) {
     ++under_way_;
     return {.key = std::move(add.key),
@@ -103,12 +103,12 @@ Instant RetryEngine::store_time() const {
     using std::chrono::seconds;
     const std::lock_guard lock(mutex_);
     if (clock_.unix_ms == 0) return std::chrono::floor<seconds>(system_clock()->wall_now());
-    // Wrong by half of the trip that it was asked in at the most.
+    // The error is at most half of the round trip that read the server's clock.
     const auto since = std::chrono::floor<std::chrono::milliseconds>(steady_now() - clock_.asked);
     return Instant{std::chrono::floor<seconds>(std::chrono::milliseconds{clock_.unix_ms} + since)};
 }
 
-// -- what callers send themselves -----------------------------------------------------------------
+// -- adds that callers send themselves ------------------------------------------------------------
 
 std::optional<UnsettledAdd> RetryEngine::take_to_send(NewAdd& add, ServerClock& clock) {
     const std::lock_guard lock(mutex_);
@@ -180,7 +180,7 @@ void RetryEngine::end_here(UnsettledAdd& add, Result<AddAnswer> outcome) {
             answered_ = true;
             stats_.is_away = false;
         }
-        // The thread may have something for this key, and who closes waits for the last.
+        // The thread may have adds for this key, and drain() waits for the last add.
         if (under_way_ > here_.size() || stats_.waiting > 0 || closed_) changed_.notify_all();
     }
     add.done(std::move(outcome));
@@ -208,7 +208,7 @@ void RetryEngine::hand_over(Returned returned) {
                            : make_error(ErrorCode::closed, why + "; nothing was applied"));
 }
 
-// They go before others of their keys.
+// Puts returned adds before other adds of their keys.
 void RetryEngine::take_over(std::vector<Returned> returned) {
     std::vector<UnsettledAdd> queue;
     bool away = false;
@@ -226,7 +226,7 @@ void RetryEngine::take_over(std::vector<Returned> returned) {
     enqueue(std::move(queue), true);
 }
 
-// -- what callers ask -----------------------------------------------------------------------------
+// -- stats and stop -------------------------------------------------------------------------------
 
 RetryStats RetryEngine::stats() const {
     const std::lock_guard lock(mutex_);

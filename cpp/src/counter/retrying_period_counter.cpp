@@ -7,7 +7,7 @@
 
 namespace hotcount {
 
-// What calls that are not answered yet keep alive.
+// The state that unanswered calls keep alive.
 class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
   public:
     Held(std::shared_ptr<const RetrySettings> settings, std::shared_ptr<PeriodCounter> periods,
@@ -15,7 +15,7 @@ class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
         : settings_(std::move(settings)),
           periods_(std::move(periods)),
           engine_([settings = settings_, first = std::move(engine)]() mutable {
-              // The first is this process's; a forked child makes its own, without the journal.
+              // The first engine is this process's; a forked child makes one without the journal.
               auto held = std::exchange(first, nullptr);
               if (!held) {
                   held =
@@ -37,7 +37,7 @@ class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
         Completion<Added> done;
     };
 
-    // A caller that waits may send the add itself.
+    // A blocking caller may send the add itself.
     void start(Call call, bool waits) {
         const Instant at = call.at ? *call.at : engine().store_time();
         go_to(at, std::move(call), waits);
@@ -71,8 +71,8 @@ class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
     }
 
   private:
-    // The period that `at` is in: the key is fixed when the add is handed in, so one that waits is
-    // counted there.
+    // The period of `at`. The key is fixed when the add is queued, so an add that waits is counted in
+    // that period.
     void go_to(Instant at, Call call, bool waits) {
         auto place = periods_->place(call.key, at, call.at ? "at" : "the store's time");
         if (!place) return call.done(std::move(place).error());
@@ -105,7 +105,7 @@ class RetryingPeriodCounter::Held : public std::enable_shared_from_this<Held> {
             return call.done(Added{*queued});
         }
         const PeriodAnswer refused = std::get<PeriodAnswer>(*outcome);
-        // This may be the queue's thread, which must not wait.
+        // The queue's thread may run this, so it must not block.
         if (refused.kind == Kind::elsewhere) {
             return go_to(refused.store_time, std::move(call), false);
         }

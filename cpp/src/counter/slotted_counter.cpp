@@ -81,7 +81,7 @@ class SqlSlottedCounter final : public SlottedCounter,
         };
         const auto done = alone ? sql::read_statement(*database_, deadline, read)
                                 : sql::read_snapshot(*database_, deadline, read);
-        // Those that were read before the snapshot ended stay.
+        // Sums that were read before the error stay.
         if (!done) counts.resize(keys.size(), done.error());
         return counts;
     }
@@ -155,7 +155,7 @@ class SqlSlottedCounter final : public SlottedCounter,
     }
 
   private:
-    // A batch's good elements as writes, and the errors of the others in their places.
+    // A batch's valid elements as writes, and the errors of the others by index.
     struct Batch {
         std::vector<Result<void>> results;
         std::vector<std::shared_ptr<sql::QueuedWrite>> writes;
@@ -182,7 +182,7 @@ class SqlSlottedCounter final : public SlottedCounter,
         return batch;
     }
 
-    // The counter lasts until its calls have been made.
+    // Runs `work` in a thread of elsewhere_; the counter lives until then.
     template <class T, class Work>
     void elsewhere(const AsyncCall& call, Completion<T> done, Work work) {
         const Deadline deadline = database_->deadline(call.timeout);
@@ -223,12 +223,12 @@ class SqlSlottedCounter final : public SlottedCounter,
         return {};
     }
 
-    // `alone`: as a transaction of its own, until that deadline.
+    // `alone`: reads in a transaction of its own, until that deadline.
     Result<std::int64_t> read_sum(sql::Connection& connection, std::string_view key,
                                   std::optional<Deadline> alone) const {
         std::int64_t sum = 0;
         const sql::RowVisitor read = [&](const sql::Row& row) -> Result<void> {
-            // The servers sum up in decimals.
+            // The servers return sums as decimals.
             if (!row.is_integer(0)) return sum_overflow(key);
             sum = row.integer(0);
             return {};
@@ -241,8 +241,8 @@ class SqlSlottedCounter final : public SlottedCounter,
         return sum;
     }
 
-    // Removes the key's rows and, if `keep`, puts their sum into slot 0. Only rows that are
-    // locked and were read are removed: one that others add meanwhile stays.
+    // Removes the key's rows and, if `keep`, puts their sum into slot 0. Removes only rows that it has
+    // locked and read: a row that another transaction adds meanwhile stays.
     Result<std::int64_t> rewrite(std::string_view key, Timeout timeout, bool keep) {
         HOTCOUNT_TRY(check_text(key));
         const Deadline deadline = database_->deadline(timeout);
@@ -254,7 +254,7 @@ class SqlSlottedCounter final : public SlottedCounter,
     Result<std::int64_t> rewrite_within(sql::Connection& connection, std::string_view key,
                                         bool keep) const {
         constexpr std::int64_t kFirst = 0;
-        // Slot 0 is to be there and locked before the others, as in every writer's order.
+        // Slot 0 must exist and be locked first, because every writer locks slots in order.
         if (keep) HOTCOUNT_TRY(add_to_slot(connection, *table_, key, kFirst, 0));
         std::vector<std::int64_t> slots;
         __extension__ __int128 sum = 0;
@@ -276,7 +276,7 @@ class SqlSlottedCounter final : public SlottedCounter,
             HOTCOUNT_TRY(connection.execute(table_->remove, {key, slot}));
         }
         if (keep_first) {
-            // The difference may leave 64 bits although the count does not.
+            // The difference may overflow 64 bits although the count does not.
             const auto difference = checked_subtract(whole, first);
             if (!difference) {
                 HOTCOUNT_TRY(connection.execute(table_->remove, {key, kFirst}));
