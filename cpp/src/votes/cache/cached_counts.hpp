@@ -7,17 +7,17 @@
 //            is saved and past its retention
 //   recount  sum the votes in SQL, begin an epoch -> drop hashes of lower epochs
 //
-// This is always true, with U the votes that are committed and not yet in the cache:
+// Invariant, with U the votes that are committed and not yet in the cache:
 //   no hash, or an unfilled one:  item.vote_count + value + U = the votes
 //   a filled hash:                                 value + U = the votes
-// - A fill lands only under the token that the hash had before SQL was read. Between the two no
-//   save can have moved vote_count: every earlier gen belongs to an earlier hash, which was saved in
-//   full before it was deleted, and the fence ended all its gens.
+// - A fill lands only under the token that the hash had before SQL was read. No save can change
+//   vote_count in between: every earlier gen belongs to an earlier hash, which was saved completely
+//   before it was deleted, and the fence ended all its gens.
 // - A save is an absolute count under (gen, version), and a gen belongs to one hash, so a stalled
 //   worker's older count is refused.
-// - A recount has all votes of lower epochs, also those whose increments are still on their way.
-// A process that dies between two steps leaves work, and no wrong count, to the next worker. The
-// item of a vote whose increment failed is written to vote_recount.
+// - A recount includes all votes of lower epochs, also those whose increments have not arrived.
+// If a process dies between two steps, the next worker completes them; no count is wrong. The item of
+// a vote whose increment failed is written to vote_recount.
 //
 // Thread-safe.
 #pragma once
@@ -47,7 +47,7 @@ class CachedCounts {
     sql::Database& database() const { return *database_; }
 
     std::string to_text(const sql::Id& item) const;
-    /// None for text that no item of these tables has.
+    /// Returns nullopt for text that is no id of these tables.
     std::optional<sql::Id> to_item(const std::string& text) const;
 
     struct Unfilled {
@@ -55,38 +55,38 @@ class CachedCounts {
         std::string token;
     };
 
-    /// The id that these tables count under, asked of them now.
+    /// Reads the id under which these tables are counted.
     Result<std::string> space(Deadline deadline);
 
-    /// Counts committed votes. Never fails: what cannot be counted is noted as in doubt. Returns what
-    /// is left to do, for finish(): counts are right without it, and a worker would do it.
+    /// Counts committed votes. Never fails: votes that cannot be counted are noted as in doubt.
+    /// Returns the remaining work for finish(). Counts are right without finish(); a worker would do
+    /// the work later.
     struct Unfinished {
         std::string space;
         std::vector<Unfilled> born;
-        std::string identity;  // Of the cache, when they were; empty if it is not known.
-        std::vector<std::optional<std::int64_t>> counts{};  // As CountCache::Incremented has them.
+        std::string identity;  // The cache's, when `born` was read; empty if unknown.
+        std::vector<std::optional<std::int64_t>> counts{};  // As in CountCache::Incremented.
     };
     Unfinished count(std::string_view space, std::span<const CountCache::Increment> increments,
                      Deadline deadline);
-    /// Fills what was born, and hands over what is in doubt, of earlier calls too: one that has left
-    /// at its deadline could not.
+    /// Fills new hashes and hands over doubts, including those of calls that ended at their deadline.
     void finish(std::span<const Unfinished> left, Deadline deadline);
     /// Notes that votes for an item may be missing in its count.
     void doubt(const sql::Id& item, std::int64_t votes);
-    /// Writes to SQL what was noted, for a worker to recount.
+    /// Writes the doubts to SQL, so that a worker recounts the items.
     Result<void> hand_over(Deadline deadline);
-    /// Votes noted and not handed over yet.
+    /// The number of an item's votes in doubt that are not handed over.
     std::int64_t in_doubt(const sql::Id& item);
     bool has_doubts();
 
-    /// `identity`: of the cache when the hashes were seen; asked for now if it is empty.
+    /// `identity`: the cache's when the hashes were read; if empty, it is read now.
     Result<void> fill(std::string_view space, std::span<const Unfilled> hashes, Deadline deadline,
                       std::string identity = {});
 
-    /// Recounts items that vote_recount names, at most `limit`; returns how many, `left` included.
+    /// Recounts at most `limit` items of vote_recount.
     struct Recounted {
         std::int64_t done{0};
-        std::int64_t left{0};  ///< Could not be recounted, or beyond the limit.
+        std::int64_t left{0};  ///< Items that could not be recounted, or beyond the limit.
     };
     Result<Recounted> recount(std::string_view space, std::size_t limit, Deadline deadline);
 

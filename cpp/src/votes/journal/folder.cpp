@@ -21,41 +21,42 @@ using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// So many rows of this process do not wait for the end of the pause.
+// From this many rows of this process on, a fold does not wait for the end of the pause.
 constexpr std::size_t kManyRows = kFoldPage;
-// Exact reads sum the journal's rows. Summing so many rows, and so many more for each item of the
-// last fold, costs about as much as a fold (2 to 3 ms of the server's time, and 16 us an item).
-// Then a fold hurries, so reads and folds together cost at most twice the least possible.
+// Exact reads sum the journal's rows. Summing kManyRead rows, and kManyReadPerItem more for each item
+// of the last fold, costs about as much as a fold (2 to 3 ms of the server's time, and 16 us an
+// item). After that many a fold starts early, so that reads and folds together cost at most twice the
+// minimum.
 constexpr std::size_t kManyRead = 20'000;
 constexpr std::size_t kManyReadPerItem = 125;
 constexpr std::size_t kLeastPage = 100;
-// The journal is tidied after folds that took so many rows, or after so many folds. That takes a
+// The journal is tidied after kRowsPerTidying folded rows or kFoldsPerTidying folds. Tidying takes a
 // fifth of the time at most, however many rows an old snapshot keeps.
 constexpr std::size_t kRowsPerTidying = 2'000;
 constexpr int kFoldsPerTidying = 10;
 constexpr int kRestOfTidying = 5;
 constexpr std::size_t kMostRefusals = 100;
 constexpr Duration kLongestRest = seconds{30};
-// The least pause between two looks for rows of others, and the time that one may take.
+// The shortest pause between two looks for rows of other processes, and the time limit of a look.
 constexpr Duration kLookPause = seconds{5};
 constexpr Duration kLookPatience = seconds{2};
-// Between two checks of what somebody else holds.
+// Pauses between two attempts at items that another transaction has locked.
 constexpr Duration kFirstLook = milliseconds{2};
 constexpr Duration kLastLook = milliseconds{100};
 
 bool took_too_long(const Error& error) { return error.code == ErrorCode::deadline; }
 
-// Processes that wait for the same moment do not all come at once.
+// Adds up to a tenth, so that processes that wait for the same moment spread out.
 Duration with_jitter(Duration pause) {
     const auto tenth = std::max<Duration::rep>(pause.count() / 10, 1);
     return pause + Duration{static_cast<Duration::rep>(
                        thread_random().below(static_cast<std::uint64_t>(tenth)))};
 }
 
-// What a fold on demand has come to.
+// The progress of a fold on demand.
 struct Progress {
     Deadline deadline;          // The call's.
-    std::set<sql::Id> shown{};  // An item may be in several pages.
+    std::set<sql::Id> shown{};  // A set, because an item may be in several pages.
 };
 
 Error still_taken() {
@@ -87,22 +88,22 @@ struct Folder::Work {
 
     std::mutex mutex{};
     std::condition_variable changed{};
-    std::size_t appended{0};  // Since the last fold of this process began.
-    std::size_t read{0};      // Rows that were read since.
+    std::size_t appended{0};  // Rows of this process since its last fold began.
+    std::size_t read{0};      // Rows that reads have summed since.
     std::size_t many_read{kManyRead};
-    bool again{false};  // There is more to fold, whoever appended it.
+    bool again{false};  // There are more rows to fold, of any process.
     bool stop{false};
     bool started{false};
-    bool votes{false};  // This process has appended.
+    bool votes{false};  // This process has appended rows.
     std::atomic<bool> looks{false};
-    SteadyTime look_at{};  // If it looks.
-    SteadyTime not_before{};
-    SteadyTime soon{};  // The same if many rows were read.
+    SteadyTime look_at{};     // The next look, if `looks`.
+    SteadyTime not_before{};  // The next fold.
+    SteadyTime soon{};        // The next fold, if `read` has reached many_read.
     Stats stats{};
     FoldFailures bad_folds;  // Has a lock of its own.
-    LeftItems left;          // Likewise.
+    LeftItems left;          // Has a lock of its own.
     std::size_t page{kFoldPage};
-    std::size_t untidied{0};  // Rows taken since.
+    std::size_t untidied{0};  // Rows folded since the journal was tidied.
     int folds_until_tidying{kFoldsPerTidying};
     SteadyTime tidy_after{};
 
@@ -153,19 +154,19 @@ struct Folder::Work {
                 look_after(LeftItems::kRefusedFor);
                 continue;
             }
-            // What was appended may be in nobody's fold yet.
+            // The appended rows may not be folded yet.
             if (!done) again = again || rows > 0 || more;
             if (folded && (folded->more || !folded->held.empty())) again = true;
         }
     }
 
-    // With the lock. False if the system starts no more threads.
+    // Requires the lock. Returns false if the system starts no more threads.
     static bool start(const std::shared_ptr<Work>& work) {
         if (!work->started) work->started = spawn_thread([work] { work->run(); }).ok();
         return work->started;
     }
 
-    // Waits until there is work: appended rows, a retry of an item that was left out, or a look.
+    // Waits for work: appended rows, a retry of an item that was left out, or a look.
     void wait_for_work(std::unique_lock<std::mutex>& lock) {
         const SteadyTime retry = left.retry_at();
         const bool look_first = looks && look_at < retry;
@@ -185,7 +186,7 @@ struct Folder::Work {
     }
 
     void look(std::unique_lock<std::mutex>& lock) {
-        looks = false;  // A use from here on may have seen what this look does not.
+        looks = false;  // A later use may see rows that this look does not.
         lock.unlock();
         const auto seen = journal->look(Deadline::after(kLookPatience));
         lock.lock();
@@ -206,16 +207,15 @@ struct Folder::Work {
         }
     }
 
-    // A login that reads counts may have no right to fold: others fold, and `hotcount doctor` tells
-    // if nobody does.
+    // A login that only reads counts may have no right to fold. Other processes fold; `hotcount
+    // doctor` reports if none does.
     bool only_reads(const Error& error) const {
         return !votes && error.code == ErrorCode::permission_denied;
     }
 
     // -- folding --------------------------------------------------------------------------------
 
-    // Everything that is there, but for items left out: page after page. The answer has what they
-    // came to together.
+    // Folds the whole journal page by page, except for items left out. Returns the sum of the pages.
     Result<FoldedPage> fold_all(bool due_only, Deadline deadline, Progress* progress,
                                 bool hurried = false) {
         FoldedPage all;
@@ -257,12 +257,12 @@ struct Folder::Work {
                 all.held = left.held();
                 return all;
             }
-            due_only = false;  // The pause is between what was caught up with and what comes.
+            due_only = false;  // The pause follows the last page.
         }
     }
 
-    // Voters that share an item's row may hold it without a gap; a fold that queues for the row gets it.
-    // It waits briefly and for a few items at a time, because voters queue behind it.
+    // Voters that share an item's row lock may hold it without a gap; a fold that waits for the lock
+    // gets it. It waits briefly and for a few items at a time, because voters queue behind it.
     void insist(Deadline deadline, bool at_once, Progress* progress) {
         if (!journal->may_starve()) return;
         for (const sql::Id& item : left.take_patient(interval, at_once)) {
@@ -279,7 +279,7 @@ struct Folder::Work {
         return !sql::is_transient(error) && sql::may_be_one_writes_fault(error);
     }
 
-    // A page of items, halved if it fails. `why` the whole page failed.
+    // Folds a page item by item range, halving a range that fails. `why`: the error of the whole page.
     Result<FoldedPage> fold_apart(std::span<const sql::Id> but, const Error& why,
                                   Deadline deadline) {
         HOTCOUNT_TRY_ASSIGN(std::vector<sql::Id> items, journal->items(deadline));
@@ -307,7 +307,7 @@ struct Folder::Work {
             return {};
         }
         if (!is_one_items_fault(folded.error())) return std::move(folded).error();
-        // So many refusals are not the fault of single items.
+        // So many refusals are not caused by single items.
         if (refusals == kMostRefusals) return std::move(folded).error();
         if (items.size() == 1) {
             ++refusals;
@@ -319,7 +319,7 @@ struct Folder::Work {
         return fold_half(items.subspan(half), deadline, all, refusals);
     }
 
-    // Folds what was there, and with `wait_for_held` until it is shown too.
+    // Folds the journal as it is now. `wait_for_held`: also waits for locked items.
     Result<FoldReport> fold_now(bool wait_for_held, Deadline deadline) {
         FoldReport report;
         Progress progress{deadline};
@@ -343,13 +343,13 @@ struct Folder::Work {
                 const auto begun = SteadyClock::now();
                 auto later =
                     journal->fold(FoldRequest{false, false, folded.held, {}, kFoldPage}, deadline);
-                if (!later) break;  // They are in the journal.
+                if (!later) break;  // The rows stay in the journal.
                 if (later->outcome != FoldedPage::Outcome::folded) continue;
                 note_fold(*later, folded.held, Duration{0});
                 tell(*later, &progress);
                 insist(deadline, true, &progress);
                 left.keep_held(folded.held);
-                // Checks of many items take half of the time at most.
+                // Attempts at many items take half of the time at most.
                 pause = std::max<Duration>(pause, SteadyClock::now() - begun);
             }
         } while (folded.more && folded.held.empty() && !deadline.passed());
@@ -360,7 +360,7 @@ struct Folder::Work {
         return report;
     }
 
-    // Those that failed before, each alone.
+    // Folds each item whose fold failed before, alone.
     Result<void> try_refused(Progress& progress, FoldReport& report) {
         for (const sql::Id& item : left.left_out()) {
             FoldedPage one;
@@ -391,9 +391,10 @@ struct Folder::Work {
             if (!due || begun < tidy_after) return;
             untidied = 0;
             folds_until_tidying = kFoldsPerTidying;
-            tidy_after = SteadyTime::max();  // One at a time.
+            tidy_after = SteadyTime::max();  // One thread at a time.
         }
-        // What fails is done by the server itself, in time. A call on demand has its folds to do.
+        // If tidying fails, the server's own cleanup does it later. A fold on demand spends only a
+        // part of its deadline on it.
         const Duration most =
             progress == nullptr
                 ? patience
@@ -406,7 +407,7 @@ struct Folder::Work {
 
     // -- what is known --------------------------------------------------------------------------
 
-    // `only`: the items that the fold was asked for, if it was asked for some.
+    // `only`: the items to which the fold was restricted, if any.
     void note_fold(const FoldedPage& folded, std::span<const sql::Id> only, Duration took) {
         left.note(folded, only);
         if (left.refused() == 0) bad_folds.end();

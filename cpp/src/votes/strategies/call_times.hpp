@@ -1,4 +1,4 @@
-// How long calls took: counted in buckets of 19 to 25 % each, from 1 us to 18 minutes.
+// A histogram of call times: buckets 14 to 25 % wide, from 1 us to 18 minutes.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace hotcount {
 
-/// Thread-safe. Costs a relaxed addition or two.
+/// Thread-safe. An add() costs two or three relaxed additions.
 class CallTimes {
   public:
     void add(Duration took, std::uint64_t good, std::uint64_t failed) {
@@ -23,7 +23,7 @@ class CallTimes {
     std::uint64_t good() const { return good_.load(std::memory_order_relaxed); }
     std::uint64_t failed() const { return failed_.load(std::memory_order_relaxed); }
 
-    /// The upper end of the bucket that the share of the calls ends in; 0 if there were none.
+    /// The quantile `share`, as the upper end of its bucket; 0 without calls.
     Duration at(double share) const {
         std::uint64_t all = 0;
         for (const auto& bucket : buckets_) all += bucket.load(std::memory_order_relaxed);
@@ -36,10 +36,10 @@ class CallTimes {
     }
 
   private:
-    static constexpr std::size_t kSteps = 4;  // To each doubling.
+    static constexpr std::size_t kSteps = 4;  // Buckets for each doubling.
     static constexpr std::size_t kBuckets = kSteps * 30;
 
-    // Quarters of a microsecond; below 1 us is one bucket.
+    // Quarters of a microsecond. Times below 1 us share one bucket.
     static constexpr Duration kUnit{250};
 
     static std::size_t bucket_of(Duration took) {
@@ -61,7 +61,7 @@ class CallTimes {
     std::array<std::atomic<std::uint64_t>, kBuckets> buckets_{};
 };
 
-/// Ends a call's time where it ends.
+/// Measures one call from its construction to end().
 class Timed {
   public:
     explicit Timed(CallTimes& times) : times_(times) {}

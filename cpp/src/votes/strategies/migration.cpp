@@ -1,4 +1,4 @@
-// What the tables of votes still lack, as statements that somebody runs by hand.
+// Votes::migration(): the statements that the tables still need, to be run by hand.
 #include <algorithm>
 #include <hotcount/detail/sql/transaction.hpp>
 
@@ -13,7 +13,7 @@
 namespace hotcount {
 namespace {
 
-// A column that is added to items which are counted already: a row of 0 has a fold fill it.
+// For a column that is added to items with counts: a journal row of 0 makes a fold fill it.
 std::string lagging_text(const sql::Statements& sql, const Adopter& adopter) {
     return "-- The new column gets the counts from the next fold.\n" + adopter.begin() +
            sql["ask_folds"] + "COMMIT;\n";
@@ -109,7 +109,7 @@ Result<std::string> SqlVotes::migration(ExistingCounts existing, OutsideWrites o
         HOTCOUNT_TRY(check_triggers(found, triggers, options_, outside));
         const OutsideWrites form = form_to_install(found, outside);
         const bool installs = form != OutsideWrites::leave;
-        // Before the counts: what others write from here on is counted.
+        // Before the counts, so that later writes of other programs are counted.
         if (installs) {
             altering += adopter.impatiently(triggers.script(options_, names, form, found));
         }

@@ -62,7 +62,7 @@ std::string sync_tables(const VoteNames& n) { return part_of(n, "state_tables", 
 
 namespace {
 
-// What differs with the place of the counts and the dialect.
+// The names that depend on the place of the counts and on the dialect.
 sql::Names to_flags(const VoteDialect& d, CountPlace place) {
     return {{"is_server", sql::flag(d.is_server())},
             {"in_item", sql::flag(place == CountPlace::item || place == CountPlace::cache)},

@@ -127,7 +127,7 @@ Result<VoteRemoval::Slice> VoteRemoval::Scan::run(sql::Connection& connection,
         slice.last.emplace(row.id(0), row.id(1));
         return {};
     };
-    // The end first: rows that come between the two are looked at twice at most.
+    // The end of the slice is read first: rows added between the two reads are visited twice at most.
     if (after) {
         const sql::Value item = sql::to_value(after->first);
         const sql::Value user = sql::to_value(after->second);
@@ -177,7 +177,7 @@ Result<void> VoteRemoval::uncount_in_items(sql::Connection& connection, const sq
 
 namespace {
 
-// (id, -value) of each vote that counts.
+// Runs the statement over (id, -value) of each vote whose value is not 0.
 Result<void> run_uncounts(BulkStatement& statement, sql::Connection& connection,
                           std::span<const VoteRemoval::Row> votes) {
     std::vector<const VoteRemoval::Row*> counted;
@@ -259,7 +259,7 @@ Result<std::vector<VoteRemoval::Nobodys>> VoteRemoval::delete_nobodys(sql::Conne
     };
     const sql::Value id = sql::to_value(item);
     HOTCOUNT_TRY(connection.query(find_nobodys_, {id, static_cast<std::int64_t>(limit)}, see));
-    // Whichever rows these are: what is deleted is known by its value and number.
+    // These rows have no ids: they are deleted by value and number.
     std::vector<Nobodys> gone;
     for (const auto& [value, number] : found) {
         HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
