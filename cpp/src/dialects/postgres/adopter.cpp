@@ -1,4 +1,4 @@
-// The application's own tables on PostgreSQL: what they are (catalog.sql), and how they are altered
+// The application's own tables on PostgreSQL: reads their definition (catalog.sql) and alters them
 // online (adoption.sql).
 #include "votes/tables/adopter.hpp"
 
@@ -113,7 +113,7 @@ class PostgresAdopter final : public Adopter {
         };
         static const sql::Statement kPath{postgres_catalog()["search_path"]};
         HOTCOUNT_TRY(connection.query(kPath, {}, see));
-        // Names without a schema are those of this session.
+        // Unqualified names are resolved as in this session.
         const bool usual = path.empty() || path == "\"$user\", public";
         return "-- Who waits for the lock of a table keeps everybody behind it waiting, so each "
                "statement gives up\n-- after 2 s. After an error print the migration again: it has "

@@ -1,4 +1,4 @@
-// A statement that is a transaction of its own: its answer is the commit's.
+// A statement that is a transaction of its own: its answer is that of the commit.
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
 
@@ -7,11 +7,11 @@
 namespace hotcount::sql {
 namespace {
 
-// How often to ask whether somebody wants the statement to give way.
+// Interval of the calls of Alone::gives_way.
 constexpr Duration kBetweenQuestions = std::chrono::milliseconds{10};
-// A cancel is a connection of its own, and a busy server answers it late. So it is sent before the
-// deadline: by a tenth of the call's time, or by this much if that is less. The answer is awaited
-// for kGraceAlone after the deadline; without one the outcome is unknown.
+// A cancel needs a connection of its own, and a busy server answers it late. It is therefore sent
+// before the deadline: by a tenth of the call's time, at most by kEarliestCancel. The answer is
+// awaited for kGraceAlone after the deadline; without one the outcome is unknown.
 constexpr Duration kEarliestCancel = std::chrono::milliseconds{100};
 constexpr Duration kGraceAlone = std::chrono::milliseconds{200};
 constexpr std::string_view kAdminShutdown = "57P01";
@@ -28,7 +28,7 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
     }
     HOTCOUNT_TRY(check_parameters(parameters));
     if (state_ == State::begun) {
-        state_ = State::idle;  // Of which nothing was sent.
+        state_ = State::idle;  // Nothing of that transaction was sent.
     } else {
         HOTCOUNT_TRY(make_ready(how.deadline));
     }
@@ -49,7 +49,7 @@ Result<std::int64_t> PostgresConnection::run_alone(const Statement& statement,
         if (!queue_alone(statement, parameters, wraps)) return lost_connection(false);
         auto settled = settle_alone(how, std::chrono::steady_clock::now());
         if (settled) return take_rows(visit);
-        // What the session lacks was not run. What it has left to roll back is rolled back.
+        // A statement that the session lacks was not run. An open transaction is rolled back.
         const bool gone = statement_gone_;
         if (wraps && !broken_) {
             state_ = State::failed;
@@ -74,7 +74,7 @@ Result<std::int64_t> PostgresConnection::read_alone(const Statement& statement,
                                   "was applied");
         }
         options_.shared->statements.fetch_add(1, std::memory_order_relaxed);
-        // As in an open transaction: whatever becomes of it leaves nothing unknown.
+        // As in an open transaction, so that no error is an unknown outcome.
         state_ = State::open;
         auto settled = send_and_settle(statement, parameters, deadline);
         for (int again = 0;
@@ -88,7 +88,7 @@ Result<std::int64_t> PostgresConnection::read_alone(const Statement& statement,
         return take_rows(visit);
     };
     auto answer = read();
-    state_ = State::idle;  // The server has none, so there is none to roll back.
+    state_ = State::idle;  // The server has no open transaction.
     return answer;
 }
 
@@ -100,16 +100,17 @@ bool PostgresConnection::queue_alone(const Statement& statement, std::span<const
            (!wraps || queue(commit_statement(), {}, Kind::commit)) && queue_sync();
 }
 
-// Whether the server ended the session (pg_terminate_backend, a shutdown), and the statement with
-// it: a statement that will be committed is answered before its commit begins. Or it ended an idle
-// session while the statement was on its way. A pooler's word is about its own connections.
+// True if the server ended the session (pg_terminate_backend, a shutdown) and the statement with it: a
+// statement is answered before its commit begins. Also true if the server ended an idle session while
+// the statement was being sent. A pooler's error concerns the pooler's own connections and proves
+// nothing.
 bool PostgresConnection::was_ended_before_answer() const {
     if (refusal_ == nullptr || answer_ != nullptr || !keeps_prepared()) return false;
     const char* const state = pq_.PQresultErrorField(refusal_.get(), pq::kSqlState);
     return state != nullptr && (state == kAdminShutdown || state == kIdleSessionTimeout);
 }
 
-// Waits for the answer. False if it did not come in time: then the statement was cancelled.
+// Waits for the answer. Returns false if it did not arrive in time; the statement was then cancelled.
 bool PostgresConnection::await_alone(const Alone& how, SteadyTime sent) {
     const SteadyTime deadline = how.deadline.time();
     const SteadyTime cancel_at =
@@ -154,7 +155,7 @@ Result<void> PostgresConnection::settle_alone(const Alone& how, SteadyTime sent)
                             ": the statement was cancelled in the middle and nothing was applied";
             return error;
         }
-        if (cancelled_) broken_ = true;  // The cancel may be still to come, to the next statement.
+        if (cancelled_) broken_ = true;  // A late cancel could hit the connection's next statement.
         return error;
     }
     if (cancelled_) broken_ = true;

@@ -7,7 +7,7 @@
 namespace hotcount {
 namespace {
 
-// The columns of a vote's row. From old_val on they are NULL if it was written.
+// The columns of a vote's row. From old_val on they are NULL if the vote was written.
 enum Column : std::uint8_t {
     number,
     item_free,
@@ -21,7 +21,7 @@ enum Column : std::uint8_t {
 };
 static_assert(number == kNumberColumn && level + 1 == kOutcomeColumns);
 
-// As the upsert leaves it alone.
+// True if the upsert leaves the row unchanged.
 bool stays(const sql::Row& row, const Ballot& ballot) {
     if (row.is_null(old_val)) return false;
     if (!ballot.version) return row.integer(old_val) == ballot.value;

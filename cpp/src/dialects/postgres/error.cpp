@@ -9,7 +9,7 @@
 namespace hotcount::sql {
 namespace {
 
-// The server's text, fit to be shown: it may be anything, of any length.
+// The server's text as one line of at most 1,000 bytes, without secrets.
 std::string message_line(std::string_view text) {
     constexpr std::size_t kLongest = 1000;
     std::string line;
@@ -28,7 +28,8 @@ std::string message_line(std::string_view text) {
 
 bool is_state_character(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z'); }
 
-// Where "FATAL:  28P01: password ..." has its SQLSTATE, or npos. The word before it is translated.
+// The position of the SQLSTATE in "FATAL:  28P01: password ...", or npos. The server translates the
+// word before it.
 std::size_t find_state(std::string_view text) {
     constexpr std::size_t kLength = 5;
     for (auto at = text.find(":  "); at != std::string_view::npos; at = text.find(":  ", at + 1)) {
@@ -42,8 +43,8 @@ std::size_t find_state(std::string_view text) {
     return std::string_view::npos;
 }
 
-// Which setting (of the server, a role or a database) has ended it, if one has. The server's own
-// words may be in any language.
+// Names the setting (of the server, a role or a database) that ended the statement or session, if any.
+// The server's own message may be in any language.
 std::string_view setting_behind(std::string_view state, std::string_view said) {
     if (state == "57014") {
         if (said.find("user request") != std::string_view::npos) {
@@ -59,9 +60,9 @@ std::string_view setting_behind(std::string_view state, std::string_view said) {
     return {};
 }
 
-// What a SQLSTATE begins with that no single row brings about. Not here: 22 (data), 23 and 44
-// (constraints), 54 (an index row that is too large), P0 (RAISE), whatever a trigger invents, and what
-// it borrows: 55000 (object not in prerequisite state) for a poll that is closed.
+// Beginnings of SQLSTATEs that no single row causes. Not in this list: 22 (data), 23 and 44
+// (constraints), 54 (an index row that is too large), P0 (RAISE), states that a trigger invents, and
+// 55000 (object not in prerequisite state), which triggers use for closed polls.
 constexpr std::array<std::string_view, 19> kStatesOfAll{
     "08",     // connection
     "0A",     // not supported: a plan whose table has changed
@@ -71,20 +72,20 @@ constexpr std::array<std::string_view, 19> kStatesOfAll{
     "3D",     // name of the database
     "3F",     // name of the schema
     "40",     // rollback: deadlock, serialization
-    "42P",    // a table, column, function or parameter that is not there, or is ambiguous
+    "42P",    // a table, column, function or parameter that is missing or ambiguous
     "42601",  // syntax
     "427",    // names
     "428",    // types of columns
     "53",     // resources
     "55006",  // object in use
     "55P",    // object locked, parameter that cannot be changed
-    "57",     // an operator or a timeout ends it
-    "58",     // errors of the system
+    "57",     // ended by an operator or a timeout
+    "58",     // system errors
     "F0",     // configuration
-    "XX",     // errors of the server's own
+    "XX",     // internal errors
 };
 
-// PgBouncer has no code of its own for a session that it has no room for.
+// PgBouncer's messages for a full pool; it has no SQLSTATE of its own for that.
 constexpr std::array<std::string_view, 4> kPoolerIsFull{
     "no more connections allowed", "client connections exceeded", "query_wait_timeout",
     "server login has been failing"};
@@ -94,12 +95,12 @@ constexpr std::array<std::string_view, 4> kPoolerIsFull{
 ErrorCode classify_sqlstate(std::string_view state) {
     // serialization_failure, deadlock_detected, lock_not_available
     if (state == "40001" || state == "40P01" || state == "55P03") return ErrorCode::deadline;
-    if (state == "57014") return ErrorCode::deadline;  // query_canceled: a timeout of the server's.
+    if (state == "57014") return ErrorCode::deadline;  // query_canceled: a timeout of the server.
     if (state == "22003") return ErrorCode::overflow;
     if (state == "42501" || state == "25006") return ErrorCode::permission_denied;
     if (state.starts_with("23")) return ErrorCode::integrity;
     if (state.starts_with("28")) return ErrorCode::auth;
-    // The server is not there (yet), or has no room for one more.
+    // The server is down, is starting, or has no room for another session.
     if (state.starts_with("08") || state.starts_with("57P") || state == "53300") {
         return ErrorCode::unavailable;
     }
@@ -122,9 +123,9 @@ SqlCondition condition_of_sqlstate(std::string_view state, std::string_view said
     const bool pooler =
         state == "08P01" && std::any_of(kPoolerIsFull.begin(), kPoolerIsFull.end(), says);
     if (state == "53300" || pooler) return SqlCondition::too_many_connections;
-    // numeric_value_out_of_range: it names the type in every language.
+    // numeric_value_out_of_range: the message names the type in every language.
     if (state == "22003" && !says("bigint")) return SqlCondition::narrow_column;
-    // A grant that is missing. A policy on rows has the same code and other words.
+    // A missing grant. A row policy has the same SQLSTATE and another message.
     const bool grant = state == "42501" && says("permission denied");
     return grant || std::any_of(kStatesOfAll.begin(), kStatesOfAll.end(), begins)
                ? SqlCondition::of_all_writes
@@ -142,7 +143,7 @@ Error postgres_failure(const Libpq& pq, const pg_result* result, const std::stri
         message = message_line(pq.PQresultErrorMessage(result));
     } else {
         message = message_line(field(pq::kPrimary));
-        // Names the key that a constraint refuses.
+        // The detail names the key that violates a constraint.
         if (!field(pq::kDetail).empty()) message += ": " + message_line(field(pq::kDetail));
     }
     if (!state.empty()) message += " (SQLSTATE " + state + ")";
@@ -164,7 +165,7 @@ Error connect_failure(const Libpq& pq, const pg_conn* connection, const std::str
     const std::size_t at = find_state(text);
     if (at != std::string::npos) {
         const std::string state = text.substr(at, 5);
-        // What follows is the place in the server's source.
+        // The next line is the position in the server's source.
         const std::string said = message_line(text.substr(at + 7, text.find('\n', at) - at - 7));
         return make_error(classify_sqlstate(state),
                           name + ": " + said + " (SQLSTATE " + state + ")", state,

@@ -1,5 +1,5 @@
-// The statements of votes.sql for the two vote tables, at both levels of isolation, and what the
-// refusal of a vote says.
+// The statements of votes.sql for the two vote tables at both levels of isolation, and the errors of
+// refused votes.
 #pragma once
 
 #include <string>
@@ -15,11 +15,10 @@
 
 namespace hotcount {
 
-// A row that belongs to no vote makes the statement fail with an error that quotes this text
-// (votes.sql).
+// The error of a statement that meets a row of no vote contains this text (votes.sql).
 inline constexpr std::string_view kOtherRow = "hc_other_row";
 
-// Levels of isolation, as the server says them.
+// Levels of isolation, in the server's spelling.
 inline constexpr std::string_view kReadCommitted = "read committed";
 inline constexpr std::string_view kSerializable = "serializable";
 
@@ -36,7 +35,7 @@ inline Error no_such_level(const std::string& name) {
                           "COMMITTED: add isolation=serializable to the URL; nothing was applied");
 }
 
-// The statements over one of the two vote tables, and what a refusal of a vote for it says.
+// The statements over one of the two vote tables, and the errors of votes for it.
 struct PostgresVoteTable {
     PostgresVoteTable(const sql::Statements& sql, const VotesOptions& its_options)
         : options(its_options),
@@ -47,10 +46,10 @@ struct PostgresVoteTable {
           single(sql["single"]),
           batch(sql["batch"]) {}
 
-    // An error that may be a foreign key's.
+    // Adds the item or user to an error that may be a foreign key violation.
     Error explain_key(Error error, const Ballot& ballot) const {
-        // In every language the server names the columns of the key. The vote table may have other
-        // foreign keys.
+        // The server names the key's columns in every language. The vote table may have other foreign
+        // keys.
         const auto is_of = [&](const std::string& column) {
             return error.server_code == "23503" &&
                    error.message.find("(" + column + ")=(") != std::string::npos;
@@ -60,7 +59,7 @@ struct PostgresVoteTable {
                                                                : "";
         return explain_refusal(std::move(error), ballot, missing);
     }
-    // An error of a statement that writes and counts the vote.
+    // Explains an error of a statement that writes and counts the vote.
     Error explain(Error error, const Ballot& ballot) const {
         error = narrow_column(explain_missing_table(std::move(error)));
         if (error.message.find(kOtherRow) != std::string::npos) {

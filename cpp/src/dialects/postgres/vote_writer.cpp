@@ -4,8 +4,8 @@
 //   slotted   a vote and its slot's cell are one statement, which commits by itself
 //   others    a batch is one statement, which commits by itself
 //
-// A vote that is alone in its batch is written by a shorter statement. If its item is held, that waits
-// until another session wants to write. The held thread waits for items that are held for long.
+// A vote that is alone in its batch is written by a shorter statement. If its item is locked, that
+// statement waits until another write is queued. The held thread waits for items that stay locked.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,13 +26,13 @@ namespace {
 // Another transaction has held a row for longer than lock_timeout.
 constexpr std::string_view kLockTimeout = "55P03";
 
-// How often a vote may be overtaken. More often is no chance: a trigger or a policy keeps its row
-// from being written.
+// How often another session may overtake a vote. More often is no coincidence: a trigger or a row
+// policy keeps the row from being written.
 constexpr int kMostTries = 20;
 
-// Of strategy cached, after those of the outcome.
+// Columns of strategy cached, after those of the outcome.
 enum CachedColumn : std::uint8_t { kEpoch = kOutcomeColumns, kItem, kCacheId, kWide };
-// Of write_behind.
+// The column of write_behind.
 constexpr int kWithinFence = kOutcomeColumns;
 
 class PostgresVoteWriter final : public VoteWriter {
@@ -65,13 +65,13 @@ class PostgresVoteWriter final : public VoteWriter {
             return table.explain_key(explain_missing_table(std::move(done).error()), ballot);
         }
         if (cast) return *cast;
-        // As asked already, or the counts are kept elsewhere.
+        // No row: the vote has this value already, or the counts have moved.
         HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::route));
         const sql::RowVisitor found = [&](const sql::Row& row) -> Result<void> {
             cast = unchanged_cast(row.integer(0));
             return {};
         };
-        // A statement of its own: it sees what the upsert waited for and has locked.
+        // A statement of its own, whose snapshot contains the row for which the upsert waited.
         HOTCOUNT_TRY(connection.run(table.read, std::span{parameters}.first(2), &found));
         if (!cast) return unasked_row();
         return *cast;
@@ -90,7 +90,7 @@ class PostgresVoteWriter final : public VoteWriter {
 
     Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
                                      std::int64_t slot, Deadline deadline) override {
-        // Errors are explained alike at every level.
+        // Errors are the same at every level of isolation.
         const PostgresVoteTable& table = committed_.table_of(ballot);
         sql::Retry retry{database, deadline};
         bool created = false;
@@ -230,8 +230,8 @@ class PostgresVoteWriter final : public VoteWriter {
 
     // -- batches --------------------------------------------------------------------------------
 
-    // The votes of one statement: those for the first one's table, taken under its fence, sorted, one
-    // for each row. The others are left for later.
+    // Returns the votes of one statement, sorted: those of the first vote's table and fence, one for
+    // each row. The others are deferred.
     static std::vector<QueuedVote*> take_one_table(
         std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
         const auto& first = static_cast<const QueuedVote&>(*batch.front());
@@ -260,7 +260,7 @@ class PostgresVoteWriter final : public VoteWriter {
 
     Result<void> write_alone(sql::Connection& connection, const PostgresVoteTable& table,
                              const PostgresBallots& ballots, sql::BatchTurn& turn) {
-        // Somebody may come or leave between two turns, so the answer's shape is the same.
+        // is_alone() may change between two calls, so both statements return the same columns.
         const bool single = place_ == CountPlace::journal && !fenced_ &&
                             ballots.votes.size() == 1 && turn.is_alone();
         if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
@@ -275,7 +275,7 @@ class PostgresVoteWriter final : public VoteWriter {
                            : connection.run_alone(table.batch, parameters(ballots), &visit, how);
             if (!run) return std::move(run).error();
             if (answers.other_level) {
-                // The session's own level is not the wanted one. Nothing was written.
+                // The session has another level of isolation. Nothing was written.
                 if (wraps) return no_such_level({});
                 wraps_.store(true, std::memory_order_relaxed);
                 continue;
@@ -284,8 +284,8 @@ class PostgresVoteWriter final : public VoteWriter {
         }
     }
 
-    // For the held thread: items that have been held for long are waited for before anything is
-    // written, so that no outcome depends on the wait.
+    // For the held thread: waits for the items' locks before anything is written, so that a timeout
+    // of the wait leaves no outcome unknown.
     Result<void> write_waiting(sql::Connection& connection, const PostgresVoteTable& table,
                                const PostgresBallots& ballots, sql::BatchTurn& turn) {
         const auto milliseconds =
@@ -304,7 +304,7 @@ class PostgresVoteWriter final : public VoteWriter {
         auto run = connection.run(table.batch, parameters(ballots), &visit);
         if (!run) {
             Error error = std::move(run).error();
-            // One of the votes' own rows: looked for by halves.
+            // A vote's own row is locked: halving the batch finds it.
             if (error.server_code == kLockTimeout) error.condition = SqlCondition::query_canceled;
             return error;
         }
@@ -313,7 +313,7 @@ class PostgresVoteWriter final : public VoteWriter {
         return end(connection, answers, turn);
     }
 
-    // What the rows of a statement say.
+    // Reads the rows of a statement.
     struct Answers {
         Answers(const PostgresVoteWriter& of, const PostgresBallots& asked,
                 std::string_view of_isolation)
@@ -359,7 +359,7 @@ class PostgresVoteWriter final : public VoteWriter {
             return {};
         }
 
-        // strategy cached. True if the vote is to be written item by item.
+        // For strategy cached. Returns true if the vote must be written item by item.
         bool note_item(const sql::Row& row, QueuedVote& of) {
             auto& vote = static_cast<QueuedCachedVote&>(of);
             if (row.is_null(kEpoch) || row.is_null(kCacheId)) return false;
@@ -397,15 +397,15 @@ class PostgresVoteWriter final : public VoteWriter {
         }
         const PostgresBallots ballots{answers.missing};
         if (create(connection, ballots, turn) || ballots.votes.size() == 1) return {};
-        // One of them is refused, or all are.
+        // One item or all were refused: tries each alone.
         for (QueuedVote* vote : answers.missing) {
             (void)create(connection, PostgresBallots{{vote}}, turn);
         }
         return {};
     }
 
-    // Adds the missing items, for which the votes are then written again. If that is refused:
-    // false, and each vote has its error.
+    // Adds the missing items and defers their votes to a later turn. If that fails, returns false and
+    // sets each vote's error.
     bool create(sql::Connection& connection, const PostgresBallots& ballots, sql::BatchTurn& turn) {
         const std::array<sql::Value, 1> items{ballots.distinct_items};
         auto created = connection.run_alone(create_, items, nullptr, turn.alone(true));
@@ -414,7 +414,7 @@ class PostgresVoteWriter final : public VoteWriter {
             vote->fate = sql::QueuedWrite::Fate::deferred;
             if (created) continue;
             vote->error = explain_refusal(explain_missing_table(created.error()), vote->ballot);
-            // Of the item. Of the vote it is certain that it is not.
+            // Only the item's outcome is unknown. The vote was not applied.
             if (vote->error->code == ErrorCode::outcome_unknown) {
                 vote->error->code = ErrorCode::deadline;
                 vote->error->message += "; the vote was not applied";
