@@ -15,7 +15,7 @@
 namespace hotcount::loadtest {
 namespace {
 
-// Space is taken in steps of 16 MB: rare enough to cost nothing per operation.
+// Space is reserved in steps of 16 MB, rare enough to cost nothing per operation.
 constexpr std::uint64_t kReserveStep = 16 * 1024 * 1024 / sizeof(LedgerRecord);
 
 std::size_t bytes_for(std::uint64_t records) {
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Ledger>> Ledger::create(const std::filesystem::path& path
     header.capacity = capacity;
     header.seed = seed;
     header.planned = 0;
-    // The magic word goes last: a file with it has a complete header.
+    // The magic word is written last: a file that has it has a complete header.
     std::atomic_thread_fence(std::memory_order_release);
     std::memcpy(header.magic, LedgerHeader::kMagic, sizeof(header.magic));
     return ledger;
@@ -127,7 +127,7 @@ Result<void> Ledger::reserve(std::uint64_t until) {
     if (wanted <= reserved_) return {};
     const std::uint64_t target = std::min(mapped, (wanted / kReserveStep + 1) * kReserveStep);
     const int failed = fallocate(file_, 0, 0, static_cast<off_t>(bytes_for(target)));
-    // If the file system cannot do this, each write takes its space.
+    // If the file system cannot reserve space, each write takes it.
     if (failed != 0 && errno != EOPNOTSUPP) return system_error(path_, "extend", errno);
     reserved_ = target;
     return {};

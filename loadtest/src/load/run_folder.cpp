@@ -32,9 +32,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRandomPart = "XXXXXX";
 
-/// The file that says whose it is goes last: a kill meanwhile leaves a folder that the next start knows.
+/// Removes the file with the owner last: after a kill meanwhile the next start recognises the folder.
 void remove_with_owner_last(const fs::path& folder) {
-    // Whoever swaps the folder for a link meanwhile loses no more than the link.
+    // If the folder is replaced by a link meanwhile, only the link is removed.
     const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (opened < 0) return;
     std::error_code ignored;
@@ -52,7 +52,7 @@ void remove_if_dead(const fs::path& folder) {
     if (lstat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) return;
     const int owner = ::open((folder / kOwnerFile).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (owner < 0) return;
-    // The folder itself may be given to the user that a server runs as.
+    // The folder may be owned by the user that a server runs as.
     const bool own = fstat(owner, &facts) == 0 && facts.st_uid == geteuid();
     if (own && flock(owner, LOCK_EX | LOCK_NB) == 0) remove_with_owner_last(folder);
     close(owner);
@@ -65,7 +65,8 @@ bool is_name_of_ours(std::string_view name) {
         });
 }
 
-/// The file gets its name when it is locked: nobody finds it unlocked while its owner lives.
+/// The file is locked before it gets its name, so that it is never found unlocked while its owner
+/// lives.
 int make_owner(const fs::path& folder) {
     const fs::path fresh = folder / "owner.new";
     const int owner = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -115,8 +116,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What write_json() writes before it gets its name, and the room for it: several times what a run's
-// settings and figures take.
+// The temporary name of write_json()'s file, and the space reserved for it: several times the size of
+// a run's settings and figures.
 constexpr const char* kFresh = ".new";
 constexpr off_t kMostJson = 128 * 1024;
 
@@ -133,7 +134,7 @@ Error folder_error(const fs::path& path, std::string_view what, int error) {
 }  // namespace
 
 Result<RunFolder> RunFolder::make(const std::optional<fs::path>& named) {
-    // Where a path is too long for a socket, its folder is in /tmp.
+    // If the path is too long for a socket, the folder is in /tmp.
     for (const fs::path& parent : {temporary_parent(), fs::path{"/tmp"}}) {
         OwnedFolder::remove_dead(parent);
     }
@@ -193,7 +194,7 @@ Result<void> reserve_json(const fs::path& path) {
     if (file < 0) return folder_error(fresh, "write", errno);
     const int failed = posix_fallocate(file, 0, kMostJson);
     close(file);
-    // Where that is not known, the room is taken as it is written.
+    // If the file system cannot reserve space, each write takes it.
     if (failed != 0 && failed != EOPNOTSUPP) return folder_error(fresh, "write", failed);
     return {};
 }
@@ -205,7 +206,7 @@ std::string json_text(const nlohmann::json& content, int indent) {
 Result<void> write_json(const fs::path& path, const nlohmann::json& content) {
     const fs::path fresh = path.string() + kFresh;
     const std::string text = json_text(content, 2) + '\n';
-    // Not truncated before it is written: it may be what reserve_json() made.
+    // Without O_TRUNC, which would free the space that reserve_json() took.
     const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) return folder_error(fresh, "write", errno);
     std::size_t written = 0;
@@ -253,7 +254,7 @@ fs::path temporary_parent() {
 std::string file_system_of(const fs::path& path) {
     struct statfs facts {};
     if (statfs(path.c_str(), &facts) != 0) return "unknown";
-    // From the kernel's linux/magic.h.
+    // As in linux/magic.h.
     switch (static_cast<unsigned long>(facts.f_type)) {
         case 0xEF53:
             return "ext4";
@@ -288,8 +289,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The settings that are written as they are, and durations as seconds: calls `always` for those that
-/// every document has, and `since` for those that came later.
+/// The settings that are written unchanged, durations as seconds: calls `always` for fields of every
+/// document, `since` for fields that older documents lack.
 template <class Settings, class Always, class Since>
 void for_each_field(Settings& settings, const Always& always, const Since& since) {
     auto& traffic = settings.traffic;
@@ -326,7 +327,7 @@ void for_each_field(Settings& settings, const Always& always, const Since& since
 double in_s(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 void get_to(const json& value, Duration& duration) {
-    // To the nanosecond: a schedule that ends one earlier is another one.
+    // To the nanosecond: a schedule that is 1 ns shorter is another schedule.
     duration = Duration{std::llround(value.get<double>() * 1e9)};
 }
 template <class T>

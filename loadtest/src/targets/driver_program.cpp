@@ -19,7 +19,7 @@ namespace hotcount::loadtest {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{5};
-// Of what it wrote, so much stands in a message.
+// The end of the program's output that a message quotes, in bytes.
 constexpr std::streamoff kLastWords = 600;
 
 /// The environment of this process with `more` in it, as execvpe takes it.
@@ -63,14 +63,14 @@ Result<std::vector<std::string>> words_of_command(const std::string& command) {
 Result<std::unique_ptr<DriverProgram>> DriverProgram::start(
     const std::string& command, const std::vector<std::pair<std::string, std::string>>& environment,
     std::filesystem::path log) {
-    // All that allocates comes before the fork.
+    // Allocations come before the fork.
     HOTCOUNT_TRY_ASSIGN(std::vector<std::string> words, words_of_command(command));
     std::vector<char*> arguments = pointers_to(words);
     std::vector<std::string> entries = environment_with(environment);
     std::vector<char*> variables = pointers_to(entries);
     const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
     const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    // Closed by a successful exec; otherwise it brings errno.
+    // A successful exec closes it; a failed one writes errno.
     int told[2];
     if (input < 0 || output < 0 || pipe2(told, O_CLOEXEC) != 0) {
         const int error = errno;
@@ -85,7 +85,7 @@ Result<std::unique_ptr<DriverProgram>> DriverProgram::start(
     if (child == 0) {
         setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent) _exit(127);  // It died before the line above.
+        if (getppid() != parent) _exit(127);  // The parent died before the line above.
         std::signal(SIGINT, SIG_DFL);
         std::signal(SIGTERM, SIG_DFL);
         std::signal(SIGXFSZ, SIG_DFL);
@@ -120,11 +120,11 @@ bool DriverProgram::wait(Duration patience) {
     const auto until = std::chrono::steady_clock::now() + patience;
     while (!status_) {
         siginfo_t ended{};
-        // Without reaping it: its id, which is that of its group, stays its own.
+        // WNOWAIT does not reap it, so its id, which names its process group, is not reused.
         const bool looked =
             waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
         if (looked && ended.si_pid == pid_) {
-            kill(-pid_, SIGKILL);  // Those that it left behind.
+            kill(-pid_, SIGKILL);  // Ends the children that it left behind.
             int status = 0;
             while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
             }
@@ -141,11 +141,11 @@ void DriverProgram::end(Duration patience) {
     if (wait(Duration{0})) return;
     if (patience > Duration{0}) {
         kill(-pid_, SIGTERM);
-        kill(-pid_, SIGCONT);  // One that was stopped would not see it.
+        kill(-pid_, SIGCONT);  // A stopped process does not handle SIGTERM.
         if (wait(patience)) return;
     }
     kill(-pid_, SIGKILL);
-    // SIGKILL takes as long as the kernel needs; there is nothing else to wait for.
+    // SIGKILL cannot be ignored, so this wait ends.
     while (!wait(std::chrono::seconds{1})) {
     }
 }

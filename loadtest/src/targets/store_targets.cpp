@@ -25,7 +25,7 @@ std::int64_t steady_ns() {
         .count();
 }
 
-/// Whether the time of the answer bounds the time at which the store did it.
+/// True if the time of the answer bounds the time at which the store executed the call.
 bool is_answered(Status status) { return status == Status::ok || status == Status::failed; }
 
 Result<LimiterOptions> limiter_options(const Rate& limit, const Strategy& strategy) {
@@ -69,7 +69,7 @@ class LimiterTarget final : public StoreTarget {
         return contract;
     }
     Result<void> begin() override {
-        // Once before and once after: the second one shows how far the two clocks moved.
+        // Read before and after the load: the second reading shows the drift of the two clocks.
         HOTCOUNT_TRY_ASSIGN(before_, clock_offset());
         return StoreTarget::begin();
     }
@@ -89,7 +89,7 @@ class LimiterTarget final : public StoreTarget {
         if (evidence.contains("clock_after")) {
             after_ = offset("clock_after");
         } else {
-            // The run died before it looked again. A clock that is set right moves no faster.
+            // The run died before the second reading. A clock that is being adjusted moves no faster.
             constexpr std::int64_t kMostPpm = 500;
             after_->error_ns +=
                 (settings_.warmup + settings_.duration).count() / 1'000'000 * kMostPpm;
@@ -116,8 +116,8 @@ class LimiterTarget final : public StoreTarget {
                                                     : LimiterHit::Kind::denied;
                     if (record.returned != 1) ++result.refused;
                 }
-                // The server may have decided it at any time since, also long after the caller had
-                // stopped waiting: a server that is stopped runs what it was sent when it goes on.
+                // The server may have decided it at any time since, also long after the caller's
+                // deadline: a stopped server executes received commands when it continues.
                 if (!is_answered(record.load_status())) hit.done_ns = INT64_MAX / 4;
                 hits.push_back(hit);
             }
@@ -129,7 +129,7 @@ class LimiterTarget final : public StoreTarget {
     }
 
   private:
-    /// What the checker needs to know of a way.
+    /// The checker's rules for a strategy.
     struct Rules {
         Windows windows;
         bool on_callers_clock;
@@ -182,7 +182,7 @@ class LimiterTarget final : public StoreTarget {
         rules.windows = way_.windows;
         const bool on_clock =
             rules.windows == Windows::clock || rules.windows == Windows::weighted_clock;
-        rules.limit = rate.burst;  // Of a window: its limit.
+        rules.limit = rate.burst;  // For a window this is its limit.
         rules.rate_limit = rate.limit;
         rules.period_ns = std::chrono::duration_cast<nanoseconds>(rate.period).count();
         rules.may_over_admit = rules.may_refuse = is_wrong_way(strategy_);
@@ -240,7 +240,7 @@ class SetsTarget final : public StoreTarget {
         for (std::uint64_t item = 1; item <= items; ++item) {
             if (outlives_load(item)) HOTCOUNT_TRY(create(item, long_life(settings_), false));
         }
-        // Last, because their clocks run. Spread over the load, in an order without a meaning.
+        // Last, because their times to live run. Spread over the load in a random order.
         const Duration load = settings_.warmup + settings_.duration;
         const Permutation places(items);
         for (std::uint64_t item = 1; item <= items; item += 4) {
@@ -253,7 +253,7 @@ class SetsTarget final : public StoreTarget {
         }
         return StoreTarget::begin();
     }
-    /// Of each set whether it was made, until when it lived and from when on it is gone.
+    /// For each set: whether it was made, until when it lived, and from when on it is gone.
     nlohmann::json evidence() const override {
         nlohmann::json evidence = StoreTarget::evidence();
         nlohmann::json& lives = evidence["lives"] = nlohmann::json::array();
@@ -298,7 +298,7 @@ class SetsTarget final : public StoreTarget {
     }
 
   private:
-    // The member that a set is made with: no user's name, and never removed.
+    // The member with which a set is made: no user's name, and never removed.
     static constexpr const char* kAnchor = "anchor";
 
     SetsTarget(const TrialSettings& settings, const Strategy& strategy, StoreHandle store,
@@ -308,12 +308,11 @@ class SetsTarget final : public StoreTarget {
           driver_(std::move(driver)) {}
 
     Duration gate() const { return settings_.gate.value_or(std::chrono::seconds{10}); }
-    // As its contract says: a stall that outlives the gate.
+    // The exception in its contract: a stall that outlasts the gate.
     bool may_make_sets() const {
         return is_wrong_way(strategy_) || (gated() && settings_.stall >= gate());
     }
-    /// A call stalled for longer than the gate, whatever held it up: it took that long, or nobody knows
-    /// how long it took.
+    /// True if a call took longer than the gate, or its time is unknown.
     bool outlived_gate(const std::vector<SetWrite>& writes) const {
         return gated() && std::any_of(writes.begin(), writes.end(), [&](const SetWrite& write) {
                    return write.score != 0 && write.done_ns - write.sent_ns > gate().count();
@@ -343,7 +342,7 @@ class SetsTarget final : public StoreTarget {
     }
 
     Result<void> create(std::uint64_t item, Duration ttl, bool mortal) {
-        // Two clocks may run at different speeds, and a server rounds to milliseconds.
+        // The two clocks may run at different speeds, and a server rounds to milliseconds.
         const std::int64_t slack = ttl.count() / 1000 + 5'000'000;
         SetLife& life = lives_[item - 1];
         life.made = true;
@@ -378,7 +377,7 @@ class SetsTarget final : public StoreTarget {
                 found.anchored = true;
                 continue;
             }
-            // "user:123"; any other name is nobody's: user 0 never writes.
+            // "user:123". Other names are read as user 0, who never writes.
             SetMember one{0, static_cast<std::int64_t>(score)};
             const std::string_view digits =
                 std::string_view{member}.substr(std::min<std::size_t>(5, member.size()));
@@ -391,7 +390,7 @@ class SetsTarget final : public StoreTarget {
 
     std::shared_ptr<LiveSets> sets_;
     std::unique_ptr<Driver> driver_;
-    std::vector<SetLife> lives_{};  // Times on the monotonic clock.
+    std::vector<SetLife> lives_{};  // On the monotonic clock.
 };
 
 }  // namespace
@@ -422,7 +421,7 @@ Result<std::unique_ptr<Target>> target_on(const TrialSettings& settings, const S
     return make_counters_target(settings, strategy, std::move(store));
 }
 
-/// Whether the audit reads keys that outlive the load and expire some day.
+/// True if the audit reads keys that outlive the load and expire later.
 bool reads_mortal_keys(const TrialSettings& settings, const Strategy& strategy) {
     if (strategy.workload == WorkloadKind::zset) return true;
     const bool has_ttl = !strategy.way.empty() && strategy.way != "retry";
