@@ -1,7 +1,7 @@
-"""Runs of hotcount-load, one after another, by what the last one did: ``hotcount-load run --each``.
+"""Successive runs of hotcount-load, each chosen after the last: ``hotcount-load run --each``.
 
 One process of the load generator serves a whole study: it starts the private servers once, gives
-each run tables and a folder of its own, and audits each.
+each run its own tables and folder, and audits each run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NoProgram(HotcountError):
 
 
 class Refused(Exception):
-    """hotcount-load ended before its first run, and has said why. `code` is its exit code."""
+    """hotcount-load ended before its first run and printed the reason. `code` is its exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -45,7 +45,7 @@ class Failed(Exception):
 
 
 def program() -> str:
-    """hotcount-load beside this command, or beside the interpreter; else on PATH."""
+    """Returns the path of hotcount-load: beside this command or the interpreter, or on PATH."""
     for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent):
         found = folder / "hotcount-load"
         if os.access(found, os.X_OK):
@@ -60,7 +60,7 @@ def program() -> str:
 
 
 class Trials:
-    """`ready` has provenance, and the settings of each strategy that was asked for."""
+    """A running hotcount-load. `ready` has provenance, and the settings of each strategy."""
 
     def __init__(self, process: subprocess.Popen[str], interrupted: list[bool]) -> None:
         self._process = process
@@ -81,7 +81,7 @@ class Trials:
         return found
 
     def run(self, name: str, *options: str) -> Trial:
-        """One run with these options; the folder of --out has it under this name."""
+        """Makes one run with these options; the folder of --out keeps it under this name."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"name": name, "options": options}) + "\n")
@@ -109,9 +109,12 @@ class Trials:
 
 @contextmanager
 def interruptible(process: subprocess.Popen[str]) -> Iterator[list[bool]]:
-    """Ctrl-C goes to the whole process group: hotcount-load ends the run under way and audits it,
-    and here nothing more is begun. What this process alone gets is passed on, as another signal: of
-    the same kind a second one kills."""
+    """Yields a list whose element becomes true after a signal; then begin no other run.
+
+    Ctrl-C reaches the whole process group: hotcount-load ends the run under way and audits it.
+    SIGTERM and SIGHUP reach only this process, which passes them on as SIGINT. A second signal of
+    the same kind kills this process.
+    """
     interrupted = [False]
 
     def on_signal(number: int, frame: object) -> None:

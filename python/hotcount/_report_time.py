@@ -10,7 +10,10 @@ from hotcount.report import Chart, Measured
 
 
 def _faults(measured: Measured) -> list[tuple[str, float, float]]:
-    """Names, and seconds from the start of the warm-up: as they went or were planned."""
+    """Returns name, begin and end of each fault, in seconds since the start of the warm-up.
+
+    The measured times if there are any, otherwise the planned ones.
+    """
     went = [
         (each.fault, each.from_s, each.from_s + each.away_s)
         for part in measured.parts for row in part.rows for each in row.recoveries
@@ -21,7 +24,7 @@ def _faults(measured: Measured) -> list[tuple[str, float, float]]:
     ]
 
 
-# Of series.csv, for people.
+# Headings for the columns of series.csv.
 HEADS = {
     "from_s": "from s", "length_s": "length s", "vote_ok": "votes", "unvote_ok": "unvotes",
     "read_ok": "reads", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "max_ms": "max ms",
@@ -77,7 +80,7 @@ def _timeline(measured: Measured) -> Chart:
     figure.update_layout(
         xaxis={"title": "seconds"},
         yaxis={"title": "per second", "rangemode": "tozero"},
-        # Its own ticks: where those of the left axis are, its numbers are crooked.
+        # Ticks of its own: at those of the left axis its numbers would not be round.
         yaxis2={
             "title": "p99 ms",
             "overlaying": "y",
@@ -99,5 +102,5 @@ def _timeline(measured: Measured) -> Chart:
 
 
 def of_time(measured: Measured) -> list[Chart]:
-    """The run second by second; nothing for a comparison."""
+    """Returns the chart of a run second by second; an empty list for a comparison."""
     return [_timeline(measured)] if measured.series else []

@@ -1,6 +1,6 @@
-"""hotcount's objects as metrics of Prometheus (extra ``prometheus``).
+"""Prometheus metrics of hotcount's objects (extra ``prometheus``).
 
-docs/how-to/metrics.md has the metrics, and the meaning of a scrape where several processes serve.
+docs/how-to/metrics.md lists the metrics and explains scrapes of several processes.
 
 Example::
 
@@ -39,15 +39,15 @@ FAMILIES = {
 class Collector(_Collector):
     """Reads stats() of stores, limiters, counters, votes, sets and workers at each scrape.
 
-    It may be registered before tables exist, while a server is away, and stay after close(): a
-    scrape never fails, and `hotcount_up` is 0 for an object that could not be read. Votes ask
-    their database at each scrape; all other numbers are in this process.
+    A scrape never fails: before tables exist, while a server is away and after close(),
+    `hotcount_up` is 0 for the objects that cannot be read. Votes query their database at each
+    scrape; all other numbers are in this process.
 
     Args:
-        objects: Of hotcount or hotcount.aio. Each is labelled with its kind and a name: its name,
-            prefix or table, and for stores and workers the kind.
-        timeout: Seconds for a whole scrape, at most 60. Objects whose turn comes later are not up.
-        named: More objects, by the name that their label shall have.
+        objects: Objects of hotcount or hotcount.aio. Their labels are kind and name: the object's
+            name, prefix or table; for stores and workers the kind.
+        timeout: Seconds for a whole scrape, at most 60. Objects not read by then are not up.
+        named: More objects, by the name for their label.
 
     Raises:
         ConfigError: Two objects have one kind and name, or timeout has a bad value.
