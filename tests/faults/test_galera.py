@@ -194,6 +194,7 @@ def voting(outcomes: Outcomes, votes: hotcount.Votes) -> Any:
     return until
 
 
+@pytest.mark.long
 def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
     trio: GaleraTrio, place: str
 ) -> None:
@@ -218,6 +219,7 @@ def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
     outcomes.check(trio, place)
 
 
+@pytest.mark.long
 def test_a_node_that_is_killed_and_joins_again_loses_and_doubles_nothing(
     trio: GaleraTrio, place: str
 ) -> None:

@@ -24,7 +24,7 @@ from tests.support.servers import free_port, make_folder
 
 _PROVIDERS = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so")
 # How soon a node that says nothing is left out: Galera's own default is 5 s and more.
-_TIMES = "evs.keepalive_period=PT0.3S;evs.suspect_timeout=PT1S;evs.inactive_timeout=PT3S"
+_TIMES = "evs.keepalive_period=PT0.3S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT6S"
 
 
 # What servers call for a state transfer: a joiner is told that it has its own state already, and a
