@@ -21,6 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.listener import Listener
 from tests.support.loops import LOOPS, LoopFactory
+from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import RedisServer, free_port
 from tests.support.together import together
 
@@ -346,6 +347,18 @@ def test_every_address_of_a_name_is_tried(tmp_path: Path, resolver: Path, first:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
         server.stop()
+
+
+def test_every_address_of_a_seed_is_asked_for_the_map(tmp_path: Path, resolver: Path) -> None:
+    with RedisCluster(tmp_path, replicas=False).started() as cluster:
+        program = (
+            "import hotcount, sys\n"
+            "redis = hotcount.Redis(sys.argv[1], timeout=10)\n"
+            "print(hotcount.Counter(redis).add('a'))\n"
+        )
+        seed = f"redis+cluster://two.test:{cluster.nodes[0].port}"
+        assert run_with(resolver, program, seed) == "1"
+        fired("other address")
 
 
 def close_all(listener: socket.socket) -> None:

@@ -7,11 +7,6 @@
 namespace hotcount::redis {
 namespace {
 
-Error no_owner() {
-    return make_error(ErrorCode::unavailable, "no node of the cluster has the key's slot",
-                      "CLUSTERDOWN");
-}
-
 Error moved_error() { return make_error(ErrorCode::unavailable, "the slot has moved"); }
 
 // A batch in parts, one for each command. Each part ends by itself, and its error is its own.
@@ -189,6 +184,12 @@ void ClusterCalls::wait_with(const OperationPtr& operation, SteadyTime until, Er
     lanes_.look_at(std::min(until, operation->deadline().time()));
 }
 
+Error ClusterCalls::no_owner() {
+    if (!router_.has_map()) return lanes_.why_none();
+    return make_error(ErrorCode::unavailable, "no node of the cluster has the key's slot",
+                      "CLUSTERDOWN");
+}
+
 void ClusterCalls::end(Ended ended) {
     for (const auto& [operation, error] : ended) {
         operation->refuse(operation->maybe_ran() ? Router::unserved(*operation, error) : error);
@@ -283,8 +284,8 @@ void ClusterCalls::look() {
         std::deque<Waiting> waiting;
         waiting.swap(waiting_);
         for (Waiting& each : waiting) {
-            if (is_over(each.operation, each.why)) continue;
             const bool for_map = each.until == kForMap;
+            if (is_over(each.operation, for_map ? no_owner() : each.why)) continue;
             const auto none = for_map && !router_.has_map()
                                   ? lanes_.no_map_since(each.operation->route.begun)
                                   : std::nullopt;

@@ -47,6 +47,8 @@ class Lanes {
     virtual void look_at(SteadyTime time) = 0;
     /// Why there is no map, if the last try to get one, begun after this time, failed.
     virtual std::optional<Error> no_map_since(SteadyTime time) = 0;
+    /// Why there is no map yet.
+    virtual Error why_none() = 0;
 };
 
 class ClusterCalls {
@@ -97,6 +99,7 @@ class ClusterCalls {
     void put(std::uint16_t node, const OperationPtr& operation, Ended& ended);
     void release(std::uint16_t node, Ended& ended);
     void wait_with(const OperationPtr& operation, SteadyTime until, Error why);
+    Error no_owner();
     void run_evictions(Lock& lock);
     static void end(Ended ended);
     std::uint64_t next_number() { return numbers_.fetch_add(1, std::memory_order_relaxed); }

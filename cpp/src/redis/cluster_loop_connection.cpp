@@ -204,6 +204,7 @@ class ClusterLoopConnection final : public LoopConnection, public Lanes, public 
     std::optional<Error> no_map_since(SteadyTime time) override {
         return map_->failure_since(time);
     }
+    Error why_none() override { return map_->why_none(); }
 
     // -- LaneOwner
     void left(std::uint16_t node, const OperationPtr& operation) override {

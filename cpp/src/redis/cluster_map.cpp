@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kSilence = 1500ms;
-// How long one node may take before another is asked.
+// How long one node may take to greet, and then to answer, before another is asked.
 constexpr Duration kPatience = 250ms;
 constexpr Duration kMapAge = 30s;
 // A request for a map, of eight that may go at once.
@@ -116,14 +116,18 @@ void ClusterMap::refresh(SteadyTime due) {
     const SteadyTime began = std::chrono::steady_clock::now();
     std::optional<Error> why;
     bool found = false;
+    AskedLogin login;
     const std::vector<Endpoint> all = candidates();
-    for (std::size_t i = 0; i < all.size() && !found; ++i) {
+    // A callable that hangs or fails would do so for each of them.
+    for (std::size_t i = 0; i < all.size() && !found && !login.failed(); ++i) {
         const SteadyTime asked_at = std::chrono::steady_clock::now();
         const bool is_last = i + 1 == all.size();
-        auto map = ask(all[i], Deadline::after(is_last ? options_.connect_timeout : kPatience));
+        auto map = ask(all[i], login, is_last ? options_.connect_timeout : kPatience);
         if (!map) {
             // One that says why says more than one that is away.
             if (!why || map.error().code != ErrorCode::deadline) why = std::move(map).error();
+            const std::lock_guard lock(mutex_);
+            last_refusal_ = why;
             continue;
         }
         found = true;
@@ -147,6 +151,7 @@ void ClusterMap::refresh(SteadyTime due) {
         refreshing_ = false;
         if (found) {
             failure_.reset();
+            last_refusal_.reset();
             doubted_.clear();
         } else if (why) {
             failure_.emplace(began, *why);
@@ -191,21 +196,52 @@ std::vector<Endpoint> ClusterMap::candidates() {
     return first;
 }
 
-Result<Topology> ClusterMap::ask(const Endpoint& endpoint, Deadline deadline) {
+Result<Login> ClusterMap::login() {
+    if (!options_.credentials) return Login{options_.user, options_.password};
+    auto login = options_.credentials();
+    if (login) return login;
+    return make_error(login.error().code, options_.address() + ": " + login.error().message);
+}
+
+// Each address of a name has its share of the time.
+Result<std::unique_ptr<Connection>> ClusterMap::open(const Options& options, const Login& login,
+                                                     Deadline deadline) {
+    HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(options));
+    const auto addresses = resolve(options);
+    if (!addresses) {
+        return make_error(addresses.error().code,
+                          options.address() + ": " + addresses.error().message);
+    }
+    std::optional<Error> why;
+    for (std::size_t i = 0; i < addresses->size(); ++i) {
+        const auto left = static_cast<Duration::rep>(addresses->size() - i);
+        auto opened = Connection::open(options, tls, {}, (*addresses)[i],
+                                       Deadline::after(deadline.remaining() / left), login);
+        if (opened) return opened;
+        if (!why || opened.error().code != ErrorCode::deadline) why = std::move(opened).error();
+    }
+    return *why;
+}
+
+Result<Topology> ClusterMap::ask(const Endpoint& endpoint, AskedLogin& login, Duration patience) {
     if (asked_ && (asked_->endpoint != endpoint || asked_->connection->stale())) asked_.reset();
     if (!asked_) {
+        if (!login.answer) login.answer.emplace(this->login());
+        if (login.failed()) return login.answer->error();
         Asked made{endpoint, std::make_unique<const Options>(options_of(endpoint)), nullptr};
-        HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(*made.options));
-        HOTCOUNT_TRY_ASSIGN(const auto addresses, resolve(*made.options));
-        Login login{options_.user, options_.password};
-        if (options_.credentials) {
-            HOTCOUNT_TRY_ASSIGN(login, options_.credentials());
+        auto opened = open(*made.options, **login.answer, Deadline::after(patience));
+        if (!opened && opened.error().code == ErrorCode::auth && options_.credentials &&
+            !std::exchange(login.again, true)) {
+            // The password may have changed after it was asked for.
+            login.answer.emplace(this->login());
+            if (login.failed()) return login.answer->error();
+            opened = open(*made.options, **login.answer, Deadline::after(patience));
         }
-        HOTCOUNT_TRY_ASSIGN(made.connection, Connection::open(*made.options, tls, {},
-                                                              addresses.front(), deadline, login));
+        if (!opened) return std::move(opened).error();
+        made.connection = std::move(*opened);
         asked_.emplace(std::move(made));
     }
-    auto map = ask_over(*asked_->connection, endpoint, deadline);
+    auto map = ask_over(*asked_->connection, endpoint, Deadline::after(patience));
     if (!map) asked_.reset();
     return map;
 }
@@ -249,6 +285,13 @@ std::optional<Error> ClusterMap::failure_since(SteadyTime time) {
     const std::lock_guard lock(mutex_);
     if (!failure_ || failure_->first < time) return {};
     return failure_->second;
+}
+
+Error ClusterMap::why_none() {
+    const std::lock_guard lock(mutex_);
+    if (last_refusal_) return *last_refusal_;
+    return make_error(ErrorCode::deadline,
+                      options_.address() + ": no node of the cluster has answered CLUSTER SLOTS");
 }
 
 std::optional<ClusterMap::Confirmation> ClusterMap::confirmation(std::uint16_t node) {

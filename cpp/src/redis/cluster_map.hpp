@@ -46,6 +46,8 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     void doubts(std::uint16_t node);
     /// Why the last try failed, if it began after this time.
     std::optional<Error> failure_since(SteadyTime time);
+    /// What is known of that while nodes are still asked.
+    Error why_none();
     struct Confirmation {
         bool owns;  ///< Another node said that the node has slots, as in the map before.
         SteadyTime asked_at;
@@ -73,7 +75,16 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     void schedule(SteadyTime not_before);
     void refresh(SteadyTime due);
     std::vector<Endpoint> candidates();
-    Result<Topology> ask(const Endpoint& endpoint, Deadline deadline);
+    // Asked for in a try to get a map if a connection is made: once, and again after the first refusal.
+    struct AskedLogin {
+        std::optional<Result<Login>> answer;
+        bool again{false};
+        bool failed() const { return answer && !answer->ok(); }
+    };
+    Result<Login> login();
+    Result<Topology> ask(const Endpoint& endpoint, AskedLogin& login, Duration patience);
+    static Result<std::unique_ptr<Connection>> open(const Options& options, const Login& login,
+                                                    Deadline deadline);
     static Result<Topology> ask_over(Connection& connection, const Endpoint& endpoint,
                                      Deadline deadline);
     void tell();
@@ -94,6 +105,7 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     bool closed_{false};
     SteadyTime paid_until_{};
     std::optional<std::pair<SteadyTime, Error>> failure_;
+    std::optional<Error> last_refusal_;  // Of a node, since the last map.
     struct Told {
         SteadyTime asked_at;
         std::uint16_t by;

@@ -433,6 +433,7 @@ class Schedule : public Lanes {
     void want_map() override {}
     void look_at(SteadyTime) override {}
     std::optional<Error> no_map_since(SteadyTime) override { return {}; }
+    Error why_none() override { return make_error(ErrorCode::unavailable, "no map"); }
 
     std::size_t lane_of(std::uint16_t node) const {
         for (const auto& [i, number] : number_) {

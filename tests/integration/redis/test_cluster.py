@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -189,6 +191,33 @@ def test_no_seed_answers_within_the_timeout() -> None:
     with (
         hotcount.Redis("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout=2) as store,
         pytest.raises(hotcount.UnavailableError, match=r"127\.0\.0\.1:"),
+    ):
+        hotcount.Counter(store).add("a")
+
+
+def test_nodes_that_say_nothing_are_named() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        hosts = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in (mute, other))
+        first = str(mute.getsockname()[1])
+        for timeout, says in ((0.1, "CLUSTER SLOTS"), (0.6, "HELLO")):
+            with hotcount.Redis(f"redis+cluster://{hosts}", timeout=timeout) as store:
+
+                async def add_in_a_loop() -> None:
+                    await hotcount.aio.Counter(store).add("a")
+
+                for call in (lambda: hotcount.Counter(store).add("a"), add_in_a_loop):
+                    with pytest.raises(hotcount.DeadlineError, match=f"{first}.*{says}") as caught:
+                        asyncio.run(call()) if asyncio.iscoroutinefunction(call) else call()
+                    assert "has the key's slot" not in str(caught.value)
+
+
+def test_a_seed_whose_name_does_not_resolve_is_named() -> None:
+    with (
+        hotcount.Redis("redis+cluster://nobody.invalid", timeout=5) as store,
+        pytest.raises(hotcount.UnavailableError, match=r"nobody\.invalid:6379: the name"),
     ):
         hotcount.Counter(store).add("a")
 
