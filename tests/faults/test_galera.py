@@ -20,6 +20,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.galera_trio import GaleraNode, GaleraTrio
+from tests.support.servers import free_port
 from tests.support.together import beside, together
 
 # MySQL has no Galera.
@@ -32,6 +33,8 @@ STRATEGIES = pytest.mark.parametrize("strategy", ["batched", "slotted", "naive"]
 @pytest.fixture(scope="module")
 def trio() -> Iterator[GaleraTrio]:
     with GaleraTrio.started() as made:
+        made.nodes[0].execute("CREATE USER app@'127.0.0.1'")
+        made.nodes[0].execute("GRANT ALL ON *.* TO app@'127.0.0.1'")
         yield made
 
 
@@ -49,6 +52,14 @@ def votes_at(
     node: GaleraNode, place: str, strategy: str = "batched", timeout: float = 30
 ) -> hotcount.Votes:
     database = hotcount.Database(node.url(place), timeout=timeout)
+    return hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+
+
+def votes_at_several(
+    trio: GaleraTrio, place: str, *numbers: int, strategy: str = "batched", timeout: float = 30
+) -> hotcount.Votes:
+    hosts = ",".join(f"127.0.0.1:{trio.nodes[number].port}" for number in numbers)
+    database = hotcount.Database(f"mariadb://app@{hosts}/{place}", timeout=timeout)
     return hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
 
 
@@ -162,6 +173,8 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.told: dict[str, set[int]] = {"cast": set(), "unknown": set(), "not applied": set()}
+        self.doubts: list[str] = []
+        self.refusals: list[str] = []
         self._users = itertools.count()
 
     def vote(self, votes: hotcount.Votes, timeout: float = 2) -> str:
@@ -169,16 +182,18 @@ class Outcomes:
         try:
             votes.cast(1, user, timeout=timeout)
             outcome = "cast"
-        except hotcount.OutcomeUnknownError:
+        except hotcount.OutcomeUnknownError as error:
             outcome = "unknown"
+            self.doubts.append(str(error))
         except (hotcount.UnavailableError, hotcount.DeadlineError) as error:
+            self.refusals.append(str(error))
             outcome = "not applied" if "nothing was applied" in str(error) else f"said: {error}"
         self.told[outcome].add(user)
         return outcome
 
-    def check(self, trio: GaleraTrio, place: str) -> None:
+    def check(self, trio: GaleraTrio, place: str, strategy: str = "batched") -> None:
         for node in trio.nodes:
-            with votes_at(node, place) as votes:
+            with votes_at(node, place, strategy) as votes:
                 count = int(votes.count(1, consistency="exact"))
             live = live_users(node, place)
             assert self.told["cast"] <= live, "an acknowledged vote is lost"
@@ -186,10 +201,10 @@ class Outcomes:
             assert count == len(live)
 
 
-def voting(outcomes: Outcomes, votes: hotcount.Votes) -> Any:
+def voting(outcomes: Outcomes, votes: hotcount.Votes, timeout: float = 2) -> Any:
     def until(ended: threading.Event) -> None:
         while not ended.is_set():
-            outcomes.vote(votes)
+            outcomes.vote(votes, timeout)
 
     return until
 
@@ -203,13 +218,15 @@ def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
     with (
         votes_at(trio.nodes[1], place) as cut,
         votes_at(trio.nodes[0], place) as other,
-        beside(*[voting(outcomes, cut)] * 4, *[voting(outcomes, other)] * 2),
+        beside(*[voting(outcomes, cut, 10)] * 4, *[voting(outcomes, other)] * 2),
     ):
         eventually(lambda: len(outcomes.told["cast"]) > 50)
         trio.cut_off(1)
         assert outcomes.vote(cut) == "not applied"
         with pytest.raises(hotcount.UnavailableError, match="nothing was applied"):
             cut.cast(1, 10**6, timeout=1)
+        # The COMMIT that was under way.
+        assert any("(1180, " in doubt for doubt in outcomes.doubts), outcomes.doubts
         done = len(outcomes.told["cast"])
         eventually(lambda: len(outcomes.told["cast"]) > done + 20)  # The others go on.
         trio.let_back(1)
@@ -217,6 +234,56 @@ def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
         eventually(lambda: outcomes.vote(cut) == "cast")
         assert time.monotonic() - back < 4
     outcomes.check(trio, place)
+
+
+@pytest.mark.long
+@STRATEGIES
+def test_votes_of_several_hosts_leave_a_node_that_is_cut_off(
+    trio: GaleraTrio, place: str, strategy: str
+) -> None:
+    make_tables(trio, place, strategy)
+    outcomes = Outcomes()
+    with (
+        votes_at_several(trio, place, 1, 0, 2, strategy=strategy) as votes,
+        beside(*[voting(outcomes, votes, 20)] * 4),
+    ):
+        try:
+            eventually(lambda: len(outcomes.told["cast"]) > 50)
+            trio.cut_off(1)
+            assert outcomes.vote(votes, 20) == "cast", outcomes.refusals
+            done = len(outcomes.told["cast"])
+            eventually(lambda: len(outcomes.told["cast"]) > done + 50)
+            # One that is cut off is passed over from the beginning, too.
+            with votes_at_several(trio, place, 1, 2, strategy=strategy) as fresh:
+                assert outcomes.vote(fresh, 10) == "cast"
+        finally:
+            trio.let_back(1)
+    # A COMMIT that was under way may be unknown; no call failed.
+    assert outcomes.refusals == []
+    assert all("may or may not be applied" in doubt for doubt in outcomes.doubts)
+    outcomes.check(trio, place, strategy)
+
+
+@pytest.mark.long
+def test_a_call_that_finds_no_node_with_its_cluster_names_each_refusal(
+    trio: GaleraTrio, place: str
+) -> None:
+    make_tables(trio, place)
+    url = f"mariadb://app@127.0.0.1:{trio.nodes[1].port},127.0.0.1:{free_port()}/{place}"
+    with hotcount.Votes(hotcount.Database(url, timeout=30)) as votes:
+        votes.cast(1, 1)
+        trio.cut_off(1)
+        try:
+            with pytest.raises(hotcount.UnavailableError) as caught:
+                votes.cast(1, 2, timeout=2)
+        finally:
+            trio.let_back(1)
+        said = str(caught.value)
+        assert "(1047, " in said
+        assert "error: 111" in said
+        assert said.endswith("nothing was applied")
+        assert votes.cast(1, 2).changed
+        assert int(votes.count(1, consistency="exact")) == 2
 
 
 @pytest.mark.long

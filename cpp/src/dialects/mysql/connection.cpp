@@ -139,6 +139,7 @@ Error MysqlConnection::refused(MysqlStage stage, unsigned number, const char* sq
             error.condition = SqlCondition::host_lost;
         }
     }
+    if (broken_ && !lost_by_ && error.code == ErrorCode::unavailable) lost_by_ = error;
     if (stage == MysqlStage::connecting &&
         std::string_view{text}.find("restricted_auth") != std::string_view::npos) {
         error = password_kept(target_.name, asked_method_);
@@ -157,9 +158,17 @@ Error MysqlConnection::failed(MysqlStage stage, const Prepared& prepared) {
 }
 
 Error MysqlConnection::is_gone() const {
+    static constexpr std::string_view kKnown = "; nothing was applied";
+    std::string text = target_.name + ": the connection was lost before";
+    if (lost_by_) {
+        std::string_view why = lost_by_->message;
+        if (why.starts_with(target_.name + ": ")) why.remove_prefix(target_.name.size() + 2);
+        if (why.ends_with(kKnown)) why.remove_suffix(kKnown.size());
+        text += ": " + std::string{why};
+    }
     return make_error(
-        ErrorCode::unavailable,
-        target_.name + ": the connection was lost before; nothing was applied", {},
+        ErrorCode::unavailable, text + std::string{kKnown},
+        lost_by_ ? lost_by_->server_code : std::string{},
         shared_.hosts.several() ? SqlCondition::host_lost : SqlCondition::unspecified);
 }
 

@@ -159,6 +159,7 @@ class MysqlConnection final : public Connection {
 
     Result<void> dial(Deadline deadline);
     Result<void> dial_host(std::size_t host, Deadline deadline);
+    Result<void> check_node();
     void leave_host();
     void leave_if_silent();
     bool was_replaced(SteadyTime limit);
@@ -223,6 +224,7 @@ class MysqlConnection final : public Connection {
     std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};
+    std::optional<Error> lost_by_{};  // What ended the session, if the server said it.
     // The library is in the middle of a COMMIT, or of a statement that commits by itself, and waits
     // for that; it writes its result there.
     int commit_waits_for_{0};

@@ -187,6 +187,7 @@ Result<void> MysqlConnection::connect(Deadline deadline) {
 Result<void> MysqlConnection::dial(Deadline deadline) {
     deadline_ = deadline;
     broken_ = false;
+    lost_by_.reset();
     id_ = 0;
     term_ = shared_.primary.term();
     process_ = fork_generation();

@@ -74,9 +74,24 @@ Result<void> MysqlConnection::dial_host(std::size_t host, Deadline deadline) {
     auto connected = dial(deadline);
     if (connected) connected = shared_.hosts.check_cluster(host, product_);
     if (connected) connected = shared_.hosts.takes(host, reads_only_);
+    if (connected && in_cluster_) connected = check_node();
     if (connected) connected = set_up();
     if (!connected) drop();
     return connected;
+}
+
+// A node of Galera that is cut off, or joins, refuses statements on tables only: with 1047.
+Result<void> MysqlConnection::check_node() {
+    static const Statement kReady{Statements{mysql::kSessionSql, {}}["is_ready"]};
+    bool is_ready = false;
+    const RowVisitor see = [&](const Row& row) -> Result<void> {
+        is_ready = row.integer(0) != 0;
+        return {};
+    };
+    HOTCOUNT_TRY(run_prepared(kReady, {}, &see));
+    if (is_ready) return {};
+    constexpr unsigned kNotReady = 1047;
+    return refused(MysqlStage::connecting, kNotReady, "08S01", "WSREP: wsrep_ready is OFF");
 }
 
 // Of another server every session has ended, as far as this one can know: what was not replicated

@@ -55,6 +55,15 @@ SELECT
     ) */
 LIMIT 1
 
+-- name: is_ready
+-- Whether a node of Galera is in its cluster's primary component and has joined it. One that is not
+-- answers questions about itself, and refuses every statement on a table.
+SELECT 0 /*M! + (
+    SELECT COUNT(*)
+    FROM information_schema.GLOBAL_STATUS
+    WHERE VARIABLE_NAME = 'WSREP_READY' AND VARIABLE_VALUE = 'ON'
+) */
+
 -- name: has_session
 -- Whether a session of that number may still commit: ?1, 0 if it was another server's. This very
 -- session may have the number of one from before a restart. With wsrep_on, another node's session
