@@ -24,7 +24,7 @@ constexpr std::size_t kMostEarly = 48;
 constexpr std::size_t kFewestThirds = 4;  // Calls under way.
 
 // How often deadlines are checked while calls are under way.
-constexpr Duration kTick = std::chrono::milliseconds{20};
+constexpr Duration kLoopTick = std::chrono::milliseconds{20};
 
 // Reads of one turn of the loop, so that the loop's other work has its turn.
 constexpr int kMostReads = 16;
@@ -228,7 +228,7 @@ class SocketLoopConnection final : public LoopLane {
     void ask_tick() {
         if (tick_asked_) return;
         tick_asked_ = true;
-        host_.tick_in(kTick);
+        host_.tick_in(kLoopTick);
     }
 
     // The loop's next turn.

@@ -8,8 +8,6 @@ namespace {
 
 using nlohmann::json;
 
-double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
-
 template <class T>
 auto audit(T AuditResult::*member) {
     return [member](const AuditResult& found) -> json { return found.*member; };

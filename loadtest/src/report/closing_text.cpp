@@ -13,7 +13,6 @@
 namespace hotcount::loadtest {
 namespace {
 
-std::string whole(std::uint64_t count) { return grouped(static_cast<double>(count)); }
 /// 11.2 times naive, 10.1 to 12.3 in 8 rounds.
 std::string times_text(const Spread& ratio, const std::string& of, std::size_t rounds) {
     return fmt::format("{} times {}, {} to {} in {} round{}", three_digits(ratio.median), of,

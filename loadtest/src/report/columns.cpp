@@ -13,7 +13,6 @@ using nlohmann::json;
 
 // -- how values are computed ----------------------------------------------------------------------
 
-double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 const Histogram& response_or_service(const TrialResult& trial) {
     return is_open(trial.settings) ? trial.load.response_ns : trial.load.service_ns;
 }
@@ -460,8 +459,8 @@ std::vector<ReportColumn> make_columns() {
 }  // namespace
 
 const std::vector<ReportColumn>& report_columns() {
-    static const std::vector<ReportColumn> kColumns = make_columns();
-    return kColumns;
+    static const std::vector<ReportColumn> kReportColumns = make_columns();
+    return kReportColumns;
 }
 
 }  // namespace hotcount::loadtest

@@ -19,8 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
-
 void put(json& document, const std::string& path, json value) {
     if (path.empty() || value.is_null()) return;
     document[json::json_pointer("/" + path)] = std::move(value);

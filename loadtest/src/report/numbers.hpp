@@ -52,7 +52,10 @@ class Table {
 
 /// 1234567 as "1,234,567", rounded to a whole number.
 std::string grouped(double value);
+inline std::string whole(std::uint64_t count) { return grouped(static_cast<double>(count)); }
 /// Three significant digits, never as an exponent: 0.0123, 1.23, 123, 12,300.
 std::string three_digits(double value);
+
+inline double in_us(std::int64_t ns) { return static_cast<double>(ns) * 1e-3; }
 
 }  // namespace hotcount::loadtest

@@ -15,8 +15,6 @@
 namespace hotcount::loadtest {
 namespace {
 
-std::string whole(std::uint64_t count) { return grouped(static_cast<double>(count)); }
-
 std::string_view heading(WorkloadKind workload) {
     return word_of(workload, {"Votes", "Counters", "Limiters", "Sorted sets"});
 }

@@ -120,7 +120,7 @@ if tonumber(current) == 1 then
 end)";
 
 // KEYS[1] the callers   ARGV limit, period in seconds, caller, '1' to take   RETURNS 1 if admitted
-constexpr std::string_view kList = R"(
+constexpr std::string_view kPlainList = R"(
 if redis.call('LLEN', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
 if ARGV[4] == '1' and redis.call('RPUSH', KEYS[1], ARGV[3]) == 1 then
     redis.call('EXPIRE', KEYS[1], ARGV[2])
@@ -169,9 +169,9 @@ Result<bool> PlainLimiterDriver::hit(const std::string& item, bool take) const {
         std::to_string(std::chrono::duration_cast<std::chrono::seconds>(rate_.period).count());
     if (way_.name == "list") {
         const std::string limit = std::to_string(rate_.limit);
-        HOTCOUNT_TRY_ASSIGN(
-            const std::int64_t admitted,
-            ask({"EVAL", kList, "1", item, limit, seconds, "caller", take ? "1" : "0"}, deadline));
+        HOTCOUNT_TRY_ASSIGN(const std::int64_t admitted, ask({"EVAL", kPlainList, "1", item, limit,
+                                                              seconds, "caller", take ? "1" : "0"},
+                                                             deadline));
         return admitted == 1;
     }
     std::string key = item;

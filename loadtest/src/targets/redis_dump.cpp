@@ -20,11 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMark = "hotcount-load:run";
+constexpr std::string_view kRunMark = "hotcount-load:run";
 constexpr Duration kSave = std::chrono::minutes{2};
 // What a server takes to save when its generator was killed.
 constexpr Duration kLastSave = std::chrono::seconds{30};
-constexpr Duration kLook = std::chrono::milliseconds{20};
+constexpr Duration kDumpLook = std::chrono::milliseconds{20};
 
 Result<redis::Reply> ask(const ManagedServer& redis, std::span<const std::string_view> words) {
     HOTCOUNT_TRY_ASSIGN(redis::Options options, redis::parse_options(redis.url()));
@@ -50,7 +50,7 @@ Result<fs::path> find_dump(const fs::path& folder) {
     for (const fs::path& left : {folder / kRedisFolder, folder.parent_path() / kRedisFolder}) {
         const auto until = std::chrono::steady_clock::now() + kLastSave;
         while (is_ending(left) && std::chrono::steady_clock::now() < until) {
-            std::this_thread::sleep_for(kLook);
+            std::this_thread::sleep_for(kDumpLook);
         }
         if (fs::exists(left / kRedisDump, ignored)) return left / kRedisDump;
     }
@@ -61,7 +61,7 @@ Result<fs::path> find_dump(const fs::path& folder) {
 }  // namespace
 
 Result<void> mark_run(const ManagedServer& redis, const TrialSettings& settings) {
-    const std::string_view set[] = {"SET", kMark, settings.key_prefix};
+    const std::string_view set[] = {"SET", kRunMark, settings.key_prefix};
     HOTCOUNT_TRY(ask(redis, set));
     return {};
 }
@@ -88,7 +88,7 @@ Result<std::unique_ptr<ManagedServer>> start_on_dump(const fs::path& folder,
         return impossible(
             fmt::format("no Redis starts on {}: {}", dump.string(), started.error().message));
     }
-    const std::string_view get[] = {"GET", kMark};
+    const std::string_view get[] = {"GET", kRunMark};
     HOTCOUNT_TRY_ASSIGN(const redis::Reply mark, ask(**started, get));
     const auto* const name = std::get_if<std::string>(&mark.value);
     if (name != nullptr && *name == settings.key_prefix) return started;

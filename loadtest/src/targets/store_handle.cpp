@@ -20,12 +20,6 @@ using std::chrono::nanoseconds;
 constexpr Duration kTimeout = std::chrono::minutes{2};
 constexpr std::size_t kKeysAtOnce = 1000;
 
-std::int64_t steady_ns() {
-    return std::chrono::duration_cast<nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
-
 std::int64_t wall_ns() {
     return std::chrono::duration_cast<nanoseconds>(
                std::chrono::system_clock::now().time_since_epoch())
@@ -71,6 +65,12 @@ std::string info_field(const std::string& info, std::string_view name) {
 }
 
 }  // namespace
+
+std::int64_t steady_ns() {
+    return std::chrono::duration_cast<nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
 
 Result<StoreHandle> StoreHandle::open(const TrialSettings& settings, StoreKind store) {
     StoreHandle handle;

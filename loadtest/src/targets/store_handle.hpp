@@ -22,6 +22,9 @@
 
 namespace hotcount::loadtest {
 
+/// The steady clock, which the stores of memory go by.
+std::int64_t steady_ns();
+
 class StoreHandle {
   public:
     /// `store` is memory or redis.

@@ -19,12 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-std::int64_t steady_ns() {
-    return std::chrono::duration_cast<nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
-
 /// True if the time of the answer bounds the time at which the store executed the call.
 bool is_answered(Status status) { return status == Status::ok || status == Status::failed; }
 

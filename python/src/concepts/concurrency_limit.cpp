@@ -13,10 +13,9 @@
 namespace hotcount::python {
 namespace {
 
-using O = ConcurrencyOptions;
-
-constexpr std::array kOptions{always_shown(option<&O::limit>()), option<&O::lease>(),
-                              option_or_none<&O::name>()};
+constexpr std::array kConcurrencyOptions{always_shown(option<&ConcurrencyOptions::limit>()),
+                                         option<&ConcurrencyOptions::lease>(),
+                                         option_or_none<&ConcurrencyOptions::name>()};
 
 class BoundConcurrencyLimit final : public Bound<ConcurrencyLimit> {
   public:
@@ -24,11 +23,11 @@ class BoundConcurrencyLimit final : public Bound<ConcurrencyLimit> {
         : Bound(std::move(limit), std::move(reference), &kTag<BoundConcurrencyLimit>) {}
 
     std::string shown_options() const override {
-        return python::shown_options<O, kOptions>(core->options());
+        return python::shown_options<ConcurrencyOptions, kConcurrencyOptions>(core->options());
     }
 
     py::object to_python(const Decision& decision) const {
-        const O& options = core->options();
+        const ConcurrencyOptions& options = core->options();
         std::vector<std::string> violated;
         if (!decision.allowed) violated.push_back(options.name);
         return decision_class.make(decision.allowed, decision.limit, decision.remaining,
@@ -40,7 +39,7 @@ class BoundConcurrencyLimit final : public Bound<ConcurrencyLimit> {
 };
 
 std::shared_ptr<BoundBase> make_concurrency_limit(const std::string& title, py::handle where,
-                                                  const O& options) {
+                                                  const ConcurrencyOptions& options) {
     StoreReference store(where, "store", title.c_str(), {StoreKind::memory, StoreKind::redis});
     const auto make = [&](auto opened) {
         return std::make_shared<BoundConcurrencyLimit>(
@@ -65,9 +64,10 @@ struct BoundOf<ConcurrencyLimit> {
 };
 
 void bind_concurrency_limit() {
-    constructor<&make_concurrency_limit, StoreArgument, Options<O, kOptions>>(
-        "ConcurrencyLimitBase.__init__", "store " + names_of<kOptions>());
-    attributes<BoundConcurrencyLimit, kOptions>("ConcurrencyLimitBase");
+    constructor<&make_concurrency_limit, StoreArgument,
+                Options<ConcurrencyOptions, kConcurrencyOptions>>(
+        "ConcurrencyLimitBase.__init__", "store " + names_of<kConcurrencyOptions>());
+    attributes<BoundConcurrencyLimit, kConcurrencyOptions>("ConcurrencyLimitBase");
 
     using C = ConcurrencyLimit;
     using Holder = std::string_view;

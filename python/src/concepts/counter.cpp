@@ -22,8 +22,9 @@ inline ResultRow<&TryAdd::applied, &TryAdd::value> kResultRow<TryAdd>{"TryAdd"};
 
 namespace {
 
-constexpr std::array kOptions{option<&CounterOptions::prefix, KeyText>(),
-                              option<&CounterOptions::ttl>(), option<&CounterOptions::op_keep>()};
+constexpr std::array kCounterOptions{option<&CounterOptions::prefix, KeyText>(),
+                                     option<&CounterOptions::ttl>(),
+                                     option<&CounterOptions::op_keep>()};
 
 class BoundCounter : public Bound<Counter> {
   public:
@@ -33,7 +34,8 @@ class BoundCounter : public Bound<Counter> {
           queue(std::move(with_queue)) {}
 
     std::string shown_options() const override {
-        return python::shown_options<CounterOptions, kOptions>(core->options()) + queue.shown();
+        return python::shown_options<CounterOptions, kCounterOptions>(core->options()) +
+               queue.shown();
     }
 
     py::object to_batch(ManyAdded many, const Refusals& refusals, OnErrors on_errors) {
@@ -109,13 +111,13 @@ struct BoundOf<Counter> {
 
 void bind_counter() {
     constructor<&make_with_queue<BoundCounter, Counter, RetryingCounter, CounterOptions>,
-                StoreArgument, Options<CounterOptions, kOptions>, std::optional<QueueRow>>(
-        "CounterBase.__init__", "store " + names_of<kOptions>() + "retry");
+                StoreArgument, Options<CounterOptions, kCounterOptions>, std::optional<QueueRow>>(
+        "CounterBase.__init__", "store " + names_of<kCounterOptions>() + "retry");
     refuse_keywords(
         "CounterBase.__init__", "method compensation",
         "an add is one step; hotcount-load compares with the ways in several steps, and "
         "notebooks/ways.py has their code");
-    attributes<BoundCounter, kOptions>("CounterBase", "ttl");
+    attributes<BoundCounter, kCounterOptions>("CounterBase", "ttl");
     declare_queue<BoundCounter>("CounterBase", "CounterBase.retry_stats");
 
     declare_rows<AddedRow>("AddedBatch", column<&AddedRow::value>(), column<&AddedRow::waiting>(),

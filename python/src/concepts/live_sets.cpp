@@ -22,7 +22,7 @@ struct UpsertRow {
 };
 
 /// The elements of a batch and the size of its parts; of six Python parameters.
-struct Items {
+struct SetRows {
     std::vector<py::tuple> held;  // Elements view what is in them.
     std::vector<UpsertItem> items;
     Refusals refusals;
@@ -90,18 +90,18 @@ struct From<CreatedMembers> {
 };
 
 template <>
-struct From<Items> {
+struct From<SetRows> {
     static constexpr std::size_t kTakes = 6;
     static constexpr bool kIsBatch = true;
     enum Place : std::uint8_t { rows, batch, keys, members, scores, versions };
 
-    static Items read(const Argument* all) {
+    static SetRows read(const Argument* all) {
         const auto given = [all](Place place) { return all[place].value != Py_None; };
         const bool by_columns = given(keys) || given(members) || given(scores);
         if (by_columns && given(rows)) {
             raise_type("upsert_many takes items, or keys, members and scores, not both");
         }
-        Items items{{}, {}, {}, to_size(all[batch].value, all[batch].name)};
+        SetRows items{{}, {}, {}, to_size(all[batch].value, all[batch].name)};
         if (given(rows)) {
             items.add_rows(all[rows]);
         } else {
@@ -110,7 +110,7 @@ struct From<Items> {
         items.items = items.refusals.strip(std::move(items.items));
         return items;
     }
-    static auto pass(const Items& items) {
+    static auto pass(const SetRows& items) {
         return std::tuple<const std::vector<UpsertItem>&, const std::size_t&>(items.items,
                                                                               items.size);
     }
@@ -173,8 +173,8 @@ struct From<UpsertRow> {
 
 namespace {
 
-void Items::add(py::handle key, const Where& key_name, py::handle member, const Where& member_name,
-                double score, std::optional<std::int64_t> version) {
+void SetRows::add(py::handle key, const Where& key_name, py::handle member,
+                  const Where& member_name, double score, std::optional<std::int64_t> version) {
     const std::size_t index = items.size();
     auto key_bytes = read_bytes(key, key_name);
     auto member_bytes = read_bytes(member, member_name);
@@ -195,7 +195,7 @@ py::handle at(const py::tuple& tuple, std::size_t index) {
     return PyTuple_GET_ITEM(tuple.ptr(), static_cast<py::ssize_t>(index));
 }
 
-void Items::add_rows(const Argument& rows) {
+void SetRows::add_rows(const Argument& rows) {
     constexpr const char* kExpected = "(key, member, score) or (key, member, score, version)";
     const py::tuple elements =
         to_elements(rows.value, rows.name, "a sequence of (key, member, score)");
@@ -217,7 +217,7 @@ void Items::add_rows(const Argument& rows) {
     }
 }
 
-void Items::add_columns(const Argument* columns) {
+void SetRows::add_columns(const Argument* columns) {
     const auto take = [&](const Argument& column, const char* expected) {
         if (column.value == Py_None) {
             raise_type(std::string{column.name} +
@@ -244,9 +244,9 @@ void Items::add_columns(const Argument* columns) {
     }
 }
 
-using O = LiveSetsOptions;
-constexpr std::array kOptions{option<&O::gate, std::optional<Delay>>(),
-                              always_shown(option<&O::method>()), option<&O::prefix, KeyText>()};
+constexpr std::array kLiveSetsOptions{option<&LiveSetsOptions::gate, std::optional<Delay>>(),
+                                      always_shown(option<&LiveSetsOptions::method>()),
+                                      option<&LiveSetsOptions::prefix, KeyText>()};
 
 class BoundLiveSets : public Bound<LiveSets> {
   public:
@@ -257,7 +257,7 @@ class BoundLiveSets : public Bound<LiveSets> {
         : Bound(std::move(sets), std::move(reference), &kTag<BoundLiveSets>), member_type(type) {}
 
     std::string shown_options() const override {
-        return python::shown_options<O, kOptions>(core->options()) +
+        return python::shown_options<LiveSetsOptions, kLiveSetsOptions>(core->options()) +
                (member_type.is_text ? "" : ", member_type=bytes");
     }
 
@@ -318,10 +318,11 @@ std::shared_ptr<Bound<LiveSets>> live_sets_of(py::handle object, const char* nam
 void bind_live_sets() {
     declare_rows<UpsertRow>("Upserts", column<&UpsertRow::status>(), column<&UpsertRow::applied>());
 
-    constructor<&make_live_sets, StoreArgument, Options<O, kOptions>, MemberType>(
-        "LiveSetsBase.__init__", "store " + names_of<kOptions>() + "member_type");
+    constructor<&make_live_sets, StoreArgument, Options<LiveSetsOptions, kLiveSetsOptions>,
+                MemberType>("LiveSetsBase.__init__",
+                            "store " + names_of<kLiveSetsOptions>() + "member_type");
     refuse_keywords("LiveSetsBase.__init__", "keep", "versions outlive their set by an hour");
-    attributes<BoundLiveSets, kOptions>("LiveSetsBase");
+    attributes<BoundLiveSets, kLiveSetsOptions>("LiveSetsBase");
     attribute<BoundLiveSets>("LiveSetsBase", "member_type", [](const BoundLiveSets& self) {
         return To<MemberType>::make(self.member_type);
     });
@@ -331,7 +332,7 @@ void bind_live_sets() {
     using Number = OfMany<std::int64_t>;
     method<&LiveSets::upsert, &LiveSets::upsert_async, Key, Key, Score, Version, Timeout>(
         "LiveSets.upsert", "key member score version timeout");
-    method<&LiveSets::upsert_many, &LiveSets::upsert_many_async, Items, OnErrors, Timeout>(
+    method<&LiveSets::upsert_many, &LiveSets::upsert_many_async, SetRows, OnErrors, Timeout>(
         "LiveSets.upsert_many", "items batch keys members scores versions errors timeout");
     method<&LiveSets::remove, &LiveSets::remove_async, Key, Key, Version, Timeout>(
         "LiveSets.remove", "key member version timeout");

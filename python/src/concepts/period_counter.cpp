@@ -96,9 +96,10 @@ struct From<Division> {
 
 namespace {
 
-using O = PeriodCounterOptions;
-constexpr std::array kOptions{always_shown(option<&O::period>()), option<&O::zone>("tz"),
-                              option<&O::keep>(), option<&O::prefix, KeyText>()};
+constexpr std::array kPeriodOptions{always_shown(option<&PeriodCounterOptions::period>()),
+                                    option<&PeriodCounterOptions::zone>("tz"),
+                                    option<&PeriodCounterOptions::keep>(),
+                                    option<&PeriodCounterOptions::prefix, KeyText>()};
 
 class BoundPeriodCounter : public Bound<PeriodCounter> {
   public:
@@ -109,7 +110,8 @@ class BoundPeriodCounter : public Bound<PeriodCounter> {
           zone_(zone_named(std::string{core->options().zone->name()}).get()) {}
 
     std::string shown_options() const override {
-        return python::shown_options<O, kOptions>(core->options()) + queue.shown();
+        return python::shown_options<PeriodCounterOptions, kPeriodOptions>(core->options()) +
+               queue.shown();
     }
 
     py::object to_python(const Added& added) { return queue.to_python(added, store); }
@@ -139,35 +141,35 @@ class BoundPeriodCounter : public Bound<PeriodCounter> {
     const PythonZone* const zone_;
 };
 
-using Queue = QueueOf<RetryingPeriodCounter>;
+using PeriodQueue = QueueOf<RetryingPeriodCounter>;
 using At = std::optional<Instant>;
 
-Result<Added> add(PeriodCounter& counter, const Queue& queue, std::string_view key, std::int64_t n,
-                  const At& at, Timeout timeout) {
+Result<Added> add_at(PeriodCounter& counter, const PeriodQueue& queue, std::string_view key,
+                     std::int64_t n, const At& at, Timeout timeout) {
     if (queue.retrying != nullptr) return queue.retrying->add(key, n, at, timeout);
     return to_added(counter.add(key, n, at, timeout));
 }
-void add_async(PeriodCounter& counter, const Queue& queue, std::string_view key, std::int64_t n,
-               const At& at, Completion<Added> done, AsyncCall call) {
+void add_at_async(PeriodCounter& counter, const PeriodQueue& queue, std::string_view key,
+                  std::int64_t n, const At& at, Completion<Added> done, AsyncCall call) {
     if (queue.retrying != nullptr) {
         return queue.retrying->add_async(key, n, at, std::move(done), call);
     }
     counter.add_async(key, n, at, to_added(std::move(done)), call);
 }
 
-Result<ManyAdded> add_many(PeriodCounter& counter, const Queue& queue,
-                           const std::vector<std::string_view>& keys,
-                           const std::vector<std::int64_t>& amounts, const At& at,
-                           Timeout timeout) {
+Result<ManyAdded> add_many_at(PeriodCounter& counter, const PeriodQueue& queue,
+                              const std::vector<std::string_view>& keys,
+                              const std::vector<std::int64_t>& amounts, const At& at,
+                              Timeout timeout) {
     if (queue.retrying != nullptr) {
         return to_many(queue.retrying->add_many(keys, amounts, at, timeout));
     }
     return to_many(counter.add_many(keys, amounts, at, timeout), queue.given);
 }
-void add_many_async(PeriodCounter& counter, const Queue& queue,
-                    const std::vector<std::string_view>& keys,
-                    const std::vector<std::int64_t>& amounts, const At& at,
-                    Completion<ManyAdded> done, AsyncCall call) {
+void add_many_at_async(PeriodCounter& counter, const PeriodQueue& queue,
+                       const std::vector<std::string_view>& keys,
+                       const std::vector<std::int64_t>& amounts, const At& at,
+                       Completion<ManyAdded> done, AsyncCall call) {
     if (queue.retrying != nullptr) {
         return queue.retrying->add_many_async(keys, amounts, at, to_many(std::move(done)), call);
     }
@@ -198,18 +200,20 @@ struct BoundOf<PeriodCounter> {
 };
 
 void bind_period_counter() {
-    constructor<&make_with_queue<BoundPeriodCounter, PeriodCounter, RetryingPeriodCounter, O>,
-                StoreArgument, Options<O, kOptions>, std::optional<QueueRow>>(
-        "PeriodCounterBase.__init__", "store " + names_of<kOptions>() + "retry");
-    attributes<BoundPeriodCounter, kOptions>("PeriodCounterBase");
+    constructor<&make_with_queue<BoundPeriodCounter, PeriodCounter, RetryingPeriodCounter,
+                                 PeriodCounterOptions>,
+                StoreArgument, Options<PeriodCounterOptions, kPeriodOptions>,
+                std::optional<QueueRow>>("PeriodCounterBase.__init__",
+                                         "store " + names_of<kPeriodOptions>() + "retry");
+    attributes<BoundPeriodCounter, kPeriodOptions>("PeriodCounterBase");
     declare_queue<BoundPeriodCounter>("PeriodCounterBase", "PeriodCounterBase.retry_stats");
 
     using Key = std::string_view;
-    method<&add, &add_async, Queue, Key, Amount, At, Timeout>("PeriodCounter.add",
-                                                              "key n at timeout");
+    method<&add_at, &add_at_async, PeriodQueue, Key, Amount, At, Timeout>("PeriodCounter.add",
+                                                                          "key n at timeout");
     method<&PeriodCounter::get, &PeriodCounter::get_async, Key, At, Timeout>("PeriodCounter.get",
                                                                              "key at timeout");
-    method<&add_many, &add_many_async, Queue, KeysAndAmounts, At, OnErrors, Timeout>(
+    method<&add_many_at, &add_many_at_async, PeriodQueue, KeysAndAmounts, At, OnErrors, Timeout>(
         "PeriodCounter.add_many", "keys n at errors timeout");
     method<&PeriodCounter::get_many, &PeriodCounter::get_many_async, Keys, At, OnErrors, Timeout>(
         "PeriodCounter.get_many", "keys at errors timeout");

@@ -15,12 +15,10 @@ inline constexpr std::array<std::string_view, 2> kWords<SlotChoice>{"sticky", "r
 
 namespace {
 
-using O = SlottedCounterOptions;
-
 /// A number, or 'adaptive'.
-constexpr OptionRow<O> kSlots{
+constexpr OptionRow<SlottedCounterOptions> kSlots{
     "slots",
-    [](O& options, const Argument& argument) {
+    [](SlottedCounterOptions& options, const Argument& argument) {
         options.adaptive = PyUnicode_Check(argument.value) != 0;
         if (!options.adaptive) {
             options.slots = to_option(argument.value, argument.name);
@@ -29,16 +27,17 @@ constexpr OptionRow<O> kSlots{
                          "; it takes a number from 1 to 10000, or 'adaptive'");
         }
     },
-    [](const O& options) -> py::object {
+    [](const SlottedCounterOptions& options) -> py::object {
         if (options.adaptive) return py::str("adaptive");
         return py::int_(options.slots);
     },
     Shown::changed};
 
-constexpr std::array kOptions{option<&O::table>(),       kSlots,
-                              option<&O::slot_choice>(), option<&O::key_column>(),
-                              option<&O::slot_column>(), option<&O::count_column>(),
-                              option<&O::op_keep>()};
+constexpr std::array kSlottedOptions{
+    option<&SlottedCounterOptions::table>(),       kSlots,
+    option<&SlottedCounterOptions::slot_choice>(), option<&SlottedCounterOptions::key_column>(),
+    option<&SlottedCounterOptions::slot_column>(), option<&SlottedCounterOptions::count_column>(),
+    option<&SlottedCounterOptions::op_keep>()};
 
 class BoundSlottedCounter : public Bound<SlottedCounter> {
   public:
@@ -47,20 +46,20 @@ class BoundSlottedCounter : public Bound<SlottedCounter> {
           dialect(sql::to_string(store.backend<sql::Database>()->dialect())) {}
 
     std::string shown_options() const override {
-        return python::shown_options<O, kOptions>(core->options());
+        return python::shown_options<SlottedCounterOptions, kSlottedOptions>(core->options());
     }
 
     const std::string_view dialect;
 };
 
 std::shared_ptr<BoundBase> make_slotted_counter(const std::string& title, py::handle where,
-                                                const O& options) {
+                                                const SlottedCounterOptions& options) {
     StoreReference store(where, "db", title.c_str(), {StoreKind::database});
     auto counter = unwrap(SlottedCounter::make(store.backend<sql::Database>(), options));
     return std::make_shared<BoundSlottedCounter>(std::move(counter), std::move(store));
 }
 
-py::object session_statements(py::handle, BoundSlottedCounter& self, std::string_view dialect) {
+py::object slotted_statements(py::handle, BoundSlottedCounter& self, std::string_view dialect) {
     const auto named = unwrap(sql::dialect_of(dialect));
     py::dict made;
     for (const auto& [name, text] : counter_session_statements(named, self.core->options())) {
@@ -82,12 +81,13 @@ struct BoundOf<SlottedCounter> {
 };
 
 void bind_slotted_counter() {
-    constructor<&make_slotted_counter, StoreArgument, Options<O, kOptions>>(
-        "SlottedCounterBase.__init__", "db " + names_of<kOptions>());
+    constructor<&make_slotted_counter, StoreArgument,
+                Options<SlottedCounterOptions, kSlottedOptions>>(
+        "SlottedCounterBase.__init__", "db " + names_of<kSlottedOptions>());
     refuse_keywords("SlottedCounterBase.__init__", "max_batch max_delay max_queue",
                     "the adds that wait while a transaction commits are the next one, and at most "
                     "100,000 wait");
-    attributes<BoundSlottedCounter, kOptions>("SlottedCounterBase", "slots");
+    attributes<BoundSlottedCounter, kSlottedOptions>("SlottedCounterBase", "slots");
     attribute<BoundSlottedCounter>(
         "SlottedCounterBase", "slots",
         [](const BoundSlottedCounter& self) { return py::int_(self.core->slots()); });
@@ -100,7 +100,7 @@ void bind_slotted_counter() {
     method<&S::resize, nullptr, std::int64_t>("SlottedCounterBase.resize", "slots");
     object_method<&statement, BoundSlottedCounter, py::handle, py::handle>(
         "SlottedCounterBase.statement", "key n");
-    object_method<&session_statements, BoundSlottedCounter, std::string_view>(
+    object_method<&slotted_statements, BoundSlottedCounter, std::string_view>(
         "SlottedCounterBase._session_statements", "dialect");
     method<&S::create_table, &S::create_table_async, Timeout>("SlottedCounter.create_table",
                                                               "timeout");

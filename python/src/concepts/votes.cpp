@@ -11,40 +11,39 @@ namespace {
 ResultClass drift_class{"Drift", std::array{"item", "counted", "actual", "orphan"}};
 
 using Commit = sql::GroupCommitOptions;
-using O = VotesOptions;
-constexpr std::array kOptions{always_shown(option<&O::strategy>()),
-                              option<&O::slots>(),
-                              option<&O::item_table>(),
-                              option<&O::item_id>(),
-                              option<&O::item_count, TextOrNone>(),
-                              option<&O::vote_table>(),
-                              option<&O::vote_item>(),
-                              option<&O::vote_user>(),
-                              option<&O::item_type>(),
-                              option<&O::user_type>(),
-                              option<&O::max_age>(),
-                              option<&O::retention>(),
-                              option<&O::page>(),
-                              option<&O::interval>(),
-                              option<&O::workers>(),
-                              option_in<&O::commit, &Commit::max_batch>(),
-                              option_in<&O::commit, &Commit::max_delay, Delay>(),
-                              option<&O::missing_item>("missing_items"),
-                              option<&O::fold_interval>(),
-                              option<&O::foreign_key>(),
-                              option<&O::vote_value>(),
-                              option<&O::vote_previous>(),
-                              option<&O::vote_version>(),
-                              option<&O::read_url, UrlOrNone>(),
-                              option<&O::read_max_lag>(),
-                              option<&O::max_pending>(),
-                              option_in<&O::commit, &Commit::max_queue>()};
+constexpr std::array kVotesOptions{always_shown(option<&VotesOptions::strategy>()),
+                                   option<&VotesOptions::slots>(),
+                                   option<&VotesOptions::item_table>(),
+                                   option<&VotesOptions::item_id>(),
+                                   option<&VotesOptions::item_count, TextOrNone>(),
+                                   option<&VotesOptions::vote_table>(),
+                                   option<&VotesOptions::vote_item>(),
+                                   option<&VotesOptions::vote_user>(),
+                                   option<&VotesOptions::item_type>(),
+                                   option<&VotesOptions::user_type>(),
+                                   option<&VotesOptions::max_age>(),
+                                   option<&VotesOptions::retention>(),
+                                   option<&VotesOptions::page>(),
+                                   option<&VotesOptions::interval>(),
+                                   option<&VotesOptions::workers>(),
+                                   option_in<&VotesOptions::commit, &Commit::max_batch>(),
+                                   option_in<&VotesOptions::commit, &Commit::max_delay, Delay>(),
+                                   option<&VotesOptions::missing_item>("missing_items"),
+                                   option<&VotesOptions::fold_interval>(),
+                                   option<&VotesOptions::foreign_key>(),
+                                   option<&VotesOptions::vote_value>(),
+                                   option<&VotesOptions::vote_previous>(),
+                                   option<&VotesOptions::vote_version>(),
+                                   option<&VotesOptions::read_url, UrlOrNone>(),
+                                   option<&VotesOptions::read_max_lag>(),
+                                   option<&VotesOptions::max_pending>(),
+                                   option_in<&VotesOptions::commit, &Commit::max_queue>()};
 
 }  // namespace
 
 std::string BoundVotes::shown_options() const {
     return (cache_ ? ", cache=" + cache_->shown_store() : "") +
-           python::shown_options<O, kOptions>(options());
+           python::shown_options<VotesOptions, kVotesOptions>(options());
 }
 
 void BoundVotes::log_event_of_core() const {
@@ -285,10 +284,10 @@ void bind_votes() {
     declare_rows<CountRow>("Counts", column<&CountRow::value>(), column<&CountRow::exact>(),
                            column<&CountRow::as_of>(), column<&CountRow::pending>());
 
-    constructor<&make_votes, StoreArgument, StoreArgument, Options<O, kOptions>>(
-        "VotesBase.__init__", "db cache " + names_of<kOptions>());
+    constructor<&make_votes, StoreArgument, StoreArgument, Options<VotesOptions, kVotesOptions>>(
+        "VotesBase.__init__", "db cache " + names_of<kVotesOptions>());
     refuse_keywords("VotesBase.__init__", "commit_workers", "workers is the number of them");
-    attributes<BoundVotes, kOptions>("VotesBase");
+    attributes<BoundVotes, kVotesOptions>("VotesBase");
     object_method<&schema, BoundVotes>("VotesBase.schema", "");
     object_method<&contract, BoundVotes>("VotesBase.contract", "");
     object_method<&checked_ballot, BoundVotes, Ballot>("VotesBase._checked_ballot",

@@ -14,16 +14,16 @@ inline constexpr std::array<std::string_view, 3> kWords<Ack>{"cache", "local", "
 
 namespace {
 
-using O = WriteBehindOptions;
-constexpr std::array kViewOptions{always_shown(option<&O::table>()), option<&O::prefix, KeyText>(),
-                                  option<&O::flush_interval>(), option<&O::max_cells>(),
-                                  option<&O::interval>()};
+constexpr std::array kViewOptions{
+    always_shown(option<&WriteBehindOptions::table>()),
+    option<&WriteBehindOptions::prefix, KeyText>(), option<&WriteBehindOptions::flush_interval>(),
+    option<&WriteBehindOptions::max_cells>(), option<&WriteBehindOptions::interval>()};
 
 }  // namespace
 
 std::string BoundViews::shown_options() const {
     return ", cache=" + cache_.shown_store() +
-           python::shown_options<O, kViewOptions>(core->options());
+           python::shown_options<WriteBehindOptions, kViewOptions>(core->options());
 }
 
 // The last flush waits for Redis, and what it waits for may need the GIL. Also where a store was closed
@@ -61,7 +61,7 @@ py::object BoundViews::to_batch(std::vector<Result<Count>> counts, const Refusal
 namespace {
 
 std::shared_ptr<BoundBase> make_views(const std::string& title, py::handle db, py::handle cache,
-                                      const O& options) {
+                                      const WriteBehindOptions& options) {
     StoreReference store(db, "db", title.c_str(), {StoreKind::database});
     StoreReference cells(cache, "cache", title.c_str(), {StoreKind::redis});
     auto counter = unwrap(without_gil([&] {
@@ -95,8 +95,9 @@ py::object view_schema(py::handle, BoundViews& self) {
 }  // namespace
 
 void bind_write_behind_counter() {
-    constructor<&make_views, StoreArgument, StoreArgument, Options<O, kViewOptions>>(
-        "WriteBehindCounterBase.__init__", "db cache " + names_of<kViewOptions>());
+    constructor<&make_views, StoreArgument, StoreArgument,
+                Options<WriteBehindOptions, kViewOptions>>("WriteBehindCounterBase.__init__",
+                                                           "db cache " + names_of<kViewOptions>());
     refuse_keywords("WriteBehindCounterBase.__init__", "max_batch max_delay max_queue page",
                     "a transaction takes what waits, 1000 at most, and at most 100,000 adds wait");
     refuse_keywords("WriteBehindCounterBase.__init__", "horizon",

@@ -23,13 +23,13 @@ const std::string& a_message_of_sqlite() {
     return *text;
 }
 
-struct Found {
+struct LoadedLibraries {
     unsigned long long loaded{0};
     std::vector<std::string> libraries{};
 };
 
 int look_at(dl_phdr_info* object, std::size_t, void* out) {
-    auto& found = *static_cast<Found*>(out);
+    auto& found = *static_cast<LoadedLibraries*>(out);
     found.loaded = object->dlpi_adds;
     const auto ours = reinterpret_cast<ElfW(Addr)>(our_sqlite());
     bool is_sqlite = false;
@@ -58,7 +58,7 @@ Result<void> load_sqlite() {
 
 std::vector<std::string> other_sqlite_libraries() {
     static auto* const mutex = new std::mutex;
-    static auto* const known = new Found;
+    static auto* const known = new LoadedLibraries;
     const auto loaded = [](dl_phdr_info* object, std::size_t, void* out) {
         *static_cast<unsigned long long*>(out) = object->dlpi_adds;
         return 1;
@@ -67,7 +67,7 @@ std::vector<std::string> other_sqlite_libraries() {
     dl_iterate_phdr(loaded, &now);
     const std::lock_guard lock(*mutex);
     if (known->loaded != now) {
-        Found found;
+        LoadedLibraries found;
         dl_iterate_phdr(&look_at, &found);
         *known = std::move(found);
     }
