@@ -133,7 +133,9 @@ Error MysqlConnection::refused(MysqlStage stage, unsigned number, const char* sq
     Error error = mysql_failure(target_.name, stage, number, sqlstate, text);
     if (stage != MysqlStage::connecting && breaks_connection(number) && shared_.hosts.several()) {
         leave_host();
-        if (error.code == ErrorCode::outcome_unknown) {
+        // Another node of a Galera cluster may commit what the lost session had sent, and no question
+        // to the new host tells when: the outcome stays unknown, without waiting for it.
+        if (error.code == ErrorCode::outcome_unknown && !in_cluster_) {
             error.about(&ErrorFacts::lost_session, server_ + " " + std::to_string(id_));
         } else if (error.code == ErrorCode::unavailable) {
             error.condition = SqlCondition::host_lost;
