@@ -19,7 +19,8 @@ struct Places {
     std::size_t first;      // 0: no keys.
     std::size_t last{0};    // 0: the first alone; kAll: to the end.
     std::size_t step{1};
-    std::size_t count_at{0};  // Where the number of keys is; they follow it.
+    std::size_t count_at{0};      // Where the number of keys is; they follow it.
+    std::size_t streams_from{0};  // Where STREAMS may be: of what follows, the first half is keys.
 };
 constexpr std::size_t kAll = static_cast<std::size_t>(-1);
 
@@ -102,8 +103,8 @@ constexpr auto kPlaces = std::to_array<Places>({
     {"XGROUP|", 2},
     {"XINFO|HELP", 0},
     {"XINFO|", 2},
-    {"XREAD", 0},
-    {"XREADGROUP", 0},
+    {"XREAD", 0, 0, 1, 0, 1},
+    {"XREADGROUP", 0, 0, 1, 0, 4},
     {"ZDIFF", 0, 0, 1, 1},
     {"ZDIFFSTORE", 1, 0, 1, 2},
     {"ZINTER", 0, 0, 1, 1},
@@ -197,6 +198,14 @@ Result<std::vector<std::string_view>> keys_of(std::span<const std::string_view> 
              i += places.step) {
             keys.push_back(words[i]);
         }
+    }
+    if (places.streams_from > 0 && places.streams_from < words.size()) {
+        const auto after =
+            std::ranges::find_if(words.subspan(places.streams_from), [](std::string_view word) {
+                return in_capitals({&word, 1}) == "STREAMS";
+            });
+        const auto rest = words.last(static_cast<std::size_t>(words.end() - after));
+        for (std::size_t i = 1; i <= rest.size() / 2; ++i) keys.push_back(rest[i]);
     }
     if (keys.empty()) return names_no_key(name);
     return keys;

@@ -130,9 +130,24 @@ def test_commands_by_their_keys(store: hotcount.Redis) -> None:
     assert store.ready()
 
 
+def test_streams_are_read_from_the_nodes_of_their_slots(store: hotcount.Redis) -> None:
+    for tag in "abcde":
+        keys = f"{{{tag}}}:STREAMS", f"{{{tag}}}:other"
+        for key in keys:
+            store.execute("XADD", key, "1-1", "field", "value")
+            store.execute("XGROUP", "CREATE", key, "streams", "0")
+        told = store.execute("XREAD", "COUNT", "5", "streams", *keys, "0", "0")
+        assert told[::2] == [key.encode() for key in keys]
+        group = "XREADGROUP", "GROUP", "streams", "streams"
+        told = store.execute(*group, "NOACK", "STREAMS", *keys, ">", ">")
+        assert told[::2] == [key.encode() for key in keys]
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [
+        (("XREAD", "STREAMS", "a", "b", "0", "0"), "two slots of the cluster.*same hash tag"),
+        (("XREAD", "COUNT", "1"), "names no key"),
         (("MGET", "a", "b"), "two slots of the cluster.*same hash tag"),
         (("SCAN", "0"), "names no key"),
         (("FLUSHALL",), "names no key"),
