@@ -260,6 +260,51 @@ def test_a_primary_that_comes_back_as_it_was_is_left_alone(pair: Pair) -> None:
     assert sorted(pair.column("SELECT user_id FROM vote_live")) == [*range(1, 20)]
 
 
+@KINDS
+@STRATEGIES
+def test_a_commit_of_a_primary_that_was_replaced_meanwhile_is_not_success(
+    kind: str, strategy: str
+) -> None:
+    """The first of two calls finds the promoted standby. The other's statement reaches the old
+    primary only then, which commits it and answers."""
+    with started(kind, synchronous=False) as pair, open_votes(pair, strategy) as votes:
+        old = pair.proxies[0]
+        old.hold()
+        warm = [Background(lambda user=user: votes.cast(1, user)) for user in range(4)]
+        time.sleep(0.3)  # Each dials a session of its own; a fold takes one now and then.
+        old.heal()
+        assert all(call.result().changed for call in warm)
+        eventually(lambda: len(pair.column("SELECT user_id FROM vote_live")) == len(warm))
+        old.hold(CLIENT_TO_SERVER)
+        first = Background(lambda: votes.cast(1, 100))
+        time.sleep(0.05)
+        pair.promote()
+        second = Background(lambda: votes.cast(2, 101))
+        assert first.result().changed
+        old.heal()
+        assert second.result().changed
+        assert {100, 101} <= set(pair.column("SELECT user_id FROM vote_live"))
+        assert list(map(int, votes.count_many([1, 2], consistency="exact"))) == [5, 1]
+
+
+@KINDS
+def test_callers_that_wait_for_long_ask_for_another_primary_one_at_a_time(pair: Pair) -> None:
+    callers = 16
+    database = hotcount.Database(pair.url(), timeout=30, max_writers=callers)
+    with hotcount.Votes(database, strategy="naive") as votes:
+        votes.create_tables()
+        votes.add_items([1])
+        with locked_item(pair, 1) as unlock:
+            dials = pair.proxies[1].connections
+            calls = [Background(lambda user=user: votes.cast(1, user)) for user in range(callers)]
+            time.sleep(3.5)
+            # Each by itself: three times.
+            assert 2 <= pair.proxies[1].connections - dials < 2 * callers
+            unlock()
+            assert all(call.result().changed for call in calls)
+        assert int(votes.count(1, consistency="exact")) == callers
+
+
 @contextlib.contextmanager
 def locked_item(pair: Pair, item: int) -> Iterator[Any]:
     """Another session holds the item's row until what this yields is called."""

@@ -168,6 +168,29 @@ def test_what_one_node_acknowledged_is_waited_for_at_another(trio: GaleraTrio, p
         assert int(here.count(1, consistency="exact")) == 2
 
 
+def test_a_node_of_a_url_with_several_is_not_left_while_a_call_waits_for_a_row(
+    trio: GaleraTrio, place: str
+) -> None:
+    """Another node takes writes too: that says nothing about this one, whose session would be cut
+    off, and whose lock another node's transaction would break."""
+    make_tables(trio, place, "naive")
+    hosts = ",".join(f"127.0.0.1:{node.port}" for node in trio.nodes)
+    database = hotcount.Database(f"mariadb://root@{hosts}/{place}", timeout=30)
+    with hotcount.Votes(database, strategy="naive") as votes:
+        votes.cast(1, 1)
+        told: list[bool] = []
+        voter = threading.Thread(target=lambda: told.append(votes.cast(1, 2).changed))
+        with trio.nodes[0].connect(place) as session, session.cursor() as cursor:
+            cursor.execute("UPDATE item SET vote_count = vote_count WHERE id = 1")
+            voter.start()
+            time.sleep(2.5)
+            assert told == [], "the other node's transaction came first"
+            session.commit()
+        voter.join()
+        assert told == [True]
+        assert int(votes.count(1, consistency="exact")) == 2
+
+
 class Outcomes:
     """Votes for item 1 by users of their own, and what each caller was told."""
 

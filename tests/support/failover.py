@@ -36,7 +36,7 @@ ENDS = ("kill", "stop", "black_hole")
 class Pair:
     """A primary and a standby, each behind a proxy of its own."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, synchronous: bool = True) -> None:
         self.kind = kind
         self.servers: Replicated = MAKERS[kind]()
         self.servers.create_database()
@@ -44,7 +44,8 @@ class Pair:
             # Whoever may do anything may write to a server that is read only.
             primary.execute("CREATE USER app@localhost")
             primary.execute(f"GRANT ALL ON {self.database}.* TO app@localhost")
-        self.wait_for_standby()
+        if synchronous:
+            self.wait_for_standby()
         self.proxies = [FaultProxy(self._socket(server)) for server in self._both()]
 
     def _both(self) -> tuple[Any, Any]:
@@ -140,8 +141,8 @@ class Pair:
 
 
 @contextmanager
-def started(kind: str) -> Iterator[Pair]:
-    pair = Pair(kind)
+def started(kind: str, *, synchronous: bool = True) -> Iterator[Pair]:
+    pair = Pair(kind, synchronous=synchronous)
     try:
         yield pair
     finally:

@@ -14,7 +14,8 @@ namespace {
 // busy. Shorter: a host that is slow to accept is passed over.
 constexpr Duration kFirstShare = std::chrono::seconds{1};
 constexpr int kMostDoublings = 6;
-// Of a caller that waits for another host's answer meanwhile.
+// Of a caller that waits for another host's answer meanwhile, and the time between two such looks of
+// a process. Shorter: a busy standby that has just been promoted does not answer in time.
 constexpr Duration kLook = std::chrono::milliseconds{250};
 // How soon a caller that waits for another's round looks for what it found.
 constexpr Duration kLooksEvery = std::chrono::milliseconds{10};
@@ -136,23 +137,51 @@ Hosts::Turn Hosts::await_round(Deadline deadline) {
 
 void Hosts::found(std::size_t host) {
     first_.store(host, std::memory_order_relaxed);
+    set_found(host);
     if (failed_rounds_.exchange(0, std::memory_order_acq_rel) > 0) set_refusal({});
 }
 
-bool Hosts::any_other(std::size_t host, SteadyTime until, const Dial& dial) const {
+// Many callers may wait for the same silent host: one of them asks for all.
+std::optional<bool> Hosts::any_other(std::size_t host, SteadyTime until, const Dial& dial) {
+    if (replaced(host)) return true;
+    const SteadyTime began = std::chrono::steady_clock::now();
+    SteadyTime::rep next = next_look_.load(std::memory_order_acquire);
+    const bool asks =
+        began.time_since_epoch().count() >= next &&
+        next_look_.compare_exchange_strong(next, (began + kLook).time_since_epoch().count());
+    if (!asks) return std::nullopt;
     for (std::size_t other = 0; other < each_.size(); ++other) {
         const SteadyTime now = std::chrono::steady_clock::now();
         if (other == host || now >= until) continue;
-        if (dial(other, Deadline::at(std::min(until, now + kLook)))) return true;
+        if (!dial(other, Deadline::at(std::min(until, now + kLook)))) continue;
+        set_found(other);
+        return true;
     }
     return false;
+}
+
+void Hosts::set_found(std::size_t host) {
+    found_at_.store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                    std::memory_order_relaxed);
+    found_.store(host, std::memory_order_release);
+}
+
+bool Hosts::replaced(std::size_t host) const {
+    const std::size_t found = found_.load(std::memory_order_acquire);
+    return wants_writes() && found != kNone && found != host;
 }
 
 void Hosts::leave(std::size_t host) {
     first_.compare_exchange_strong(host, (host + 1) % each_.size(), std::memory_order_relaxed);
 }
 
-Result<void> Hosts::takes(std::size_t host, bool reads_only) const {
+Result<void> Hosts::takes(std::size_t host, bool reads_only, SteadyTime dialled) const {
+    if (replaced(host) &&
+        found_at_.load(std::memory_order_relaxed) > dialled.time_since_epoch().count()) {
+        return make_error(ErrorCode::unavailable,
+                          name_ + ": " + each_[host] + " was replaced while it was dialled", {},
+                          SqlCondition::read_only);
+    }
     if (use_ == HostUse::any || reads_only == (use_ == HostUse::reads)) return {};
     return make_error(ErrorCode::unavailable,
                       name_ + ": " + each_[host] +

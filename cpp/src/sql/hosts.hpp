@@ -17,6 +17,7 @@
 #include <hotcount/clock.hpp>
 #include <hotcount/result.hpp>
 #include <hotcount/url.hpp>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -56,12 +57,17 @@ class Hosts {
     /// last refusal of each host. A config error, such as of another cluster, ends the search.
     Result<void> find(Deadline deadline, bool waits_for_room, const Dial& dial);
     /// True if a host other than `host` is suitable. Dials each of them once, briefly, until `until`.
-    bool any_other(std::size_t host, SteadyTime until, const Dial& dial) const;
+    /// Nothing if another caller has just begun to ask: again after kAsksEvery.
+    std::optional<bool> any_other(std::size_t host, SteadyTime until, const Dial& dial);
+    /// True if another host than `host` is known to take writes now: answers of `host` do not count.
+    bool replaced(std::size_t host) const;
+    static constexpr Duration kAsksEvery = std::chrono::milliseconds{20};
     /// Reports that a session with the host became unusable.
     void leave(std::size_t host);
 
-    /// An error if the host does not suit HostUse. `reads_only`: it takes no writes.
-    Result<void> takes(std::size_t host, bool reads_only) const;
+    /// An error if the host does not suit HostUse. `reads_only`: it takes no writes. `dialled`: when
+    /// the dial began; a host that was replaced since is refused, as its answer may be older.
+    Result<void> takes(std::size_t host, bool reads_only, SteadyTime dialled) const;
     /// A config error if the host belongs to another cluster than earlier hosts. 0 is no cluster.
     Result<void> check_cluster(std::size_t host, std::uint64_t cluster);
     /// An error for a primary of an older timeline than one seen before: it was replaced, and has
@@ -80,13 +86,19 @@ class Hosts {
                                    bool waits_for_room) const;
     Error none(const std::vector<std::optional<Error>>& refusals) const;
     void found(std::size_t host);
+    void set_found(std::size_t host);
     void set_refusal(std::optional<Error> refusal);
 
     const std::string name_;
     const std::vector<std::string> each_;
     const HostUse use_;
     std::atomic<std::size_t> first_{0};  // The host that is dialled first.
-    std::atomic<int> failed_rounds_{0};  // Since a host was found.
+    // The last host that was found suitable; none before the first.
+    static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+    std::atomic<std::size_t> found_{kNone};
+    std::atomic<SteadyTime::rep> found_at_{0};
+    std::atomic<SteadyTime::rep> next_look_{0};  // Of any caller: any_other().
+    std::atomic<int> failed_rounds_{0};          // Since a host was found.
     std::atomic<SteadyTime::rep> next_round_{0};
 
     std::mutex mutex_;

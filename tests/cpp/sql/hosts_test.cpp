@@ -27,7 +27,7 @@ class Farm {
             shares.push_back(until.remaining());
             if (silent[host]) return late();
             if (!up[host]) return refused();
-            return hosts.takes(host, standby[host]);
+            return hosts.takes(host, standby[host], std::chrono::steady_clock::now());
         });
     }
     static Result<void> late() { return make_error(ErrorCode::deadline, "pg a,b,c/db: late"); }
@@ -137,7 +137,6 @@ TEST(HostsTest, APrimaryOfAnOlderTimelineIsRefused) {
 }
 
 TEST(HostsTest, ALookAtTheOthersEndsWithTheCaller) {
-    const Hosts hosts{"pg a,b,c/db", {"a", "b", "c"}, HostUse::writes};
     std::vector<std::size_t> dialled;
     const auto until = [](Duration left) { return std::chrono::steady_clock::now() + left; };
     const Hosts::Dial dial = [&](std::size_t host, Deadline limit) {
@@ -145,22 +144,50 @@ TEST(HostsTest, ALookAtTheOthersEndsWithTheCaller) {
         EXPECT_LE(limit.remaining(), 250ms);
         return host == 2 ? Result<void>{} : Farm::refused();
     };
-    EXPECT_TRUE(hosts.any_other(0, until(1min), dial));
+    const auto look = [&](std::size_t host, Duration left) {
+        Hosts hosts{"pg a,b,c/db", {"a", "b", "c"}, HostUse::writes};
+        dialled.clear();
+        return hosts.any_other(host, until(left), dial);
+    };
+    EXPECT_EQ(look(0, 1min), true);
     EXPECT_EQ(dialled, (std::vector<std::size_t>{1, 2}));
-    dialled.clear();
-    EXPECT_FALSE(hosts.any_other(2, until(1min), dial));
+    EXPECT_EQ(look(2, 1min), false);
     EXPECT_EQ(dialled, (std::vector<std::size_t>{0, 1}));
-    dialled.clear();
-    EXPECT_FALSE(hosts.any_other(0, until(-1ms), dial));
+    EXPECT_EQ(look(0, -1ms), false);
     EXPECT_TRUE(dialled.empty());
+}
+
+TEST(HostsTest, OneCallerLooksAtTheOthersForAll) {
+    Farm farm;
+    farm.standby = {true, true, true};
+    const auto until = std::chrono::steady_clock::now() + 1min;
+    const Hosts::Dial dial = [&](std::size_t host, Deadline) {
+        farm.dialled.push_back(host);
+        return farm.hosts.takes(host, farm.standby[host], SteadyTime::max());
+    };
+    EXPECT_EQ(farm.hosts.any_other(0, until, dial), false);
+    EXPECT_EQ(farm.hosts.any_other(0, until, dial), std::nullopt);
+    EXPECT_EQ(farm.dialled, (std::vector<std::size_t>{1, 2}));
+    EXPECT_FALSE(farm.hosts.replaced(0));
+    farm.standby[1] = false;
+    ASSERT_TRUE(succeeded(farm.find(1s)));
+    farm.dialled.clear();
+    EXPECT_EQ(farm.hosts.any_other(0, until, dial), true);
+    EXPECT_TRUE(farm.dialled.empty());
+    EXPECT_TRUE(farm.hosts.replaced(0));
+    EXPECT_FALSE(farm.hosts.replaced(1));
+    // A dial of the old one that began before and is answered only now; a later one may be right.
+    EXPECT_TRUE(failed_with(farm.hosts.takes(0, false, {}), ErrorCode::unavailable,
+                            "a was replaced while it was dialled"));
+    EXPECT_TRUE(succeeded(farm.hosts.takes(0, false, SteadyTime::max())));
 }
 
 TEST(HostsTest, AUseIsHeldAgainstTheHost) {
     const Hosts reads{"pg a,b/db", {"a", "b"}, HostUse::reads};
-    EXPECT_TRUE(succeeded(reads.takes(0, true)));
-    EXPECT_TRUE(failed_with(reads.takes(0, false), ErrorCode::unavailable, "a takes writes"));
+    EXPECT_TRUE(succeeded(reads.takes(0, true, {})));
+    EXPECT_TRUE(failed_with(reads.takes(0, false, {}), ErrorCode::unavailable, "a takes writes"));
     const Hosts any{"pg a,b/db", {"a", "b"}, HostUse::any};
-    EXPECT_TRUE(succeeded(any.takes(1, true)));
+    EXPECT_TRUE(succeeded(any.takes(1, true, {})));
 }
 
 }  // namespace

@@ -171,8 +171,7 @@ Result<std::int64_t> MysqlConnection::settle_alone(const RowVisitor* visit, cons
     if (!changed) return alone_refused(std::move(changed).error());
     // The cancel may still be on its way, and hit the next statement.
     if (cancelled_) broken_ = true;
-    shared_.transactions.fetch_add(1, std::memory_order_relaxed);
-    shared_.primary.has_written(term_);
+    HOTCOUNT_TRY(committed());
     if (visit != nullptr) {
         for (const auto& columns : rows) HOTCOUNT_TRY((*visit)(MysqlRow{columns}));
     }

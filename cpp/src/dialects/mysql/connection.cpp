@@ -136,7 +136,7 @@ Error MysqlConnection::refused(MysqlStage stage, unsigned number, const char* sq
         // Another node of a Galera cluster may commit what the lost session had sent, and no question
         // to the new host tells when: the outcome stays unknown, without waiting for it.
         if (error.code == ErrorCode::outcome_unknown && !in_cluster_) {
-            error.about(&ErrorFacts::lost_session, server_ + " " + std::to_string(id_));
+            error.about(&ErrorFacts::lost_session, name_of_session());
         } else if (error.code == ErrorCode::unavailable) {
             error.condition = SqlCondition::host_lost;
         }
@@ -262,9 +262,7 @@ Result<void> MysqlConnection::await_commit(Deadline deadline) {
         if (!broken_) rollback();
         return refusal;
     }
-    shared_.transactions.fetch_add(1, std::memory_order_relaxed);
-    shared_.primary.has_written(term_);
-    return {};
+    return committed();
 }
 
 // When the socket is shut down, the library gives up and closes it.

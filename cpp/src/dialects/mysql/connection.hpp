@@ -163,6 +163,8 @@ class MysqlConnection final : public Connection {
     void leave_host();
     void leave_if_silent();
     bool was_replaced(SteadyTime limit);
+    Result<void> committed();
+    std::string name_of_session() const { return server_ + " " + std::to_string(id_); }
     SteadyTime next_look() const;
     const MysqlHost& host() const { return target_.hosts[host_]; }
     Result<std::int64_t> run_prepared(const Statement& statement, std::span<const Value> parameters,

@@ -51,29 +51,50 @@ void MysqlConnection::leave_if_silent() {
 
 // Between two looks for another primary, while a session of one of several hosts waits.
 SteadyTime MysqlConnection::next_look() const {
-    if (id_ == 0 || tidy_until_ || !shared_.hosts.wants_writes()) return SteadyTime::max();
+    // All nodes of a Galera cluster take writes.
+    if (id_ == 0 || in_cluster_ || tidy_until_ || !shared_.hosts.wants_writes())
+        return SteadyTime::max();
     return std::max(sent_, looked_) + kSilence;
 }
 
 // A primary that was stopped or cut off says nothing. If another host takes writes by now, no answer
 // of this one counts.
 bool MysqlConnection::was_replaced(SteadyTime limit) {
-    const bool replaced =
+    const std::optional<bool> other =
         shared_.hosts.any_other(host_, limit, [&](std::size_t host, Deadline until) {
-            MysqlConnection other{library_, target_, false, shared_};
-            return other.dial_host(host, until);
+            MysqlConnection asked{library_, target_, false, shared_};
+            return asked.dial_host(host, until);
         });
     looked_ = std::chrono::steady_clock::now();
-    return replaced;
+    if (!other) looked_ -= kSilence - Hosts::kAsksEvery;
+    return other.value_or(false);
+}
+
+// A commit was answered. What a primary has committed after its replica was promoted is lost with it.
+Result<void> MysqlConnection::committed() {
+    if (id_ != 0 && !in_cluster_ && shared_.hosts.replaced(host_)) {
+        broken_ = true;
+        leave_host();
+        Error error = make_error(ErrorCode::outcome_unknown,
+                                 target_.name +
+                                     ": another host has become the primary; it may or may not be "
+                                     "applied");
+        error.about(&ErrorFacts::lost_session, name_of_session());
+        return error;
+    }
+    shared_.transactions.fetch_add(1, std::memory_order_relaxed);
+    shared_.primary.has_written(term_);
+    return {};
 }
 
 // One of several. MariaDB and MySQL have no name of a group of replicas: of the servers only the
 // product is compared.
 Result<void> MysqlConnection::dial_host(std::size_t host, Deadline deadline) {
     host_ = host;
+    const SteadyTime began = std::chrono::steady_clock::now();
     auto connected = dial(deadline);
     if (connected) connected = shared_.hosts.check_cluster(host, product_);
-    if (connected) connected = shared_.hosts.takes(host, reads_only_);
+    if (connected) connected = shared_.hosts.takes(host, reads_only_, began);
     if (connected && in_cluster_) connected = check_node();
     if (connected) connected = set_up();
     if (!connected) drop();

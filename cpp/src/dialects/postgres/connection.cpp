@@ -118,6 +118,11 @@ Result<void> PostgresConnection::await_commit(Deadline deadline) {
 
 // `cancelled`: the server was asked to end what has committed.
 Result<void> PostgresConnection::committed(Deadline deadline, bool cancelled) {
+    // What a primary has committed after its standby was promoted is lost with it.
+    if (!session_.empty() && options_.shared->hosts.replaced(host_)) {
+        replaced_ = true;
+        return lost_connection(true);
+    }
     options_.shared->primary.has_written(term_);
     if (replicas_unsure_) return await_standbys(deadline);
     // A session of a pooler's may have settings that hide the warning.

@@ -160,7 +160,7 @@ class PostgresConnection final : public Connection {
     // dial.cpp
     Result<void> dial(Deadline deadline);
     Result<void> dial_host(std::size_t host, Deadline deadline);
-    Result<void> meet_host(Deadline deadline);
+    Result<void> meet_host(Deadline deadline, SteadyTime began);
     Result<void> ask_once(const Statement& question, std::span<const Value> parameters,
                           Deadline deadline);
     Result<void> look_for_pooler(Deadline deadline);

@@ -68,8 +68,9 @@ Result<void> PostgresConnection::dial_host(std::size_t host, Deadline deadline) 
     host_ = host;
     session_.clear();
     replaced_ = false;
+    const SteadyTime began = std::chrono::steady_clock::now();
     auto connected = dial(deadline);
-    if (connected) connected = meet_host(deadline);
+    if (connected) connected = meet_host(deadline, began);
     if (!connected) {
         disconnect();
         broken_ = true;
@@ -88,16 +89,19 @@ SteadyTime PostgresConnection::next_look() const {
 // of this one counts.
 bool PostgresConnection::was_replaced(SteadyTime limit) {
     Hosts& hosts = options_.shared->hosts;
-    replaced_ = hosts.any_other(host_, limit, [&](std::size_t host, Deadline until) {
-        PostgresConnection other{options_};
-        return other.dial_host(host, until);
-    });
+    const std::optional<bool> other =
+        hosts.any_other(host_, limit, [&](std::size_t host, Deadline until) {
+            PostgresConnection asked{options_};
+            return asked.dial_host(host, until);
+        });
     looked_ = std::chrono::steady_clock::now();
+    if (!other) looked_ -= kSilence - Hosts::kAsksEvery;
+    replaced_ = other.value_or(false);
     return replaced_;
 }
 
 // Whether the host will do, and how the session is found again after it was lost.
-Result<void> PostgresConnection::meet_host(Deadline deadline) {
+Result<void> PostgresConnection::meet_host(Deadline deadline, SteadyTime began) {
     static const Statement kHost{Statements{postgres::kSessionSql, {}}["host"]};
     HOTCOUNT_TRY(ask_once(kHost, {}, deadline));
     const auto column = [&](int which) -> std::string_view {
@@ -112,7 +116,7 @@ Result<void> PostgresConnection::meet_host(Deadline deadline) {
     const std::string_view said = column(1);
     std::from_chars(said.data(), said.data() + said.size(), cluster);
     HOTCOUNT_TRY(options_.shared->hosts.check_cluster(host_, cluster));
-    HOTCOUNT_TRY(options_.shared->hosts.takes(host_, column(0) == "t"));
+    HOTCOUNT_TRY(options_.shared->hosts.takes(host_, column(0) == "t", began));
     std::uint64_t timeline = 0;
     constexpr int kHexadecimal = 16;
     const std::string_view digits = column(3);
