@@ -87,14 +87,20 @@ class Successes {
 };
 
 /// The calls that a fault may have ended, and what it may have lost.
-void count_calls(const Ledger& ledger, Duration copied, Duration until, Recovery& recovery) {
+void count_calls(const Ledger& ledger, Duration copied, Duration back, Duration until,
+                 Recovery& recovery) {
     const bool replaced = recovery.outage.replaced.has_value();
+    // A server that is away acknowledges nothing: those are answers of the other nodes of a cluster.
+    const auto by_others = [&, away = recovery.from + kInSockets](Duration done) {
+        return !lasts_by_itself(recovery.outage.fault.kind) && done >= away && done < back;
+    };
     for (std::uint64_t at = 0; at < ledger.planned(); ++at) {
         const LedgerRecord& record = ledger[at];
         const Status status = record.load_status();
         const Duration done{record.done_ns};
         if (status == Status::ok && replaced && record.kind != OperationKind::read) {
-            recovery.may_lose += done >= copied && done < recovery.served ? 1 : 0;
+            const bool since = done >= copied && done < recovery.served;
+            recovery.may_lose += since && !by_others(done) ? 1 : 0;
         }
         // A call that was under way at the fault ended after it.
         if (done < recovery.from || Duration{record.sent_ns} >= until) continue;
@@ -136,7 +142,7 @@ std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>
                 done.reaches(kRecovered * recovery.before_per_s, recovery.served, until);
             if (reached) recovery.recovered = *reached - recovery.served;
         }
-        count_calls(ledger, outage.copied - start, until, recovery);
+        count_calls(ledger, outage.copied - start, outage.back - start, until, recovery);
         from = recovery.served + recovery.recovered.value_or(Duration{0});
     }
     return all;

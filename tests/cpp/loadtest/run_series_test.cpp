@@ -51,6 +51,25 @@ class RunSeriesTest : public testing::Test {
     std::unique_ptr<Ledger> ledger_;
 };
 
+// In a cluster the other primaries go on while one is away.
+TEST_F(RunSeriesTest, AServerThatIsAwayAcknowledgesNothingThatItMayLose) {
+    const auto at = [this](std::int64_t ms) {
+        return SteadyTime{std::chrono::nanoseconds{ledger_->started_ns()}} + Duration{ms * kMs};
+    };
+    for (const std::int64_t done_ms : {990, 1002, 1500, 2500, 3500, 4500}) {
+        add(OperationKind::vote, Status::ok, done_ms, done_ms - 1, done_ms);
+    }
+    const auto lost = [&](FaultKind kind, std::int64_t back_ms) {
+        const Outage outage{
+            {Duration{0}, kind, Duration{0}}, at(1000), at(back_ms), at(4000), at(995)};
+        const auto all = recoveries(*ledger_, {outage}, TrialSettings{});
+        return all.front().may_lose;
+    };
+    EXPECT_EQ(lost(FaultKind::redis_kill9, 5000), 1U);
+    EXPECT_EQ(lost(FaultKind::redis_pause, 3000), 2U) << "it went on before it was replaced";
+    EXPECT_EQ(lost(FaultKind::redis_failover, 3000), 4U) << "it never was away";
+}
+
 TEST_F(RunSeriesTest, AnAnswerBelongsToTheSecondInWhichItCame) {
     add(OperationKind::vote, Status::ok, 100, 100, 110);
     add(OperationKind::vote, Status::ok, 900, 1000, 1200);  // 300 ms after it was due.
