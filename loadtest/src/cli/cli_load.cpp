@@ -107,6 +107,36 @@ Result<void> check_server_of(const Given& given, const Settings& settings, const
     return {};
 }
 
+constexpr bool promotes_standby(FaultKind kind) {
+    return kind == FaultKind::db_kill9 || kind == FaultKind::db_failover ||
+           kind == FaultKind::db_cut;
+}
+
+/// The standby of a pair takes over once, and is alone from then on.
+Result<void> check_standby_of_pair(const Given& given, const Settings& settings) {
+    if (!manages(settings, ServerKind::postgres_pair)) return {};
+    const auto& faults = settings.trial.faults;
+    const auto promotion = std::find_if(
+        faults.begin(), faults.end(), [](const Fault& one) { return promotes_standby(one.kind); });
+    if (promotion == faults.end()) return {};
+    if (settings.command == Command::compare || given.contains("each")) {
+        return make_error(
+            ErrorCode::config,
+            fmt::format("--fault {}: the standby of --managed postgres-pair is promoted once, and "
+                        "{} has several loads; take `run` for each strategy",
+                        format_faults({*promotion}),
+                        given.contains("each") ? "--each" : "a comparison"));
+    }
+    const auto later = std::find_if(promotion + 1, faults.end(),
+                                    [](const Fault& one) { return is_of_database(one.kind); });
+    if (later == faults.end()) return {};
+    return make_error(
+        ErrorCode::config,
+        fmt::format("--fault {}: the standby of --managed postgres-pair is promoted by {}, and has "
+                    "no standby itself; take one run for each",
+                    format_faults({*later}), format_faults({*promotion})));
+}
+
 }  // namespace
 
 Result<void> read_faults(const Given& given, Settings& settings) {
@@ -142,7 +172,7 @@ Result<void> read_faults(const Given& given, Settings& settings) {
                           "server is stopped");
     }
     for (const Fault& fault : trial.faults) HOTCOUNT_TRY(check_server_of(given, settings, fault));
-    return {};
+    return check_standby_of_pair(given, settings);
 }
 
 Result<void> place_faults(const Given& given, TrialSettings& trial) {

@@ -75,9 +75,11 @@ class PostgresPair final : public Managed {
         if (fault.kind == FaultKind::db_failover) {
             primary_->end();
             HOTCOUNT_TRY(promote());
-            return Strike{now, now};
+        } else {
+            HOTCOUNT_TRY(primary_->strike(fault));
         }
-        return primary_->strike(fault);
+        // Whenever it is acknowledged, the standby has it.
+        return Strike{now, SteadyTime::max()};
     }
 
     Result<void> mend(const Fault& fault) override {
@@ -86,11 +88,14 @@ class PostgresPair final : public Managed {
         return lasts_by_itself(fault.kind) ? Result<void>{} : primary_->mend(fault);
     }
 
+    bool replaced() override { return promoted_; }
+
   private:
     /// Returns when it takes writes.
     Result<void> promote() {
+        HOTCOUNT_TRY(run(*standby_, "SELECT pg_promote(true, 30)"));
         promoted_ = true;
-        return run(*standby_, "SELECT pg_promote(true, 30)");
+        return {};
     }
 
     static Result<std::int64_t> ask(const ManagedServer& server, const std::string& statement) {

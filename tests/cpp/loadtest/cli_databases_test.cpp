@@ -86,6 +86,19 @@ TEST(CommandLine, AFaultThatTheServersCannotHaveNamesThoseThatCan) {
     }
     EXPECT_THAT(refuse({"run", "--managed", "postgres", "--fault", "1s:db.failover"}),
                 HasSubstr("take --managed postgres-pair"));
+    const std::pair<const char*, const char*> twice[] = {
+        {"1s:db.kill9+1s,3s:db.failover", "3s:db.failover"},
+        {"1s:db.cut+1s,3s:db.pause+1s", "is promoted by 1s:db.cut+1s"}};
+    for (const auto& [faults, says] : twice) {
+        EXPECT_THAT(refuse({"run", "--managed", "postgres-pair", "--fault", faults}),
+                    HasSubstr(says));
+    }
+    accept({"run", "--managed", "postgres-pair", "--fault", "1s:db.pause+1s,3s:db.kill9+1s"});
+    EXPECT_THAT(refuse({"compare", "-s", "naive,batched", "--managed", "postgres-pair", "--fault",
+                        "1s:db.failover"}),
+                HasSubstr("several loads"));
+    accept({"compare", "-s", "naive,batched", "--managed", "postgres-pair", "--fault",
+            "500ms:db.pause+1s"});
     const Settings run =
         accept({"run", "-s", "redis", "--managed", "sentinel", "--fault", "1s:redis.kill9+1s"});
     EXPECT_TRUE(run.trial.managed_redis);
