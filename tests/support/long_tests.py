@@ -64,6 +64,10 @@ GROUPS = [
             },
             "integration/loadtest/test_hotcount_load_databases.py": {"": NONE},
             "integration/loadtest/test_compare_builds.py": {"test_calls_and_loads_on": NONE},
+            "integration/loadtest/test_hotcount_load_groups.py": {
+                "test_a_replica_in_a": "kill9",
+                "test_the_standby_of_a": "kill9",
+            },
             "integration/loadtest/test_exec_drivers.py": {
                 "test_a_driver_that_cannot": "^(?!empty_pages)"
             },

@@ -66,6 +66,29 @@ def test_a_sentinel_replaces_the_primary_and_the_audit_holds(
         assert "not copied to the replica" in document["contract"]["may_lose"]
 
 
+@pytest.mark.parametrize("fault", ["redis.kill9+4s", "redis.failover", "redis.pause+5s"])
+def test_a_replica_in_a_cluster_takes_over_and_the_audit_holds(fault: str) -> None:
+    document = faulted("redis-cluster", "redis", fault)
+    recovery = recovery_of(document)
+    assert 0 < recovery["replaced_s"] < 2 * LATEST_S
+    assert recovery["failed"] == 0, "calls waited for the new primary"
+
+
+def test_slots_move_in_a_cluster_and_no_call_fails() -> None:
+    recovery = recovery_of(faulted("redis-cluster", "redis", "redis.reshard=200"))
+    assert recovery["replaced_s"] is None
+    assert recovery["failed"] == recovery["unknown"] == recovery["may_lose"] == 0
+
+
+@pytest.mark.parametrize("fault", ["db.kill9+500ms", "db.failover", "db.cut+1s", "db.pause+2s"])
+def test_the_standby_of_a_pair_has_every_acknowledged_vote(fault: str) -> None:
+    # Of two equal casts whose COMMIT was lost, the row does not tell which one changed it.
+    document = faulted("postgres-pair", "batched", fault, "--dup", "0")
+    recovery = recovery_of(document)
+    assert (recovery["replaced_s"] is None) == fault.startswith("db.pause")
+    assert recovery["failed"] == recovery["may_lose"] == 0
+
+
 def test_a_primary_that_comes_back_in_time_is_not_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     document = faulted("sentinel", "redis", "redis.pause+300ms", "--out", str(folder))
