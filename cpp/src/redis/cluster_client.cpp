@@ -386,6 +386,7 @@ class ClusterClient final : public CountingClient {
                 auto keys = keys_of_primaries(map->router(), prefix);
                 const auto pinging = std::make_shared<Pinging>(keys.size(), done);
                 std::vector<Channel::Call> calls;
+                calls.reserve(keys.size());
                 for (const std::string& key : keys) {
                     calls.push_back({ask_for(key), [pinging](const Result<Reply>& reply) {
                                          pinging->take(reply);

@@ -183,8 +183,10 @@ std::vector<Endpoint> ClusterMap::candidates() {
     }
     // A connection that is there saves a greeting.
     if (asked_) {
-        std::ranges::stable_partition(
-            first, [&](const Endpoint& endpoint) { return endpoint == asked_->endpoint; });
+        // Not of std::ranges, which clang 14 does not compile.
+        std::stable_partition(first.begin(), first.end(), [&](const Endpoint& endpoint) {
+            return endpoint == asked_->endpoint;
+        });
     }
     const auto add = [&](const Endpoint& endpoint) {
         if (std::ranges::find(first, endpoint) == first.end()) first.push_back(endpoint);

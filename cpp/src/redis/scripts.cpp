@@ -122,11 +122,14 @@ void submit_to_nodes(Channel& channel, const ScriptBatch& batch, Deadline deadli
                      const std::function<void(std::size_t, Result<Reply>)>& settle,
                      std::function<void()> done, const Cancelled* cancelled) {
     struct Open {
-        std::atomic<std::size_t> left;
-        std::function<void(std::size_t, Result<Reply>)> settle;
-        std::function<void()> done;
+        std::atomic<std::size_t> left{0};
+        std::function<void(std::size_t, Result<Reply>)> settle{};
+        std::function<void()> done{};
     };
-    const auto open = std::make_shared<Open>(batch.calls, settle, std::move(done));
+    const auto open = std::make_shared<Open>();
+    open->left = batch.calls;
+    open->settle = settle;
+    open->done = std::move(done);
     const std::vector<std::string_view> words(batch.shared.begin(), batch.shared.end());
     const SharedArguments shared{words};
     const std::size_t keys_each = batch.keys.size() / batch.calls;

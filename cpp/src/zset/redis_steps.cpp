@@ -254,13 +254,16 @@ redis::Channel::Call one_upsert(const Sender& send, Limits limits, Element eleme
 void upsert_on_nodes(const Sender& send, const Limits& limits, std::vector<Element> elements,
                      Completion<Upserts> done) {
     struct Open {
-        std::atomic<std::size_t> left;
-        Upserts results;
-        Completion<Upserts> done;
+        std::atomic<std::size_t> left{0};
+        Upserts results{};
+        Completion<Upserts> done{};
     };
     const std::size_t size = elements.size();
     if (size == 0) return done(Upserts{});
-    const auto open = std::make_shared<Open>(size, Upserts(size, Upsert::failed), std::move(done));
+    const auto open = std::make_shared<Open>();
+    open->left = size;
+    open->results = Upserts(size, Upsert::failed);
+    open->done = std::move(done);
     std::vector<redis::Channel::Call> calls;
     calls.reserve(size);
     for (std::size_t i = 0; i < size; ++i) {
