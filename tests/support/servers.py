@@ -132,7 +132,8 @@ class ServerProcess:
 
     def faults(self) -> Counter[str]:
         """The errors that it has given since it started; none of one that does not answer."""
-        if self.has_ended() or self._stands_still():
+        # Not has_ended(), which starts a killed PostgreSQL again.
+        if self._process is None or self._process.poll() is not None or self._stands_still():
             return Counter()
         try:
             return self.errors_given()
