@@ -363,7 +363,7 @@ began = time.monotonic()
 try:
     counter.add_many(keys)
 except KeyboardInterrupt:
-    print(time.monotonic() - began < 10)
+    print(time.monotonic() - began < 10, flush=True)
 os._exit(0)
 """
         try:
