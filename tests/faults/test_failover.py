@@ -15,6 +15,7 @@ import hotcount
 import hotcount.aio
 import psycopg
 import pytest
+from hotcount._votes_base import Strategy
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
 from tests.support.eventually import BUSY, eventually
@@ -36,9 +37,9 @@ def pair(kind: str) -> Iterator[Pair]:
         yield made
 
 
-def open_votes(pair: Pair, strategy: str = "batched", timeout: float = 20) -> hotcount.Votes:
+def open_votes(pair: Pair, strategy: Strategy = "batched", timeout: float = 20) -> hotcount.Votes:
     database = hotcount.Database(pair.url(), timeout=timeout)
-    votes = hotcount.Votes(database, strategy=strategy)  # type: ignore[arg-type]
+    votes = hotcount.Votes(database, strategy=strategy)
     votes.create_tables()
     votes.add_items([1, 2])
     return votes
@@ -82,7 +83,9 @@ def test_a_promotion_under_load_loses_and_doubles_nothing(pair: Pair, end: str) 
 
 @KINDS
 @STRATEGIES
-def test_calls_of_every_strategy_go_on_at_the_promoted_standby(pair: Pair, strategy: str) -> None:
+def test_calls_of_every_strategy_go_on_at_the_promoted_standby(
+    pair: Pair, strategy: Strategy
+) -> None:
     with open_votes(pair, strategy) as votes:
         for user in range(8):
             votes.cast(1, user)
@@ -138,7 +141,7 @@ def test_a_cached_count_is_saved_at_the_promoted_standby(pair: Pair) -> None:
 
 @KINDS
 @STRATEGIES
-def test_a_primary_that_is_demoted_is_left_within_the_call(pair: Pair, strategy: str) -> None:
+def test_a_primary_that_is_demoted_is_left_within_the_call(pair: Pair, strategy: Strategy) -> None:
     """Its sessions stay open and say 25006, or 1290."""
     with open_votes(pair, strategy) as votes:
         for user in range(4):
@@ -185,7 +188,7 @@ def test_a_standby_alone_is_waited_for_and_then_named(pair: Pair, silent: bool) 
 @pytest.mark.parametrize("direction", [CLIENT_TO_SERVER, SERVER_TO_CLIENT])
 @STRATEGIES
 def test_a_commit_that_is_lost_is_settled_at_the_same_primary(
-    pair: Pair, strategy: str, direction: int
+    pair: Pair, strategy: Strategy, direction: int
 ) -> None:
     """Cut before the server has it, and after: both ways the caller is told what became of it."""
     proxy = pair.proxies[0]
@@ -263,7 +266,7 @@ def test_a_primary_that_comes_back_as_it_was_is_left_alone(pair: Pair) -> None:
 @KINDS
 @STRATEGIES
 def test_a_commit_of_a_primary_that_was_replaced_meanwhile_is_not_success(
-    kind: str, strategy: str
+    kind: str, strategy: Strategy
 ) -> None:
     """The first of two calls finds the promoted standby. The other's statement reaches the old
     primary only then, which commits it and answers."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import hotcount
 import pytest
+from hotcount._votes_base import Strategy
 
 from tests.support.eventually import eventually
 from tests.support.fired import fired
@@ -49,21 +50,21 @@ def place(trio: GaleraTrio) -> str:
 
 
 def votes_at(
-    node: GaleraNode, place: str, strategy: str = "batched", timeout: float = 30
+    node: GaleraNode, place: str, strategy: Strategy = "batched", timeout: float = 30
 ) -> hotcount.Votes:
     database = hotcount.Database(node.url(place), timeout=timeout)
-    return hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+    return hotcount.Votes(database, None, strategy)
 
 
 def votes_at_several(
-    trio: GaleraTrio, place: str, *numbers: int, strategy: str = "batched", timeout: float = 30
+    trio: GaleraTrio, place: str, *numbers: int, strategy: Strategy = "batched", timeout: float = 30
 ) -> hotcount.Votes:
     hosts = ",".join(f"127.0.0.1:{trio.nodes[number].port}" for number in numbers)
     database = hotcount.Database(f"mariadb://app@{hosts}/{place}", timeout=timeout)
-    return hotcount.Votes(database, None, strategy)  # type: ignore[arg-type]
+    return hotcount.Votes(database, None, strategy)
 
 
-def make_tables(trio: GaleraTrio, place: str, strategy: str = "batched") -> None:
+def make_tables(trio: GaleraTrio, place: str, strategy: Strategy = "batched") -> None:
     with votes_at(trio.nodes[0], place, strategy) as votes:
         votes.create_tables()
         votes.add_items([1, 2, 3])
@@ -82,7 +83,7 @@ def conflicts(trio: GaleraTrio) -> int:
 
 @STRATEGIES
 def test_votes_on_three_nodes_at_once_lose_nothing_and_no_conflict_reaches_a_caller(
-    trio: GaleraTrio, place: str, strategy: str
+    trio: GaleraTrio, place: str, strategy: Strategy
 ) -> None:
     make_tables(trio, place, strategy)
     before = conflicts(trio)
@@ -214,7 +215,7 @@ class Outcomes:
         self.told[outcome].add(user)
         return outcome
 
-    def check(self, trio: GaleraTrio, place: str, strategy: str = "batched") -> None:
+    def check(self, trio: GaleraTrio, place: str, strategy: Strategy = "batched") -> None:
         for node in trio.nodes:
             with votes_at(node, place, strategy) as votes:
                 count = int(votes.count(1, consistency="exact"))
@@ -262,7 +263,7 @@ def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
 @pytest.mark.long
 @STRATEGIES
 def test_votes_of_several_hosts_leave_a_node_that_is_cut_off(
-    trio: GaleraTrio, place: str, strategy: str
+    trio: GaleraTrio, place: str, strategy: Strategy
 ) -> None:
     make_tables(trio, place, strategy)
     outcomes = Outcomes()

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import hotcount
+from hotcount._votes_base import Strategy
 
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
@@ -211,12 +212,12 @@ class Load:
 
 
 def promotion(
-    pair: Pair, end: str, *, strategy: str = "batched", rate: float = 2000, seconds: float = 3,
+    pair: Pair, end: str, *, strategy: Strategy = "batched", rate: float = 2000, seconds: float = 3,
     timeout: float = 10,
 ) -> Outcome:  # fmt: skip
     """Votes at the rate; the primary ends; half a second later the standby is promoted."""
     database = hotcount.Database(pair.url(), timeout=timeout)
-    votes = hotcount.Votes(database, strategy=strategy)  # type: ignore[arg-type]
+    votes = hotcount.Votes(database, strategy=strategy)
     votes.create_tables()
     votes.add_items(range(ITEMS))
     load = Load(votes, rate, timeout)

@@ -15,11 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pymysql  # type: ignore[import-untyped]
-
 from tests.support.eventually import eventually
 from tests.support.fired import fired
-from tests.support.mariadb_server import MariaDbServer
+from tests.support.mariadb_server import MariaDbError, MariaDbServer
 from tests.support.servers import free_port, make_folder
 
 _PROVIDERS = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so")
@@ -128,7 +126,7 @@ class GaleraNode(MariaDbServer):
     def is_ready(self) -> bool:
         try:
             return self.status("ready") == "ON" and self.status("local_state_comment") == "Synced"
-        except pymysql.err.Error:
+        except MariaDbError:
             return False
 
     def set_provider(self, option: str) -> None:

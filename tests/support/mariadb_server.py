@@ -17,6 +17,7 @@ import pymysql  # type: ignore[import-untyped]
 
 from tests.support.servers import ServerProcess, make_folder
 
+MariaDbError = pymysql.err.Error
 _SCRIPTS = Path("/usr/share/mysql")
 
 

@@ -205,39 +205,20 @@ Result<Login> ClusterMap::login() {
     return make_error(login.error().code, options_.address() + ": " + login.error().message);
 }
 
-// Each address of a name has its share of the time.
-Result<std::unique_ptr<Connection>> ClusterMap::open(const Options& options, const Login& login,
-                                                     Deadline deadline) {
-    HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(options));
-    const auto addresses = resolve(options);
-    if (!addresses) {
-        return make_error(addresses.error().code,
-                          options.address() + ": " + addresses.error().message);
-    }
-    std::optional<Error> why;
-    for (std::size_t i = 0; i < addresses->size(); ++i) {
-        const auto left = static_cast<Duration::rep>(addresses->size() - i);
-        auto opened = Connection::open(options, tls, {}, (*addresses)[i],
-                                       Deadline::after(deadline.remaining() / left), login);
-        if (opened) return opened;
-        if (!why || opened.error().code != ErrorCode::deadline) why = std::move(opened).error();
-    }
-    return *why;
-}
-
 Result<Topology> ClusterMap::ask(const Endpoint& endpoint, AskedLogin& login, Duration patience) {
     if (asked_ && (asked_->endpoint != endpoint || asked_->connection->stale())) asked_.reset();
     if (!asked_) {
         if (!login.answer) login.answer.emplace(this->login());
         if (login.failed()) return login.answer->error();
         Asked made{endpoint, std::make_unique<const Options>(options_of(endpoint)), nullptr};
-        auto opened = open(*made.options, **login.answer, Deadline::after(patience));
+        HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(*made.options));
+        auto opened = open_by_name(*made.options, tls, **login.answer, Deadline::after(patience));
         if (!opened && opened.error().code == ErrorCode::auth && options_.credentials &&
             !std::exchange(login.again, true)) {
             // The password may have changed after it was asked for.
             login.answer.emplace(this->login());
             if (login.failed()) return login.answer->error();
-            opened = open(*made.options, **login.answer, Deadline::after(patience));
+            opened = open_by_name(*made.options, tls, **login.answer, Deadline::after(patience));
         }
         if (!opened) return std::move(opened).error();
         made.connection = std::move(*opened);

@@ -83,8 +83,6 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     };
     Result<Login> login();
     Result<Topology> ask(const Endpoint& endpoint, AskedLogin& login, Duration patience);
-    static Result<std::unique_ptr<Connection>> open(const Options& options, const Login& login,
-                                                    Deadline deadline);
     static Result<Topology> ask_over(Connection& connection, const Endpoint& endpoint,
                                      Deadline deadline);
     void tell();

@@ -281,6 +281,24 @@ Result<std::unique_ptr<Connection>> Dialer::dial_primary(Scripts scripts,
     return opened;
 }
 
+Result<std::unique_ptr<Connection>> open_by_name(const Options& options, const TlsContext& tls,
+                                                 const Login& login, Deadline deadline) {
+    const auto addresses = resolve(options);
+    if (!addresses) {
+        return make_error(addresses.error().code,
+                          options.address() + ": " + addresses.error().message);
+    }
+    std::optional<Error> why;
+    for (std::size_t i = 0; i < addresses->size(); ++i) {
+        const auto left = static_cast<Duration::rep>(addresses->size() - i);
+        auto opened = Connection::open(options, tls, {}, (*addresses)[i],
+                                       Deadline::after(deadline.remaining() / left), login);
+        if (opened) return opened;
+        if (!why || opened.error().code != ErrorCode::deadline) why = std::move(opened).error();
+    }
+    return *why;
+}
+
 Result<Login> Dialer::login(Deadline deadline) {
     if (logins_ == nullptr) return Login{options_.user, options_.password};
     auto login = logins_->ask(deadline);

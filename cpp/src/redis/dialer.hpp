@@ -104,6 +104,11 @@ class Logins : public std::enable_shared_from_this<Logins> {
     Result<Login> last_{Login{}};
 };
 
+/// Opens a connection to the server that the options name, without scripts. Each address of the name
+/// has its share of the time. Of several failures the error is a refusal rather than a silence.
+Result<std::unique_ptr<Connection>> open_by_name(const Options& options, const TlsContext& tls,
+                                                 const Login& login, Deadline deadline);
+
 class Dialer : public std::enable_shared_from_this<Dialer> {
   public:
     using Arrived = std::function<void(Result<std::unique_ptr<Connection>>)>;

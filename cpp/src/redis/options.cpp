@@ -43,10 +43,10 @@ Result<void> check_socket_path(const std::string& path) {
     return {};
 }
 
-constexpr std::array<std::string_view, 11> kArguments{
-    "timeout",       "prefix",    "client_name",     "max_in_flight",        "spin",
-    "silence_limit", "max_queue", "max_reply_bytes", "sentinel_credentials", "sentinel_tls",
-    "credentials",
+constexpr std::array<std::string_view, 9> kArguments{
+    "timeout",       "prefix",      "client_name",
+    "silence_limit", "max_queue",   "sentinel_credentials",
+    "sentinel_tls",  "credentials", "address_map",
 };
 
 constexpr std::uint16_t kSentinelPort = 26379;

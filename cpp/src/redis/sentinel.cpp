@@ -14,6 +14,8 @@
 #include <hotcount/detail/base/worker_pool.hpp>
 #include <utility>
 
+#include "dialer.hpp"
+
 namespace hotcount::redis {
 namespace {
 
@@ -101,7 +103,9 @@ class Sentinels::Session final : ForkAware {
         const Deadline deadline = Deadline::after(options.connect_timeout);
         auto session = std::make_unique<Session>(options);
         for (auto* connection : {&session->events_, &session->asks_}) {
-            HOTCOUNT_TRY_ASSIGN(*connection, open_any(options, tls, deadline));
+            HOTCOUNT_TRY_ASSIGN(
+                *connection,
+                open_by_name(options, tls, {options.user, options.password}, deadline));
         }
         const std::vector<std::string_view> subscribe[] = {{"SUBSCRIBE", kElected},
                                                            {"SUBSCRIBE", kSwitched}};
@@ -142,25 +146,6 @@ class Sentinels::Session final : ForkAware {
     }
 
   private:
-    static Result<std::unique_ptr<Connection>> open_any(const Options& options,
-                                                        const TlsContext& tls, Deadline deadline) {
-        auto addresses = resolve(options);
-        if (!addresses) {
-            return make_error(addresses.error().code,
-                              options.address() + ": " + addresses.error().message);
-        }
-        std::optional<Error> why;
-        for (std::size_t i = 0; i < addresses->size(); ++i) {
-            const auto left = static_cast<Duration::rep>(addresses->size() - i);
-            auto opened = Connection::open(options, tls, {}, (*addresses)[i],
-                                           Deadline::after(deadline.remaining() / left),
-                                           Login{options.user, options.password});
-            if (opened) return opened;
-            why = std::move(opened).error();
-        }
-        return *why;
-    }
-
     void before_fork() override {}
     void after_fork(bool in_child) override {
         if (!in_child) return;

@@ -16,7 +16,7 @@
 #define HOTCOUNT_TEXT(value) HOTCOUNT_TEXT_OF(value)
 
 // What we use of OpenSSL, found with dlopen when the first rediss: URL is opened, as libpq is: a fix of
-// the system's OpenSSL needs no new wheel, and who uses no TLS loads none.
+// the system's OpenSSL needs no new wheel, and a process without TLS loads none.
 #define HOTCOUNT_OPENSSL_FUNCTIONS(F)     \
     F(BIO_clear_flags)                    \
     F(BIO_get_data)                       \

@@ -160,7 +160,7 @@ TEST_F(GroupCommitAsync, AFullQueueIsToldByTheCompletion) {
     auto second = begin(*group, 2);
     auto refused = begin(*group, 3);
     ASSERT_EQ(refused.wait_for(0s), std::future_status::ready) << "before submit_async returns";
-    EXPECT_TRUE(failed_with(refused.get(), ErrorCode::capacity, "max_queue=2"));
+    EXPECT_TRUE(failed_with(refused.get(), ErrorCode::capacity, "2 writes wait"));
     lock.reset();
     EXPECT_TRUE(succeeded(first.get()));
     EXPECT_TRUE(succeeded(second.get()));

@@ -126,7 +126,7 @@ TEST_P(GroupCommitBulk, ACallOfManyWaitsForRoomAndASingleOneIsRefused) {
     std::vector<std::future<Result<void>>> full;
     for (int i = 0; i < 10; ++i) full.push_back(begin(-1000 - i));
     database_->await_held();
-    EXPECT_TRUE(failed_with(begin(-9).get(), ErrorCode::capacity, "max_queue=10"));
+    EXPECT_TRUE(failed_with(begin(-9).get(), ErrorCode::capacity, "10 writes wait"));
     auto late = begin_many(3, 100ms);
     auto patient = begin_many(100, 30s);
     const auto late_told = late.get();

@@ -203,7 +203,7 @@ TEST_F(GroupCommitTest, AFullQueueRefusesAtOnce) {
                            [&each](Result<void> result) { each.set_value(std::move(result)); });
     }
     const auto refused = group.submit(std::make_shared<Number>(2), Deadline::after(30s));
-    EXPECT_TRUE(failed_with(refused, ErrorCode::capacity, "max_queue=2"));
+    EXPECT_TRUE(failed_with(refused, ErrorCode::capacity, "2 writes wait"));
     lock.reset();
     for (auto& each : waiting) EXPECT_TRUE(succeeded(each.get_future().get()));
     EXPECT_EQ(rows(), 2);

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hotcount
 import hotcount.aio
@@ -173,9 +174,11 @@ def test_a_command_that_no_node_takes_says_why(
     ],
     ids=["retry", "on_error", "write_behind_counter", "cached", "write_behind", "sweep"],
 )
-def test_what_is_not_built_there_says_so(store: hotcount.Redis, make: object) -> None:
+def test_what_is_not_built_there_says_so(
+    store: hotcount.Redis, make: Callable[[hotcount.Redis], object]
+) -> None:
     with pytest.raises(hotcount.ConfigError, match="not built on a cluster yet"):
-        make(store)  # type: ignore[operator]
+        make(store)
 
 
 def test_a_database_other_than_0_is_refused() -> None:
@@ -278,9 +281,9 @@ def test_an_unknown_endpoint_is_a_config_error(tmp_path: Path) -> None:
     ("addresses", "error"),
     [({"a": "b:1"}, hotcount.ConfigError), ({"a:1": 7}, TypeError), ("a:1", TypeError)],
 )
-def test_a_bad_address_map_names_itself(addresses: object, error: type[Exception]) -> None:
+def test_a_bad_address_map_names_itself(addresses: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="address_map"):
-        hotcount.Redis("redis+cluster://127.0.0.1", address_map=addresses)  # type: ignore[arg-type]
+        hotcount.Redis("redis+cluster://127.0.0.1", address_map=addresses)
 
 
 def test_one_node_that_has_all_slots(tmp_path: Path) -> None:

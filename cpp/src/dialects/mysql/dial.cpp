@@ -203,22 +203,22 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
 
     std::optional<DialledSocket> own;
     std::optional<FullAddress> full;
-    Ways ways;
+    Routes routes;
     if (!target_.socket.empty()) {
         own.emplace(AF_UNIX, SOCK_STREAM);
         own->connect(target_.socket);
         if (own->error() != 0) return unreached(own->error());
         full.emplace();
     } else if (!host().host.empty()) {
-        ways = count_ways(host().host, host().port);
-        if (ways.known == 0 && ways.missing > 0) return unreached(ways.error);
+        routes = count_routes(host().host, host().port);
+        if (routes.known == 0 && routes.missing > 0) return unreached(routes.error);
     }
     const bool is_given = full && !full->name().empty();
 
     LoginGate& gate = LoginGate::get();
     lib::Session* connected = nullptr;
-    bool reached = ways.missing == 0;
-    std::size_t failed_ways = 0;
+    bool reached = routes.missing == 0;
+    std::size_t failed_routes = 0;
     const bool in_time = drive(
         [&] {
             const int wanted = library_.real_connect_start(
@@ -235,9 +235,9 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
         [&](int ready) {
             const int socket = library_.get_socket(session_);
             reached = reached || is_connected(socket);
-            // There is no way to the next address: the library must not try it.
-            if (!reached && ++failed_ways == ways.known) {
-                ways.error = failure_of(socket);
+            // The next address has no route: the library must not try it.
+            if (!reached && ++failed_routes == routes.known) {
+                routes.error = failure_of(socket);
                 return 0;
             }
             // For a message only: the library does not tell.
@@ -248,7 +248,7 @@ Result<void> MysqlConnection::dial(Deadline deadline) {
                 [&] { return library_.real_connect_cont(&connected, session_, ready); });
         });
     if (!in_time) return left_at_deadline(MysqlStage::connecting);
-    if (!reached && failed_ways == ways.known) return unreached(ways.error);
+    if (!reached && failed_routes == routes.known) return unreached(routes.error);
     if (connected == nullptr) {
         forget_socket();
         const unsigned number = library_.error_number(session_);

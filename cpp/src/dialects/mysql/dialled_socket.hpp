@@ -1,10 +1,10 @@
-// Connecting, as far as libmariadb must not do it.
+// Connects Unix sockets in place of libmariadb, and finds addresses without a route.
 //
 // If connect() fails at once, libmariadb 3.3.20 closes the socket in my_connect_async(), and in
 // pvio_socket_connect() again: by then the number may be another thread's file or connection. A Unix
-// socket fails at once whenever nobody listens; TCP fails at once if the system has no way to the
-// address. So a Unix socket is connected here and given to the library (DialledSocket), and the ways
-// to a host's addresses are looked at before the library tries them (count_ways()).
+// socket fails at once whenever nobody listens; TCP fails at once if the system has no route to
+// the address. So a Unix socket is connected here and given to the library (DialledSocket), and the
+// routes to a host's addresses are counted before the library tries them (count_routes()).
 #pragma once
 
 #include <fcntl.h>
@@ -56,7 +56,7 @@ class DialledSocket {
         }
         connect(reinterpret_cast<const sockaddr*>(&address), size);
     }
-    /// The connection is reached by another number as well, in place of that one's socket.
+    /// Makes descriptor `number` refer to this connection, and closes the socket that it referred to.
     void give_to(int number) { (void)::dup3(socket_, number, O_CLOEXEC); }
 
   private:
@@ -97,34 +97,34 @@ class FullAddress {
     std::string name_;
 };
 
-/// The addresses of a host: those that the system has a way to, and others.
-struct Ways {
+/// The addresses of a host: those with a route, and those without.
+struct Routes {
     std::size_t known{0};
     std::size_t missing{0};
     int error{0};  ///< Why one is missing.
 };
 
-/// A datagram socket that connects sends nothing: it only looks for a way. The resolver sorts addresses
-/// without one behind the others. Nothing is known of a name that is not resolved.
-inline Ways count_ways(const std::string& host, unsigned port) {
+/// connect() of a datagram socket sends nothing: it only looks up the route. The resolver sorts
+/// addresses without a route behind the others. Both numbers are 0 if the name does not resolve.
+inline Routes count_routes(const std::string& host, unsigned port) {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* found = nullptr;
     if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return {};
-    Ways ways;
+    Routes routes;
     for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
         DialledSocket probe{each->ai_family, SOCK_DGRAM};
         probe.connect(each->ai_addr, each->ai_addrlen);
         if (probe.error() == 0) {
-            ++ways.known;
+            ++routes.known;
         } else {
-            ++ways.missing;
-            ways.error = probe.error();
+            ++routes.missing;
+            routes.error = probe.error();
         }
     }
     ::freeaddrinfo(found);
-    return ways;
+    return routes;
 }
 
 }  // namespace hotcount::sql

@@ -115,8 +115,7 @@ Result<void> MysqlConnection::check_node() {
     return refused(MysqlStage::connecting, kNotReady, "08S01", "WSREP: wsrep_ready is OFF");
 }
 
-// Of another server every session has ended, as far as this one can know: what was not replicated
-// to it is not there. In a Galera cluster a session of another node may still commit.
+// A session of another server cannot commit here any more: changes that were not replicated are lost.
 Result<bool> MysqlConnection::has_session(std::string_view lost) {
     static const Statement kSession{Statements{mysql::kSessionSql, {}}["has_session"]};
     const std::string here = server_ + " ";

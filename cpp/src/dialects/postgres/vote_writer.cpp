@@ -155,10 +155,7 @@ class PostgresVoteWriter final : public VoteWriter {
     Result<std::vector<Found>> find_applied(
         sql::Connection& connection,
         std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
-        HOTCOUNT_TRY_ASSIGN(auto found, find_applied_votes(connection, *layout_, batch));
-        const auto applied = std::count(found.begin(), found.end(), Found::applied);
-        if (applied > 0 && appended_) appended_(static_cast<std::size_t>(applied));
-        return found;
+        return find_applied_votes(connection, *layout_, batch, appended_);
     }
 
   private:

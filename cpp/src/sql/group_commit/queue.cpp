@@ -49,9 +49,10 @@ bool GroupQueue::has_room(std::size_t writes) const {
 }
 
 Error GroupQueue::full() {
-    Error error = make_error(ErrorCode::capacity,
-                             database_->name() + ": the write queue is full (max_queue=" +
-                                 std::to_string(options_.max_queue) + "); nothing was applied");
+    Error error =
+        make_error(ErrorCode::capacity, database_->name() + ": the write queue is full (" +
+                                            std::to_string(options_.max_queue) +
+                                            " writes wait); nothing was applied");
     full_queue_.begin(error.message);
     return error;
 }

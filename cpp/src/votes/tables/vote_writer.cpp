@@ -62,7 +62,7 @@ Found found_in(QueuedVote& vote, const sql::Row& row) {
 
 Result<std::vector<Found>> find_applied_votes(
     sql::Connection& connection, const Layout& layout,
-    std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+    std::span<const std::shared_ptr<sql::QueuedWrite>> batch, const NoteAppended& appended) {
     std::vector<Found> found(batch.size(), Found::nothing_applied);
     // In the order in which voters lock them.
     const std::vector<QueuedVote*> votes = sorted_votes(batch);
@@ -82,6 +82,8 @@ Result<std::vector<Found>> find_applied_votes(
     };
     HOTCOUNT_TRY(look(layout.lock_vote, of_users));
     HOTCOUNT_TRY(look(layout.lock_anonymous_vote, anonymous));
+    const auto applied = std::count(found.begin(), found.end(), Found::applied);
+    if (applied > 0 && appended) appended(static_cast<std::size_t>(applied));
     return found;
 }
 

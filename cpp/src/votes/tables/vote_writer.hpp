@@ -119,9 +119,11 @@ std::vector<QueuedVote*> sorted_votes(std::span<const std::shared_ptr<sql::Queue
 ///   a newer version               as an older vote is answered: not changed
 ///   a vote without a user         what stands
 ///   another value                 unknown: a later vote of the same user may have replaced it
+///
+/// Tells `appended` how many were applied.
 Result<std::vector<sql::BatchWriter::Found>> find_applied_votes(
     sql::Connection& connection, const Layout& layout,
-    std::span<const std::shared_ptr<sql::QueuedWrite>> batch);
+    std::span<const std::shared_ptr<sql::QueuedWrite>> batch, const NoteAppended& appended);
 
 /// write_behind, in the transaction that writes them: holds stream_fence until its end, and takes the
 /// votes out that were taken under another one. `votes` have a fence, or none of them.

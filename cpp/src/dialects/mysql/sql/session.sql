@@ -66,15 +66,10 @@ SELECT 0 /*M! + (
 
 -- name: has_session
 -- Whether a session of that number may still commit: ?1, 0 if it was another server's. This very
--- session may have the number of one from before a restart. With wsrep_on, another node's session
--- may commit here too.
+-- session may have the number of one from before a restart. Not asked in a Galera cluster, where a
+-- commit of another node may still arrive.
 SELECT
     (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = ?1 AND ID <> CONNECTION_ID())
-    /*M! + (
-        SELECT COUNT(*)
-        FROM information_schema.GLOBAL_VARIABLES
-        WHERE VARIABLE_NAME = 'WSREP_ON' AND VARIABLE_VALUE = 'ON'
-    ) */
 LIMIT 1
 
 -- name: part_that_runs
