@@ -17,7 +17,7 @@ import hotcount
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.failing_disk import FailingDisk, lose_what_was_not_synced
+from tests.support.failing_disk import FailingDisk, lose_what_was_not_synced, take_as_synced
 from tests.support.servers import RedisServer
 from tests.support.sqlite_files import rows
 
@@ -53,6 +53,7 @@ def disk(tmp_path: Path) -> FailingDisk:
 
 
 def acknowledged_before_power_went(disk: FailingDisk, file: Path, *program: str) -> set[int]:
+    take_as_synced(file.parent)
     with subprocess.Popen(
         [sys.executable, "-c", *program],
         stdout=subprocess.PIPE,

@@ -19,10 +19,12 @@ PATIENT = ("--timeout", "10s", "-r", "500")
 LATEST_S = 5
 
 
-def faulted(group: str, strategy: str, fault: str, *options: str) -> dict[str, Any]:
+def faulted(
+    group: str, strategy: str, fault: str, *options: str, duration: str = "6s"
+) -> dict[str, Any]:
     code, document = run_json(
         *["run", "-s", strategy, "--managed", group, "--fault", f"1s:{fault}"],
-        *["-d", "6s", *PATIENT, *SMALL, *options],
+        *["-d", duration, *PATIENT, *SMALL, *options],
         timeout=110,
     )
     # Passed; or this machine was too busy, and what is there was measured all the same.
@@ -68,7 +70,8 @@ def test_a_sentinel_replaces_the_primary_and_the_audit_holds(
 
 @pytest.mark.parametrize("fault", ["redis.kill9+4s", "redis.failover", "redis.pause+5s"])
 def test_a_replica_in_a_cluster_takes_over_and_the_audit_holds(fault: str) -> None:
-    document = faulted("redis-cluster", "redis", fault)
+    # A fault after 1 s, 5 s until it ends at the latest, and LATEST_S.
+    document = faulted("redis-cluster", "redis", fault, duration="11s")
     recovery = recovery_of(document)
     assert 0 < recovery["replaced_s"] < 2 * LATEST_S
     assert recovery["failed"] == 0, "calls waited for the new primary"
