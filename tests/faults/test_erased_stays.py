@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.faults.proxy import CLIENT_TO_SERVER, FaultProxy
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, stand_still
 from tests.support.redis_pair import RedisPair
 from tests.support.servers import RedisServer
 from tests.support.sqlalchemy_side import BACKENDS, BothSides
@@ -358,7 +358,7 @@ def test_a_page_of_a_worker_that_stood_still_before_a_file_brings_nothing_back(
             votes.cast(1, LATE)
             (stream,) = streams(past)
             eventually(lambda: past.run("XPENDING", stream, "workers")[0] == 1)
-            program.send_signal(signal.SIGSTOP)
+            stand_still(program.pid)
         age(past)
         assert votes.erase_user(LATE) == 1
         program.send_signal(signal.SIGCONT)

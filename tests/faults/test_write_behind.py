@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 from hotcount import aio
 
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, stand_still
 from tests.support.servers import PostgresServer, RedisServer
 from tests.support.sqlalchemy_side import both_sides
 from tests.support.write_behind_storm import ALWAYS, FSYNC, Storm, restart, survive
@@ -316,7 +316,7 @@ def test_a_process_that_stands_still_in_a_transaction_stops_others_for_5_seconds
                 [sys.executable, "-c", HOLDS_THE_MARKS, sides.url, server.url]
             )
             eventually(lambda: look.scalar(sa.text(WAITS[backend])) == 1)
-            holder.send_signal(signal.SIGSTOP)
+            stand_still(holder.pid)
         try:
             assert votes.cast(1, 2, timeout=30).pending
         finally:

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from tests.faults.proxy import CLIENT_TO_SERVER, SERVER_TO_CLIENT, FaultProxy
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, stand_still
 from tests.support.servers import PostgresDatabase, RedisServer
 
 pytestmark = pytest.mark.server
@@ -193,7 +193,7 @@ def test_a_worker_that_was_stopped_with_its_page_brings_no_removed_vote_back(
         program.stdin.write(b"\n")
         program.stdin.flush()
         eventually(lambda: len(pages(direct)) == 1, 20)
-        program.send_signal(signal.SIGSTOP)
+        stand_still(program.pid)
         proxy.heal()  # The page is in its socket.
         stopped = time.monotonic()
         age(direct)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 # What a busy machine may add to a deadline, in seconds. A call that forgot its deadline would wait
 # for the store's default or for ever.
@@ -16,3 +20,19 @@ def eventually(fact: Callable[[], bool], seconds: float = 20) -> None:
     while not fact():
         assert time.monotonic() < deadline, "it never came to be"
         time.sleep(0.002)
+
+
+def states_of(pid: int) -> set[str]:
+    """The states of the process's threads, as ps prints them; empty once it is gone."""
+    states = set()
+    with suppress(FileNotFoundError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError):  # It has ended meanwhile.
+                states.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return states
+
+
+def stand_still(pid: int) -> None:
+    """Sends SIGSTOP, and returns once every thread has stopped: none does anything any more."""
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: states_of(pid) <= {"T"})

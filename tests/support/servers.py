@@ -23,7 +23,7 @@ import hotcount
 import psycopg
 
 from tests.support import fired
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, stand_still, states_of
 
 ROOM_IN_MEMORY = 4 << 30
 AnyServer = TypeVar("AnyServer", bound="ServerProcess")
@@ -73,9 +73,10 @@ class ServerProcess:
     def send_signal(self, number: signal.Signals) -> None:
         """After SIGSTOP it returns once every thread has stopped: none answers any more."""
         assert self._process is not None
-        self._process.send_signal(number)
-        if number == signal.SIGSTOP:
-            eventually(self._stands_still)
+        if number == signal.SIGSTOP and self._process.poll() is None:
+            stand_still(self._process.pid)
+        else:
+            self._process.send_signal(number)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -85,14 +86,6 @@ class ServerProcess:
             yield
         finally:
             self.send_signal(signal.SIGCONT)
-
-    def _stands_still(self) -> bool:
-        assert self._process is not None
-        for thread in Path(f"/proc/{self._process.pid}/task").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # It has ended meanwhile.
-                if (thread / "stat").read_text().rpartition(")")[2].split()[0] != "T":
-                    return False
-        return True
 
     def kill(self) -> None:
         """As kill -9; returns when it is gone."""
@@ -133,7 +126,9 @@ class ServerProcess:
     def faults(self) -> Counter[str]:
         """The errors that it has given since it started; none of one that does not answer."""
         # Not has_ended(), which starts a killed PostgreSQL again.
-        if self._process is None or self._process.poll() is not None or self._stands_still():
+        if self._process is None or self._process.poll() is not None:
+            return Counter()
+        if states_of(self._process.pid) <= {"T"}:
             return Counter()
         try:
             return self.errors_given()
@@ -400,9 +395,14 @@ class PostgresServer(ServerProcess):
         return PostgresDatabase(self, schema)
 
     def kill(self) -> None:
-        """As kill -9 of the postmaster: its sessions notice and leave."""
+        """As kill -9 of the postmaster; returns once its sessions have noticed and left."""
+        assert self._process is not None
+        command = ["pgrep", "-P", str(self._process.pid)]
+        sessions = subprocess.run(command, capture_output=True, text=True).stdout.split()
         super().kill()
         self._was_killed = True
+        # A session that has ended and that nobody waits for is a zombie.
+        eventually(lambda: all(states_of(int(pid)) <= {"Z", "X"} for pid in sessions))
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Sessions are ended at once; committed data is kept."""
