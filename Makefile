@@ -171,7 +171,7 @@ mutants: build
 	.venv/bin/python -m tests.mutants.run $(MUTANTS_ARGS)
 
 # Every row of tests/faults/rows.py with proof that its fault took place: what passed of what ran.
-# FAULTS_ARGS="--rows 6,18 --json faults.json"
+# FAULTS_ARGS="--rows 6,11-14 --json faults.json"
 FAULTS_ARGS ?=
 faults: build
 	.venv/bin/python -m tests.faults.run $(FAULTS_ARGS)

@@ -8,7 +8,8 @@ import pytest
 
 from tests.codebase.tracked import ROOT
 from tests.faults.rows import ROWS, Row, backend_of, rows_of
-from tests.faults.run import score, scorecard
+from tests.faults.run import numbers_in, score, scorecard
+from tests.support.fired import ON_MYSQL
 
 # All of the table of faults that the project is held to.
 NUMBERS = range(1, 43)
@@ -33,7 +34,8 @@ def test_a_row_names_its_proof_and_tests_that_exist(row: Row) -> None:
 
 
 def result(test: str, outcome: str) -> dict[str, object]:
-    return {"test": test, "outcome": outcome, "seconds": 1.0}
+    said = "" if outcome == "passed" else "here:\nE   why not\n\nfile.py:7: Error"
+    return {"test": test, "outcome": outcome, "seconds": 1.0, "said": said}
 
 
 @pytest.mark.parametrize(
@@ -56,4 +58,20 @@ def test_a_row_passes_if_each_backend_has_tests_and_all_of_them_passed(
     results = [result(name, outcome) for name, outcome in zip(names, outcomes, strict=False)]
     scored = score(row, results)
     assert scored["passed"] is passed
-    assert all(len(line) <= 100 for line in scorecard([scored]).splitlines()[:2])
+    card = scorecard([scored])
+    assert all(len(line) <= 100 for line in card.splitlines()[:2])
+    assert card.count("why not") == sum(outcome != "passed" for outcome in outcomes)
+
+
+def test_what_ran_on_mysql_is_counted_apart() -> None:
+    test = "tests/integration/sql/test_journal_batches.py::test_a_held_item_keeps"
+    row = ROWS[30]
+    names = (f"{test}[postgresql]", f"{test}[mariadb]", f"{test}[mariadb]{ON_MYSQL}")
+    scored = score(row, [result(name, "passed") for name in names])
+    assert scored["backends"] == {"postgresql": [1, 1], "mariadb": [1, 1], "mysql": [1, 1]}
+    assert scored["passed"]
+
+
+def test_rows_are_chosen_by_numbers_and_ranges() -> None:
+    assert numbers_in("") == set()
+    assert numbers_in("6,11-14") == {6, 11, 12, 13, 14}

@@ -90,7 +90,7 @@ class FaultProxy:
 
     def cut(self) -> None:
         """Closes the connections of now, at once."""
-        self.fired += 1
+        self._fire("cut")
         for pair in self._pairs:
             self._end(pair)
 

@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from tests.support.fired import ON_MYSQL
+
 SQL = "sqlite postgresql mariadb"
 SERVERS = "postgresql mariadb"
 
@@ -83,7 +85,10 @@ ROWS = (
             """,
             "postgresql": "integration/sql/test_postgres.py::test_a_server_that_does_not_answer",
             "mariadb": "integration/sql/test_mariadb.py::test_a_stopped_server_costs",
-            "each": "integration/sql/test_idle_connections.py::test_connections_that_a_firewall",
+            "each": """
+                integration/sql/test_idle_connections.py::test_connections_that_a_firewall
+                faults/test_failover.py::test_a_promotion_under_load_loses_and_doubles_nothing[black
+            """,
         },
     ),
     Row(
@@ -207,14 +212,28 @@ ROWS = (
         "Cluster: slots move (MOVED, ASK, TRYAGAIN)",
         ("fake reply", "redis MOVED", "redis ASK", "redis TRYAGAIN"),
         "redis",
-        {"redis": "integration/redis/test_cluster_nodes.py::test_words_of_nodes"},
+        {
+            "redis": """
+                integration/redis/test_cluster_nodes.py::test_words_of_nodes
+                faults/test_redis_cluster.py::test_slots_move
+                faults/test_redis_cluster.py::test_valkey_moves_slots
+                faults/test_redis_cluster.py::test_a_slot_that_has_half
+            """
+        },
     ),
     Row(
         14,
         "Cluster: a primary is killed; a node without its cluster",
-        ("redis CLUSTERDOWN", "SIGKILL"),
+        ("redis CLUSTERDOWN", "SIGKILL", "SIGSTOP"),
         "redis",
-        {"redis": "integration/redis/test_cluster_nodes.py::test_each_concept_names"},
+        {
+            "redis": """
+                integration/redis/test_cluster_nodes.py::test_each_concept_names
+                faults/test_redis_cluster.py::test_a_primary_is_killed
+                faults/test_redis_cluster.py::test_a_primary_without_a_majority
+                faults/test_redis_cluster.py::test_calls_of_a_cluster_that_is_down
+            """
+        },
     ),
     Row(
         15,
@@ -260,6 +279,8 @@ ROWS = (
                 faults/test_votes_on_servers.py::test_no_vote_is_lost_or_doubled_when_the_server
                 faults/test_votes_on_servers.py::test_kills_of_everybody
                 faults/test_removal_and_server_death.py::
+                faults/test_failover.py::test_a_promotion_under_load_loses_and_doubles_nothing[kill
+                faults/test_failover.py::test_a_commit_that_is_lost
             """,
             "mariadb": "faults/test_galera.py::test_a_node_that_is_killed",
             "postgresql": """
@@ -350,12 +371,13 @@ ROWS = (
     ),
     Row(
         24,
-        "names change their address; no file descriptor is left",
-        ("no descriptor", "other address"),
+        "logins and addresses change; no file descriptor is left",
+        ("no descriptor", "other address", "other password"),
         "redis",
         {
             "redis": """
                 faults/test_redis_dialling.py::test_every_address
+                integration/redis/test_redis_credentials.py::test_a_password_that_changes
                 integration/package/test_file_limit.py::
             """
         },
@@ -412,6 +434,7 @@ ROWS = (
                 faults/test_demoted_primary.py::test_slotted
                 faults/test_demoted_primary.py::test_calls_go_on
                 faults/test_demoted_primary.py::test_without_a_new
+                faults/test_failover.py::test_a_primary_that_is_demoted
             """,
         },
     ),
@@ -586,6 +609,8 @@ ROWS = (
             "redis": """
                 faults/test_sentinel_failover.py::test_a_primary_that_was_paused
                 faults/test_sentinel_failover.py::test_what_lies_in_the_sockets
+                faults/test_redis_cluster.py::test_a_paused_primary
+                faults/test_redis_cluster.py::test_an_idle_client
             """
         },
     ),
@@ -598,7 +623,6 @@ BACKENDS = {
     "sqlite": "sqlite",
     "postgres": "postgresql",
     "maria": "mariadb",
-    "mysql": "mariadb",
 }
 
 
@@ -619,6 +643,9 @@ def rows_of(test: str) -> tuple[Row, ...]:
 
 
 def backend_of(test: str, row: Row) -> str:
+    """ "mysql" is beside those that a row names: where MySQL is here, it runs MariaDB's tests."""
+    if test.endswith(ON_MYSQL):
+        return "mysql"
     for name, of, backend in _beginnings():
         if of is row and test.startswith(name) and backend != "each":
             return backend

@@ -1,6 +1,6 @@
 """make faults: runs the tests of tests/faults/rows.py and prints how many of each row passed.
 
-    python -m tests.faults.run [--rows 6,18] [--json FILE] [argument of pytest ...]
+    python -m tests.faults.run [--rows 6,11-14] [--json FILE] [argument of pytest ...]
 
 The exit code is 1 if a row has a test that failed, a void one, or none for one of its backends.
 """
@@ -21,8 +21,24 @@ from tests.faults.rows import ROWS, Row, backend_of, rows_of
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = {"memory": "memory", "redis": "redis", "sqlite": "sqlite"}
-COLUMNS |= {"postgresql": "postgr", "mariadb": "maria"}
+COLUMNS |= {"postgresql": "postgr", "mariadb": "maria", "mysql": "mysql"}
 Result = dict[str, Any]
+
+
+def numbers_in(text: str) -> set[int]:
+    """Of rows: "6,11-14" are five."""
+    numbers: set[int] = set()
+    for word in filter(None, text.split(",")):
+        first, _, last = word.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def reason_of(result: Result) -> str:
+    """Why a test did not pass, in a line."""
+    lines = [line for line in result["said"].splitlines() if line.strip()]
+    errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
+    return str(next(iter(errors or lines[-1:]), ""))
 
 
 def files_of(rows: list[Row]) -> list[str]:
@@ -57,20 +73,23 @@ def score(row: Row, results: list[Result]) -> dict[str, Any]:
         "void": void,
         "passed": void == 0 and all(passed == run > 0 for passed, run in backends.values()),
         "seconds": round(sum(result["seconds"] for result in own), 1),
-        "failed": [result["test"] for result in own if result["outcome"] != "passed"],
+        "failed": {
+            result["test"]: reason_of(result) for result in own if result["outcome"] != "passed"
+        },
     }
 
 
 def scorecard(scores: list[dict[str, Any]]) -> str:
     heads = "".join(f"{name:>8}" for name in COLUMNS.values())
-    lines = [f"{'row':>3} {'fault':<44.44}{heads}{'void':>5}{'s':>6}"]
+    lines = [f"{'row':>3} {'fault':<37.37}{heads}{'void':>5}{'s':>6}"]
     for each in scores:
         cells = (each["backends"].get(name) for name in COLUMNS)
         counts = "".join(f"{'-' if cell is None else f'{cell[0]}/{cell[1]}':>8}" for cell in cells)
         sign = " " if each["passed"] else "!"
-        head = f"{each['row']:>3}{sign}{each['fault']:<44.44}"
+        head = f"{each['row']:>3}{sign}{each['fault']:<37.37}"
         lines.append(f"{head}{counts}{each['void']:>5}{each['seconds']:>6.0f}")
-        lines += [f"     {test}" for test in each["failed"]]
+        for test, reason in each["failed"].items():
+            lines += [f"     {test}", f"         {reason:.300}"]
     passed = sum(each["passed"] for each in scores)
     lines.append(f"{passed} of {len(scores)} rows passed")
     return "\n".join(lines)
@@ -78,10 +97,10 @@ def scorecard(scores: list[dict[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make faults", description=__doc__)
-    parser.add_argument("--rows", default="", metavar="6,18")
+    parser.add_argument("--rows", default="", metavar="6,11-14")
     parser.add_argument("--json", type=Path, metavar="FILE", default=ROOT / "build/faults.json")
     arguments, more = parser.parse_known_args()
-    numbers = {int(number) for number in arguments.rows.split(",") if number}
+    numbers = numbers_in(arguments.rows)
     rows = [row for row in ROWS if not numbers or row.number in numbers]
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +109,7 @@ def main() -> int:
         subprocess.run(
             [
                 *("scripts/pytests", str(os.cpu_count()), "-m", "", "--faults", str(file)),
-                *("--fault-rows", arguments.rows, *more, *files_of(rows)),
+                *("--fault-rows", ",".join(map(str, sorted(numbers))), *more, *files_of(rows)),
             ],
             cwd=ROOT,
             check=False,

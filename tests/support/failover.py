@@ -25,6 +25,7 @@ from hotcount._votes_base import Strategy
 
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.replicas import MAKERS, Replicated
 
@@ -111,6 +112,7 @@ class Pair:
 
     def demote_primary(self) -> None:
         """It keeps its connections and takes no writes any more."""
+        fired("demoted")
         primary = self.servers.primary
         if isinstance(primary, MariaDbServer):
             primary.execute("SET GLOBAL read_only = 1")

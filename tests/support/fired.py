@@ -20,6 +20,8 @@ from weakref import WeakKeyDictionary
 import pytest
 
 VOID = "VOID: "
+# Behind the name of a test that ran with --mysql.
+ON_MYSQL = " on mysql"
 
 _lock = threading.Lock()
 _seen: Counter[str] = Counter()
@@ -100,6 +102,7 @@ class FaultProofs:
         self._numbers = {int(n) for n in config.getoption("--fault-rows").split(",") if n}
         self._file: str | None = config.getoption("--faults")
         self._is_worker = hasattr(config, "workerinput")
+        self._where = ON_MYSQL if config.getoption("--mysql") else ""
         _watch_signals()
 
     @pytest.hookimpl(trylast=True)
@@ -142,7 +145,8 @@ class FaultProofs:
             return
         said = "" if report.passed else str(report.longrepr)
         outcome = "void" if said.startswith(VOID) else report.outcome
-        line = {"test": report.nodeid, "outcome": outcome, "seconds": report.duration}
+        test = report.nodeid + self._where
+        line = {"test": test, "outcome": outcome, "seconds": report.duration}
         seen_there = dict(report.user_properties).get("faults", [])
         with Path(self._file).open("a") as file:
             file.write(json.dumps({**line, "fired": seen_there, "said": said[-2000:]}) + "\n")

@@ -202,9 +202,22 @@ class SentinelTrio:
         return [server.port for server in self.servers].index(port)
 
     def fail_over(self) -> None:
-        """Asks for a failover, and returns before it has begun."""
+        """Asks for a failover, and returns when it has been accepted, before it has begun.
+
+        A Sentinel whose last INFO of the replica is a few seconds old, as on a busy machine, says
+        NOGOODSLAVE until the next one.
+        """
+        eventually(self._accepts_failover)
         fired("failover")
-        self.sentinels[0].run("SENTINEL", "FAILOVER", SERVICE)
+
+    def _accepts_failover(self) -> bool:
+        try:
+            self.sentinels[0].run("SENTINEL", "FAILOVER", SERVICE)
+        except redis.ResponseError as error:
+            if not str(error).startswith("NOGOODSLAVE"):
+                raise
+            return False
+        return True
 
     def await_primary(self, index: int, seconds: float = 30) -> None:
         """Until this server is the primary for all Sentinels that run."""

@@ -18,6 +18,7 @@ import pytest
 from hotcount import aio
 
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.servers import RedisServer
 from tests.support.together import in_child, together
 
@@ -87,6 +88,7 @@ def test_a_password_that_changes_under_load_fails_no_call(server: RedisServer) -
                 vault.password = new
                 admin.execute("ACL", "SETUSER", USER, f"<{old}")
                 admin.execute("CLIENT", "KILL", "USER", USER)
+                fired("other password")
                 time.sleep(0.05)
         over.set()
 
