@@ -9,7 +9,7 @@ from typing import Any
 
 import hotcount
 from hotcount import _doctor_votes
-from hotcount._doctor_finding import IN_SQL, Finding, is_remote, numbers
+from hotcount._doctor_finding import IN_SQL, Finding, hosts_of, is_remote, numbers
 from hotcount.functions import database_settings, driver_calls_our_sqlite
 
 CORRUPTS = "a crash of the machine may corrupt the database"
@@ -18,6 +18,8 @@ OTHER_SQLITES = ("apsw", "pysqlite3", "sqlean", "sqlcipher3", "pysqlcipher3")
 LOSES = "the last commits may be lost in a crash"
 # Of a process of one thread: docs/reference/databases.md, "Connections".
 SESSIONS = 3
+# For the answer of each of several hosts.
+HOST_S = 3.0
 
 
 def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
@@ -34,8 +36,41 @@ def look(url: str, processes: int, names: dict[str, Any]) -> list[Finding]:
             findings = mysql(settings, url, sessions)
         # Votes go to the primary.
         if not any(each.check == "role" and each.state == "unsafe" for each in findings):
+            findings += hosts(url, settings)
             findings += _doctor_votes.look(database, names)
         return findings
+
+
+def refuses_writes(settings: dict[str, str]) -> bool:
+    return (
+        settings.get("in_recovery") == "true"
+        or settings.get("default_transaction_read_only") == "on"
+        or settings.get("read_only", "OFF") not in ("OFF", "0")
+    )
+
+
+def hosts(url: str, settings: dict[str, str]) -> list[Finding]:
+    """Which of several hosts takes writes. Nodes of a Galera cluster all do."""
+    names = hosts_of(url)
+    if len(names) < 2 or settings.get("wsrep_on", "OFF") in ("ON", "1"):
+        return []
+    before, _, after = url.partition(",".join(names))
+    writable, silent = [], []
+    for name in names:
+        try:
+            with hotcount.Database(f"{before}{name}{after}", timeout=HOST_S) as database:
+                if not refuses_writes(database_settings(database)):
+                    writable.append(name)
+        except hotcount.HotcountError:
+            silent.append(name)
+    if len(writable) > 1:
+        both = f"{' and '.join(writable)} take writes: votes at one are not at the other"
+        advice = "stop all but the one that was promoted last, and copy the others from it again"
+        return [Finding("hosts", "unsafe", both, IN_SQL, advice)]
+    if silent:
+        gone = f"{', '.join(silent)}: no answer within {HOST_S:.0f} s, or the login is refused"
+        return [Finding("hosts", "warning", gone, IN_SQL, "start it again as a standby")]
+    return [Finding("hosts", "ok", f"{', '.join(writable)} of {len(names)} takes writes")]
 
 
 @dataclass(frozen=True)
@@ -146,10 +181,7 @@ def postgres(settings: dict[str, str], url: str, sessions: Sessions) -> list[Fin
         ),
         *tls(settings.get("tls") == "true", url),
     ]
-    if (
-        settings.get("in_recovery") == "true"
-        or settings.get("default_transaction_read_only") == "on"
-    ):
+    if refuses_writes(settings):
         findings.append(
             Finding(
                 "role",
@@ -260,7 +292,7 @@ def mysql(settings: dict[str, str], url: str, sessions: Sessions) -> list[Findin
     if settings.get("log_bin", "OFF") in ("ON", "1"):
         lacks = "the binary log may lack the last commits after a crash, and replicas with it"
         findings += weak(settings, "sync_binlog", ("1",), lacks)
-    if settings.get("read_only", "OFF") not in ("OFF", "0"):
+    if refuses_writes(settings):
         findings.append(
             Finding("role", "unsafe", "read_only: it refuses writes", IN_SQL, "its primary")
         )

@@ -14,6 +14,7 @@ import pytest
 from hotcount import _doctor_redis, _doctor_sql
 from hotcount.cli import main
 
+from tests.support.failover import started
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.pgbouncer_server import PgBouncer
 from tests.support.servers import PostgresServer, RedisServer
@@ -243,6 +244,21 @@ def test_mariadb_that_commits_without_the_disk_is_unsafe(
     assert (code, set(states(findings, "version"))) == (1, {"ok"})
     unsafe = [each["found"] for each in findings if each["state"] == "unsafe"]
     assert unsafe == ["innodb_flush_log_at_trx_commit 2: the last commits may be lost in a crash"]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_second_host_that_takes_writes_is_unsafe(doctor: Doctor, kind: str) -> None:
+    with started(kind, synchronous=False) as pair:
+        assert set(states(doctor(pair.url())[1], "hosts")) == {"ok"}
+        pair.promote()
+        code, findings = doctor(pair.url())
+        assert (code, set(states(findings, "hosts"))) == (1, {"unsafe"})
+        (found,) = (each["found"] for each in findings if each["check"] == "hosts")
+        assert all(f"127.0.0.1:{port}" in found for port in pair.ports)
+        pair.end_primary("kill")
+        (away,) = (each for each in doctor(pair.url())[1] if each["check"] == "hosts")
+        assert (away["state"], str(pair.ports[0]) in away["found"]) == ("warning", True)
 
 
 GALERA = {
