@@ -55,6 +55,10 @@ def hosts(url: str, settings: dict[str, str]) -> list[Finding]:
     if len(names) < 2 or settings.get("wsrep_on", "OFF") in ("ON", "1"):
         return []
     before, _, after = url.partition(",".join(names))
+    path, _, options = after.partition("?")
+    # A host alone is asked for whatever it is.
+    kept = [one for one in options.split("&") if not one.startswith("target_session_attrs=")]
+    after = f"{path}?{'&'.join(kept)}" if any(kept) else path
     writable, silent = [], []
     for name in names:
         try:

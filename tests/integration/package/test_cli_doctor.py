@@ -250,14 +250,15 @@ def test_mariadb_that_commits_without_the_disk_is_unsafe(
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_second_host_that_takes_writes_is_unsafe(doctor: Doctor, kind: str) -> None:
     with started(kind, synchronous=False) as pair:
-        assert set(states(doctor(pair.url())[1], "hosts")) == {"ok"}
+        url = pair.url(options="&target_session_attrs=read-write")
+        assert set(states(doctor(url)[1], "hosts")) == {"ok"}
         pair.promote()
-        code, findings = doctor(pair.url())
+        code, findings = doctor(url)
         assert (code, set(states(findings, "hosts"))) == (1, {"unsafe"})
         (found,) = (each["found"] for each in findings if each["check"] == "hosts")
         assert all(f"127.0.0.1:{port}" in found for port in pair.ports)
         pair.end_primary("kill")
-        (away,) = (each for each in doctor(pair.url())[1] if each["check"] == "hosts")
+        (away,) = (each for each in doctor(url)[1] if each["check"] == "hosts")
         assert (away["state"], str(pair.ports[0]) in away["found"]) == ("warning", True)
 
 
