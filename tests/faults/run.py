@@ -109,6 +109,8 @@ def main() -> int:
         subprocess.run(
             [
                 *("scripts/pytests", str(os.cpu_count()), "-m", "", "--faults", str(file)),
+                # A process that is done waits for the others, whose storms take minutes.
+                *("-o", "finish_timeout=1200"),
                 *("--fault-rows", ",".join(map(str, sorted(numbers))), *more, *files_of(rows)),
             ],
             cwd=ROOT,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 import hotcount
 
+from tests.support.eventually import eventually
 from tests.support.servers import PostgresServer, RedisServer
 
 Key = tuple[int, int]
@@ -173,6 +174,7 @@ class Storm:
     def age(self) -> None:
         """What dead workers have is taken over now, and not in 30 s."""
         with self.redis.redis() as redis:
+            eventually(redis.ready)  # It may still load what it had when it was killed.
             for key in redis.execute("KEYS", "waiting:*"):
                 if key.endswith(b":refused"):
                     continue
