@@ -1,7 +1,8 @@
-"""Who waits for a key of a limiter: a queue, first come first served, of one object in one process.
+"""The waiters of a limiter's key: a queue, first come first served, of one object in one process.
 
 Its head asks the store, and the others sleep: so many waiters cost what one costs. Another object,
-process or loop has a queue of its own; among these whoever asks first is served first.
+process or loop has a queue of its own; among these whoever asks first is served first. Threads and
+tasks follow one body, acquire_soon().
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ _of_objects: WeakKeyDictionary[Any, Lines] = WeakKeyDictionary()
 
 
 class SleepingThread:
-    """A waiter that is a thread."""
+    """A waiter that is a thread. Its coroutines block, so they never suspend."""
 
     def __init__(self) -> None:
         self._woken = threading.Lock()
@@ -174,19 +175,23 @@ class SleepingThread:
         self._why = why
         self._woken.release()
 
-    def sleep(self, seconds: float | None) -> str | None:
+    async def sleep(self, seconds: float | None) -> str | None:
         """Why it was woken; None: the time has passed."""
         longest = threading.TIMEOUT_MAX
         self._woken.acquire(timeout=longest if seconds is None else min(seconds, longest))
         return self._why
 
+    async def pause(self, seconds: float) -> None:
+        """Sleeps, whatever happens to the queue."""
+        time.sleep(seconds)
+
 
 class SleepingTask:
     """A waiter that is a task of a loop."""
 
-    def __init__(self, loop: Any) -> None:
-        self._loop = loop
-        self._woken = loop.create_future()
+    def __init__(self) -> None:
+        self._loop = _running_loop()
+        self._woken = self._loop.create_future()
 
     def wake(self, why: str | None) -> None:
         if not self._woken.done():
@@ -202,80 +207,80 @@ class SleepingTask:
             if timer is not None:
                 timer.cancel()
 
+    async def pause(self, seconds: float) -> None:
+        """Sleeps, whatever happens to the queue."""
+        import asyncio
 
-def name_of(key: Any, rate: Any = None, loop: Any = None) -> Hashable:
-    """What a queue is found by; None where the store's call says what is wrong with key or rate."""
+        await asyncio.sleep(seconds)
+
+
+def _running_loop() -> Any:
+    import asyncio  # Here, because nothing else of the package imports it.
+
+    return asyncio.get_running_loop()
+
+
+def name_of(key: Any, rate: Any = None, *, is_task: bool = False) -> Hashable:
+    """The name of a queue: tasks have one for each loop. None where the store's call says what is
+    wrong with key or rate."""
     try:
         hash((key, rate))
     except TypeError:
         return None
-    return loop, key, rate
+    return _running_loop() if is_task else None, key, rate
 
 
 def acquire_now(
     owner: Any, name: Hashable, cost: Any, patience: Patience, ask: Callable[[], Decision]
 ) -> Decision:
-    """What `ask` answers when it admits, or the refusal of one whose time has passed."""
-    lines = Lines.of(owner)
-    while True:
-        decision: Decision | None = None
-        line = lines.by_name.get(name)
-        if line is None or not line.takes(cost):
-            decision = ask()
-            if patience.pause(decision) is None:
-                return decision
-        elif line.is_in_vain(patience):
-            return line.refusal() or ask()
-        waiter = SleepingThread()
-        line, is_head = lines.join(name, waiter, decision)
-        try:
-            if decision is not None and decision.allowed and not is_head:
-                time.sleep(decision.retry_after or 0.0)
-                return _after(decision)
-            why = HEAD if is_head else waiter.sleep(patience.left())
-            if why is None:
-                return line.refusal() or ask()
-            if why == ALONE:
-                continue
-            if not is_head or decision is None:
-                decision = line.taken(cost, patience) or ask()
-            while (pause := line.pause(patience, decision)) is not None:
-                time.sleep(pause)
-                decision = line.taken(cost, patience) or ask()
-            return decision
-        except HotcountError:
-            line.dissolve()
-            raise
-        finally:
-            line.leave(waiter)
+    """acquire_soon() of a thread."""
+    first = None
+    if name not in Lines.of(owner).by_name:  # Most calls: none of them needs a coroutine.
+        first = ask()
+        if patience.pause(first) is None:
+            return first
+
+    async def asked() -> Decision:
+        return ask()
+
+    try:
+        acquire_soon(owner, name, cost, patience, asked, SleepingThread, first).send(None)
+    except StopIteration as done:
+        decision: Decision = done.value
+        return decision
+    raise AssertionError("a thread's coroutines do not suspend")
 
 
 async def acquire_soon(
     owner: Any,
-    name: Callable[[Any], Hashable],
+    name: Hashable,
     cost: Any,
     patience: Patience,
     ask: Callable[[], Awaitable[Decision]],
+    make_waiter: Callable[[], SleepingThread | SleepingTask] = SleepingTask,
+    first: Decision | None = None,
 ) -> Decision:
-    """The same of a task; name: of a queue of this loop."""
-    import asyncio  # Here, because nothing else of the package imports it.
+    """The answer of `ask` when it admits, or the refusal of a caller whose time has passed.
 
-    loop = asyncio.get_running_loop()
+    cpp/src/limiter/waiting_line.cpp follows the same law. first: the answer to a hit that the
+    caller has made already.
+    """
     lines = Lines.of(owner)
     while True:
-        decision: Decision | None = None
-        line = lines.by_name.get(name(loop))
-        if line is None or not line.takes(cost):
-            decision = await ask()
-            if patience.pause(decision) is None:
-                return decision
-        elif line.is_in_vain(patience):
-            return line.refusal() or await ask()
-        waiter = SleepingTask(loop)
-        line, is_head = lines.join(name(loop), waiter, decision)
+        decision, first = first, None
+        line = lines.by_name.get(name)
+        if decision is None:
+            if line is None or not line.takes(cost):
+                decision = await ask()
+                if patience.pause(decision) is None:
+                    return decision
+            elif line.is_in_vain(patience):
+                return line.refusal() or await ask()
+        waiter = make_waiter()
+        line, is_head = lines.join(name, waiter, decision)
         try:
             if decision is not None and decision.allowed and not is_head:
-                await asyncio.sleep(decision.retry_after or 0.0)
+                await waiter.pause(decision.retry_after or 0.0)
                 return _after(decision)
             why = HEAD if is_head else await waiter.sleep(patience.left())
             if why is None:
@@ -285,7 +290,7 @@ async def acquire_soon(
             if not is_head or decision is None:
                 decision = line.taken(cost, patience) or await ask()
             while (pause := line.pause(patience, decision)) is not None:
-                await asyncio.sleep(pause)
+                await waiter.pause(pause)
                 decision = line.taken(cost, patience) or await ask()
             return decision
         except HotcountError:

@@ -107,7 +107,7 @@ class ConcurrencyLimit(AsyncLifetime, ConcurrencyLimitBase):
                 raise
 
         patience = PlacePatience(timeout)
-        decision = await acquire_soon(self, lambda loop: name_of(key, loop=loop), 1, patience, ask)
+        decision = await acquire_soon(self, name_of(key, is_task=True), 1, patience, ask)
         return Place(self, key, holder, decision)
 
     # Written by scripts/aio.

@@ -73,7 +73,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
             hit = self._hit_ahead if patience.may_be_ahead() else self.hit
             return hit(key, cost, rate=rate)
 
-        return await acquire_soon(self, lambda loop: name_of(key, rate, loop), cost, patience, ask)
+        return await acquire_soon(self, name_of(key, rate, is_task=True), cost, patience, ask)
 
     wait = acquire
 
