@@ -74,7 +74,8 @@ def hosts(url: str, settings: dict[str, str]) -> list[Finding]:
     if silent:
         gone = f"{', '.join(silent)}: no answer within {HOST_S:.0f} s, or the login is refused"
         return [Finding("hosts", "warning", gone, IN_SQL, "start it again as a standby")]
-    return [Finding("hosts", "ok", f"{', '.join(writable)} of {len(names)} takes writes")]
+    found = f"{', '.join(writable) or 'none'} takes writes, one of {len(names)}"
+    return [Finding("hosts", "ok", found)]
 
 
 @dataclass(frozen=True)

@@ -385,7 +385,7 @@ ROWS = (
     Row(
         25,
         "Redis is away, and 50 callers hit limits",
-        ("fake server",),
+        ("fake server", "SIGSTOP"),
         "redis",
         {
             "redis": """

@@ -40,7 +40,8 @@ KILLS_OF = ("voter",) * 6 + ("folder",) * 3 + ("server",)
 # "?" is written before the call and "!" after it. The calls of a thread are for users of its own,
 # one at a time; what is unknown is asked for again, as anybody would, until it is settled.
 VOTER = f"""
-import hotcount, os, random, sys, threading, time
+import hotcount, logging, os, random, sys, threading, time
+logging.getLogger("hotcount").addHandler(logging.NullHandler())  # It warns of each outage.
 url, first, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 votes = hotcount.Votes(hotcount.Database(url, timeout=60))
 def work(users):
@@ -63,7 +64,8 @@ for thread in range(threads):
 """
 
 FOLDER = """
-import hotcount, os, random, sys, time
+import hotcount, logging, os, random, sys, time
+logging.getLogger("hotcount").addHandler(logging.NullHandler())
 votes = hotcount.Votes(hotcount.Database(sys.argv[1], timeout=60))
 while True:
     try:
