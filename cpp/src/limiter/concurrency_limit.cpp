@@ -334,8 +334,9 @@ Result<Decision> ConcurrencyLimit::acquire(std::string_view key, std::string_vie
     waiting.knows_when = false;
     if (patience) waiting.ends = std::chrono::steady_clock::now() + *patience;
     Duration longest = kFirstPause;
-    waiting.pause = [&](const Decision& refusal, bool has_followers) -> std::optional<Duration> {
-        Duration next = std::min(longest, *refusal.retry_after);
+    waiting.pause = [&](const Decision& decision, bool has_followers) -> std::optional<Duration> {
+        if (decision.allowed) return std::nullopt;
+        const Duration next = std::min(longest, *decision.retry_after);
         longest = std::min<Duration>(2 * longest, has_followers ? kPauseForOthers : kLongestPause);
         if (!waiting.ends) return next;
         const Duration left = *waiting.ends - std::chrono::steady_clock::now();

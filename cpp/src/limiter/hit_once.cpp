@@ -3,7 +3,6 @@
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/op_id.hpp>
-#include <thread>
 
 #include "limiter/backends.hpp"
 #include "limiter/waiting_line.hpp"
@@ -199,19 +198,17 @@ Result<Decision> Limiter::acquire(std::string_view key, std::int64_t cost, Timeo
     };
     waiting.ask = [&]() -> Result<Decision> {
         if (!may_be_ahead(steady_clock::now())) return hit(key, cost);
-        HOTCOUNT_TRY_ASSIGN(Decision decision, detail::HitAhead::now(*this, key, cost));
-        if (decision.allowed && decision.retry_after > Duration{0}) {
-            std::this_thread::sleep_for(*decision.retry_after);
-            decision.reset_after -= *decision.retry_after;
-            decision.retry_after = Duration{0};
-        }
-        return decision;
+        return detail::HitAhead::now(*this, key, cost);
     };
-    waiting.pause = [&](const Decision& refusal, bool) -> std::optional<Duration> {
-        const Duration wait = refusal.retry_after.value_or(Duration{0});
+    waiting.pause = [&](const Decision& decision, bool) -> std::optional<Duration> {
+        const Duration wait = decision.retry_after.value_or(Duration{0});
+        if (decision.allowed) {
+            const bool is_ahead = wait > Duration{0} && decision.reason == Reason::allowed;
+            return is_ahead ? std::optional{wait} : std::nullopt;
+        }
         const auto now = steady_clock::now();
         if (waiting.ends && now + wait > *waiting.ends) return std::nullopt;
-        if (!refusal.retry_after) return std::nullopt;
+        if (!decision.retry_after) return std::nullopt;
         const Duration early = most_ahead * 19 / 20;  // None must come too early.
         return wait > early && may_be_ahead(now + wait - early) ? wait - early : wait;
     };

@@ -1,13 +1,14 @@
 #include "limiter/waiting_line.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <hotcount/detail/base/fork.hpp>
+#include <hotcount/detail/base/interrupt.hpp>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace hotcount {
@@ -24,21 +25,30 @@ struct Waiter {
     }
 };
 
+// A decision when `left` of its retry_after is left.
+Decision after(Decision decision, Duration left) {
+    left = std::max(left, Duration{0});
+    decision.reset_after -= decision.retry_after.value_or(Duration{0}) - left;
+    decision.retry_after = left;
+    return decision;
+}
+
 struct Line {
     std::list<Waiter*> waiters{};
     std::optional<Decision> refusal{};
-    SteadyTime due{};
+    std::optional<Decision> ahead{};  // A hit that was admitted ahead, to be used when it is due.
+    SteadyTime due{};                 // Of the refusal or of that hit.
     bool dissolved{false};
 
-    void note(const Decision& decision) {
-        refusal = decision;
+    Duration left() const { return due - std::chrono::steady_clock::now(); }
+    void expect(std::optional<Decision>& what, const Decision& decision) {
+        what = decision;
         due = std::chrono::steady_clock::now() + decision.retry_after.value_or(Duration{0});
     }
     /// The answer to one that gives up behind the head.
     Decision answer() const {
         Decision told = *refusal;
-        const Duration left = due - std::chrono::steady_clock::now();
-        if (left > Duration{0}) told.retry_after = left;
+        if (left() > Duration{0}) told.retry_after = left();
         return told;
     }
 };
@@ -54,23 +64,26 @@ class Lines {
 
     Result<Decision> wait(const Name& name, const Waiting& waiting) {
         while (true) {
-            std::optional<Decision> refused;
+            std::optional<Decision> decision;
             if (auto known = answer_at_once(name, waiting)) return *known;
             if (!is_joined(name, waiting.cost)) {
-                HOTCOUNT_TRY_ASSIGN(refused, waiting.ask());
-                if (!refused || refused->allowed || !waiting.pause(*refused, false)) {
-                    return std::move(*refused);
-                }
+                HOTCOUNT_TRY_ASSIGN(decision, waiting.ask());
+                if (!waiting.pause(*decision, false)) return std::move(*decision);
             }
-            Place place(*this, name, refused);
-            switch (place.sleep(waiting.ends)) {
+            Place place(*this, name, waiting, decision);
+            if (place.was_first()) return lead(place, waiting, std::move(decision));
+            if (decision && decision->allowed) {
+                sleep_or_interrupt(*decision->retry_after);
+                return after(*decision, Duration{0});
+            }
+            switch (place.sleep()) {
                 case Waiter::Why::alone:
                     continue;
                 case Waiter::Why::asleep:  // Its time has passed.
                     if (auto told = place.refusal()) return *told;
                     return waiting.ask();
                 case Waiter::Why::head:
-                    return lead(place, waiting, place.was_first() ? refused : std::nullopt);
+                    return lead(place, waiting, std::nullopt);
             }
         }
     }
@@ -85,16 +98,18 @@ class Lines {
     // A waiter while it is in a line.
     class Place {
       public:
-        Place(Lines& lines, const Name& name, const std::optional<Decision>& refused)
-            : lines_(lines), name_(name) {
+        /// `decision`: the answer to its own hit.
+        Place(Lines& lines, const Name& name, const Waiting& waiting,
+              const std::optional<Decision>& decision)
+            : lines_(lines), name_(name), waiting_(waiting) {
             const std::lock_guard lock(lines_.mutex_);
-            std::shared_ptr<Line>& line = lines_.lines_[name];
-            if (line == nullptr) line = std::make_shared<Line>();
-            line_ = line;
+            line_ = lines_.find(name);
+            if (line_ == nullptr || (decision && line_->waiters.empty())) {
+                line_ = lines_.lines_[name] = std::make_shared<Line>();
+            }
             first_ = line_->waiters.empty();
-            if (first_ && refused) line_->note(*refused);
+            if (first_ && decision && !decision->allowed) line_->expect(line_->refusal, *decision);
             at_ = line_->waiters.insert(line_->waiters.end(), &waiter_);
-            if (first_) waiter_.why = Waiter::Why::head;
         }
         Place(const Place&) = delete;
         Place& operator=(const Place&) = delete;
@@ -104,19 +119,22 @@ class Lines {
             const bool was_head = line_->waiters.front() == &waiter_;
             line_->waiters.erase(at_);
             if (line_->waiters.empty()) {
-                lines_.lines_.erase(name_);
+                lines_.forget_empty();
             } else if (was_head) {
                 line_->waiters.front()->wake(Waiter::Why::head);
             }
         }
 
-        Waiter::Why sleep(const std::optional<SteadyTime>& ends) {
+        Waiter::Why sleep() {
             std::unique_lock lock(lines_.mutex_);
             const auto woken = [this] { return waiter_.why != Waiter::Why::asleep; };
-            if (ends) {
-                waiter_.woken.wait_until(lock, *ends, woken);
-            } else {
-                waiter_.woken.wait(lock, woken);
+            // A deadline that is never reached would be no deadline, and not be interrupted.
+            const auto until = [this] {
+                return waiting_.ends ? Deadline::at(*waiting_.ends)
+                                     : Deadline::after(std::chrono::hours{1});
+            };
+            while (!wait_or_interrupt(waiter_.woken, lock, until(), woken) && !waiting_.ends &&
+                   !interrupted()) {
             }
             return waiter_.why;
         }
@@ -126,11 +144,21 @@ class Lines {
             const std::lock_guard lock(lines_.mutex_);
             return line_->refusal ? std::optional{line_->answer()} : std::nullopt;
         }
-        /// Of the head: whether others wait behind it.
-        bool note(const Decision& refusal) {
+        /// Of the head: for how long it sleeps. None: it gives up, or was admitted.
+        std::optional<Duration> pause(const Decision& decision) {
             const std::lock_guard lock(lines_.mutex_);
-            line_->note(refusal);
-            return line_->waiters.size() > 1;
+            if (!decision.allowed) line_->expect(line_->refusal, decision);
+            const auto pause = waiting_.pause(decision, line_->waiters.size() > 1);
+            if (decision.allowed && pause) line_->expect(line_->ahead, decision);
+            return pause;
+        }
+        /// The hit that was admitted ahead, to this head or to one that was interrupted since.
+        std::optional<Decision> taken() {
+            const std::lock_guard lock(lines_.mutex_);
+            if (!line_->ahead || waiting_.cost > line_->ahead->limit) return {};
+            const Duration left = line_->left();
+            if (left > Duration{0} && waiting_.ends && line_->due > *waiting_.ends) return {};
+            return after(*std::exchange(line_->ahead, std::nullopt), left);
         }
         void dissolve() {
             const std::lock_guard lock(lines_.mutex_);
@@ -144,6 +172,7 @@ class Lines {
       private:
         Lines& lines_;
         const Name& name_;
+        const Waiting& waiting_;
         std::shared_ptr<Line> line_;
         Waiter waiter_;
         std::list<Waiter*>::iterator at_;
@@ -152,6 +181,7 @@ class Lines {
 
     static Result<Decision> lead(Place& place, const Waiting& waiting,
                                  std::optional<Decision> decision) {
+        if (!decision) decision = place.taken();
         while (true) {
             if (!decision) {
                 auto asked = waiting.ask();
@@ -161,30 +191,47 @@ class Lines {
                 }
                 decision = std::move(*asked);
             }
-            if (decision->allowed) return std::move(*decision);
-            const auto pause = waiting.pause(*decision, place.note(*decision));
+            const auto pause = place.pause(*decision);
             if (!pause) return std::move(*decision);
-            std::this_thread::sleep_for(*pause);
-            decision.reset();
+            sleep_or_interrupt(*pause);
+            if (interrupted()) {
+                // As one whose time has passed. A hit that was admitted ahead stays in the line.
+                if (auto told = place.refusal()) return *told;
+                decision->allowed = false;
+                decision->reason = Reason::limited;
+                return std::move(*decision);
+            }
+            decision = place.taken();
         }
+    }
+
+    // Require the mutex. A line without waiters is kept until the hit that it holds is due: used
+    // later, it would be one too many.
+    static bool is_over(const Line& line) {
+        return line.waiters.empty() && (!line.ahead || line.left() <= Duration{0});
+    }
+    std::shared_ptr<Line> find(const Name& name) const {
+        const auto line = lines_.find(name);
+        return line == lines_.end() || is_over(*line->second) ? nullptr : line->second;
+    }
+    void forget_empty() {
+        std::erase_if(lines_, [](const auto& line) { return is_over(*line.second); });
     }
 
     // One of a cost that never fits asks by itself, and is told so.
     bool is_joined(const Name& name, std::int64_t cost) {
         const std::lock_guard lock(mutex_);
-        const auto line = lines_.find(name);
-        if (line == lines_.end()) return false;
-        return !line->second->refusal || (cost >= 1 && cost <= line->second->refusal->limit);
+        const auto line = find(name);
+        if (line == nullptr) return false;
+        return !line->refusal || (cost >= 1 && cost <= line->refusal->limit);
     }
     // One whose time passes before even the head asks again.
     std::optional<Decision> answer_at_once(const Name& name, const Waiting& waiting) {
         if (!waiting.knows_when || !waiting.ends) return {};
         const std::lock_guard lock(mutex_);
-        const auto line = lines_.find(name);
-        if (line == lines_.end() || !line->second->refusal || line->second->due <= *waiting.ends) {
-            return {};
-        }
-        return line->second->answer();
+        const auto line = find(name);
+        if (line == nullptr || !line->refusal || line->due <= *waiting.ends) return {};
+        return line->answer();
     }
 
     std::mutex mutex_;

@@ -1,7 +1,9 @@
-// Who waits for a key of a limiter: a queue for each object in this process, first come first
-// served. Its head asks the store and the others sleep, so many waiters cost what one costs. When
-// the store fails the head, all ask for themselves, so that each has its error within the store's
-// timeout.
+// The waiters of a limiter's key: a queue for each object in this process, first come first served.
+// Its head asks the store and the others sleep, so many waiters cost what one costs. When the store
+// fails the head, all ask for themselves, so that each has its error within the store's timeout. An
+// interrupt (base/interrupt.hpp) ends a wait as its `ends` does; a hit that its head was admitted
+// ahead goes to the waiter behind, or to the next caller until the hit is due. The queues of threads
+// and tasks in Python follow the same law: acquire_soon() in python/hotcount/_line.py.
 //
 // Thread-safe. A forked child begins without waiters.
 #pragma once
@@ -16,9 +18,9 @@ namespace hotcount {
 /// What a waiter does in its turn.
 struct Waiting {
     std::function<Result<Decision>()> ask;
-    /// For how long to sleep after a refusal, with waiters behind this one or not; none: it is the
-    /// answer.
-    std::function<std::optional<Duration>(const Decision& refusal, bool has_followers)> pause;
+    /// For how long to sleep after a refusal, with waiters behind this one or not, or before a hit
+    /// that was admitted ahead may be used. None: the decision is the answer.
+    std::function<std::optional<Duration>(const Decision& decision, bool has_followers)> pause;
     /// When it gives up its place in the queue. None: never.
     std::optional<SteadyTime> ends{};
     /// Whether there is no room before a refusal says so: then some give up at once.

@@ -1,6 +1,7 @@
 #include "limiter/waiting_line.hpp"
 
 #include <atomic>
+#include <hotcount/detail/base/interrupt.hpp>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -29,10 +30,16 @@ class WaitingLineTest : public ::testing::Test {
             if (fails_) return make_error(ErrorCode::unavailable, "away");
             Decision decision = refusal();
             decision.allowed = open_;
-            if (decision.allowed) served_.push_back(number);  // One at a time: the head's.
+            if (decision.allowed) {
+                served_.push_back(number);  // One at a time: the head's.
+                decision.retry_after.reset();
+            }
             return decision;
         };
-        made.pause = [](const Decision& refused, bool) { return refused.retry_after; };
+        made.pause = [](const Decision& decision, bool) {
+            const bool is_usable = decision.allowed && decision.retry_after == Duration{0};
+            return is_usable ? std::nullopt : decision.retry_after;
+        };
         return made;
     }
     /// A thread that is in the queue when this returns.
@@ -94,7 +101,9 @@ TEST_F(WaitingLineTest, OneWhoseTimePassesBehindTheHeadGetsItsRefusal) {
         decision.allowed = open_;
         return decision;
     };
-    long_pause.pause = [](const Decision&, bool) { return std::optional<Duration>{1ms}; };
+    long_pause.pause = [](const Decision& decision, bool) {
+        return decision.allowed ? std::nullopt : std::optional<Duration>{1ms};
+    };
     std::thread head = start(long_pause);
     Waiting late = waiting();
     late.ends = std::chrono::steady_clock::now() + 10ms;
@@ -108,6 +117,70 @@ TEST_F(WaitingLineTest, OneWhoseTimePassesBehindTheHeadGetsItsRefusal) {
     EXPECT_EQ(asks_, 1);
     open_ = true;
     head.join();
+}
+
+// Interrupts come in the first thread, which is that of the test.
+class InterruptedInLine : public WaitingLineTest {
+  protected:
+    void SetUp() override {
+        set_interrupt_hook([] { return true; });
+    }
+    void TearDown() override {
+        set_interrupt_hook(nullptr);
+        clear_interrupt();
+    }
+    /// With an answer that says to wait for so long.
+    Waiting waiting_for(Duration long_time, bool allowed) {
+        Waiting made = waiting();
+        made.ask = [this, long_time, allowed]() -> Result<Decision> {
+            ++asks_;
+            Decision decision = refusal();
+            decision.allowed = allowed;
+            decision.retry_after = decision.reset_after = long_time;
+            return decision;
+        };
+        return made;
+    }
+};
+
+TEST_F(InterruptedInLine, TheHeadGetsItsRefusal) {
+    EXPECT_FALSE(wait_in_line(this, "k", waiting_for(1h, false))->allowed);
+    EXPECT_EQ(asks_, 1);
+    EXPECT_EQ(waiters_in_line(this, "k"), 0U);
+}
+
+TEST_F(InterruptedInLine, OneBehindTheHeadGetsTheHeadsRefusal) {
+    std::thread head = start(waiting());
+    EXPECT_FALSE(wait_in_line(this, "k", waiting_for(1h, true))->allowed);
+    EXPECT_EQ(waiters_in_line(this, "k"), 1U);
+    open_ = true;
+    head.join();
+    EXPECT_EQ(served_, std::vector{0});
+}
+
+TEST_F(InterruptedInLine, TheHitThatItsHeadWasAdmittedAheadIsForTheNextUntilItIsDue) {
+    const Waiting ahead = waiting_for(400ms, true);
+    const auto due = std::chrono::steady_clock::now() + 400ms;
+    EXPECT_FALSE(wait_in_line(this, "k", ahead)->allowed);
+    clear_interrupt();
+    set_interrupt_hook(nullptr);
+    const auto next = wait_in_line(this, "k", ahead);
+    EXPECT_TRUE(next->allowed);
+    EXPECT_EQ(next->retry_after, Duration{0});
+    EXPECT_EQ(next->reset_after, Duration{0});
+    EXPECT_GE(std::chrono::steady_clock::now(), due);
+    EXPECT_EQ(asks_, 1);
+}
+
+TEST_F(InterruptedInLine, AHitAheadThatNobodyUsedInTimeIsForgotten) {
+    const Waiting ahead = waiting_for(110ms, true);
+    EXPECT_FALSE(wait_in_line(this, "k", ahead)->allowed);
+    clear_interrupt();
+    set_interrupt_hook(nullptr);
+    std::this_thread::sleep_for(120ms);
+    open_ = true;
+    EXPECT_TRUE(wait_in_line(this, "k", waiting(7))->allowed);
+    EXPECT_EQ(served_, std::vector{7}) << "a hit of its own";
 }
 
 }  // namespace
