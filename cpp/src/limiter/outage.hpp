@@ -1,11 +1,12 @@
-// Outage: whether a store that limiters share is away, as this process has seen it.
+// Outage: whether a server that limiters share is away, as this process has seen it. Outages has that
+// of a store: one, or on a cluster one for each primary, so that the keys of others go on being asked.
 //
-// A call that fails for want of the store begins an outage. While it lasts, limiters with a policy
-// answer without the store, and one of their calls a second asks it again. Its answer ends the
-// outage.
+// A call that fails for want of the server begins an outage. While it lasts, limiters with a policy
+// answer without the server, and one of their calls a second asks it again. Its answer ends the
+// outage. That of a primary which was replaced ends too.
 //
-// Thread-safe. A forked child begins with what its parent knew. A call while the store is there
-// costs one load.
+// Thread-safe. A forked child begins with what its parent knew of a server, and with nothing of a
+// cluster. A call while the server is there costs one load.
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "redis/cluster_client.hpp"
 
 namespace hotcount {
 
@@ -29,9 +33,7 @@ constexpr bool is_outage(ErrorCode code) {
 
 class Outage final : ForkAware {
   public:
-    /// The one of this client: all limiters of a process that share the client share it.
-    static Result<std::shared_ptr<Outage>> of(const std::shared_ptr<redis::Client>& client);
-    Outage(const std::shared_ptr<redis::Client>& client, std::shared_ptr<memory::Store> local);
+    explicit Outage(std::string address);
     ~Outage() { stop_watching_forks(); }
 
     /// What a call remembers of the moment when it began: even while the store is there.
@@ -59,23 +61,14 @@ class Outage final : ForkAware {
     /// The change that nobody has been told of, if there is one.
     std::optional<OutageEvent> next_event();
 
-    /// Where limiters of the policy `local` count meanwhile.
-    const std::shared_ptr<memory::Store>& local() const { return local_; }
-    /// A client that is gone may have left its address to another one.
-    bool closed() const { return client_.expired(); }
-
     /// Probes come no faster than this, and wait no longer.
     static constexpr Duration kProbeEvery = std::chrono::seconds{1};
-    /// Keys that `local` counts at once.
-    static constexpr std::size_t kLocalKeys = 100'000;
 
   private:
     void before_fork() override { mutex_.lock(); }
     void after_fork(bool) override { mutex_.unlock(); }
 
-    const std::weak_ptr<redis::Client> client_;
     const std::string address_;
-    const std::shared_ptr<memory::Store> local_;
     std::atomic<std::uint64_t> phase_{0};  // Odd while the store is away.
     std::atomic<std::uint64_t> told_{0};   // The phase that somebody was told of.
     std::atomic<SteadyTime> next_probe_{SteadyTime{}};
@@ -84,6 +77,53 @@ class Outage final : ForkAware {
     std::mutex mutex_;
     std::string why_{};  // Guarded by mutex_, as the next.
     SteadyTime since_{};
+};
+
+class Outages final {
+  public:
+    /// Those of this client: all limiters of a process that share the client share them.
+    static Result<std::shared_ptr<Outages>> of(const std::shared_ptr<redis::Client>& client);
+    Outages(const std::shared_ptr<redis::Client>& client, std::shared_ptr<memory::Store> local);
+    ~Outages();
+    Outages(const Outages&) = delete;
+    Outages& operator=(const Outages&) = delete;
+
+    /// Of the server, or of the primary that has the key's slot now. It lives as long as this.
+    Outage& of_key(std::string_view key) { return find(slot_of(key)).outage; }
+    /// The same, when a call of the key that began in this phase has failed.
+    void begin(Outage& outage, std::uint64_t phase, const Error& why, std::string_view key);
+    /// Whether one server answers for both keys together.
+    bool in_one_step(std::string_view a, std::string_view b) const {
+        return slot_of(a) == slot_of(b);
+    }
+    std::optional<OutageEvent> next_event();
+
+    /// Where limiters of the policy `local` count meanwhile.
+    const std::shared_ptr<memory::Store>& local() const { return local_; }
+    /// A client that is gone may have left its address to another one.
+    bool closed() const { return client_.expired(); }
+
+    /// Keys that `local` counts at once.
+    static constexpr std::size_t kLocalKeys = 100'000;
+
+  private:
+    struct OfNode {
+        OfNode(std::string address, std::uint16_t number, std::uint64_t process)
+            : outage(std::move(address)), node(number), generation(process) {}
+        Outage outage;
+        const std::uint16_t node;
+        const std::uint64_t generation;      // Numbers of nodes are a process's own.
+        std::atomic<std::uint16_t> slot{0};  // Of the key whose call began the outage.
+        OfNode* next{nullptr};
+    };
+    std::uint16_t slot_of(std::string_view key) const;
+    OfNode& find(std::uint16_t slot);
+
+    const std::weak_ptr<redis::Client> client_;
+    redis::ClusterNodes* const nodes_;  // Null: one server.
+    const std::string address_;
+    const std::shared_ptr<memory::Store> local_;
+    std::atomic<OfNode*> first_{nullptr};  // A list that only grows.
 };
 
 }  // namespace hotcount

@@ -17,7 +17,7 @@ constexpr Duration kPunctual = std::chrono::milliseconds{100};
 // What outlives the limiter: its calls may end later than it.
 struct OutageAnswers {
     OutagePolicy policy;
-    std::shared_ptr<Outage> outage;
+    std::shared_ptr<Outages> outages;
     std::shared_ptr<redis::Client> client;
     std::vector<Rate> rates;
     std::unique_ptr<LimiterBackend> local;  // Null but for OutagePolicy::local.
@@ -36,7 +36,8 @@ struct OutageAnswers {
             case OutagePolicy::closed:
                 outcome.instead = Reason::closed;
                 outcome.retry_after_us = outcome.reset_after_us =
-                    std::chrono::ceil<std::chrono::microseconds>(outage->next_probe()).count();
+                    std::chrono::ceil<std::chrono::microseconds>(outages->of_key(key).next_probe())
+                        .count();
                 break;
             case OutagePolicy::open:
             case OutagePolicy::raise:  // It has no such backend.
@@ -51,49 +52,56 @@ struct OutageAnswers {
         return outcome;
     }
 
-    /// Answers in the store's place if it is away; sends a probe if one is due.
-    std::optional<Result<Outcome>> decide_if_away(std::uint64_t phase, redis::Channel& channel,
-                                                  const std::string& key, std::int64_t cost,
-                                                  Take take) const {
-        if (!Outage::is_away(phase)) return std::nullopt;
-        probe(phase, channel, key);
-        return decide(key, cost, take);
-    }
-
-    /// A call that asks the store: when it began, and what it may take.
+    /// A call that asks the store: the server that has its key, when it began, and what it may take.
     struct Asking {
+        Outage* outage;
         std::uint64_t phase;
         Timeout timeout;
         SteadyTime at{std::chrono::steady_clock::now()};
     };
+    Asking begin(const std::string& key, Timeout timeout) const {
+        Outage& outage = outages->of_key(key);
+        return {&outage, outage.phase(), timeout};
+    }
+
+    /// Answers in the store's place if it is away; sends a probe if one is due.
+    std::optional<Result<Outcome>> decide_if_away(const Asking& asking, redis::Channel& channel,
+                                                  const std::string& key, std::int64_t cost,
+                                                  Take take) const {
+        if (!Outage::is_away(asking.phase)) return std::nullopt;
+        probe(asking, channel, key);
+        return decide(key, cost, take);
+    }
 
     /// Whether a call has failed so that the policy answers it. That is then the sign of an outage,
     /// unless it need not be the store's fault. A caller who pressed Ctrl-C has ended the call: the
     /// store did nothing wrong.
     template <class T>
-    bool takes_over(const Asking& asking, const Result<T>& result) const {
+    bool takes_over(const Asking& asking, const std::string& key, const Result<T>& result) const {
         if (result) {
-            outage->answered();
+            asking.outage->answered();
             return false;
         }
         const Error& error = result.error();
         if (!is_outage(error.code) || interrupted()) return false;
         const Duration patience = client->options().timeout;
-        if (!is_doubtful(asking, error.code, patience) || outage->doubted_for(patience)) {
-            outage->begin(asking.phase, error);
+        if (!is_doubtful(asking, error.code, patience) || asking.outage->doubted_for(patience)) {
+            outages->begin(*asking.outage, asking.phase, error, key);
         }
         return true;
     }
 
-    void probe(std::uint64_t phase, redis::Channel& channel, const std::string& key) const {
-        if (!outage->takes_probe()) return;
+    void probe(const Asking& asking, redis::Channel& channel, const std::string& key) const {
+        if (!asking.outage->takes_probe()) return;
         // A write that changes nothing, whatever the key holds: servers that are demoted or full
         // refuse it as they would refuse a hit, and in a cluster it asks the node of this key.
         const std::string_view command[] = {"SETRANGE", key, "0", ""};
         const Duration longest = std::min<Duration>(client->options().timeout, Outage::kProbeEvery);
         channel.submit(redis::Request::command(command), Deadline::after(longest),
-                       [outage = outage, phase](const Result<redis::Reply>& reply) {
-                           if (reply || !is_outage(reply.error().code)) outage->end(phase);
+                       [keep = outages, asking](const Result<redis::Reply>& reply) {
+                           if (reply || !is_outage(reply.error().code)) {
+                               asking.outage->end(asking.phase);
+                           }
                        });
     }
 
@@ -172,14 +180,14 @@ class PolicyBackend final : public WrappedBackend {
 
     void decide(const std::string& key, std::int64_t cost, Take take, const AsyncCall& call,
                 Completion<Outcome> done) override {
-        const OutageAnswers::Asking asking = begin(call.timeout);
-        if (auto instead = answers_->decide_if_away(asking.phase, channel(call), key, cost, take)) {
+        const OutageAnswers::Asking asking = answers_->begin(key, call.timeout);
+        if (auto instead = answers_->decide_if_away(asking, channel(call), key, cost, take)) {
             return done(std::move(*instead));
         }
         backend_->decide(key, cost, take, call,
                          [answers = answers_, asking, key, cost, take,
                           done = std::move(done)](Result<Outcome> outcome) {
-                             if (!answers->takes_over(asking, outcome)) {
+                             if (!answers->takes_over(asking, key, outcome)) {
                                  return done(std::move(outcome));
                              }
                              done(answers->decide(key, cost, take));
@@ -188,28 +196,42 @@ class PolicyBackend final : public WrappedBackend {
 
     void take_many(std::vector<std::string> keys, std::vector<std::int64_t> costs,
                    const AsyncCall& call, Completion<std::vector<Result<Outcome>>> done) override {
-        const OutageAnswers::Asking asking = begin(call.timeout);
-        if (Outage::is_away(asking.phase)) {
-            return done(decide_many(asking.phase, channel(call), keys, costs));
-        }
-        struct Kept {
-            std::vector<std::string> keys;
-            std::vector<std::int64_t> costs;
+        // On a cluster, a policy answers the keys of a primary that is away, and the store the others.
+        struct Asked {
+            std::size_t place;
+            std::string key;
+            std::int64_t cost;
+            OutageAnswers::Asking asking;
         };
-        const auto kept = std::make_shared<const Kept>(Kept{keys, costs});
-        backend_->take_many(std::move(keys), std::move(costs), call,
-                            [answers = answers_, asking, kept,
-                             done = std::move(done)](Result<std::vector<Result<Outcome>>> found) {
-                                if (found) {
-                                    for (std::size_t i = 0; i < found->size(); ++i) {
-                                        Result<Outcome>& one = (*found)[i];
-                                        if (!answers->takes_over(asking, one)) continue;
-                                        one = answers->decide(kept->keys[i], kept->costs[i],
-                                                              Take::all);
-                                    }
-                                }
-                                done(std::move(found));
-                            });
+        std::vector<Result<Outcome>> outcomes(keys.size(), Outcome{});
+        const auto asked = std::make_shared<std::vector<Asked>>();
+        std::vector<std::string> asked_keys;
+        std::vector<std::int64_t> asked_costs;
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            const OutageAnswers::Asking asking = answers_->begin(keys[i], call.timeout);
+            if (auto instead =
+                    answers_->decide_if_away(asking, channel(call), keys[i], costs[i], Take::all)) {
+                outcomes[i] = std::move(*instead);
+                continue;
+            }
+            asked_keys.push_back(keys[i]);
+            asked_costs.push_back(costs[i]);
+            asked->push_back({i, std::move(keys[i]), costs[i], asking});
+        }
+        if (asked->empty()) return done(std::move(outcomes));
+        backend_->take_many(
+            std::move(asked_keys), std::move(asked_costs), call,
+            [answers = answers_, asked, outcomes = std::move(outcomes),
+             done = std::move(done)](Result<std::vector<Result<Outcome>>> found) mutable {
+                if (!found) return done(std::move(found));
+                for (std::size_t i = 0; i < asked->size(); ++i) {
+                    const Asked& one = (*asked)[i];
+                    outcomes[one.place] = answers->takes_over(one.asking, one.key, (*found)[i])
+                                              ? answers->decide(one.key, one.cost, Take::all)
+                                              : std::move((*found)[i]);
+                }
+                done(std::move(outcomes));
+            });
     }
 
     const OutageAnswers* stand_in() const override { return answers_.get(); }
@@ -217,15 +239,22 @@ class PolicyBackend final : public WrappedBackend {
     // Called when each hit's limiter has a policy.
     void hit_together(std::vector<JointHit> hits, const AsyncCall& call,
                       Completion<std::vector<Outcome>> done) override {
-        const OutageAnswers::Asking asking = begin(call.timeout);
+        // The store refuses keys of several slots; each of them is then decided by itself.
+        const std::string& first = hits.front().key;
+        if (!std::ranges::all_of(hits, [&](const JointHit& hit) {
+                return answers_->outages->in_one_step(first, hit.key);
+            })) {
+            return backend_->hit_together(std::move(hits), call, std::move(done));
+        }
+        const OutageAnswers::Asking asking = answers_->begin(first, call.timeout);
         if (Outage::is_away(asking.phase)) {
-            answers_->probe(asking.phase, channel(call), hits.front().key);
+            answers_->probe(asking, channel(call), first);
             return done(decide_together(hits));
         }
         backend_->hit_together(hits, call,
                                [answers = answers_, asking, hits,
                                 done = std::move(done)](Result<std::vector<Outcome>> outcomes) {
-                                   if (!answers->takes_over(asking, outcomes)) {
+                                   if (!answers->takes_over(asking, hits.front().key, outcomes)) {
                                        return done(std::move(outcomes));
                                    }
                                    done(decide_together(hits));
@@ -272,26 +301,23 @@ class PolicyBackend final : public WrappedBackend {
         backend_->reset(key, call, std::move(done));
     }
     std::optional<OutageEvent> next_outage_event() override {
-        return answers_->outage->next_event();
+        return answers_->outages->next_event();
     }
 
   private:
-    OutageAnswers::Asking begin(Timeout timeout) const {
-        return {answers_->outage->phase(), timeout};
-    }
     // Starts a call that takes `cost`, unless the policy answers it.
     template <class Start>
     void ask(const std::string& key, std::int64_t cost, const AsyncCall& call,
              Completion<Outcome> done, const Start& start) {
-        const OutageAnswers::Asking asking = begin(call.timeout);
+        const OutageAnswers::Asking asking = answers_->begin(key, call.timeout);
         // A probe is not waited for, although the call is.
         redis::Channel& asked = channel(call);
-        if (auto instead = answers_->decide_if_away(asking.phase, asked, key, cost, Take::all)) {
+        if (auto instead = answers_->decide_if_away(asking, asked, key, cost, Take::all)) {
             return done(std::move(*instead));
         }
         start([answers = answers_, asking, key, cost,
                done = std::move(done)](Result<Outcome> outcome) {
-            if (!answers->takes_over(asking, outcome)) return done(std::move(outcome));
+            if (!answers->takes_over(asking, key, outcome)) return done(std::move(outcome));
             done(answers->decide(key, cost, Take::all));
         });
     }
@@ -302,18 +328,6 @@ class PolicyBackend final : public WrappedBackend {
     redis::Channel& channel(const AsyncCall& call) const {
         return is_of_loop(call) ? *call.channel : answers_->client->without_waiting();
     }
-    std::vector<Result<Outcome>> decide_many(std::uint64_t phase, redis::Channel& channel,
-                                             std::span<const std::string> keys,
-                                             std::span<const std::int64_t> costs) const {
-        std::vector<Result<Outcome>> outcomes;
-        outcomes.reserve(keys.size());
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-            outcomes.push_back(
-                *answers_->decide_if_away(phase, channel, keys[i], costs[i], Take::all));
-        }
-        return outcomes;
-    }
-
     const std::shared_ptr<const OutageAnswers> answers_;
 };
 
@@ -337,18 +351,15 @@ Result<std::unique_ptr<LimiterBackend>> with_outage_policy(
     std::unique_ptr<LimiterBackend> backend, const std::shared_ptr<redis::Client>& client,
     const LimiterOptions& options) {
     if (options.on_error == OutagePolicy::raise) return backend;
-    // One node's outage would answer the hits of all others.
-    HOTCOUNT_TRY(redis::check_one_server(
-        *client, "on_error='" + std::string{to_string(options.on_error)} + "'"));
-    HOTCOUNT_TRY_ASSIGN(auto outage, Outage::of(client));
+    HOTCOUNT_TRY_ASSIGN(auto outages, Outages::of(client));
     auto answers = std::make_shared<OutageAnswers>();
     if (options.on_error == OutagePolicy::local) {
         HOTCOUNT_TRY_ASSIGN(
             answers->local,
-            find_algorithm(options.algorithm).over_memory(outage->local(), options));
+            find_algorithm(options.algorithm).over_memory(outages->local(), options));
     }
     answers->policy = options.on_error;
-    answers->outage = std::move(outage);
+    answers->outages = std::move(outages);
     answers->client = client;
     answers->rates = options.rates;
     return std::unique_ptr<LimiterBackend>{

@@ -65,6 +65,16 @@ class ThreadLanes final : public Lanes,
         }
     }
 
+    // It has no slot: no redirection moves it to another node.
+    Result<Reply> execute_at(std::uint16_t node, Request request, Deadline deadline) {
+        const auto operation = std::make_shared<Operation>(std::move(request), deadline);
+        while (true) {
+            auto outcome = lane(node).connection->execute(operation);
+            if (!operation->has_left()) return outcome;
+            HOTCOUNT_TRY(calls_.follow(*operation, node));
+        }
+    }
+
     void submit(Request request, Deadline deadline, Completion<Reply> done,
                 const Cancelled* cancelled) {
         calls_.submit(
@@ -309,7 +319,7 @@ class Pinging {
     Completion<void> done_;
 };
 
-class ClusterClient final : public CountingClient {
+class ClusterClient final : public CountingClient, public ClusterNodes {
   public:
     explicit ClusterClient(Options options)
         : options_(std::move(options)),
@@ -413,6 +423,30 @@ class ClusterClient final : public CountingClient {
     }
     const Options& options() const override { return options_; }
 
+    // -- ClusterNodes
+    std::uint16_t owner(std::uint16_t slot) const override {
+        return process_.get().map->router().owner(slot);
+    }
+    std::uint64_t version() const override { return process_.get().map->router().version(); }
+    std::string address(std::uint16_t node) const override {
+        const auto known = process_.get().map->router().node(node);
+        return known ? "redis " + known->endpoint.str() : options_.address();
+    }
+    Result<std::vector<std::uint16_t>> primaries(Timeout timeout) override {
+        const Router& router = process_.get().map->router();
+        // Any call waits for a map.
+        if (!router.has_map()) {
+            const auto first = call(ask_for(options_.prefix + std::string{kPingKey}), timeout);
+            if (!is_answer(first)) return first.error();
+        }
+        return router.primaries();
+    }
+    Result<Reply> execute_at(std::uint16_t node, std::span<const std::string_view> command,
+                             Timeout timeout) override {
+        HOTCOUNT_TRY(check_command(command));
+        return process_.get().lanes->execute_at(node, Request::command(command), deadline(timeout));
+    }
+
   private:
     Result<Reply> call(Request request, Timeout timeout) {
         std::optional<Result<Reply>> outcome;
@@ -434,5 +468,7 @@ class ClusterClient final : public CountingClient {
 std::shared_ptr<Client> make_cluster_client(Options options) {
     return std::make_shared<ClusterClient>(std::move(options));
 }
+
+ClusterNodes* nodes_of(Client& client) { return dynamic_cast<ClusterNodes*>(&client); }
 
 }  // namespace hotcount::redis

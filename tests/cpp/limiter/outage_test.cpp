@@ -16,7 +16,8 @@ Error refused() { return make_error(ErrorCode::unavailable, "Connection refused 
 
 TEST(Outage, BeginsWithAFailureAndEndsWithAnAnsweredProbe) {
     const auto store = client();
-    const auto outage = Outage::of(store).value();
+    const auto outages = Outages::of(store).value();
+    Outage* const outage = &outages->of_key("k");
     EXPECT_FALSE(Outage::is_away(outage->phase()));
     outage->begin(outage->phase(), refused());
     EXPECT_TRUE(Outage::is_away(outage->phase()));
@@ -26,7 +27,8 @@ TEST(Outage, BeginsWithAFailureAndEndsWithAnAnsweredProbe) {
 
 TEST(Outage, AFailureFromBeforeItsEndDoesNotBeginAnother) {
     const auto store = client();
-    const auto outage = Outage::of(store).value();
+    const auto outages = Outages::of(store).value();
+    Outage* const outage = &outages->of_key("k");
     const std::uint64_t before = outage->phase();
     outage->begin(before, refused());
     outage->end(outage->phase());
@@ -36,7 +38,8 @@ TEST(Outage, AFailureFromBeforeItsEndDoesNotBeginAnother) {
 
 TEST(Outage, AProbeOfAnEarlierOutageDoesNotEndTheNext) {
     const auto store = client();
-    const auto outage = Outage::of(store).value();
+    const auto outages = Outages::of(store).value();
+    Outage* const outage = &outages->of_key("k");
     outage->begin(outage->phase(), refused());
     const std::uint64_t first = outage->phase();
     outage->end(first);
@@ -47,7 +50,8 @@ TEST(Outage, AProbeOfAnEarlierOutageDoesNotEndTheNext) {
 
 TEST(Outage, OneCallerASecondSendsAProbe) {
     const auto store = client();
-    const auto outage = Outage::of(store).value();
+    const auto outages = Outages::of(store).value();
+    Outage* const outage = &outages->of_key("k");
     outage->begin(outage->phase(), refused());
     EXPECT_TRUE(outage->takes_probe());
     EXPECT_FALSE(outage->takes_probe());
@@ -57,7 +61,8 @@ TEST(Outage, OneCallerASecondSendsAProbe) {
 
 TEST(Outage, EachChangeIsToldOnceAndWithoutAKey) {
     const auto store = client();
-    const auto outage = Outage::of(store).value();
+    const auto outages = Outages::of(store).value();
+    Outage* const outage = &outages->of_key("k");
     EXPECT_FALSE(outage->next_event());
     outage->begin(outage->phase(), refused());
     const auto away = outage->next_event();
@@ -75,8 +80,8 @@ TEST(Outage, EachChangeIsToldOnceAndWithoutAKey) {
 TEST(Outage, LimitersOfOneClientShareItAndOthersDoNot) {
     const auto store = client();
     const auto other = client();
-    EXPECT_EQ(Outage::of(store).value(), Outage::of(store).value());
-    EXPECT_NE(Outage::of(store).value(), Outage::of(other).value());
+    EXPECT_EQ(Outages::of(store).value(), Outages::of(store).value());
+    EXPECT_NE(Outages::of(store).value(), Outages::of(other).value());
 }
 
 // The calls of a limiter without a server, as a program in C++ makes them.

@@ -166,13 +166,12 @@ def test_a_command_that_no_node_takes_says_why(
     "make",
     [
         lambda store: hotcount.Counter(store, retry=hotcount.RetryQueue()),
-        lambda store: hotcount.Limiter(store, "1/second", on_error="open"),
         lambda store: hotcount.WriteBehindCounter("sqlite:///:memory:", store),
         lambda store: hotcount.Votes("sqlite:///:memory:", store, strategy="cached"),
         lambda store: hotcount.Votes("sqlite:///:memory:", store, strategy="write_behind"),
         lambda store: hotcount.LiveSets(store).sweep(match="feed:*"),
     ],
-    ids=["retry", "on_error", "write_behind_counter", "cached", "write_behind", "sweep"],
+    ids=["retry", "write_behind_counter", "cached", "write_behind", "sweep"],
 )
 def test_what_is_not_built_there_says_so(
     store: hotcount.Redis, make: Callable[[hotcount.Redis], object]

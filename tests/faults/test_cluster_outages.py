@@ -1,0 +1,96 @@
+"""on_error on a cluster: a policy answers the keys of the primary that is away, and no others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import hotcount.aio
+import pytest
+from hotcount import hit_all
+
+from tests.support.eventually import eventually
+from tests.support.redis_cluster import RedisCluster
+
+pytestmark = [pytest.mark.server, pytest.mark.alone]
+
+KEYS = [f"user:{number}" for number in range(60)]
+TIMEOUT = 0.5
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
+    config = ("--cluster-require-full-coverage", "no")
+    with RedisCluster(tmp_path, config=config).started() as running:
+        yield running
+
+
+def reasons(limiter: hotcount.Limiter, keys: list[str], *, many: bool = False) -> list[str]:
+    if many:
+        return [decision.reason for decision in limiter.hit_many(keys)]
+    return [limiter.hit(key).reason for key in keys]
+
+
+def keys_of(cluster: RedisCluster, index: int) -> list[str]:
+    """The users whose limiter state that node has."""
+    stored = [bytes(key).decode() for key in cluster.nodes[index].client.keys("*")]
+    return [key for key in KEYS if any(name.endswith(key) for name in stored)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "fault"),
+    [
+        ("closed", "kill"),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in [("open", "pause"), ("local", "kill")]
+        ),
+    ],
+)
+def test_a_primary_that_is_away_answers_no_other_primarys_hits(
+    cluster: RedisCluster, policy: Any, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hotcount")
+    with hotcount.Redis(cluster.url, timeout=TIMEOUT) as store:
+        limiter = hotcount.Limiter(store, "1000/minute", on_error=policy)
+        assert set(reasons(limiter, KEYS)) == {"allowed"}
+        away, here = keys_of(cluster, 0), keys_of(cluster, 1)
+        assert len(away) > 5
+        assert len(here) > 5
+        getattr(cluster, fault)(0)
+        assert limiter.hit(away[0]).reason == policy  # It waits for its timeout.
+        began = time.monotonic()
+        for many in (False, True):
+            assert set(reasons(limiter, away, many=many)) == {policy}
+            assert set(reasons(limiter, here, many=many)) == {"allowed"}
+        assert time.monotonic() - began < TIMEOUT, "a known outage makes nobody wait"
+        assert reasons(limiter, [away[1], here[1]], many=True) == [policy, "allowed"]
+        joint = hit_all([(limiter, away[2], 1), (limiter, here[2], 1)])
+        assert bool(joint) == (policy != "closed")
+        # Its replica takes its place, and knows the limits.
+        eventually(lambda: limiter.hit(away[0]).reason == "allowed", seconds=20)
+        assert set(reasons(limiter, KEYS)) == {"allowed"}
+        if fault == "pause":
+            cluster.resume(0)
+    port = cluster.nodes[0].port
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if f"redis 127.0.0.1:{port} is away: on_error=" in text]
+    assert [text for text in said if f"redis 127.0.0.1:{port} answers limiters again" in text]
+    others = [f":{node.port} is away" for node in cluster.nodes[1:]]
+    assert not [text for text in said if any(other in text for other in others)]
+
+
+async def test_a_loop_asks_the_others(cluster: RedisCluster) -> None:
+    async with hotcount.aio.Redis(cluster.url, timeout=TIMEOUT) as store:
+        limiter = hotcount.aio.Limiter(store, "1000/minute", on_error="closed")
+        for key in KEYS:
+            assert (await limiter.hit(key)).reason == "allowed"
+        away, here = keys_of(cluster, 0), keys_of(cluster, 1)
+        cluster.pause(0)
+        told = [(await limiter.hit(key)).reason for key in [away[0], *here, *away]]
+        cluster.resume(0)
+    assert told == ["closed"] + ["allowed"] * len(here) + ["closed"] * len(away)
