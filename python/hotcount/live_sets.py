@@ -301,7 +301,8 @@ class LiveSets(Lifetime, LiveSetsBase):
         """Deletes sorted sets without a TTL, which unguarded upserts left behind.
 
         Each is looked at again in the step that deletes it. Keys that move while it runs may be
-        counted twice.
+        counted twice. On a cluster each primary is looked at in turn; sets whose slot moves
+        meanwhile may be missed, and the next sweep finds them.
 
         Args:
             match: A pattern for keys, as callers name them: * ? [a-z] and \\ as in Redis.

@@ -4,10 +4,13 @@
 #include <array>
 #include <atomic>
 #include <iterator>
+#include <map>
 #include <memory_resource>
 
 #include "hotcount_embedded/zset/lua.hpp"
+#include "redis/cluster_client.hpp"
 #include "redis/scripts.hpp"
+#include "redis/slots.hpp"
 
 namespace hotcount::zset {
 namespace {
@@ -110,34 +113,56 @@ Result<SweepReport> RedisSteps::sweep(const std::string& pattern, bool dry_run, 
                                       const redis::Cancelled* cancelled) const {
     static const redis::Script kScript{lua::zset::kSweepLua, redis::Script::Kind::single,
                                        redis::is_integer};
-    HOTCOUNT_TRY(redis::check_one_server(*client_, "sweep()"));
     SweepReport report;
     const Deadline deadline = sweep_deadline(timeout);
     const auto left = [&] {
         const Duration rest = deadline.remaining();
         return timeout ? rest : std::min<Duration>(client_->options().timeout, rest);
     };
-    std::string cursor = "0";
-    do {
-        const std::string_view scan[] = {"SCAN",  cursor, "MATCH", pattern,
-                                         "COUNT", "500",  "TYPE",  "zset"};
-        auto reply = client_->execute(scan, left());
-        if (!reply) return redis::of_key(pattern, reply.error());
-        HOTCOUNT_TRY_ASSIGN(const redis::ScanPage page,
-                            redis::to_page(*server_, std::move(*reply)));
-        cursor = page.next;
-        report.scanned += static_cast<std::int64_t>(page.items.size());
-        HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(page.items, left()));
-        if (found.empty()) continue;
-        report.found += static_cast<std::int64_t>(found.size());
-        for (const std::string_view key : found) {
-            if (report.keys.size() < SweepReport::kMaxKeys) report.keys.emplace_back(key);
-        }
-        if (dry_run || is_set(cancelled)) continue;
-        HOTCOUNT_TRY_ASSIGN(const std::int64_t deleted,
-                            integer(*server_, client_->run(kScript, found, {}, left()), pattern));
-        report.deleted += deleted;
-    } while (cursor != "0" && !is_set(cancelled));
+    redis::ClusterNodes* const nodes = redis::nodes_of(*client_);
+    std::vector<std::uint16_t> each{redis::ClusterNodes::kNobody};
+    if (nodes != nullptr) {
+        HOTCOUNT_TRY_ASSIGN(each, nodes->primaries(left()));
+    }
+    for (const std::uint16_t node : each) {
+        std::string cursor = "0";
+        do {
+            const std::string_view scan[] = {"SCAN",  cursor, "MATCH", pattern,
+                                             "COUNT", "500",  "TYPE",  "zset"};
+            auto reply = nodes != nullptr ? nodes->execute_at(node, scan, left())
+                                          : client_->execute(scan, left());
+            if (!reply) return redis::of_key(pattern, reply.error());
+            HOTCOUNT_TRY_ASSIGN(const redis::ScanPage page,
+                                redis::to_page(*server_, std::move(*reply)));
+            cursor = page.next;
+            report.scanned += static_cast<std::int64_t>(page.items.size());
+            HOTCOUNT_TRY_ASSIGN(const auto found, without_ttl(page.items, left()));
+            report.found += static_cast<std::int64_t>(found.size());
+            for (const std::string_view key : found) {
+                if (report.keys.size() < SweepReport::kMaxKeys) report.keys.emplace_back(key);
+            }
+            if (dry_run || found.empty()) continue;
+            // The keys of one script are in one slot.
+            std::map<std::uint16_t, std::vector<std::string_view>> parts;
+            for (const std::string_view key : found) {
+                parts[nodes != nullptr ? redis::slot_of(key) : 0].push_back(key);
+            }
+            std::vector<Result<redis::Reply>> deleted(parts.size(), redis::Reply{});
+            std::vector<redis::Channel::Call> calls;
+            for (const auto& part : parts) {
+                auto& place = deleted[calls.size()];
+                calls.push_back({redis::Request::run(kScript, part.second, {}, {}),
+                                 [&place](Result<redis::Reply> told) { place = std::move(told); }});
+            }
+            if (is_set(cancelled)) break;
+            client_->waiting().submit_all(std::move(calls), Deadline::after(left()));
+            for (const auto& told : deleted) {
+                HOTCOUNT_TRY_ASSIGN(const std::int64_t count, integer(*server_, told, pattern));
+                report.deleted += count;
+            }
+        } while (cursor != "0" && !is_set(cancelled));
+        if (is_set(cancelled)) break;
+    }
     return report;
 }
 
