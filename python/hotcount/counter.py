@@ -37,7 +37,8 @@ class RetryQueue(Answers[int | Queued]):
 
     An add that returned a number or a Queued is counted exactly once, unless it expires. Redis
     remembers the number of each process's last add beside each key, so it recognizes an add that is
-    sent again. Over Memory nothing ever waits and no file is opened.
+    sent again. On a cluster adds wait for the primary of their key, and the adds of other primaries
+    go on. Over Memory nothing ever waits and no file is opened.
 
     Example:
         >>> import hotcount

@@ -102,10 +102,15 @@ void RetryEngine::answer(UnsettledAdd& add, Result<AddAnswer> outcome) {
 Instant RetryEngine::store_time() const {
     using std::chrono::seconds;
     const std::lock_guard lock(mutex_);
-    if (clock_.unix_ms == 0) return std::chrono::floor<seconds>(system_clock()->wall_now());
+    const ServerClock* last = nullptr;
+    for (const auto& [node, clock] : clocks_) {
+        if (clock.unix_ms == 0 || (last != nullptr && clock.asked < last->asked)) continue;
+        last = &clock;
+    }
+    if (last == nullptr) return std::chrono::floor<seconds>(system_clock()->wall_now());
     // The error is at most half of the round trip that read the server's clock.
-    const auto since = std::chrono::floor<std::chrono::milliseconds>(steady_now() - clock_.asked);
-    return Instant{std::chrono::floor<seconds>(std::chrono::milliseconds{clock_.unix_ms} + since)};
+    const auto since = std::chrono::floor<std::chrono::milliseconds>(steady_now() - last->asked);
+    return Instant{std::chrono::floor<seconds>(std::chrono::milliseconds{last->unix_ms} + since)};
 }
 
 // -- adds that callers send themselves ------------------------------------------------------------
@@ -115,8 +120,8 @@ std::optional<UnsettledAdd> RetryEngine::take_to_send(NewAdd& add, ServerClock& 
     const bool idle = under_way_ == here_.size() && stats_.waiting == 0;
     if (!idle || closed_ || under_way_ >= settings_->client->options().max_queue) return {};
     const Mode mode = add.period ? Mode::period : ttl_ms_ > 0 ? Mode::ttl : Mode::plain;
-    if (!clock_.serves(mode) || !here_.insert(add.key).second) return {};
-    clock = clock_;
+    clock = clock_of(node_of(add.key));
+    if (!clock.serves(mode) || !here_.insert(add.key).second) return {};
     return number(std::move(add));
 }
 
@@ -177,11 +182,13 @@ void RetryEngine::end_here(UnsettledAdd& add, Result<AddAnswer> outcome) {
         here_.erase(add.key);
         --under_way_;
         if (outcome && stats_.is_away) {
-            answered_ = true;
-            stats_.is_away = false;
+            answered_.insert(node_of(add.key));
+            if (nodes_ == nullptr) stats_.is_away = false;
         }
         // The thread may have adds for this key, and drain() waits for the last add.
-        if (under_way_ > here_.size() || stats_.waiting > 0 || closed_) changed_.notify_all();
+        if (under_way_ > here_.size() || stats_.waiting > 0 || closed_ || !answered_.empty()) {
+            changed_.notify_all();
+        }
     }
     add.done(std::move(outcome));
 }
@@ -210,20 +217,23 @@ void RetryEngine::hand_over(Returned returned) {
 
 // Puts returned adds before other adds of their keys.
 void RetryEngine::take_over(std::vector<Returned> returned) {
-    std::vector<UnsettledAdd> queue;
-    bool away = false;
+    Late queue;
+    std::set<Lane*> away;
     for (Returned& one : returned) {
-        away |= one.away;
+        Lane& lane = lane_of(one.add.key);
+        if (one.away) away.insert(&lane);
         if (one.late) {
-            distrust_clock();
+            distrust_clock(lane);
             next_deadline_ = std::min(next_deadline_, one.add.deadline);
-            direct_.push_front(std::move(one.add));
+            lane.direct.push_front(std::move(one.add));
         } else {
-            queue.push_back(std::move(one.add));
+            queue[&lane].push_back(std::move(one.add));
         }
     }
-    if (away && !away_) went_away();
-    enqueue(std::move(queue), true);
+    for (Lane* const lane : away) {
+        if (!lane->away) went_away(*lane);
+    }
+    for (auto& [lane, adds] : queue) enqueue(*lane, std::move(adds), true);
 }
 
 // -- stats and stop -------------------------------------------------------------------------------

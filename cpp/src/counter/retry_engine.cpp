@@ -48,6 +48,7 @@ RetryEngine::RetryEngine(std::shared_ptr<const RetrySettings> settings,
       ttl_ms_(settings_->options.ttl
                   ? std::chrono::ceil<std::chrono::milliseconds>(*settings_->options.ttl).count()
                   : 0),
+      nodes_(redis::nodes_of(*settings_->client)),
       journal_(std::move(journal)) {
     settings_->client->prepare(script());
     const SteadyTime now = steady_now();
@@ -57,20 +58,20 @@ RetryEngine::RetryEngine(std::shared_ptr<const RetrySettings> settings,
         const auto age = std::max(wall - std::chrono::microseconds{add.accepted_us},
                                   std::chrono::microseconds{0});
         ++waiting_keys_[add.key];
-        waiting_.push_back({.key = std::move(add.key),
-                            .n = add.n,
-                            .period = period_of(add),
-                            .writer = add.writer,
-                            .sequence = add.sequence,
-                            .ttl_ms = add.ttl_ms,
-                            .max_age = std::chrono::milliseconds{add.max_age_ms},
-                            .accepted = now - age,
-                            .server_ms = add.server_ms,
-                            .since_ms = add.server_ms,
-                            .waits = true,
-                            .sent = true});
+        lane_of(add.key).waiting.push_back({.key = std::move(add.key),
+                                            .n = add.n,
+                                            .period = period_of(add),
+                                            .writer = add.writer,
+                                            .sequence = add.sequence,
+                                            .ttl_ms = add.ttl_ms,
+                                            .max_age = std::chrono::milliseconds{add.max_age_ms},
+                                            .accepted = now - age,
+                                            .server_ms = add.server_ms,
+                                            .since_ms = add.server_ms,
+                                            .waits = true,
+                                            .sent = true});
     }
-    stats_.queued = static_cast<std::int64_t>(waiting_.size());
+    stats_.queued = static_cast<std::int64_t>(waiting_count());
     publish();
 }
 
@@ -84,9 +85,11 @@ void RetryEngine::work() {
         {
             const CompletionBatch together;
             take_in();
-            if (flight_ && flight_->finished.load(std::memory_order_acquire)) land();
+            for (auto& [node, lane] : lanes_) land(lane);
             look_at_deadlines();
-            if (!flight_) launch();
+            for (auto& [node, lane] : lanes_) {
+                if (lane.flights.empty()) launch(lane);
+            }
             forget(std::exchange(forgotten_, {}));
             publish();
         }
@@ -102,11 +105,13 @@ void RetryEngine::work() {
             answer(add,
                    make_error(ErrorCode::closed, "the counter is closed; nothing was applied"));
         };
-        for (UnsettledAdd& add : direct_) end(add);
-        if (flight_) {
-            for (UnsettledAdd& add : flight_->adds) {
-                add.sent = true;
-                end(add);
+        for (auto& [node, lane] : lanes_) {
+            for (UnsettledAdd& add : lane.direct) end(add);
+            for (const auto& flight : lane.flights) {
+                for (UnsettledAdd& add : flight->adds) {
+                    add.sent = true;
+                    end(add);
+                }
             }
         }
         publish();
@@ -119,23 +124,36 @@ void RetryEngine::work() {
 
 void RetryEngine::pause(std::unique_lock<std::mutex>& lock) {
     if (stop_) return;
-    if (flight_) {
-        if (flight_->finished.load(std::memory_order_acquire)) return;
+    bool under_way = false;
+    bool blocked = false;
+    SteadyTime until = SteadyTime::max();
+    for (const auto& [node, lane] : lanes_) {
+        for (const auto& flight : lane.flights) {
+            if (flight->finished.load(std::memory_order_acquire)) return;
+            under_way = true;
+        }
+        if (!lane.flights.empty()) continue;
+        if (!lane.direct.empty() && !lane.blocked) return;
+        blocked |= lane.blocked;
+        if (!lane.waiting.empty() && !store_closed_ && !lane.blocked) {
+            until = std::min(until, lane.retry_at);
+        }
+        if (!lane.held.empty()) until = std::min(until, lane.held_until);
+    }
+    if (under_way) {
         lock.unlock();
         (void)settings_->client->run_once(kTurn);
         lock.lock();
         return;
     }
-    if (!incoming_.empty() || !returned_.empty() || (!direct_.empty() && !blocked_)) return;
-    SteadyTime until = blocked_ ? next_deadline_ : SteadyTime::max();
-    if (!waiting_.empty() && !store_closed_ && !blocked_) until = retry_at_;
-    if (!held_.empty()) until = std::min(until, held_until_);
+    if (!incoming_.empty() || !returned_.empty()) return;
+    if (blocked) until = std::min(until, next_deadline_);
     if (journal_ && journal_->has_unsynced() && settings_->queue.fsync == Fsync::interval) {
         until = std::min(until, next_sync_);
     }
-    const auto woken = [this] {
-        return stop_ || !incoming_.empty() || !returned_.empty() ||
-               (blocked_ && here_.size() != busy_.size());
+    const auto woken = [this, blocked] {
+        return stop_ || !incoming_.empty() || !returned_.empty() || !answered_.empty() ||
+               (blocked && here_.size() != busy_.size());
     };
     if (until == SteadyTime::max()) {
         changed_.wait(lock, woken);
@@ -147,26 +165,20 @@ void RetryEngine::pause(std::unique_lock<std::mutex>& lock) {
 void RetryEngine::publish() {
     const std::lock_guard lock(mutex_);
     stats_.waiting = static_cast<std::int64_t>(waiting_count());
-    stats_.is_away = away_;
+    stats_.is_away = is_away();
     stats_.journal_bytes = journal_ ? static_cast<std::int64_t>(journal_->bytes()) : 0;
     oldest_.reset();
     const auto look = [&](const UnsettledAdd& add) {
         if (add.waits && (!oldest_ || add.accepted < *oldest_)) oldest_ = add.accepted;
     };
-    if (flight_ && !flight_->adds.empty()) look(flight_->adds.front());
-    if (!waiting_.empty()) look(waiting_.front());
-    if (!held_.empty()) look(held_.front());
-    changed_.notify_all();
-}
-
-std::size_t RetryEngine::waiting_count() const {
-    std::size_t count = waiting_.size() + held_.size();
-    if (flight_) {
-        count += static_cast<std::size_t>(
-            std::count_if(flight_->adds.begin(), flight_->adds.end(),
-                          [](const UnsettledAdd& add) { return add.waits; }));
+    for (const auto& [node, lane] : lanes_) {
+        for (const auto& flight : lane.flights) {
+            if (!flight->adds.empty()) look(flight->adds.front());
+        }
+        if (!lane.waiting.empty()) look(lane.waiting.front());
+        if (!lane.held.empty()) look(lane.held.front());
     }
-    return count;
+    changed_.notify_all();
 }
 
 // -- adds that come in ----------------------------------------------------------------------------
@@ -174,22 +186,24 @@ std::size_t RetryEngine::waiting_count() const {
 void RetryEngine::take_in() {
     std::vector<UnsettledAdd> came;
     std::vector<Returned> returned;
-    bool answered = false;
+    std::set<std::uint16_t> answered;
+    follow_slots();
     {
         const std::lock_guard lock(mutex_);
         came.swap(incoming_);
         returned.swap(returned_);
         // While the thread has something to do, callers take no more keys.
         if (!busy_.empty() || !here_.empty()) busy_ = here_;
-        answered = std::exchange(answered_, false);
+        answered = std::exchange(answered_, {});
     }
-    if (answered) {
-        away_ = false;
-        backoff_ = {};
-        retry_at_ = {};
+    for (auto& [node, lane] : lanes_) {
+        if (!answered.contains(node)) continue;
+        lane.away = false;
+        lane.backoff = {};
+        lane.retry_at = {};
     }
     take_over(std::move(returned));
-    std::vector<UnsettledAdd> late;
+    Late late;
     for (UnsettledAdd& add : came) {
         if (add.cancelled != nullptr && add.cancelled->load(std::memory_order_acquire)) {
             const std::lock_guard lock(mutex_);
@@ -201,22 +215,25 @@ void RetryEngine::take_in() {
             continue;
         }
         // When nothing waits, an add finds out whether Redis is back.
-        const bool asks = direct_.empty() && !flight_ && waiting_count() == 0 && late.empty();
-        if ((away_ && !asks) || waiting_keys_.contains(add.key)) {
-            late.push_back(std::move(add));
+        Lane& lane = lane_of(add.key);
+        const bool asks = lane.direct.empty() && lane.flights.empty() && waiting_count(lane) == 0 &&
+                          !late.contains(&lane);
+        if ((lane.away && !asks) || waiting_keys_.contains(add.key)) {
+            late[&lane].push_back(std::move(add));
         } else {
             next_deadline_ = std::min(next_deadline_, add.deadline);
-            direct_.push_back(std::move(add));
+            lane.direct.push_back(std::move(add));
         }
     }
-    enqueue(std::move(late), false);
+    for (auto& [lane, adds] : late) enqueue(*lane, std::move(adds), false);
 }
 
 // The next process takes server_ms for since_ms: it is never the later one.
-JournaledAdd RetryEngine::to_journaled(const UnsettledAdd& add) const {
+JournaledAdd RetryEngine::to_journaled(const Lane& lane, const UnsettledAdd& add) const {
     std::int64_t server_ms = add.server_ms;
-    if (server_ms == 0 && clock_.unix_ms > 0) {
-        server_ms = clock_.at(add.accepted);
+    const ServerClock& clock = clock_of(lane.node);
+    if (server_ms == 0 && clock.unix_ms > 0) {
+        server_ms = clock.at(add.accepted);
         if (add.since_ms > 0) server_ms = std::min(server_ms, add.since_ms);
     }
     const auto accepted = std::chrono::duration_cast<std::chrono::microseconds>(
@@ -234,7 +251,7 @@ JournaledAdd RetryEngine::to_journaled(const UnsettledAdd& add) const {
         .key = add.key};
 }
 
-Result<void> RetryEngine::write(std::vector<UnsettledAdd>& adds) {
+Result<void> RetryEngine::write(const Lane& lane, std::vector<UnsettledAdd>& adds) {
     if (settings_->queue.path.empty()) return {};
     if (!journal_) {
         return make_error(ErrorCode::unavailable,
@@ -243,7 +260,7 @@ Result<void> RetryEngine::write(std::vector<UnsettledAdd>& adds) {
     }
     std::vector<JournaledAdd> journaled;
     journaled.reserve(adds.size());
-    for (const UnsettledAdd& add : adds) journaled.push_back(to_journaled(add));
+    for (const UnsettledAdd& add : adds) journaled.push_back(to_journaled(lane, add));
     if (!journal_->has_unsynced()) next_sync_ = steady_now() + kSyncEvery;
     return journal_->append(journaled);
 }
@@ -253,9 +270,17 @@ void RetryEngine::make_room(std::vector<UnsettledAdd>& adds) {
     const std::size_t most = settings_->queue.max_items;
     std::size_t free = most - std::min(most, waiting_count());
     if (settings_->queue.when_full == WhenFull::drop_oldest) {
-        for (; free < adds.size() && !waiting_.empty(); ++free) {
-            settled(waiting_.front(), &RetryStats::dropped);
-            waiting_.pop_front();
+        for (; free < adds.size(); ++free) {
+            Adds* oldest = nullptr;
+            for (auto& [node, lane] : lanes_) {
+                if (lane.waiting.empty()) continue;
+                if (oldest == nullptr || lane.waiting.front().accepted < oldest->front().accepted) {
+                    oldest = &lane.waiting;
+                }
+            }
+            if (oldest == nullptr) break;
+            settled(oldest->front(), &RetryStats::dropped);
+            oldest->pop_front();
         }
     }
     for (std::size_t i = free; i < adds.size(); ++i) {
@@ -269,19 +294,19 @@ void RetryEngine::make_room(std::vector<UnsettledAdd>& adds) {
 }
 
 // What is still to be sent for the first time to keys that will have adds in the queue.
-void RetryEngine::pull_direct(std::vector<UnsettledAdd>& adds) {
+void RetryEngine::pull_direct(Lane& lane, std::vector<UnsettledAdd>& adds) {
     std::unordered_set<std::string_view, KeyedHash, std::equal_to<>> keys;
     for (const UnsettledAdd& add : adds) keys.insert(add.key);
     Adds others;
     std::vector<UnsettledAdd> pulled;
-    for (UnsettledAdd& add : direct_) {
+    for (UnsettledAdd& add : lane.direct) {
         if (keys.contains(add.key)) {
             pulled.push_back(std::move(add));
         } else {
             others.push_back(std::move(add));
         }
     }
-    direct_.swap(others);
+    lane.direct.swap(others);
     keys.clear();
     for (UnsettledAdd& add : pulled) adds.push_back(std::move(add));
     // All are this process's: one writer.
@@ -290,34 +315,34 @@ void RetryEngine::pull_direct(std::vector<UnsettledAdd>& adds) {
 }
 
 // Puts adds of this process into the queue and answers those that somebody waits for; a key never
-// has adds both there and in direct_. In front: they were under way, so their numbers are lower
+// has adds both there and in direct. In front: they were under way, so their numbers are lower
 // than those of other adds to their keys.
-void RetryEngine::enqueue(std::vector<UnsettledAdd> adds, bool in_front) {
+void RetryEngine::enqueue(Lane& lane, std::vector<UnsettledAdd> adds, bool in_front) {
     if (adds.empty()) return;
-    pull_direct(adds);
+    pull_direct(lane, adds);
     std::vector<UnsettledAdd> back;  // They wait already.
     for (UnsettledAdd& add : adds) {
         if (add.waits) back.push_back(std::move(add));
     }
     std::erase_if(adds, [](const UnsettledAdd& add) { return !add.done; });
-    accept(adds);
+    accept(lane, adds);
     for (UnsettledAdd& add : back) adds.push_back(std::move(add));
     std::sort(adds.begin(), adds.end(),
               [](const UnsettledAdd& a, const UnsettledAdd& b) { return a.sequence < b.sequence; });
-    waiting_.insert(in_front ? waiting_.begin() : waiting_.end(),
-                    std::make_move_iterator(adds.begin()), std::make_move_iterator(adds.end()));
+    lane.waiting.insert(in_front ? lane.waiting.begin() : lane.waiting.end(),
+                        std::make_move_iterator(adds.begin()), std::make_move_iterator(adds.end()));
 }
 
 // Writes them to the journal and answers. Those that it refuses are gone afterwards.
-void RetryEngine::accept(std::vector<UnsettledAdd>& adds) {
+void RetryEngine::accept(Lane& lane, std::vector<UnsettledAdd>& adds) {
     make_room(adds);
     if (adds.empty()) return;
     const SteadyTime now = steady_now();
     for (UnsettledAdd& add : adds) {
         add.accepted = now;
-        if (!add.sent) fix_since(add, clock_, now);
+        if (!add.sent) fix_since(add, clock_of(lane.node), now);
     }
-    if (auto wrote = write(adds); !wrote) {
+    if (auto wrote = write(lane, adds); !wrote) {
         const Error& why = wrote.error();
         for (UnsettledAdd& add : adds) {
             answer(add, add.sent ? unknown(add.key, why.message)
@@ -332,7 +357,7 @@ void RetryEngine::accept(std::vector<UnsettledAdd>& adds) {
         const std::lock_guard lock(mutex_);
         stats_.queued += static_cast<std::int64_t>(adds.size());
         stats_.waiting = static_cast<std::int64_t>(waiting + adds.size());
-        stats_.is_away = away_;
+        stats_.is_away = is_away();
         stats_.journal_bytes = journal_ ? static_cast<std::int64_t>(journal_->bytes()) : 0;
         if (!oldest_) oldest_ = now;
     }
@@ -347,12 +372,15 @@ void RetryEngine::accept(std::vector<UnsettledAdd>& adds) {
 // Callers whose deadline has passed, and adds that have waited for too long.
 void RetryEngine::look_at_deadlines() {
     const SteadyTime now = steady_now();
-    while (!waiting_.empty() && !waiting_.front().sent &&
-           now - waiting_.front().accepted > waiting_.front().max_age) {
-        settled(waiting_.front(), &RetryStats::expired);
-        waiting_.pop_front();
+    for (auto& [node, lane] : lanes_) {
+        Adds& waiting = lane.waiting;
+        while (!waiting.empty() && !waiting.front().sent &&
+               now - waiting.front().accepted > waiting.front().max_age) {
+            settled(waiting.front(), &RetryStats::expired);
+            waiting.pop_front();
+        }
+        if (now >= lane.held_until) release_held(lane);
     }
-    if (now >= held_until_) release_held();
     if (journal_ && journal_->has_unsynced() && settings_->queue.fsync == Fsync::interval &&
         now >= next_sync_) {
         journal_->sync();
@@ -360,11 +388,16 @@ void RetryEngine::look_at_deadlines() {
     }
     if (now < next_deadline_) return;
     next_deadline_ = SteadyTime::max();
+    for (auto& [node, lane] : lanes_) look_at_deadlines(lane, now);
+}
+
+void RetryEngine::look_at_deadlines(Lane& lane, SteadyTime now) {
     std::vector<UnsettledAdd> late;
-    if (flight_ && !flight_->finished.load(std::memory_order_acquire)) {
+    for (const auto& flight : lane.flights) {
+        if (flight->finished.load(std::memory_order_acquire)) continue;
         // Copies are accepted; the adds themselves stay in the flight.
         std::vector<UnsettledAdd> copies;
-        for (UnsettledAdd& add : flight_->adds) {
+        for (UnsettledAdd& add : flight->adds) {
             if (!add.done) continue;
             if (add.deadline > now) {
                 next_deadline_ = std::min(next_deadline_, add.deadline);
@@ -375,22 +408,22 @@ void RetryEngine::look_at_deadlines() {
             add.done = {};
             copy.cancelled = add.cancelled = nullptr;
         }
-        accept(copies);
+        accept(lane, copies);
         std::unordered_set<std::uint64_t> taken;
         for (const UnsettledAdd& copy : copies) taken.insert(copy.sequence);
-        for (UnsettledAdd& add : flight_->adds) {
+        for (UnsettledAdd& add : flight->adds) {
             if (!taken.contains(add.sequence) || add.waits) continue;
             add.waits = true;
             add.accepted = now;
         }
         // Those behind them go into the queue as well.
-        pull_direct(copies);
-        std::erase_if(copies,
-                      [&](const UnsettledAdd& add) { return taken.contains(add.sequence); });
-        late = std::move(copies);
+        pull_direct(lane, copies);
+        for (UnsettledAdd& copy : copies) {
+            if (!taken.contains(copy.sequence)) late.push_back(std::move(copy));
+        }
     }
     Adds in_time;
-    for (UnsettledAdd& add : direct_) {
+    for (UnsettledAdd& add : lane.direct) {
         if (add.deadline <= now) {
             late.push_back(std::move(add));
         } else {
@@ -398,8 +431,8 @@ void RetryEngine::look_at_deadlines() {
             in_time.push_back(std::move(add));
         }
     }
-    direct_.swap(in_time);
-    enqueue(std::move(late), false);
+    lane.direct.swap(in_time);
+    enqueue(lane, std::move(late), false);
 }
 
 // -- adds of the queue that end -------------------------------------------------------------------
@@ -420,25 +453,17 @@ void RetryEngine::forget(const std::vector<AddId>& ids) {
     if (ids.empty() || !journal_) return;
     journal_->settle(ids, [this] {
         std::vector<JournaledAdd> live;
-        if (flight_) {
-            for (const UnsettledAdd& add : flight_->adds) {
-                if (add.waits) live.push_back(to_journaled(add));
-            }
+        for (const auto& each : lanes_) {
+            const Lane& lane = each.second;
+            const auto keep = [&](const UnsettledAdd& add) {
+                if (add.waits) live.push_back(to_journaled(lane, add));
+            };
+            for (const auto& flight : lane.flights) std::ranges::for_each(flight->adds, keep);
+            std::ranges::for_each(lane.held, keep);
+            std::ranges::for_each(lane.waiting, keep);
         }
-        for (const UnsettledAdd& add : held_) live.push_back(to_journaled(add));
-        for (const UnsettledAdd& add : waiting_) live.push_back(to_journaled(add));
         return live;
     });
-}
-
-void RetryEngine::hold(UnsettledAdd add) { held_.push_back(std::move(add)); }
-
-void RetryEngine::release_held() {
-    if (held_.empty()) return;
-    waiting_.insert(waiting_.begin(), std::make_move_iterator(held_.begin()),
-                    std::make_move_iterator(held_.end()));
-    held_.clear();
-    held_keys_.clear();
 }
 
 }  // namespace hotcount

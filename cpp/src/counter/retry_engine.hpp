@@ -8,7 +8,9 @@
 //
 // One script call of the thread is under way at a time, and a call that failed is sent again before
 // others of its keys, so the adds of a key arrive in the order of their numbers whatever is cut or
-// comes late. A caller that waits sends its add itself when the thread has nothing to do and no
+// comes late. On a cluster each primary has a lane of its own: adds, script calls of one slot each, a
+// clock, and whether it is away. When a slot moves, its adds go to the lane of the new owner, those of a
+// key after the call that has the key. A caller that waits sends its add itself when the thread has nothing to do and no
 // other caller is sending one to the key: a hop to the thread and back costs more than the call. If
 // that fails, the thread takes the add over; until then it sends nothing to the key.
 #pragma once
@@ -19,9 +21,11 @@
 #include <hotcount/detail/base/hash.hpp>
 #include <hotcount/redis.hpp>
 #include <hotcount/retry_queue.hpp>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -29,6 +33,7 @@
 #include <vector>
 
 #include "backend.hpp"
+#include "redis/cluster_client.hpp"
 #include "retry_journal.hpp"
 
 namespace hotcount {
@@ -122,6 +127,24 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
         /// A max_age does not need as fresh a reading as a window.
         bool serves(Mode mode) const;
     };
+    /// What the thread has of one server: of the only one, or of a primary of a cluster.
+    struct Lane {
+        std::uint16_t node;
+        Adds direct{};   ///< To be sent for the first time.
+        Adds waiting{};  ///< The queue, but for those in flights.
+        Adds held{};     ///< Of the queue: Redis answers, and refuses them for now.
+        Keys held_keys{};
+        /// Sent together: one, or on a cluster one for each slot.
+        std::vector<std::shared_ptr<Flight>> flights{};
+        std::size_t singly{0};  ///< Adds sent alone, because one of them was refused for its key.
+        bool blocked{false};    ///< All that could be sent is for busy keys.
+        bool away{false};
+        bool direct_next{false};
+        Duration backoff{0};
+        SteadyTime retry_at{};
+        SteadyTime held_until{};
+    };
+    using Late = std::map<Lane*, std::vector<UnsettledAdd>>;
     /// An add that its caller sent and that has no answer.
     struct Returned {
         UnsettledAdd add;
@@ -136,34 +159,43 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     void hand_over(Returned returned);
     void take_in();
     void take_over(std::vector<Returned> returned);
-    void land();
-    void settle_replies(Flight& flight, const redis::ReplyArray& replies);
+    std::uint16_t node_of(const std::string& key) const;
+    Lane& lane_of(const std::string& key);
+    void follow_slots();
+    const ServerClock& clock_of(std::uint16_t node) const;
+    bool is_away() const;
+    void land(Lane& lane);
+    void land(Lane& lane, Flight& flight);
+    void settle_replies(Lane& lane, Flight& flight, const redis::ReplyArray& replies);
     void settle_refused(UnsettledAdd& add, const PeriodAnswer& refused,
                         std::vector<UnsettledAdd>& again);
-    void take_back(Flight& flight, const Error& why);
+    void take_back(Lane& lane, Flight& flight, const Error& why);
     void take_for_misplaced(Flight& flight, const Error& why);
     void look_at_deadlines();
-    void launch();
-    void send(Adds& from, bool replay);
-    void ask_for_time();
+    void look_at_deadlines(Lane& lane, SteadyTime now);
+    void launch(Lane& lane);
+    void send(Lane& lane, Adds& from, bool replay);
+    void start(Lane& lane, std::shared_ptr<Flight> flight, redis::Request request,
+               Deadline deadline);
+    void ask_for_time(Lane& lane, const std::string& key);
     void fix_since(UnsettledAdd& add, const ServerClock& clock, SteadyTime time);
     void pause(std::unique_lock<std::mutex>& lock);
-    void enqueue(std::vector<UnsettledAdd> adds, bool in_front);
-    void accept(std::vector<UnsettledAdd>& adds);
-    void pull_direct(std::vector<UnsettledAdd>& adds);
-    Result<void> write(std::vector<UnsettledAdd>& adds);
+    void enqueue(Lane& lane, std::vector<UnsettledAdd> adds, bool in_front);
+    void accept(Lane& lane, std::vector<UnsettledAdd>& adds);
+    static void pull_direct(Lane& lane, std::vector<UnsettledAdd>& adds);
+    Result<void> write(const Lane& lane, std::vector<UnsettledAdd>& adds);
     void make_room(std::vector<UnsettledAdd>& adds);
     void settled(UnsettledAdd& add, std::int64_t RetryStats::*count);
     void forget(const std::vector<AddId>& ids);
-    void hold(UnsettledAdd add);
-    void release_held();
+    static void release_held(Lane& lane);
     Error to_error(const UnsettledAdd& add, const redis::ReplyError& refusal) const;
-    void went_away();
+    void went_away(Lane& lane);
     void publish();
     void answer(UnsettledAdd& add, Result<AddAnswer> outcome);
     std::size_t waiting_count() const;
-    JournaledAdd to_journaled(const UnsettledAdd& add) const;
-    void distrust_clock();
+    static std::size_t waiting_count(const Lane& lane);
+    JournaledAdd to_journaled(const Lane& lane, const UnsettledAdd& add) const;
+    void distrust_clock(const Lane& lane);
     /// What the script does for it. A journal may have adds of another counter, with another ttl or
     /// with periods: theirs is what was promised.
     Mode mode_of(const UnsettledAdd& add) const {
@@ -174,6 +206,7 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     const std::shared_ptr<const RetrySettings> settings_;
     const std::uint64_t writer_;
     const std::int64_t ttl_ms_;
+    redis::ClusterNodes* const nodes_;  // Null: one server, of the number 0.
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
@@ -190,30 +223,23 @@ class RetryEngine final : public std::enable_shared_from_this<RetryEngine> {
     std::thread::id thread_;
     Keys here_;  // To which a caller is sending an add itself.
     std::vector<Returned> returned_;
-    bool answered_{false};  // Redis has answered a caller since the thread last looked.
-    ServerClock clock_;     // Only the thread writes it.
+    std::set<std::uint16_t> answered_;  // Have answered a caller since the thread last looked.
+    std::map<std::uint16_t, ServerClock> clocks_;  // Only the thread writes them.
 
     // Of the thread alone.
     std::unique_ptr<RetryJournal> journal_;
-    Adds direct_;   // To be sent for the first time.
-    Adds waiting_;  // The queue, but for those in the flight.
-    Adds held_;     // Of the queue: Redis answers, and refuses them for now.
+    std::map<std::uint16_t, Lane> lanes_;  // By the number of the node.
+    std::vector<std::uint16_t> owners_;    // Of slots, when the thread last looked.
+    std::uint64_t seen_{0};                // The version of the map then.
+    bool follow_again_{true};
+    std::unordered_map<std::string, std::uint16_t, KeyedHash, std::equal_to<>>
+        staying_;  // Keys in flights, whose slot has moved.
     std::unordered_map<std::string, std::size_t, KeyedHash, std::equal_to<>> waiting_keys_;
-    Keys held_keys_;
     Keys misplaced_;  // Of the queue: a node of a cluster refuses them, and says why.
     std::optional<Error> misplaced_why_;
-    Keys busy_;            // here_, when the thread last looked; nothing is sent to these.
-    bool blocked_{false};  // All that could be sent is for busy keys.
-    std::shared_ptr<Flight> flight_;
+    Keys busy_;  // here_, when the thread last looked; nothing is sent to these.
     std::vector<AddId> forgotten_;
-    std::size_t singly_{
-        0};  // Adds that are sent alone, because one of them was refused for its key.
-    bool away_{false};
     bool store_closed_{false};
-    bool direct_next_{false};
-    Duration backoff_{0};
-    SteadyTime retry_at_{};
-    SteadyTime held_until_{};
     SteadyTime next_deadline_{SteadyTime::max()};
     SteadyTime next_sync_{};
 };

@@ -7,6 +7,7 @@
 #include "hotcount_embedded/counter/lua.hpp"
 #include "redis/commands.hpp"
 #include "redis/scripts.hpp"
+#include "redis/slots.hpp"
 #include "retry_flight.hpp"
 
 namespace hotcount {
@@ -59,38 +60,51 @@ const redis::Script& RetryEngine::script() {
 
 // -- what is sent ---------------------------------------------------------------------------------
 
-void RetryEngine::launch() {
+void RetryEngine::launch(Lane& lane) {
     if (store_closed_) {
-        for (UnsettledAdd& add : direct_) {
+        for (UnsettledAdd& add : lane.direct) {
             answer(add, make_error(ErrorCode::closed, "the store is closed; nothing was applied"));
         }
-        direct_.clear();
+        lane.direct.clear();
         return;
     }
-    blocked_ = false;
-    const bool may_replay = !waiting_.empty() && steady_now() >= retry_at_;
-    if (!may_replay && direct_.empty()) return;
+    lane.blocked = false;
+    const bool may_replay = !lane.waiting.empty() && steady_now() >= lane.retry_at;
+    if (!may_replay && lane.direct.empty()) return;
     // In turns, so that a long queue holds up nobody.
-    const bool replay = may_replay && (direct_.empty() || !direct_next_);
-    direct_next_ = replay;
-    const Mode mode = mode_of((replay ? waiting_ : direct_).front());
-    if (!clock_.serves(mode)) return ask_for_time();
-    send(replay ? waiting_ : direct_, replay);
-    if (!flight_ && may_replay && !direct_.empty()) send(replay ? direct_ : waiting_, !replay);
-    blocked_ = !flight_ && (!direct_.empty() || may_replay);
+    const bool replay = may_replay && (lane.direct.empty() || !lane.direct_next);
+    lane.direct_next = replay;
+    const UnsettledAdd& first = (replay ? lane.waiting : lane.direct).front();
+    if (!clock_of(lane.node).serves(mode_of(first))) return ask_for_time(lane, first.key);
+    send(lane, replay ? lane.waiting : lane.direct, replay);
+    if (lane.flights.empty() && may_replay && !lane.direct.empty()) {
+        send(lane, replay ? lane.direct : lane.waiting, !replay);
+    }
+    lane.blocked = lane.flights.empty() && (!lane.direct.empty() || may_replay);
 }
 
-void RetryEngine::ask_for_time() {
-    flight_ = std::make_shared<Flight>();
-    flight_->clock = true;
-    const std::string_view words[] = {"TIME"};
+void RetryEngine::start(Lane& lane, std::shared_ptr<Flight> flight, Request request,
+                        Deadline deadline) {
+    lane.flights.push_back(flight);
     settings_->client->without_waiting().submit(
-        Request::command(words), settings_->client->deadline({}),
-        [flight = flight_](Result<Reply> reply) {
+        std::move(request), deadline, [flight = std::move(flight)](Result<Reply> reply) {
             flight->outcome = std::move(reply);
             flight->ended = steady_now();
             flight->finished.store(true, std::memory_order_release);
         });
+}
+
+// On a cluster the key says which node's time it is.
+void RetryEngine::ask_for_time(Lane& lane, const std::string& key) {
+    static const redis::Script kScript{lua::counter::kTimeLua};
+    auto flight = std::make_shared<Flight>();
+    flight->clock = true;
+    const std::string_view words[] = {"TIME"};
+    const std::string_view keys[] = {key};
+    start(lane, std::move(flight),
+          nodes_ == nullptr ? Request::command(words)
+                            : Request::run(kScript, keys, {}, {}, redis::Repeat::reads),
+          settings_->client->deadline({}));
 }
 
 std::int64_t RetryEngine::ServerClock::at(SteadyTime time) const {
@@ -108,28 +122,35 @@ void RetryEngine::fix_since(UnsettledAdd& add, const ServerClock& clock, SteadyT
     add.since_ms = last_since_ms_ = std::max(last_since_ms_, clock.at(time));
 }
 
-void RetryEngine::send(Adds& from, bool replay) {
+void RetryEngine::send(Lane& lane, Adds& from, bool replay) {
     const SteadyTime now = steady_now();
-    Call call{.mode = mode_of(from.front())};
-    const std::size_t most = singly_ > 0 ? 1 : kMostKeys / call.keys_each();
-    auto flight = std::make_shared<Flight>();
-    flight->replay = replay;
+    const ServerClock& clock = clock_of(lane.node);
+    const Mode mode = mode_of(from.front());
+    const std::size_t most = lane.singly > 0 ? 1 : kMostKeys / Call{.mode = mode}.keys_each();
+    struct Part {
+        Call call;
+        std::shared_ptr<Flight> flight;
+    };
+    std::map<std::uint16_t, Part> parts;  // By slot, if it is a cluster.
+    std::size_t count = 0;
     // One caller's long timeout does not hold up the others: the store's is the most.
     const SteadyTime most_time = settings_->client->deadline({}).time();
     SteadyTime deadline = replay ? most_time : SteadyTime::min();
     std::vector<UnsettledAdd> busy;
-    while (!from.empty() && flight->adds.size() < most) {
-        if (mode_of(from.front()) != call.mode) break;
+    while (!from.empty() && count < most) {
+        if (mode_of(from.front()) != mode) break;
         UnsettledAdd add = std::move(from.front());
         from.pop_front();
         if (busy_.contains(add.key)) {
             busy.push_back(std::move(add));
             continue;
         }
-        if (replay && held_keys_.contains(add.key)) {
-            hold(std::move(add));
+        if (replay && lane.held_keys.contains(add.key)) {
+            lane.held.push_back(std::move(add));
             continue;
         }
+        const std::uint16_t slot = nodes_ == nullptr ? 0 : redis::slot_of(add.key);
+        Part& part = parts.try_emplace(slot, Part{Call{.mode = mode}, nullptr}).first->second;
         std::string accepted;
         if (!replay) {
             if (add.cancelled != nullptr && add.cancelled->load(std::memory_order_acquire)) {
@@ -138,43 +159,54 @@ void RetryEngine::send(Adds& from, bool replay) {
                 continue;
             }
             deadline = std::min(std::max(deadline, add.deadline), most_time);
-            accepted = call.under_way(add, clock_);
-            fix_since(add, clock_, std::min(add.deadline, most_time));
+            accepted = part.call.under_way(add, clock);
+            fix_since(add, clock, std::min(add.deadline, most_time));
         } else if (now - add.accepted > add.max_age) {
             accepted = "old";
-        } else if (call.mode == Mode::ttl) {
-            accepted = std::to_string(add.server_ms > 0 ? add.server_ms : clock_.at(add.accepted));
-        } else if (call.mode == Mode::period) {
+        } else if (mode == Mode::ttl) {
+            accepted = std::to_string(add.server_ms > 0 ? add.server_ms : clock.at(add.accepted));
+        } else if (mode == Mode::period) {
             accepted = "waits";
         }
-        if (replay && !add.sent) fix_since(add, clock_, now);
-        if (add.since_ms == 0) fix_since(add, clock_, add.accepted);  // Of an earlier process.
-        call.put(add, ttl_ms_, std::move(accepted));
-        flight->adds.push_back(std::move(add));
+        if (replay && !add.sent) fix_since(add, clock, now);
+        if (add.since_ms == 0) fix_since(add, clock, add.accepted);  // Of an earlier process.
+        part.call.put(add, ttl_ms_, std::move(accepted));
+        if (!part.flight) part.flight = std::make_shared<Flight>();
+        part.flight->replay = replay;
+        part.flight->adds.push_back(std::move(add));
+        ++count;
     }
     from.insert(from.begin(), std::make_move_iterator(busy.begin()),
                 std::make_move_iterator(busy.end()));
-    if (flight->adds.empty()) return;
-    if (singly_ > 0) --singly_;
-    flight_ = flight;
-    settings_->client->without_waiting().submit(
-        call.request(flight->adds.size()), Deadline::at(deadline), [flight](Result<Reply> reply) {
-            flight->outcome = std::move(reply);
-            flight->ended = steady_now();
-            flight->finished.store(true, std::memory_order_release);
-        });
+    if (count == 0) return;
+    if (lane.singly > 0) --lane.singly;
+    for (auto& [slot, part] : parts) {
+        if (!part.flight) continue;
+        const std::size_t adds = part.flight->adds.size();
+        start(lane, std::move(part.flight), part.call.request(adds), Deadline::at(deadline));
+    }
 }
 
 // -- what comes back ------------------------------------------------------------------------------
 
-void RetryEngine::land() {
-    const auto flight = std::exchange(flight_, nullptr);
-    if (!flight->outcome) {
-        take_back(*flight, flight->outcome.error());
-        return;
+void RetryEngine::land(Lane& lane) {
+    while (true) {
+        const auto landed = std::ranges::find_if(lane.flights, [](const auto& each) {
+            return each->finished.load(std::memory_order_acquire);
+        });
+        if (landed == lane.flights.end()) return;
+        const auto flight = std::move(*landed);
+        lane.flights.erase(landed);
+        // What waited behind it may belong to another lane by now.
+        if (!staying_.empty() || flight->clock) follow_again_ = true;
+        land(lane, *flight);
     }
-    const auto* const replies = std::get_if<ReplyArray>(&flight->outcome->value);
-    if (flight->clock) {
+}
+
+void RetryEngine::land(Lane& lane, Flight& flight) {
+    if (!flight.outcome) return take_back(lane, flight, flight.outcome.error());
+    const auto* const replies = std::get_if<ReplyArray>(&flight.outcome->value);
+    if (flight.clock) {
         const auto part = [&](std::size_t i) {
             return replies != nullptr && replies->size() == 2 ? redis::to_integer((*replies)[i])
                                                               : std::nullopt;
@@ -182,27 +214,30 @@ void RetryEngine::land() {
         const auto seconds = part(0);
         const auto micro = part(1);
         if (!seconds || !micro) {
-            return take_back(*flight, make_error(ErrorCode::reply, "TIME got a strange reply"));
+            return take_back(lane, flight,
+                             make_error(ErrorCode::reply, "TIME got a strange reply"));
         }
-        const Duration trip = flight->ended - flight->begun;
+        const Duration trip = flight.ended - flight.begun;
         const std::lock_guard lock(mutex_);
-        clock_ = {.asked = flight->begun + trip / 2,
-                  .unix_ms = *seconds * 1000 + *micro / 1000,
-                  .half_trip_ms = std::chrono::ceil<std::chrono::milliseconds>(trip / 2).count(),
-                  .good_until = flight->ended + kClockKeeps};
+        clocks_[lane.node] = {
+            .asked = flight.begun + trip / 2,
+            .unix_ms = *seconds * 1000 + *micro / 1000,
+            .half_trip_ms = std::chrono::ceil<std::chrono::milliseconds>(trip / 2).count(),
+            .good_until = flight.ended + kClockKeeps};
         return;
     }
-    if (replies == nullptr || replies->size() != flight->adds.size()) {
-        return take_back(*flight, make_error(ErrorCode::outcome_unknown,
-                                             "a script got a reply of another shape"));
+    if (replies == nullptr || replies->size() != flight.adds.size()) {
+        return take_back(
+            lane, flight,
+            make_error(ErrorCode::outcome_unknown, "a script got a reply of another shape"));
     }
-    away_ = false;
-    backoff_ = {};
-    retry_at_ = {};
-    settle_replies(*flight, *replies);
+    lane.away = false;
+    lane.backoff = {};
+    lane.retry_at = {};
+    settle_replies(lane, flight, *replies);
 }
 
-void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
+void RetryEngine::settle_replies(Lane& lane, Flight& flight, const ReplyArray& replies) {
     std::vector<UnsettledAdd> again;
     std::vector<UnsettledAdd> first;
     std::vector<UnsettledAdd> unanswered;
@@ -216,9 +251,9 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
                 if (stays(error)) {
                     settled(add, &RetryStats::refused);
                 } else {
-                    held_until_ = steady_now() + kHeldFor;
-                    held_keys_.insert(add.key);
-                    hold(std::move(add));
+                    lane.held_until = steady_now() + kHeldFor;
+                    lane.held_keys.insert(add.key);
+                    lane.held.push_back(std::move(add));
                 }
             } else if (passes_for(error)) {
                 unanswered.push_back(std::move(add));
@@ -232,7 +267,7 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
         if (refused) {
             settle_refused(add, *refused, again);
         } else if (word != nullptr && *word == "late") {
-            distrust_clock();  // The clocks differ by more than was known.
+            distrust_clock(lane);  // The clocks differ by more than was known.
             add.sent = false;
             again.push_back(std::move(add));
         } else if (word != nullptr && *word == "expired") {
@@ -257,10 +292,10 @@ void RetryEngine::settle_replies(Flight& flight, const ReplyArray& replies) {
             first.push_back(std::move(add));
         }
     }
-    direct_.insert(direct_.begin(), std::make_move_iterator(first.begin()),
-                   std::make_move_iterator(first.end()));
+    lane.direct.insert(lane.direct.begin(), std::make_move_iterator(first.begin()),
+                       std::make_move_iterator(first.end()));
     for (UnsettledAdd& add : unanswered) queue.push_back(std::move(add));
-    enqueue(std::move(queue), true);
+    enqueue(lane, std::move(queue), true);
 }
 
 // Nothing was done. Its caller decides, if nobody told him that it waits.
@@ -273,11 +308,11 @@ void RetryEngine::settle_refused(UnsettledAdd& add, const PeriodAnswer& refused,
 }
 
 // A call that failed as a whole.
-void RetryEngine::take_back(Flight& flight, const Error& why) {
+void RetryEngine::take_back(Lane& lane, Flight& flight, const Error& why) {
     if (why.code == ErrorCode::closed) store_closed_ = true;
-    if (passes(why.code)) went_away();
+    if (passes(why.code)) went_away(lane);
     const bool of_a_key = flight.adds.size() > 1 && redis::concerns_a_key(why);
-    if (of_a_key) singly_ = flight.adds.size();
+    if (of_a_key) lane.singly += flight.adds.size();
     for (UnsettledAdd& add : flight.adds) {
         if (why.code == ErrorCode::outcome_unknown) add.sent = true;
     }
@@ -286,17 +321,17 @@ void RetryEngine::take_back(Flight& flight, const Error& why) {
         if (by_cluster && !of_a_key) take_for_misplaced(flight, why);
         if (!passes(why.code) && !of_a_key) {
             if (flight.adds.size() == 1) {  // Its key alone, perhaps: others go on.
-                held_until_ = steady_now() + (by_cluster ? kMisplacedFor : kHeldFor);
-                held_keys_.insert(flight.adds.front().key);
-                hold(std::move(flight.adds.front()));
+                lane.held_until = steady_now() + (by_cluster ? kMisplacedFor : kHeldFor);
+                lane.held_keys.insert(flight.adds.front().key);
+                lane.held.push_back(std::move(flight.adds.front()));
                 flight.adds.clear();
             } else {
-                backoff_ = redis::next_pause(backoff_);
-                retry_at_ = steady_now() + backoff_;
+                lane.backoff = redis::next_pause(lane.backoff);
+                lane.retry_at = steady_now() + lane.backoff;
             }
         }
-        waiting_.insert(waiting_.begin(), std::make_move_iterator(flight.adds.begin()),
-                        std::make_move_iterator(flight.adds.end()));
+        lane.waiting.insert(lane.waiting.begin(), std::make_move_iterator(flight.adds.begin()),
+                            std::make_move_iterator(flight.adds.end()));
     } else {
         std::vector<UnsettledAdd> queue;
         std::vector<UnsettledAdd> first;
@@ -309,19 +344,19 @@ void RetryEngine::take_back(Flight& flight, const Error& why) {
                 answer(add, about(add, why));
             }
         }
-        direct_.insert(direct_.begin(), std::make_move_iterator(first.begin()),
-                       std::make_move_iterator(first.end()));
-        enqueue(std::move(queue), true);
+        lane.direct.insert(lane.direct.begin(), std::make_move_iterator(first.begin()),
+                           std::make_move_iterator(first.end()));
+        enqueue(lane, std::move(queue), true);
     }
     if (passes(why.code) || flight.clock) {
         // Nobody waits for a server that is away; without the clock nothing can be sent.
-        std::vector<UnsettledAdd> rest(std::make_move_iterator(direct_.begin()),
-                                       std::make_move_iterator(direct_.end()));
-        direct_.clear();
-        if (passes(why.code)) return enqueue(std::move(rest), false);
+        std::vector<UnsettledAdd> rest(std::make_move_iterator(lane.direct.begin()),
+                                       std::make_move_iterator(lane.direct.end()));
+        lane.direct.clear();
+        if (passes(why.code)) return enqueue(lane, std::move(rest), false);
         for (UnsettledAdd& add : rest) answer(add, about(add, why));
-        backoff_ = redis::next_pause(backoff_);
-        retry_at_ = steady_now() + backoff_;
+        lane.backoff = redis::next_pause(lane.backoff);
+        lane.retry_at = steady_now() + lane.backoff;
     }
 }
 
@@ -341,16 +376,16 @@ void RetryEngine::take_for_misplaced(Flight& flight, const Error& why) {
     });
 }
 
-void RetryEngine::distrust_clock() {
+void RetryEngine::distrust_clock(const Lane& lane) {
     const std::lock_guard lock(mutex_);
-    clock_.good_until = SteadyTime::min();
+    clocks_[lane.node].good_until = SteadyTime::min();
 }
 
-void RetryEngine::went_away() {
-    backoff_ = redis::next_pause(backoff_);
-    retry_at_ = steady_now() + backoff_;
-    distrust_clock();
-    if (std::exchange(away_, true)) return;
+void RetryEngine::went_away(Lane& lane) {
+    lane.backoff = redis::next_pause(lane.backoff);
+    lane.retry_at = steady_now() + lane.backoff;
+    distrust_clock(lane);
+    if (std::exchange(lane.away, true)) return;
     const std::lock_guard lock(mutex_);
     ++stats_.outages;
 }

@@ -49,7 +49,6 @@ Result<std::shared_ptr<RetryingCounter>> RetryingCounter::make(
     std::shared_ptr<redis::Client> client, CounterOptions options, RetryQueue queue) {
     // It checks the options.
     HOTCOUNT_TRY(Counter::make(client, options));
-    HOTCOUNT_TRY(redis::check_one_server(*client, "Counter(retry=)"));
     HOTCOUNT_TRY(check_retry_queue(queue));
     auto settings = std::make_shared<const RetrySettings>(
         RetrySettings{std::move(client), std::move(options), std::move(queue)});

@@ -124,7 +124,6 @@ RetryingPeriodCounter::~RetryingPeriodCounter() { (void)held_->engine().stop(); 
 Result<std::shared_ptr<RetryingPeriodCounter>> RetryingPeriodCounter::make(
     std::shared_ptr<redis::Client> client, PeriodCounterOptions options, RetryQueue queue) {
     HOTCOUNT_TRY_ASSIGN(auto periods, PeriodCounter::make(client, std::move(options)));
-    HOTCOUNT_TRY(redis::check_one_server(*client, "PeriodCounter(retry=)"));
     HOTCOUNT_TRY(check_retry_queue(queue));
     auto settings = std::make_shared<const RetrySettings>(
         RetrySettings{std::move(client), {}, std::move(queue)});

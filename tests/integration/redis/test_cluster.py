@@ -182,12 +182,11 @@ def test_a_command_that_no_node_takes_says_why(
 @pytest.mark.parametrize(
     "make",
     [
-        lambda store: hotcount.Counter(store, retry=hotcount.RetryQueue()),
         lambda store: hotcount.WriteBehindCounter("sqlite:///:memory:", store),
         lambda store: hotcount.Votes("sqlite:///:memory:", store, strategy="cached"),
         lambda store: hotcount.Votes("sqlite:///:memory:", store, strategy="write_behind"),
     ],
-    ids=["retry", "write_behind_counter", "cached", "write_behind"],
+    ids=["write_behind_counter", "cached", "write_behind"],
 )
 def test_what_is_not_built_there_says_so(
     store: hotcount.Redis, make: Callable[[hotcount.Redis], object]

@@ -1,0 +1,167 @@
+"""Retry queues on a cluster: adds wait for their own primary, and are counted once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import hotcount
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.redis_cluster import RedisCluster
+
+pytestmark = [pytest.mark.server, pytest.mark.alone]
+
+KEYS = [f"k{number}" for number in range(60)]
+TIMEOUT = 0.5
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RedisCluster]:
+    config = ("--cluster-require-full-coverage", "no")
+    with RedisCluster(tmp_path, config=config).started() as running:
+        yield running
+
+
+def test_adds_wait_for_the_primary_that_is_away_alone(
+    cluster: RedisCluster, tmp_path: Path
+) -> None:
+    queue = hotcount.RetryQueue(path=tmp_path / "adds")
+    with hotcount.Redis(cluster.url, timeout=TIMEOUT) as store:
+        counter = hotcount.Counter(store, retry=queue)
+        assert [counter.add(key) for key in KEYS] == [1] * len(KEYS)
+        node = {key: cluster.nodes[0].run("CLUSTER", "KEYSLOT", f"count:{key}") for key in KEYS}
+        owners = cluster.owners()
+        away = [key for key in KEYS if owners[node[key]] == cluster.nodes[0].port]
+        here = [key for key in KEYS if key not in away]
+        assert len(away) > 5
+        cluster.wait_replicas()
+        cluster.kill(0)
+        assert isinstance(counter.add(away[0]), hotcount.Queued)
+        began = time.monotonic()
+        assert [counter.add(key) for key in here] == [2] * len(here)
+        queued = [counter.add(key) for key in away[1:]]
+        assert all(isinstance(one, hotcount.Queued) for one in queued)
+        assert time.monotonic() - began < TIMEOUT, "a known outage makes nobody wait"
+        stats = counter.retry_stats()
+        assert stats.is_away
+        assert stats.waiting == len(away)
+        # Behind those that wait, in order.
+        assert all(isinstance(counter.add(key, 10), hotcount.Queued) for key in away)
+        eventually(lambda: counter.retry_stats().waiting == 0, seconds=20)
+        stats = counter.retry_stats()
+        assert not stats.is_away
+        assert stats.replayed == 2 * len(away)
+        assert counter.get_many(away).tolist() == [12] * len(away)
+        assert counter.get_many(here).tolist() == [2] * len(here)
+        assert [counter.add(key) for key in away] == [13] * len(away)
+        counter.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "ttl"),
+    [
+        ("reshard", None),
+        ("failover", 600),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in [("reshard", 600), ("failover", None), ("pause", None), ("pause", 600)]
+        ),
+    ],
+)
+def test_adds_are_counted_once_while_slots_move(
+    cluster: RedisCluster, tmp_path: Path, fault: str, ttl: float | None
+) -> None:
+    def strike() -> None:
+        own = [slot for slot, port in enumerate(cluster.owners()) if port == cluster.nodes[0].port]
+        if fault == "reshard":
+            cluster.reshard(0, 1, range(own[0], own[0] + 1000))
+            cluster.reshard(1, 2, range(own[0], own[0] + 300))
+        elif fault == "failover":
+            cluster.fail_over(3)
+        else:
+            # Shorter than the node timeout: what was sent is run when it goes on, and not again.
+            cluster.pause(0)
+            time.sleep(1.2)
+            cluster.resume(0)
+
+    added: Counter[str] = Counter()
+    last: dict[str, int] = {}
+    failed: list[Any] = []
+    stop = threading.Event()
+    with hotcount.Redis(cluster.url, timeout=TIMEOUT) as store:
+        counter = hotcount.Counter(store, ttl=ttl, retry=hotcount.RetryQueue(path=tmp_path / "a"))
+
+        def run(keys: list[str]) -> None:
+            while not stop.is_set():
+                for key in keys:
+                    try:
+                        value = counter.add(key)
+                    except hotcount.HotcountError as error:
+                        failed.append(error)
+                        continue
+                    added[key] += 1
+                    if isinstance(value, int):
+                        if value != added[key]:
+                            failed.append((key, value, added[key]))
+                        last[key] = value
+
+        # A key has one writer, who knows each value after its add.
+        threads = [threading.Thread(target=run, args=(KEYS[i::4],)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            time.sleep(0.5)
+            strike()
+            time.sleep(0.5)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        eventually(lambda: counter.retry_stats().waiting == 0, seconds=20)
+        stored = dict(zip(KEYS, counter.get_many(KEYS).tolist(), strict=True))
+        counter.close()
+    assert not failed[:5]
+    assert min(added.values()) > 5
+    assert stored == added
+
+
+def make_counter(store: hotcount.Redis, queue: Any) -> Any:
+    return hotcount.Counter(store, retry=queue)
+
+
+def make_periods(store: hotcount.Redis, queue: Any) -> Any:
+    return hotcount.PeriodCounter(store, period="month", retry=queue)
+
+
+@pytest.mark.parametrize("make", [make_counter, make_periods])
+def test_a_later_process_replays_the_journal(
+    cluster: RedisCluster, tmp_path: Path, make: Callable[[hotcount.Redis, Any], Any]
+) -> None:
+    queue = hotcount.RetryQueue(path=tmp_path / "adds", max_age=600)
+    with hotcount.Redis(cluster.url, timeout=TIMEOUT) as store:
+        counter = make(store, queue)
+        month = datetime.now(timezone.utc).month
+        assert all(counter.add(key) == 1 for key in KEYS)
+        for index in (0, 3):
+            cluster.pause(index)
+        told = [counter.add(key) for key in KEYS]
+        queued = [key for key, one in zip(KEYS, told, strict=True) if one != 2]
+        assert 5 < len(queued) < len(KEYS)
+        with pytest.warns(RuntimeWarning, match=f"{len(queued)} adds still wait"):
+            counter.close()
+    for index in (0, 3):
+        cluster.resume(index)
+    cluster.wait_ok()
+    with hotcount.Redis(cluster.url, timeout=5) as store:
+        counter = make(store, queue)
+        eventually(lambda: counter.retry_stats().waiting == 0, seconds=20)
+        assert datetime.now(timezone.utc).month == month
+        assert counter.get_many(KEYS).tolist() == [2] * len(KEYS)
+        counter.close()
