@@ -361,6 +361,19 @@ def test_every_address_of_a_seed_is_asked_for_the_map(tmp_path: Path, resolver: 
         fired("other address")
 
 
+def test_a_seed_whose_name_hangs_keeps_no_other_from_being_asked(
+    tmp_path: Path, resolver: Path
+) -> None:
+    with RedisCluster(tmp_path, replicas=False).started() as cluster:
+        program = (
+            "import hotcount, sys\n"
+            "redis = hotcount.Redis(sys.argv[1], timeout=3)\n"  # The resolver hangs for 4 s.
+            "print(hotcount.Counter(redis).add('a'))\n"
+        )
+        seeds = f"redis+cluster://hangs.test,127.0.0.1:{cluster.nodes[0].port}"
+        assert run_with(resolver, program, seeds) == "1"
+
+
 def close_all(listener: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while True:

@@ -194,12 +194,6 @@ class RespClient final : public CountingClient {
 
     void prepare(const Script& script) override { scripts_->add(script); }
 
-    Result<void> ping(Timeout timeout) override {
-        Result<void> outcome;
-        // The channel waits: `done` is called before it returns.
-        ping_async([&](Result<void> told) { outcome = std::move(told); }, {&waiting_, timeout});
-        return outcome;
-    }
     void ping_async(Completion<void> done, const AsyncCall& call) override {
         look_at_server(options_, process_.get().dialer,
                        call.channel != nullptr ? *call.channel : unwaited_, deadline(call.timeout),
@@ -276,6 +270,13 @@ Client::Stats CountingClient::stats() const {
                  .latency_us_p50 = all.latency.percentile_us(50),
                  .latency_us_p99 = all.latency.percentile_us(99),
                  .latency_us_max = all.latency.max_us()};
+}
+
+Result<void> CountingClient::ping(Timeout timeout) {
+    Result<void> outcome;
+    // The channel waits: `done` is called before it returns.
+    ping_async([&](Result<void> told) { outcome = std::move(told); }, {&waiting(), timeout});
+    return outcome;
 }
 
 Latency latency_of(const Client& client) {

@@ -377,14 +377,8 @@ class ClusterClient final : public CountingClient, public ClusterNodes {
 
     void prepare(const Script& script) override { scripts_->add(script); }
 
-    // Each primary of the map answers.
-    Result<void> ping(Timeout timeout) override {
-        Result<void> outcome;
-        // The channel waits: `done` is called before it returns.
-        ping_async([&](Result<void> told) { outcome = std::move(told); }, {&waiting_, timeout});
-        return outcome;
-    }
-    // Over the channel, so that a loop's ping ends in its loop. The first one waits for a map.
+    // Each primary of the map answers, over the channel, so that a loop's ping ends in its loop. The first
+    // call waits for a map.
     void ping_async(Completion<void> done, const AsyncCall& call) override {
         Channel& channel = call.channel != nullptr ? *call.channel : unwaited_;
         const Deadline until = deadline(call.timeout);

@@ -31,7 +31,7 @@ Error no_cluster(const Endpoint& endpoint, const std::string& reply) {
 // All nodes ask for a login through one Logins: one call of the user's function at a time.
 Options with_shared_logins(Options options) {
     if (options.credentials) {
-        options.credentials = [logins = std::make_shared<Logins>(options.credentials),
+        options.credentials = [logins = std::make_shared<Logins>(options.credentials, kLateLogin),
                                patience = options.connect_timeout] {
             return logins->ask(Deadline::after(patience));
         };
@@ -205,6 +205,18 @@ Result<Login> ClusterMap::login() {
     return make_error(login.error().code, options_.address() + ": " + login.error().message);
 }
 
+// A name whose lookup hangs keeps no other node from being asked.
+Result<std::vector<Address>> ClusterMap::addresses_of(const Endpoint& endpoint, Deadline deadline) {
+    auto& name = names_[endpoint.str()];
+    if (name == nullptr) {
+        name = std::make_shared<Names>([endpoint] { return resolve(endpoint); },
+                                       "the name did not resolve in time");
+    }
+    auto found = name->ask(deadline);
+    if (found) return found;
+    return make_error(found.error().code, "redis " + endpoint.str() + ": " + found.error().message);
+}
+
 Result<Topology> ClusterMap::ask(const Endpoint& endpoint, AskedLogin& login, Duration patience) {
     if (asked_ && (asked_->endpoint != endpoint || asked_->connection->stale())) asked_.reset();
     if (!asked_) {
@@ -212,13 +224,16 @@ Result<Topology> ClusterMap::ask(const Endpoint& endpoint, AskedLogin& login, Du
         if (login.failed()) return login.answer->error();
         Asked made{endpoint, std::make_unique<const Options>(options_of(endpoint)), nullptr};
         HOTCOUNT_TRY_ASSIGN(const TlsContext tls, make_tls_context(*made.options));
-        auto opened = open_by_name(*made.options, tls, **login.answer, Deadline::after(patience));
+        const Deadline first = Deadline::after(patience);
+        HOTCOUNT_TRY_ASSIGN(const auto addresses, addresses_of(endpoint, first));
+        auto opened = open_any(*made.options, tls, **login.answer, addresses, first);
         if (!opened && opened.error().code == ErrorCode::auth && options_.credentials &&
             !std::exchange(login.again, true)) {
             // The password may have changed after it was asked for.
             login.answer.emplace(this->login());
             if (login.failed()) return login.answer->error();
-            opened = open_by_name(*made.options, tls, **login.answer, Deadline::after(patience));
+            opened =
+                open_any(*made.options, tls, **login.answer, addresses, Deadline::after(patience));
         }
         if (!opened) return std::move(opened).error();
         made.connection = std::move(*opened);

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "connection.hpp"
@@ -82,6 +83,8 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
         bool failed() const { return answer && !answer->ok(); }
     };
     Result<Login> login();
+    using Names = CallsApart<std::vector<Address>>;
+    Result<std::vector<Address>> addresses_of(const Endpoint& endpoint, Deadline deadline);
     Result<Topology> ask(const Endpoint& endpoint, AskedLogin& login, Duration patience);
     static Result<Topology> ask_over(Connection& connection, const Endpoint& endpoint,
                                      Deadline deadline);
@@ -91,7 +94,8 @@ class ClusterMap : public std::enable_shared_from_this<ClusterMap> {
     const std::shared_ptr<KnownScripts> scripts_;
     Router router_;
     WorkerPool pool_{2};
-    std::optional<Asked> asked_;  // The refresh's.
+    std::optional<Asked> asked_;                           // The refresh's.
+    std::map<std::string, std::shared_ptr<Names>> names_;  // The refresh's, by endpoint.
     std::atomic<std::uint64_t> refreshes_{0};
 
     std::mutex mutex_;

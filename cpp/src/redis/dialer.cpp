@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include <hotcount/detail/base/worker_pool.hpp>
-
 namespace hotcount::redis {
 namespace {
 
@@ -31,37 +29,11 @@ Duration draw_pause(unsigned failures) {
         thread_random().below(static_cast<std::uint64_t>(most.count()) + 1))};
 }
 
-Result<Login> Logins::ask(Deadline deadline) {
-    std::unique_lock lock(mutex_);
-    const std::uint64_t wanted = asked_ + 1;
-    const auto is_answered = [&] { return asked_ > wanted || (asked_ == wanted && !asking_); };
-    while (!is_answered()) {
-        if (!asking_) {
-            HOTCOUNT_TRY(
-                spawn_thread([self = shared_from_this()] { self->answer(self->source_()); }));
-            ++asked_;
-            asking_ = true;
-        }
-        const auto woken = answered_.wait_until(lock, deadline.time());
-        if (woken == std::cv_status::timeout && !is_answered()) {
-            return make_error(ErrorCode::deadline,
-                              "credentials() did not return within connect_timeout");
-        }
-    }
-    return last_;
-}
-
-void Logins::answer(Result<Login> login) {
-    const std::lock_guard lock(mutex_);
-    last_ = std::move(login);
-    asking_ = false;
-    answered_.notify_all();
-}
-
 Dialer::Dialer(Options options, std::shared_ptr<KnownScripts> scripts)
     : options_(std::move(options)),
       scripts_(std::move(scripts)),
-      logins_(options_.credentials ? std::make_shared<Logins>(options_.credentials) : nullptr) {}
+      logins_(options_.credentials ? std::make_shared<Logins>(options_.credentials, kLateLogin)
+                                   : nullptr) {}
 
 Error Dialer::closed_error() const {
     return make_error(ErrorCode::closed, options_.address() + " is closed");
@@ -288,10 +260,17 @@ Result<std::unique_ptr<Connection>> open_by_name(const Options& options, const T
         return make_error(addresses.error().code,
                           options.address() + ": " + addresses.error().message);
     }
+    return open_any(options, tls, login, *addresses, deadline);
+}
+
+Result<std::unique_ptr<Connection>> open_any(const Options& options, const TlsContext& tls,
+                                             const Login& login,
+                                             const std::vector<Address>& addresses,
+                                             Deadline deadline) {
     std::optional<Error> why;
-    for (std::size_t i = 0; i < addresses->size(); ++i) {
-        const auto left = static_cast<Duration::rep>(addresses->size() - i);
-        auto opened = Connection::open(options, tls, {}, (*addresses)[i],
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+        const auto left = static_cast<Duration::rep>(addresses.size() - i);
+        auto opened = Connection::open(options, tls, {}, addresses[i],
                                        Deadline::after(deadline.remaining() / left), login);
         if (opened) return opened;
         if (!why || opened.error().code != ErrorCode::deadline) why = std::move(opened).error();

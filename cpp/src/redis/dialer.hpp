@@ -27,6 +27,7 @@
 #include <functional>
 #include <hotcount/clock.hpp>
 #include <hotcount/detail/base/log.hpp>
+#include <hotcount/detail/base/worker_pool.hpp>
 #include <hotcount/detail/redis/options.hpp>
 #include <memory>
 #include <mutex>
@@ -84,30 +85,64 @@ class TryBudget {
     SteadyTime paid_until_{};
 };
 
-/// Asks for the logins of new connections (Options::credentials). What is asked may hang: a thread of its own
-/// calls it, one call at a time, and dials wait until their deadlines. An answer is for all dials that began
-/// before it was asked for.
-class Logins : public std::enable_shared_from_this<Logins> {
+/// Calls a function that may hang: in a thread of its own, one call at a time, while those that ask wait until
+/// their deadlines. An answer is for all that asked before its call began.
+template <class T>
+class CallsApart : public std::enable_shared_from_this<CallsApart<T>> {
   public:
-    explicit Logins(std::function<Result<Login>()> source) : source_(std::move(source)) {}
+    /// `late`: the message for one whose deadline passed.
+    CallsApart(std::function<Result<T>()> source, std::string late)
+        : source_(std::move(source)), late_(std::move(late)) {}
 
-    Result<Login> ask(Deadline deadline);
+    Result<T> ask(Deadline deadline) {
+        std::unique_lock lock(mutex_);
+        const std::uint64_t wanted = asked_ + 1;
+        const auto is_answered = [&] { return asked_ > wanted || (asked_ == wanted && !asking_); };
+        while (!is_answered()) {
+            if (!asking_) {
+                HOTCOUNT_TRY(spawn_thread(
+                    [self = this->shared_from_this()] { self->answer(self->source_()); }));
+                ++asked_;
+                asking_ = true;
+            }
+            const auto woken = answered_.wait_until(lock, deadline.time());
+            if (woken == std::cv_status::timeout && !is_answered()) {
+                return make_error(ErrorCode::deadline, late_);
+            }
+        }
+        return last_;
+    }
 
   private:
-    void answer(Result<Login> login);
+    void answer(Result<T> answer) {
+        const std::lock_guard lock(mutex_);
+        last_ = std::move(answer);
+        asking_ = false;
+        answered_.notify_all();
+    }
 
-    const std::function<Result<Login>()> source_;
+    const std::function<Result<T>()> source_;
+    const std::string late_;
     std::mutex mutex_;
     std::condition_variable answered_;
     std::uint64_t asked_{0};  // Calls that began.
     bool asking_{false};      // The last of them has not ended.
-    Result<Login> last_{Login{}};
+    Result<T> last_{T{}};
 };
+
+/// The logins of new connections (Options::credentials).
+using Logins = CallsApart<Login>;
+inline constexpr const char* kLateLogin = "credentials() did not return within connect_timeout";
 
 /// Opens a connection to the server that the options name, without scripts. Each address of the name
 /// has its share of the time. Of several failures the error is a refusal rather than a silence.
 Result<std::unique_ptr<Connection>> open_by_name(const Options& options, const TlsContext& tls,
                                                  const Login& login, Deadline deadline);
+/// The same of a name that was resolved.
+Result<std::unique_ptr<Connection>> open_any(const Options& options, const TlsContext& tls,
+                                             const Login& login,
+                                             const std::vector<Address>& addresses,
+                                             Deadline deadline);
 
 class Dialer : public std::enable_shared_from_this<Dialer> {
   public:

@@ -209,6 +209,7 @@ class CountingClient : public Client {
     /// Of all connections in this process.
     virtual SharedConnection::Counts counts() const = 0;
     Stats stats() const override;
+    Result<void> ping(Timeout timeout) final;
 };
 
 }  // namespace hotcount::redis
