@@ -10,12 +10,13 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import hotcount
 import hotcount.aio
 import pytest
+from redis.crc import key_slot
 
 from tests.support.eventually import BUSY, eventually
 from tests.support.redis_cluster import RedisCluster
@@ -56,14 +57,21 @@ class Ledger:
             else:
                 self.wrong.append(error)
 
-    def check(self, stored: dict[str, int], stopped_at: float | None = None) -> None:
-        """Of each key: acknowledged <= stored <= acknowledged + unknown. `stopped_at`: a primary
-        stopped then, and its replica may lack what was acknowledged just before."""
+    def check(
+        self,
+        stored: dict[str, int],
+        stopped: tuple[float, float] | None = None,
+        keys: Collection[str] = KEYS,
+    ) -> None:
+        """Of each key: acknowledged <= stored <= acknowledged + unknown. `stopped`: a primary was
+        stopped and stood still by then, and its replica may lack what was acknowledged just before
+        and meanwhile. `keys`: those that it may have had."""
         assert not self.wrong
         assert self.acknowledged
         late: Counter[str] = Counter()
-        if stopped_at is not None:
-            late.update(key for at, key in self.successes if abs(at - stopped_at) < 0.1)
+        if stopped is not None:
+            begin, end = stopped[0] - 0.1, stopped[1] + 0.1
+            late.update(k for at, k in self.successes if begin < at < end and k in keys)
         for key, count in stored.items():
             known, may_be = self.acknowledged[key], self.unknown[key]
             assert known - late[key] <= count <= known + may_be, (key, known, may_be, late[key])
@@ -138,7 +146,7 @@ def under_adds(
         finally:
             stop.set()
             thread.join()
-        ledger.check(stored(store), began if stops else None)
+        ledger.check(stored(store), (began, began) if stops else None)
     return ledger
 
 
@@ -277,6 +285,32 @@ def test_a_primary_without_a_majority_acknowledges_nothing_that_is_lost(
 
     ledger = under_adds(cluster, add_in_threads, cut_off)
     assert ledger.acknowledged
+
+
+def test_a_primary_that_is_cut_off_from_the_others_acknowledges_until_it_refuses(
+    tmp_path: Path,
+) -> None:
+    with RedisCluster(tmp_path, relayed=True).started() as cluster:
+        ledger, stop = Ledger(), threading.Event()
+        with hotcount.Redis(cluster.url, timeout=15) as store:
+            thread = threading.Thread(target=add_in_threads, args=(store, ledger, stop))
+            thread.start()
+            time.sleep(0.5)
+            port, owners = cluster.nodes[0].port, cluster.owners()
+            cut = {key for key in KEYS if owners[key_slot(f"count:{key}".encode())] == port}
+            began = time.monotonic()
+            cluster.cut_off(0)
+            eventually(lambda: "cluster_state:fail" in cluster.nodes[0].run("CLUSTER", "INFO"))
+            refused = time.monotonic()
+            eventually(lambda: cluster.nodes[3].client.info("replication")["role"] == "master")
+            cluster.let_back()
+            cluster.wait_ok()
+            time.sleep(0.5)
+            stop.set()
+            thread.join()
+            ledger.check(stored(store), (began, refused), cut)
+    assert not ledger.failed
+    assert refused - began > 1, "it went on meanwhile"
 
 
 def test_calls_of_a_cluster_that_is_down_say_so(cluster: RedisCluster) -> None:

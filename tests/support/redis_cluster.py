@@ -12,7 +12,9 @@ from typing import Any
 import redis
 
 from tests.support.certificates import Certificates
+from tests.support.cluster_bus import ClusterBus
 from tests.support.eventually import eventually
+from tests.support.fired import fired
 from tests.support.redis_sentinel import tls_lines
 from tests.support.servers import RedisServer, free_port
 
@@ -102,13 +104,21 @@ class RedisCluster:
         host: str = "127.0.0.1",
         password: str | None = None,
         tls: Certificates | None = None,
+        relayed: bool = False,
     ) -> None:
+        """`relayed`: the bus goes through this process, for cut_off()."""
         self.primaries = primaries
         count = 2 * primaries if replicas else primaries
+        self.relay = ClusterBus(count) if relayed else None
         self.nodes = [
             ClusterNode(
                 folder / f"node{number}",
                 *config,
+                *(
+                    ("--cluster-announce-bus-port", str(self.relay.announced[number]))
+                    if self.relay
+                    else ()
+                ),
                 program=program,
                 host=host,
                 password=password,
@@ -141,6 +151,8 @@ class RedisCluster:
         finally:
             for node in self.nodes:
                 node.remove()
+            if self.relay:
+                self.relay.stop()
 
     def _join(self) -> None:
         first, *others = self.nodes
@@ -149,8 +161,12 @@ class RedisCluster:
         for number, node in enumerate(self.nodes[: self.primaries]):
             begin, end = (SLOTS * (number + n) // self.primaries for n in (0, 1))
             node.run("CLUSTER", "ADDSLOTSRANGE", begin, end - 1)
-        for node in others:
-            first.run("CLUSTER", "MEET", node.host, node.port, node.bus)
+        buses = [node.bus for node in self.nodes]
+        if self.relay:
+            self.relay.start([node.id for node in self.nodes], buses)
+            buses = self.relay.announced
+        for node, bus in zip(others, buses[1:], strict=True):
+            first.run("CLUSTER", "MEET", node.host, node.port, bus)
         # A replica must have heard of its primary.
         eventually(lambda: all(self._knows_all(node) for node in self.nodes))
         for number, node in enumerate(self.nodes[self.primaries :]):
@@ -208,6 +224,33 @@ class RedisCluster:
 
     def resume(self, index: int) -> None:
         self.nodes[index].send_signal(signal.SIGCONT)
+
+    def cut_off(self, index: int) -> None:
+        """The other nodes do not reach this primary, and its replica is sent nothing; clients reach
+        it."""
+        assert self.relay
+        for node in self._replicas_of(index):
+            node.run("CONFIG", "SET", "masteruser", "nobody")
+            node.run("CONFIG", "SET", "masterauth", "nothing")
+        self.relay.cut_off(index)
+        for node in self._replicas_of(index):
+            node.run("CLIENT", "KILL", "TYPE", "master")
+        fired("cut off")
+
+    def let_back(self) -> None:
+        assert self.relay
+        for node in self.alive():
+            node.run("CONFIG", "SET", "masteruser", "")
+            node.run("CONFIG", "SET", "masterauth", "")
+        self.relay.let_back()
+
+    def _replicas_of(self, index: int) -> list[ClusterNode]:
+        port = self.nodes[index].port
+        return [
+            node
+            for node in self.alive()
+            if node.client.info("replication").get("master_port") == port
+        ]
 
     def fail_over(self, index: int) -> None:
         """A planned failover: this replica takes its primary's place. Returns when all nodes know.
