@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 
 import pytest
+
+from tests.support.sqlite_files import rows
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -37,9 +41,50 @@ def installed(wheel: Path, folder: Path) -> Path:
     return folder / "bin"
 
 
-def test_a_wheel_brings_the_load_generator(tmp_path: Path) -> None:
-    wheel, _ = build_wheel(tmp_path)
-    programs = installed(wheel, tmp_path / "venv")
+# Every SQLite library that a process may have opens and closes the file between votes.
+THREE_LIBRARIES = """
+import os, signal, sqlite3, sys
+import apsw, hotcount, pysqlite3
+
+assert hotcount.__file__.startswith(sys.prefix), hotcount.__file__
+votes = hotcount.Votes("sqlite:///" + sys.argv[1])
+votes.create_tables()
+votes.add_items([1])
+user = 0
+for connect in (sqlite3.connect, apsw.Connection, pysqlite3.connect):
+    other = connect(sys.argv[1])
+    other.execute("SELECT COUNT(*) FROM vote").fetchall()
+    other.close()
+    for _ in range(100):
+        user += votes.cast(1, user).changed
+print(user, int(votes.count(1)), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    wheel, _ = build_wheel(folder)
+    return installed(wheel, folder / "venv")
+
+
+def test_a_wheel_beside_three_sqlite_libraries_keeps_every_vote_of_a_killed_process(
+    programs: Path, tmp_path: Path
+) -> None:
+    # After its own packages, so that hotcount is the wheel's: apsw and pysqlite3 of the tests.
+    (packages,) = programs.parent.glob("lib/python*/site-packages")
+    (packages / "tests.pth").write_text(sysconfig.get_path("platlib"))
+    file = tmp_path / "votes.db"
+    done = subprocess.run(
+        [programs / "python", "-c", THREE_LIBRARIES, file], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "300 300\n"), done.stderr
+    assert rows(file, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(file, "SELECT COUNT(*), SUM(val) FROM vote") == [(300, 300)]
+
+
+def test_a_wheel_brings_the_load_generator(programs: Path) -> None:
     load = ("load", "run", "-s", "memory", "--workload", "counters", "-d", "300ms", "--json")
     for command in [(programs / "hotcount", *load), (programs / "hotcount-load", *load[1:])]:
         assert json.loads(ended(*command))
