@@ -1,18 +1,14 @@
-"""Limits and sorted sets on an event loop: hotcount beside limits, throttled-py and
-redis.asyncio.
+"""Limits on an event loop: hotcount beside limits and throttled-py.
 
 Each load has a loop and a client of its own, as in asyncio_contenders.py. A contender is an async
 context manager around a call that takes a name and is awaited.
 
 A limit of a million a minute and key: every hit is admitted, and one that is not fails the load.
-An upsert goes into a set that lives, in one step with the look at its life; redis.asyncio does that
-by a script, which is how one does it there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,13 +24,8 @@ AsyncCall = Callable[[str], Awaitable[object]]
 Open = Callable[[int, int], AbstractAsyncContextManager[AsyncCall]]
 
 KEYS = 1_000
-SETS = 100
 PAUSE_S = 0.3
 HEARTBEAT_S = 0.001
-UPSERT = """
-if redis.call('PTTL', KEYS[1]) > 0 then return redis.call('ZADD', KEYS[1], ARGV[1], ARGV[2]) end
-return -1
-"""
 
 
 @asynccontextmanager
@@ -80,32 +71,6 @@ async def limits_hits(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
         raise RuntimeError("a hit was not admitted")
     yield lambda name: limiter.hit(rate, name)
     await storage.bridge.get_connection().aclose()
-
-
-def set_of(member: str) -> str:
-    return f"feed:{hash(member) % SETS}"
-
-
-@asynccontextmanager
-async def hotcount_upserts(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
-    async with aio.Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT_S) as store:
-        sets, scores = aio.LiveSets(store), itertools.count()
-        for number in range(SETS):
-            await sets.create(f"feed:{number}", 600, [("first", 1.0)])
-        yield lambda member: sets.upsert(set_of(member), member, float(next(scores)))
-
-
-@asynccontextmanager
-async def redis_upserts(port: int, tasks: int) -> AsyncIterator[AsyncCall]:
-    client = asyncio_contenders.redis_client(port, tasks)
-    for number in range(SETS):
-        await client.zadd(f"feed:{number}", {"first": 1.0})
-        await client.expire(f"feed:{number}", 600)
-    script, scores = client.register_script(UPSERT), itertools.count()
-    try:
-        yield lambda member: script([set_of(member)], [next(scores), member])
-    finally:
-        await client.aclose()
 
 
 def singly(opened: Open, port: int, tasks: int, seconds: float, seed: int) -> Measured:

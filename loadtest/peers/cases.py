@@ -28,8 +28,8 @@ governor; over Redis, 64 under way from one thread, beside throttlecrab-server, 
 redis-benchmark asks over as many connections; and the server's time for a key in a batch beside
 that of a hit alone.
 
-sets: single upserts beside redis-py with the same script; batches beside the server alone; how long
-another client waits beside batches of each size (sets.py).
+sets: single upserts beside redis-py with the same script; how long another client waits beside
+batches of each size (sets.py).
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ THROTTLECRAB = "throttlecrab-server, redis-benchmark -c 64"
 ALONE = "a script for each key"
 PIPELINE = "redis-py pipeline"
 SAME_LUA = "redis-py, the same Lua"
-SERVER_ALONE = "the server alone"
 BENCHMARK = "redis-benchmark -c 50 -P 100"
 
 # Loads by their contender.
@@ -185,25 +184,19 @@ class Setup:
             THROTTLED: asyncio_limits.throttled_hits,
             LIMITS: asyncio_limits.limits_hits,
         }
-        upserts: dict[str, asyncio_limits.Open] = {
-            OURS: asyncio_limits.hotcount_upserts,
-            REDIS_ASYNCIO: asyncio_limits.redis_upserts,
-        }
         singly, paused = asyncio_limits.singly, asyncio_limits.paused
         return [
             case(
                 f"{what}, {plural(tasks, 'task')}",
                 "limits",
-                {name: partial(run, opened, self._port, tasks) for name, opened in peers.items()},
+                {name: partial(run, opened, self._port, tasks) for name, opened in hits.items()},
                 audited=False,
             )
-            for what, peers, tasks, run in (
-                ("Limiter.hit", hits, 1, singly),
-                ("Limiter.hit", hits, 64, singly),
-                ("Limiter.hit", hits, 256, singly),
-                ("LiveSets.upsert", upserts, 256, singly),
-                ("hit while Redis is paused", hits, 256, paused),
-                ("upsert while Redis is paused", upserts, 256, paused),
+            for what, tasks, run in (
+                ("Limiter.hit", 1, singly),
+                ("Limiter.hit", 64, singly),
+                ("Limiter.hit", 256, singly),
+                ("hit while Redis is paused", 256, paused),
             )
         ]
 
@@ -272,7 +265,6 @@ class Setup:
         def waits(method: str, batch: int) -> Run:
             return partial(sets.beside, sets.writes_of(method, batch), port)
 
-        alone = partial(sets.server_alone, port, 250)
         made: dict[str, Runs] = {
             **{
                 f"upsert, {plural(threads, 'thread')}": {
@@ -281,16 +273,9 @@ class Setup:
                 }
                 for threads in (1, 32)
             },
-            **{
-                f"upsert_many of 250, {plural(threads, 'thread')}": {
-                    OURS: partial(sets.ours_batched, port, threads, 250),
-                    SERVER_ALONE: alone,
-                }
-                for threads in (1, 2)
-            },
             "another client beside upsert_many": {
                 "nobody writes": partial(sets.beside, None, port),
-                **{f"script, batch={n}": waits("script", n) for n in (32, 64, 128, 250)},
+                **{f"script, batch={n}": waits("script", n) for n in (32, 128, 250)},
                 "ttl_gate, batch=250": waits("ttl_gate", 250),
             },
         }

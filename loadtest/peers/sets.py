@@ -1,17 +1,14 @@
-"""Sorted sets: hotcount beside redis-py that calls the same script, and beside the server alone.
+"""Sorted sets: hotcount beside redis-py that calls the same script, and what waits beside batches.
 
-Single upserts from 32 threads: hotcount's travel together, redis-py sends each by itself. Batches
-of 250: a socket sends calls that were encoded before, two on their way at a time, so that next to
-nothing but the server's own work is measured. A bystander asks for one key of its own, on its own
-connection and from its own process, while one thread writes 250 elements at a time in batches; the
-figures are its 99th percentile and what the thread wrote.
+Single upserts from 32 threads: hotcount's travel together, redis-py sends each by itself. A
+bystander asks for one key of its own, on its own connection and from its own process, while one
+thread writes 250 elements at a time in batches; the figures are its 99th percentile and what the
+thread wrote.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -100,60 +97,6 @@ def drive(call: Callable[[str], object], threads: int, seconds: float, seed: int
         threads,
         seconds,
     )
-
-
-def ours_batched(port: int, threads: int, batch: int, seconds: float, seed: int) -> Measured:
-    with store_at(port) as store:
-        names, sets = made(store), hotcount.LiveSets(store)
-        names = (names * batch)[:batch]
-        scores = [float(number) for number in range(batch)]
-
-        def upsert(member: str) -> None:
-            done = sets.upsert_many(
-                keys=names, members=[member] * batch, scores=scores, batch=batch
-            )
-            if len(done) != batch:
-                raise RuntimeError("elements are missing")
-
-        return contenders.drive(
-            lambda _thread: upsert,
-            partial(members_of, seed),
-            threads,
-            seconds,
-            size=batch,
-        )
-
-
-def encoded(words: list[str]) -> bytes:
-    return b"".join(b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode()) for word in words)
-
-
-def server_alone(port: int, batch: int, seconds: float, seed: int) -> Measured:
-    """What the server does with batches that cost the client nothing: those of ours_batched()."""
-    with store_at(port) as store:
-        names = (made(store) * batch)[:batch]
-        script = store.execute("SCRIPT", "LOAD", SCRIPT.read_text()).decode()
-    declared = [key for name in names for key in keys_of(name)]
-    before = ["EVALSHA", script, str(len(declared)), *declared, "0", KEEP_MS]
-    after = [arguments_of("", float(number), name)[1:] for number, name in enumerate(names)]
-    count = len(before) + batch + sum(map(len, after))
-    around_members = [f"*{count}\r\n".encode() + encoded(before), *map(encoded, after)]
-    calls = [encoded([member]).join(around_members) for member in members_of(seed, 0)]
-    reply = b"*%d\r\n" % batch + b":1\r\n" * batch
-    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
-        answers = connection.makefile("rb")
-        connection.sendall(calls[0])
-        done, started = 0, time.perf_counter()
-        for call in itertools.cycle(calls):
-            connection.sendall(call)
-            if answers.read(len(reply)) != reply:
-                raise RuntimeError("an element was not applied")
-            done += 1
-            if time.perf_counter() - started >= seconds:
-                break
-        took = time.perf_counter() - started
-        answers.read(len(reply))
-    return Measured(done * batch, {RATE: done * batch / took})
 
 
 BYSTANDER = """

@@ -1,7 +1,7 @@
-"""What maintenance costs voters: erase_user(), remove_item(), prune() and reconcile() beside votes.
+"""What maintenance costs voters: erase_user() and reconcile() beside votes.
 
     .venv/bin/python -m loadtest.peers.votes_cleaning
-    .venv/bin/python -m loadtest.peers.votes_cleaning --only mariadb --votes 1000000 --do prune
+    .venv/bin/python -m loadtest.peers.votes_cleaning --only mariadb --votes 1000000 --do reconcile
 
 On a private server with full durability: --votes votes on --items items, written by the server
 itself and counted by create_tables(); in each round one user has --mine of them, and every
@@ -31,6 +31,7 @@ from typing import Any
 
 import hotcount
 
+from loadtest.peers.options import groups_of
 from loadtest.peers.private_servers import Server, name_in, say, start_database, url_of
 from tests.support.mariadb_server import MariaDbServer
 from tests.support.servers import PostgresServer
@@ -41,7 +42,7 @@ CONFIG = {
     "mariadb": ("--innodb-log-file-size=1G", "--innodb-buffer-pool-size=3G"),
     "postgres": ("max_wal_size=4GB", "shared_buffers=1GB"),
 }
-CALLS = ("erase_user", "remove_item", "prune", "reconcile")
+CALLS = ["erase_user", "reconcile"]
 
 
 # -- voters, in a process of their own -----------------------------------------
@@ -120,8 +121,7 @@ def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
                 f"seq_1_to_{chosen.items}_step_{step} LIMIT {chosen.mine}",
                 database=name,
             )
-        if not chosen.without_index:
-            server.execute(f"CREATE INDEX vote_by_user ON {name}.vote (user_id, item_id)")
+        server.execute(f"CREATE INDEX vote_by_user ON {name}.vote (user_id, item_id)")
         server.execute(f"ANALYZE TABLE {name}.vote")
         return
     server.psql(f"INSERT INTO item (id) SELECT generate_series(1, {chosen.items})")
@@ -134,8 +134,7 @@ def fill(server: Server, url: str, chosen: argparse.Namespace) -> None:
             f"INSERT INTO vote (item_id, user_id, val) SELECT i, {user}, 1 FROM "
             f"generate_series(1, {chosen.items}, {step}) AS i LIMIT {chosen.mine}"
         )
-    if not chosen.without_index:
-        server.psql("CREATE INDEX vote_by_user ON vote (user_id, item_id)")
+    server.psql("CREATE INDEX vote_by_user ON vote (user_id, item_id)")
     server.psql("VACUUM ANALYZE vote")
 
 
@@ -170,10 +169,6 @@ def lose_counts(server: Server, url: str, items: int, user: int) -> None:
 def call(votes: hotcount.Votes, name: str, round_: int) -> object:
     if name == "erase_user":
         return votes.erase_user(erased_user(round_), timeout=60)
-    if name == "remove_item":
-        return votes.remove_item(1 + round_, timeout=60)
-    if name == "prune":
-        return votes.prune(0, timeout=60)
     return len(votes.reconcile(timeout=60))
 
 
@@ -232,13 +227,6 @@ def measure(group: str, chosen: argparse.Namespace) -> int:
         return len(votes.reconcile(dry_run=True, timeout=600))
 
 
-def calls(words: str) -> list[str]:
-    chosen = words.split(",")
-    if unknown := [name for name in chosen if name not in CALLS]:
-        raise argparse.ArgumentTypeError(f"no such call: {', '.join(unknown)}")
-    return chosen
-
-
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.peers.votes_cleaning",
@@ -251,8 +239,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each call [3]")
     parser.add_argument("--rate", type=float, default=2000, help="votes a second beside [2,000]")
     parser.add_argument("--seconds", type=float, default=10, help="length of a load [10]")
-    parser.add_argument("--do", type=calls, default="erase_user,reconcile", help=",".join(CALLS))
-    parser.add_argument("--without-index", action="store_true", help="no index by user")
+    parser.add_argument("--do", type=groups_of(CALLS), default=CALLS, help=",".join(CALLS))
     parser.add_argument("--voters", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1, help=argparse.SUPPRESS)
     chosen = parser.parse_args(words)

@@ -2,7 +2,6 @@
 
     .venv/bin/python -m loadtest.peers.waiters
     .venv/bin/python -m loadtest.peers.waiters --tasks 1000 --rounds 1 --rate '50/second burst 1'
-    .venv/bin/python -m loadtest.peers.waiters --tasks 100 --rate '50/second burst 1' --link 0.001
 
 So many tasks call acquire() in a loop, at one limit. aiolimiter limits one process and asks nobody;
 hotcount's limit is Redis's, which is private and has nothing else to do. Printed for each number of
@@ -14,20 +13,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from contextlib import ExitStack
 
 from hotcount import aio
 from hotcount.rate import Rate
 
-from loadtest.peers.private_servers import far_url
-from tests.support.servers import RedisServer
+from loadtest.peers.private_servers import start_redis
 
 # Admissions a second, and shares of a core: of this process, of Redis.
 Figures = tuple[float, float, float]
@@ -98,30 +94,23 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--tasks", type=int, nargs="+", default=[100, 1_000, 10_000])
     parser.add_argument("--rate", default="50/second")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--link", type=float, default=0, help="seconds that data takes to Redis, either way"
-    )
     parser.add_argument("--seconds", type=float, default=10, help="of each run")
     chosen = parser.parse_args(words)
     print("| tasks | hotcount: admitted/s | process | Redis | aiolimiter: admitted/s | process |")
     print("|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory(prefix="hotcount-waiters-") as folder:
-        redis = RedisServer(Path(folder)).start()
-        near = contextlib.nullcontext(redis.url)
-        with contextlib.ExitStack() as stack:
-            stack.callback(redis.stop)
-            url = stack.enter_context(far_url(redis, chosen.link) if chosen.link else near)
-            for tasks in chosen.tasks:
-                ours, theirs = [], []
-                for _ in range(chosen.rounds):
-                    args = (url, chosen.rate, tasks, chosen.seconds)
-                    ours.append(asyncio.run(hotcount_waits(*args)))
-                    theirs.append(asyncio.run(aiolimiter_waits(*args)))
-                cells = [
-                    *(shown([run[i] for run in ours], form) for i, form in FORMS),
-                    *(shown([run[i] for run in theirs], form) for i, form in FORMS[:2]),
-                ]
-                print(f"| {tasks:,} | {' | '.join(cells)} |", flush=True)
+    with ExitStack() as stack:
+        redis = start_redis(stack)
+        for tasks in chosen.tasks:
+            ours, theirs = [], []
+            for _ in range(chosen.rounds):
+                args = (redis.url, chosen.rate, tasks, chosen.seconds)
+                ours.append(asyncio.run(hotcount_waits(*args)))
+                theirs.append(asyncio.run(aiolimiter_waits(*args)))
+            cells = [
+                *(shown([run[i] for run in ours], form) for i, form in FORMS),
+                *(shown([run[i] for run in theirs], form) for i, form in FORMS[:2]),
+            ]
+            print(f"| {tasks:,} | {' | '.join(cells)} |", flush=True)
     return 0
 
 
