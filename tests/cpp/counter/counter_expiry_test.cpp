@@ -3,6 +3,7 @@
 #include <hotcount/counter.hpp>
 #include <map>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -41,9 +42,7 @@ Ends add_at_every_moment() {
     Ends ends;
     for (int left = 1; left <= 40; ++left) {
         const auto clock = std::make_shared<RunningClock>();
-        memory::StoreOptions store_options;
-        store_options.clock = clock;
-        const auto store = *memory::Store::make(store_options);
+        const auto store = testing::memory_store(clock);
         CounterOptions options;
         options.ttl = kTtl;
         const auto counter = *Counter::make(store, options);
@@ -75,9 +74,7 @@ TEST(CounterWithTtl, HasNoMomentThatLeavesAnImmortalKey) {
 TEST(TryAdd, RefusedWhileItsKeyExpiresLeavesNoKeyBehind) {
     for (int left = 1; left <= 10; ++left) {
         const auto clock = std::make_shared<RunningClock>();
-        memory::StoreOptions store_options;
-        store_options.clock = clock;
-        const auto store = *memory::Store::make(store_options);
+        const auto store = testing::memory_store(clock);
         CounterOptions options;
         options.ttl = kTtl;
         const auto counter = *Counter::make(store, options);

@@ -1,9 +1,9 @@
 #include <hotcount/counter.hpp>
 #include <hotcount/op_id.hpp>
 #include <set>
-#include <thread>
 
 #include "counter/op_ledger.hpp"
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -11,6 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::failed_with;
+using testing::in_threads;
+using testing::memory_store;
 using testing::succeeded;
 
 class MemoryCounter : public ::testing::Test {
@@ -18,25 +20,16 @@ class MemoryCounter : public ::testing::Test {
     std::shared_ptr<Counter> make(CounterOptions options = {}) {
         return *Counter::make(store_, std::move(options));
     }
-    static std::shared_ptr<memory::Store> make_store(std::shared_ptr<const Clock> clock) {
-        memory::StoreOptions options;
-        options.clock = std::move(clock);
-        return *memory::Store::make(options);
-    }
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
-    std::shared_ptr<memory::Store> store_ = make_store(clock_);
+    std::shared_ptr<memory::Store> store_ = memory_store(clock_);
 };
 
 TEST_F(MemoryCounter, EveryCallerGetsItsOwnValue) {
     const auto counter = make();
     std::vector<std::vector<std::int64_t>> seen(16);
-    std::vector<std::thread> threads;
-    for (auto& mine : seen) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 2000; ++i) mine.push_back(*counter->add("hot"));
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(seen.size(), [&](std::size_t t) {
+        for (int i = 0; i < 2000; ++i) seen[t].push_back(*counter->add("hot"));
+    });
     std::set<std::int64_t> distinct;
     for (const auto& mine : seen) {
         EXPECT_TRUE(std::is_sorted(mine.begin(), mine.end()));
@@ -45,27 +38,6 @@ TEST_F(MemoryCounter, EveryCallerGetsItsOwnValue) {
     EXPECT_EQ(distinct.size(), 32'000U);
     EXPECT_EQ(*distinct.rbegin(), 32'000);
     EXPECT_EQ(*counter->get("hot"), 32'000);
-}
-
-TEST_F(MemoryCounter, AnOverflowChangesNothingAndNamesTheKey) {
-    const auto counter = make();
-    ASSERT_EQ(*counter->add("k", INT64_MAX), INT64_MAX);
-    EXPECT_TRUE(failed_with(counter->add("k"), ErrorCode::overflow, "count:k"));
-    EXPECT_EQ(*counter->get("k"), INT64_MAX);
-    EXPECT_EQ(*counter->add("k", INT64_MIN), -1);
-}
-
-TEST_F(MemoryCounter, TheLifeOfAKeyStartsWithItsFirstAddAndIsNotExtended) {
-    CounterOptions options;
-    options.ttl = 60s;
-    const auto counter = make(options);
-    ASSERT_TRUE(succeeded(counter->add("k")));
-    clock_->advance(40s);
-    ASSERT_EQ(*counter->add("k"), 2);
-    EXPECT_EQ(*counter->ttl("k"), 20s);
-    clock_->advance(20s);
-    EXPECT_EQ(*counter->get("k"), 0);
-    EXPECT_EQ(*counter->add("k"), 1);
 }
 
 TEST_F(MemoryCounter, AKeyFoundWithoutAnExpiryIsHealed) {
@@ -81,34 +53,16 @@ TEST_F(MemoryCounter, TryAddNeverSellsMoreThanThereIs) {
     const auto counter = make();
     ASSERT_TRUE(succeeded(counter->add("stock", 100)));
     std::atomic<int> sold{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 50; ++i) {
-                if (counter->try_add("stock", -1, {.min = 0})->applied) ++sold;
-            }
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(8, [&](int) {
+        for (int i = 0; i < 50; ++i) {
+            if (counter->try_add("stock", -1, {.min = 0})->applied) ++sold;
+        }
+    });
     EXPECT_EQ(sold, 100);
     EXPECT_EQ(*counter->get("stock"), 0);
     EXPECT_FALSE(counter->try_add("absent", -1, {.min = 0})->applied);
     EXPECT_EQ(store_->size(), 1U) << "a refusal makes no key";
     EXPECT_TRUE(failed_with(counter->try_add("k", 1, {.min = 2, .max = 1}), ErrorCode::config));
-}
-
-TEST_F(MemoryCounter, AnOpIdCountsOnceUntilItIsForgotten) {
-    CounterOptions options;
-    options.op_keep = 60s;
-    const auto counter = make(options);
-    EXPECT_EQ(*counter->add_once("k", 5, "op-1"), 5);
-    EXPECT_EQ(*counter->add("k"), 6);
-    EXPECT_EQ(*counter->add_once("k", 5, "op-1"), 5) << "the first answer";
-    EXPECT_EQ(*counter->get("k"), 6);
-    EXPECT_EQ(*counter->add_once("other", 5, "op-1"), 5) << "ids belong to their key";
-    clock_->advance(60s);
-    EXPECT_EQ(*counter->add_once("k", 5, "op-1"), 11);
-    EXPECT_TRUE(failed_with(counter->add_once("k", 1, ""), ErrorCode::config, "op_id"));
 }
 
 TEST_F(MemoryCounter, WhatAnOpIdCountedOutlivesTheCounter) {
@@ -174,19 +128,6 @@ TEST_F(MemoryCounter, AFullStoreStillKnowsWhatItCounted) {
     EXPECT_EQ(*counter->add("more"), 1) << "nothing was left behind";
     EXPECT_EQ(*counter->add_once("k", 5, "a"), 5);
     EXPECT_TRUE(failed_with(counter->add_once("k", 5, "b"), ErrorCode::capacity));
-}
-
-TEST_F(MemoryCounter, OneBadElementOfABatchLeavesTheOthersCounted) {
-    const auto counter = make();
-    const std::string_view keys[] = {"a", "", "a", "b"};
-    const std::int64_t amounts[] = {1, 1, INT64_MAX, 7};
-    const auto values = counter->add_many(keys, amounts);
-    EXPECT_EQ(values.values, (std::vector<std::int64_t>{1, 0, 0, 7}));
-    ASSERT_EQ(values.errors.size(), 2U);
-    EXPECT_EQ(values.errors.at(1).code, ErrorCode::config);
-    EXPECT_NE(values.errors.at(1).message.find("key is empty"), std::string::npos);
-    EXPECT_EQ(values.errors.at(2).code, ErrorCode::overflow);
-    EXPECT_EQ(*counter->get("a"), 1);
 }
 
 TEST_F(MemoryCounter, ABatchOfBadElementsAloneHasAnErrorForEach) {

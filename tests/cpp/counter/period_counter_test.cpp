@@ -1,6 +1,7 @@
 #include <hotcount/counter.hpp>
 #include <hotcount/period_counter.hpp>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -9,6 +10,7 @@ namespace {
 using namespace std::chrono;
 using namespace std::chrono_literals;
 using testing::failed_with;
+using testing::memory_store;
 using testing::succeeded;
 
 class MemoryPeriodCounter : public ::testing::Test {
@@ -19,15 +21,10 @@ class MemoryPeriodCounter : public ::testing::Test {
         options.keep = keep;
         return *PeriodCounter::make(store_, options);
     }
-    static std::shared_ptr<memory::Store> make_store(std::shared_ptr<const Clock> clock) {
-        memory::StoreOptions options;
-        options.clock = std::move(clock);
-        return *memory::Store::make(options);
-    }
     Instant now() const { return floor<seconds>(clock_->wall_now()); }
 
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
-    std::shared_ptr<memory::Store> store_ = make_store(clock_);
+    std::shared_ptr<memory::Store> store_ = memory_store(clock_);
 };
 
 TEST_F(MemoryPeriodCounter, ThePresentIsTheStores) {
@@ -65,17 +62,6 @@ TEST_F(MemoryPeriodCounter, WhatIsTooFarAheadIsRefused) {
     EXPECT_TRUE(failed_with(counter->add("k", 1, now() + days{4'000'000}), ErrorCode::config,
                             "years 2 to 9799"));
     EXPECT_EQ(store_->size(), 1U);
-}
-
-TEST_F(MemoryPeriodCounter, TheLongestKeepOfThoseThatAddWins) {
-    const Instant at = now();
-    ASSERT_TRUE(succeeded(make(Period::hour, 1)->add("k")));
-    ASSERT_TRUE(succeeded(make(Period::hour, 48)->add("k")));
-    ASSERT_TRUE(succeeded(make(Period::hour, 2)->add("k")));
-    clock_->advance(48h - 1s);
-    EXPECT_EQ(*make(Period::hour)->get("k", at), 3);
-    clock_->advance(1s);
-    EXPECT_EQ(*make(Period::hour)->get("k", at), 0);
 }
 
 TEST_F(MemoryPeriodCounter, ANumberFoundWithoutAnExpiryIsGivenItsOwn) {
@@ -130,13 +116,6 @@ TEST_F(MemoryPeriodCounter, ASeriesInAnotherCalendarAddsUpWholePeriods) {
     EXPECT_TRUE(
         failed_with(make()->series("k", start, start + 1h, Calendar{Period::hour, utc_zone()}),
                     ErrorCode::config, "whole days of UTC"));
-}
-
-TEST_F(MemoryPeriodCounter, AnOverflowChangesNothing) {
-    const auto counter = make();
-    ASSERT_EQ(*counter->add("k", INT64_MAX), INT64_MAX);
-    EXPECT_TRUE(failed_with(counter->add("k"), ErrorCode::overflow, "k"));
-    EXPECT_EQ(*counter->get("k"), INT64_MAX);
 }
 
 TEST_F(MemoryPeriodCounter, OptionsThatMakeNoSenseAreRefused) {

@@ -2,6 +2,7 @@
 #include <hotcount/slotted_counter.hpp>
 #include <thread>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 #include "support/temporary_database.hpp"
 
@@ -10,6 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::failed_with;
+using testing::in_threads;
 using testing::query_integer;
 using testing::succeeded;
 
@@ -30,13 +32,9 @@ class SlottedCounterTest : public ::testing::Test {
 
 TEST_F(SlottedCounterTest, TheSumIsWhatWasAdded) {
     const auto counter = make();
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 16; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 1; i <= 20; ++i) EXPECT_TRUE(succeeded(counter->add("home", i)));
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(16, [&](int) {
+        for (int i = 1; i <= 20; ++i) EXPECT_TRUE(succeeded(counter->add("home", i)));
+    });
     EXPECT_EQ(*counter->get("home"), 16 * 210);
     EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 1)
         << "SQLite's one writer needs one slot";
@@ -50,25 +48,6 @@ TEST_F(SlottedCounterTest, RandomSlotsSpreadOverAllOfThem) {
     for (int i = 0; i < 200; ++i) ASSERT_TRUE(succeeded(counter->add("home")));
     EXPECT_EQ(query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot"), 4);
     EXPECT_EQ(*counter->get("home"), 200);
-}
-
-// A worked example: slots 0, 36, 0 leave counts 2 and 1 in a table with a surrogate
-// id and a nullable count.
-TEST_F(SlottedCounterTest, ATableWithAnIdAndNullCountsIsCountedAsItIs) {
-    run_script(
-        "CREATE TABLE pageviews_counts (id INTEGER PRIMARY KEY AUTOINCREMENT, url TEXT, slot INT, "
-        "count INT, UNIQUE (url, slot)); INSERT INTO pageviews_counts (url, slot, count) "
-        "VALUES ('/home', 0, 1), ('/home', 36, 1), ('/null', 0, NULL)");
-    SlottedCounterOptions options;
-    options.table = "pageviews_counts";
-    options.key_column = "url";
-    options.slots = 1;
-    const auto counter = *SlottedCounter::make(database_, options);
-    ASSERT_TRUE(succeeded(counter->add("/home")));
-    EXPECT_EQ(query_integer(*database_, "SELECT count FROM pageviews_counts WHERE id = 1"), 2);
-    EXPECT_EQ(*counter->get("/home"), 3);
-    ASSERT_TRUE(succeeded(counter->add("/null")));
-    EXPECT_EQ(*counter->get("/null"), 1) << "NULL counts as 0";
 }
 
 TEST_F(SlottedCounterTest, ResizeAndCompactKeepTheSum) {
@@ -123,13 +102,9 @@ TEST_F(SlottedCounterTest, AdaptiveSlotsStayOneWhereOneWriterIsTheRule) {
     options.adaptive = true;
     const auto counter = make(options);
     EXPECT_EQ(counter->slots(), 1);
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 10; ++i) EXPECT_TRUE(succeeded(counter->add("k")));
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(8, [&](int) {
+        for (int i = 0; i < 10; ++i) EXPECT_TRUE(succeeded(counter->add("k")));
+    });
     EXPECT_EQ(counter->slots(), 1);
     EXPECT_EQ(*counter->get("k"), 80);
     ASSERT_TRUE(succeeded(counter->resize(8)));
@@ -174,26 +149,6 @@ TEST_F(SlottedCounterTest, AnOverflowFailsAloneAndNamesTheKey) {
     EXPECT_TRUE(succeeded(results[3]));
     EXPECT_EQ(*counter->get("k"), INT64_MAX - 1);
     EXPECT_EQ(*counter->get("other"), 7);
-}
-
-TEST_F(SlottedCounterTest, ASumBeyond64BitsIsAnErrorNotARoundedNumber) {
-    SlottedCounterOptions options;
-    options.slots = 2;
-    options.slot_choice = SlotChoice::random;
-    const auto counter = make(options);
-    while (query_integer(*database_, "SELECT COUNT(*) FROM hotcount_slot") < 2) {
-        ASSERT_TRUE(succeeded(counter->add("k")));
-    }
-    run_script("UPDATE hotcount_slot SET count = 9223372036854775807");
-    EXPECT_TRUE(failed_with(counter->get("k"), ErrorCode::overflow));
-}
-
-TEST_F(SlottedCounterTest, ResetGivesTheSumAndRemovesTheRows) {
-    const auto counter = make();
-    ASSERT_TRUE(succeeded(counter->add("k", 5)));
-    EXPECT_EQ(*counter->reset("k"), 5);
-    EXPECT_EQ(*counter->reset("k"), 0);
-    EXPECT_EQ(*counter->get("k"), 0);
 }
 
 // The outcome of a call that does not wait.
@@ -264,17 +219,6 @@ TEST_F(SlottedCounterTest, BadKeysAndOptionsAreRefusedByName) {
     options.table = "missing";
     const auto missing = *SlottedCounter::make(database_, options);
     EXPECT_TRUE(failed_with(missing->add("k"), ErrorCode::database, "missing"));
-}
-
-TEST_F(SlottedCounterTest, KeysThatDifferOnlyInCaseAreTwoAndNamesAreQuoted) {
-    SlottedCounterOptions options;
-    options.table = "odd \"name\"";
-    options.key_column = "select";
-    const auto counter = make(options);
-    ASSERT_TRUE(succeeded(counter->add("Home", 1)));
-    ASSERT_TRUE(succeeded(counter->add("home", 2)));
-    EXPECT_EQ(*counter->get("Home"), 1);
-    EXPECT_EQ(*counter->get("home"), 2);
 }
 
 }  // namespace

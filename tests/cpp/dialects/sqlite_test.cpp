@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 #include "support/temporary_database.hpp"
 
@@ -14,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using hotcount::testing::failed_with;
+using hotcount::testing::in_threads;
 using hotcount::testing::query_integer;
 using hotcount::testing::succeeded;
 using hotcount::testing::TemporaryDatabase;
@@ -55,21 +57,6 @@ TEST_F(Sqlite, CommitsAreDurableAndForeignKeysHold) {
     EXPECT_EQ(mode, "wal");
 }
 
-TEST_F(Sqlite, ALockHeldElsewhereIsADeadlineErrorThatNamesTheFileAndAppliesNothing) {
-    const auto database = file_.open();
-    ASSERT_TRUE(succeeded(write(*database, "CREATE TABLE t (x)")));
-    Outsider other{file_.path()};
-    ASSERT_EQ(other.run("BEGIN IMMEDIATE"), SQLITE_OK);
-    const auto started = std::chrono::steady_clock::now();
-    EXPECT_TRUE(failed_with(write(*database, "INSERT INTO t VALUES (1)", 200ms),
-                            ErrorCode::deadline, file_.path()));
-    const auto took = std::chrono::steady_clock::now() - started;
-    EXPECT_GE(took, 190ms);
-    EXPECT_LE(took, 5s);
-    ASSERT_EQ(other.run("COMMIT"), SQLITE_OK);
-    EXPECT_EQ(query_integer(*database, "SELECT COUNT(*) FROM t"), 0);
-}
-
 TEST_F(Sqlite, ALockThatIsGivenUpInTimeIsWaitedFor) {
     const auto database = file_.open();
     ASSERT_TRUE(succeeded(write(*database, "CREATE TABLE t (x)")));
@@ -87,16 +74,12 @@ TEST_F(Sqlite, ALockThatIsGivenUpInTimeIsWaitedFor) {
 TEST_F(Sqlite, CallersOfThisProcessQueueInOrderAndNoneStarves) {
     const auto database = file_.open();
     ASSERT_TRUE(succeeded(write(*database, "CREATE TABLE t (x)")));
-    std::vector<std::thread> threads;
     std::atomic<int> done{0};
-    for (int t = 0; t < 16; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 20; ++i) {
-                if (write(*database, "INSERT INTO t VALUES (1)", 20s).ok()) ++done;
-            }
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(16, [&](int) {
+        for (int i = 0; i < 20; ++i) {
+            if (write(*database, "INSERT INTO t VALUES (1)", 20s).ok()) ++done;
+        }
+    });
     EXPECT_EQ(done, 320);
     EXPECT_EQ(query_integer(*database, "SELECT COUNT(*) FROM t"), 320);
     EXPECT_EQ(database->stats().busy_waits, 0U) << "no caller of ours polls for another";
@@ -219,15 +202,6 @@ TEST_F(Sqlite, UrlsThatCannotBeADatabaseSaySo) {
     EXPECT_TRUE(failed_with(open(file_.url() + "?mode=fast"), ErrorCode::config, "option mode"));
     std::ofstream{file_.path()} << "this is no database, but it is long enough to be looked at...";
     EXPECT_TRUE(failed_with(open(file_.url()), ErrorCode::database, file_.path()));
-}
-
-TEST_F(Sqlite, AReadOnlyDatabaseReadsAndRefusesToWriteByName) {
-    ASSERT_TRUE(succeeded(write(*file_.open(), "CREATE TABLE t (x)")));
-    const auto database = open_database(file_.url() + "?mode=ro");
-    ASSERT_TRUE(succeeded(database));
-    EXPECT_EQ(query_integer(**database, "SELECT COUNT(*) FROM t"), 0);
-    EXPECT_TRUE(failed_with(write(**database, "INSERT INTO t VALUES (1)"),
-                            ErrorCode::permission_denied, file_.path()));
 }
 
 TEST_F(Sqlite, ObjectsOfOneFileAreOneAndInMemoryOnesAreNot) {

@@ -5,15 +5,16 @@
 #include <hotcount/limiter.hpp>
 #include <hotcount/sql.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
 namespace {
 
 using testing::failed_with;
+using testing::in_threads;
 
 LimiterOptions named(const char* name, const char* rate) {
     LimiterOptions options;
@@ -30,16 +31,12 @@ TEST(HitAll, ThreadsThatTakeKeysInEveryOrderTakeExactlyTheLimit) {
         hits.push_back({limiter, "k" + std::to_string(i), 1});
     }
     std::atomic<int> admitted{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([&, t] {
-            std::vector<LimitedHit> order = hits;
-            std::rotate(order.begin(), order.begin() + t % 4, order.end());
-            if (t >= 4) std::reverse(order.begin(), order.end());
-            for (int i = 0; i < 50; ++i) admitted += hit_all(order)->decision.allowed ? 1 : 0;
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(8, [&](int t) {
+        std::vector<LimitedHit> order = hits;
+        std::rotate(order.begin(), order.begin() + t % 4, order.end());
+        if (t >= 4) std::reverse(order.begin(), order.end());
+        for (int i = 0; i < 50; ++i) admitted += hit_all(order)->decision.allowed ? 1 : 0;
+    });
     EXPECT_EQ(admitted, 100);
     for (const LimitedHit& hit : hits) {
         EXPECT_EQ(hit.limiter->peek(hit.key)->remaining, hit.limiter->limit() - 100);

@@ -1,9 +1,8 @@
 #include <functional>
-#include <hotcount/counter.hpp>
 #include <hotcount/limiter.hpp>
-#include <thread>
 #include <utility>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -11,6 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::failed_with;
+using testing::in_threads;
+using testing::memory_store;
 using testing::succeeded;
 
 class MemoryLimiter : public ::testing::TestWithParam<Algorithm> {
@@ -21,25 +22,16 @@ class MemoryLimiter : public ::testing::TestWithParam<Algorithm> {
         options.algorithm = GetParam();
         return *Limiter::make(store_, options);
     }
-    static std::shared_ptr<memory::Store> make_store(std::shared_ptr<const Clock> clock) {
-        memory::StoreOptions options;
-        options.clock = std::move(clock);
-        return *memory::Store::make(options);
-    }
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
-    std::shared_ptr<memory::Store> store_ = make_store(clock_);
+    std::shared_ptr<memory::Store> store_ = memory_store(clock_);
 };
 
 TEST_P(MemoryLimiter, ThreadsTogetherAreAdmittedTheLimit) {
     const auto limiter = make("1000/minute");
     std::atomic<int> admitted{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 500; ++i) admitted += limiter->hit("hot")->allowed ? 1 : 0;
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(8, [&](int) {
+        for (int i = 0; i < 500; ++i) admitted += limiter->hit("hot")->allowed ? 1 : 0;
+    });
     EXPECT_EQ(admitted, 1000);
 }
 
@@ -145,15 +137,6 @@ TEST_P(MemoryLimiter, WhatIsOnlyDeniedOrLookedAtLeavesNoKey) {
     EXPECT_EQ(store_->size(), 0U);
 }
 
-TEST_P(MemoryLimiter, AnotherTypeUnderItsKeyIsToldApart) {
-    const auto limiter = make();
-    CounterOptions options;
-    options.prefix = "limit:default:" + std::string{to_string(GetParam())} + ":10/minute";
-    ASSERT_TRUE(succeeded((*Counter::make(store_, options))->add("k")));
-    EXPECT_TRUE(failed_with(limiter->hit("k"), ErrorCode::wrong_type, "limit:default"));
-    EXPECT_TRUE(failed_with(limiter->peek("k"), ErrorCode::wrong_type));
-}
-
 // A clock whose wall time a test sets back, as NTP does.
 class SteppedClock final : public Clock {
   public:
@@ -164,7 +147,7 @@ class SteppedClock final : public Clock {
 
 TEST_P(MemoryLimiter, AWallClockThatIsSetBackLocksNobodyOut) {
     const auto clock = std::make_shared<SteppedClock>();
-    store_ = make_store(clock);
+    store_ = memory_store(clock);
     ASSERT_EQ(make()->hit("k")->remaining, 9);
     clock->wall -= 24h;
     const Decision decision = *make()->hit("k");

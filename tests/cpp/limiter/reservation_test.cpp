@@ -1,6 +1,7 @@
 #include <hotcount/limiter.hpp>
 #include <hotcount/sql.hpp>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -8,6 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::failed_with;
+using testing::memory_store;
 
 class Reservations : public ::testing::TestWithParam<Algorithm> {
   protected:
@@ -18,13 +20,8 @@ class Reservations : public ::testing::TestWithParam<Algorithm> {
         options.algorithm = GetParam();
         return *Limiter::make(store_, options);
     }
-    static std::shared_ptr<memory::Store> make_store(std::shared_ptr<const Clock> clock) {
-        memory::StoreOptions options;
-        options.clock = std::move(clock);
-        return *memory::Store::make(options);
-    }
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
-    std::shared_ptr<memory::Store> store_ = make_store(clock_);
+    std::shared_ptr<memory::Store> store_ = memory_store(clock_);
 };
 
 TEST_P(Reservations, ARefusedHitIsAdmittedWhenItIsToldTo) {

@@ -1,8 +1,8 @@
 #include <array>
 #include <hotcount/memory.hpp>
 #include <string>
-#include <thread>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount::memory {
@@ -10,6 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using hotcount::testing::failed_with;
+using hotcount::testing::in_threads;
 using hotcount::testing::succeeded;
 
 Result<std::int64_t> put(Store& store, std::string_view key, std::optional<Duration> ttl = {}) {
@@ -65,15 +66,11 @@ TEST_F(MemoryStore, AtItsBoundItDropsTheExpiredAndThenRefuses) {
 TEST_F(MemoryStore, ManyThreadsDoNotPassTheBoundTogether) {
     const auto store = make(1000);
     std::atomic<int> made{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([&, t] {
-            for (int i = 0; i < 500; ++i) {
-                if (put(*store, std::to_string(t) + "-" + std::to_string(i)).ok()) ++made;
-            }
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(8, [&](int t) {
+        for (int i = 0; i < 500; ++i) {
+            if (put(*store, std::to_string(t) + "-" + std::to_string(i)).ok()) ++made;
+        }
+    });
     EXPECT_EQ(made, 1000);
     EXPECT_EQ(store->size(), 1000U);
 }

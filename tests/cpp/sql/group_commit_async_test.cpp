@@ -4,6 +4,7 @@
 #include <set>
 #include <thread>
 
+#include "support/callers.hpp"
 #include "support/number_writer.hpp"
 #include "support/result_matchers.hpp"
 #include "support/scripted_database.hpp"
@@ -14,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using hotcount::testing::failed_with;
+using hotcount::testing::in_threads;
 using hotcount::testing::Number;
 using hotcount::testing::NumberWriter;
 using hotcount::testing::query_integer;
@@ -89,18 +91,14 @@ TEST_F(GroupCommitAsync, BothKindsOfCallersShareTransactions) {
     const auto group = make();
     ClosedLoop loop{*group, 5000};
     for (int i = 0; i < 100; ++i) loop.next();
-    std::vector<std::thread> threads;
     std::atomic<int> written{0};
-    for (int t = 0; t < 16; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 50; ++i) {
-                if (group->submit(std::make_shared<Number>(2), Deadline::after(20s)).ok()) {
-                    ++written;
-                }
+    in_threads(16, [&](int) {
+        for (int i = 0; i < 50; ++i) {
+            if (group->submit(std::make_shared<Number>(2), Deadline::after(20s)).ok()) {
+                ++written;
             }
-        });
-    }
-    for (auto& thread : threads) thread.join();
+        }
+    });
     loop.over.get_future().wait();
     EXPECT_EQ(written, 800);
     EXPECT_EQ(loop.failed, 0);

@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 #include "support/scripted_database.hpp"
 
@@ -14,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using hotcount::testing::failed_with;
+using hotcount::testing::in_threads;
 using hotcount::testing::ScriptedDatabase;
 using hotcount::testing::succeeded;
 
@@ -443,27 +445,23 @@ TEST_F(GroupCommitHeld, WritesHeldAndReleasedByManyAreAppliedOnceAndInOrder) {
             std::this_thread::sleep_for(1ms);
         }
     });
-    std::vector<std::thread> voters;
     std::atomic<int> acknowledged{0};
     // A row is one voter's, who does not wait for one write before the next.
-    for (std::uint64_t user = 0; user < 3; ++user) {
-        voters.emplace_back([&, user] {
-            std::vector<Answer> answers;
-            for (int value = 1; value <= 200; ++value) {
-                for (std::uint64_t item = 0; item < 4; ++item) {
-                    if (value % 50 == 0) {
-                        if (submit(item, user, value).ok()) ++acknowledged;
-                    } else {
-                        answers.push_back(begin(item, user, value));
-                    }
+    in_threads(std::uint64_t{3}, [&](std::uint64_t user) {
+        std::vector<Answer> answers;
+        for (int value = 1; value <= 200; ++value) {
+            for (std::uint64_t item = 0; item < 4; ++item) {
+                if (value % 50 == 0) {
+                    if (submit(item, user, value).ok()) ++acknowledged;
+                } else {
+                    answers.push_back(begin(item, user, value));
                 }
             }
-            for (auto& answer : answers) {
-                if (answer.get().ok()) ++acknowledged;
-            }
-        });
-    }
-    for (auto& voter : voters) voter.join();
+        }
+        for (auto& answer : answers) {
+            if (answer.get().ok()) ++acknowledged;
+        }
+    });
     done = true;
     locker.join();
     EXPECT_EQ(acknowledged, 3 * 4 * 200);

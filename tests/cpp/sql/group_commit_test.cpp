@@ -3,6 +3,7 @@
 #include <hotcount/detail/sql/group_commit.hpp>
 #include <thread>
 
+#include "support/callers.hpp"
 #include "support/number_writer.hpp"
 #include "support/result_matchers.hpp"
 #include "support/temporary_database.hpp"
@@ -12,6 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using hotcount::testing::failed_with;
+using hotcount::testing::in_threads;
 using hotcount::testing::Number;
 using hotcount::testing::NumberWriter;
 using hotcount::testing::query_integer;
@@ -43,18 +45,14 @@ class GroupCommitTest : public ::testing::Test {
 
 TEST_F(GroupCommitTest, EveryConcurrentWriteIsThereWhenItsCallerIsAnswered) {
     GroupCommit group = make();
-    std::vector<std::thread> threads;
     std::atomic<int> acknowledged{0};
-    for (int t = 0; t < 32; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 50; ++i) {
-                if (group.submit(std::make_shared<Number>(i), Deadline::after(20s)).ok()) {
-                    ++acknowledged;
-                }
+    in_threads(32, [&](int) {
+        for (int i = 0; i < 50; ++i) {
+            if (group.submit(std::make_shared<Number>(i), Deadline::after(20s)).ok()) {
+                ++acknowledged;
             }
-        });
-    }
-    for (auto& thread : threads) thread.join();
+        }
+    });
     EXPECT_EQ(acknowledged, 1600);
     EXPECT_EQ(rows(), 1600);
     EXPECT_EQ(group.stats().writes, 1600U);
@@ -108,16 +106,12 @@ TEST_F(GroupCommitTest, AFailureOfTheWholeFailsAllAndAppliesNothing) {
 TEST_F(GroupCommitTest, ACallerWhoseDeadlinePassesInTheQueueHasNothingApplied) {
     GroupCommit group = make();
     auto lock = std::make_unique<Result<Lease>>(database_->writer(Deadline::after(1s)));
-    std::vector<std::thread> threads;
     std::atomic<int> gave_up{0};
     const auto started = std::chrono::steady_clock::now();
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([&] {
-            const auto result = group.submit(std::make_shared<Number>(1), Deadline::after(100ms));
-            if (failed_with(result, ErrorCode::deadline)) ++gave_up;
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(8, [&](int) {
+        const auto result = group.submit(std::make_shared<Number>(1), Deadline::after(100ms));
+        if (failed_with(result, ErrorCode::deadline)) ++gave_up;
+    });
     EXPECT_EQ(gave_up, 8);
     EXPECT_LE(std::chrono::steady_clock::now() - started, 300ms) << "100 ms, and 100 ms allowance";
     lock.reset();
@@ -281,28 +275,24 @@ TEST_F(GroupCommitTest, SingleAndBulkCallersAndTimeoutsMixWithoutLoss) {
     GroupCommit group = make(options);
     std::atomic<std::int64_t> acknowledged{0};
     std::atomic<std::int64_t> unknown{0};
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 12; ++t) {
-        threads.emplace_back([&, t] {
-            const Duration patience = t % 3 == 0 ? 500us : 20s;  // Some are in a hurry.
-            for (int i = 0; i < 40; ++i) {
-                const auto results =
-                    t % 2 == 0 ? group.submit_all(numbers({1, 2, 3}), Deadline::after(patience))
-                               : std::vector{group.submit(std::make_shared<Number>(1),
-                                                          Deadline::after(patience))};
-                for (const auto& result : results) {
-                    if (result.ok()) {
-                        ++acknowledged;
-                    } else if (result.error().code == ErrorCode::outcome_unknown) {
-                        ++unknown;
-                    } else {
-                        EXPECT_TRUE(failed_with(result, ErrorCode::deadline));
-                    }
+    in_threads(12, [&](int t) {
+        const Duration patience = t % 3 == 0 ? 500us : 20s;  // Some are in a hurry.
+        for (int i = 0; i < 40; ++i) {
+            const auto results =
+                t % 2 == 0 ? group.submit_all(numbers({1, 2, 3}), Deadline::after(patience))
+                           : std::vector{group.submit(std::make_shared<Number>(1),
+                                                      Deadline::after(patience))};
+            for (const auto& result : results) {
+                if (result.ok()) {
+                    ++acknowledged;
+                } else if (result.error().code == ErrorCode::outcome_unknown) {
+                    ++unknown;
+                } else {
+                    EXPECT_TRUE(failed_with(result, ErrorCode::deadline));
                 }
             }
-        });
-    }
-    for (auto& thread : threads) thread.join();
+        }
+    });
     EXPECT_GE(rows(), acknowledged);
     EXPECT_LE(rows(), acknowledged + unknown);
 }

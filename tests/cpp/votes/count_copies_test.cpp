@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 #include "support/temporary_database.hpp"
 
@@ -28,13 +29,8 @@ class CopyStoreTest : public ::testing::Test {
         EXPECT_TRUE(succeeded(found));
         return found ? found->front() : std::nullopt;
     }
-    static memory::StoreOptions options(std::shared_ptr<ManualClock> clock) {
-        memory::StoreOptions options;
-        options.clock = std::move(clock);
-        return options;
-    }
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
-    std::shared_ptr<memory::Store> memory_ = *memory::Store::make(options(clock_));
+    std::shared_ptr<memory::Store> memory_ = testing::memory_store(clock_);
     std::unique_ptr<CopyStore> store_ = make_memory_copy_store(memory_);
 };
 

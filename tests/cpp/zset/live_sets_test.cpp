@@ -1,8 +1,8 @@
 #include <cmath>
 #include <hotcount/counter.hpp>
 #include <hotcount/live_sets.hpp>
-#include <thread>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -10,6 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::failed_with;
+using testing::in_threads;
+using testing::memory_store;
 using testing::succeeded;
 using Members = std::vector<ScoredMember>;
 
@@ -29,21 +31,13 @@ class StallingClock final : public Clock {
     mutable int looks_left_{0};
 };
 
-std::shared_ptr<memory::Store> store_with(std::shared_ptr<const Clock> clock,
-                                          std::size_t max_keys = 1000) {
-    memory::StoreOptions options;
-    options.clock = std::move(clock);
-    options.max_keys = max_keys;
-    return *memory::Store::make(options);
-}
-
 class MemoryLiveSets : public ::testing::Test {
   protected:
     std::shared_ptr<LiveSets> make(LiveSetsOptions options = {}) {
         return *LiveSets::make(store_, std::move(options));
     }
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
-    std::shared_ptr<memory::Store> store_ = store_with(clock_);
+    std::shared_ptr<memory::Store> store_ = memory_store(clock_);
 };
 
 TEST_F(MemoryLiveSets, AnUpsertAppliesUntilTheInstantOfExpiry) {
@@ -84,7 +78,7 @@ TEST_F(MemoryLiveSets, VersionsOutliveTheirSetByAnHour) {
 }
 
 TEST_F(MemoryLiveSets, AFullStoreRefusesNewSetsButLosesNothing) {
-    store_ = store_with(clock_, 2);
+    store_ = memory_store(clock_, 2);
     const auto sets = make();
     ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 1}})));
     EXPECT_EQ(*sets->upsert("k", "a", 5, 7), Upsert::applied);
@@ -119,55 +113,16 @@ TEST_F(MemoryLiveSets, WithoutItsLastMemberASetLivesToItsEnd) {
     EXPECT_EQ(*sets->upsert("k", "c", 1), Upsert::absent);
 }
 
-TEST_F(MemoryLiveSets, WithoutACompanionTheLastMemberTakesTheSetAlong) {
-    const auto sets = make();
-    ASSERT_TRUE(succeeded(sets->create("a}b", 10s, Members{{"a", 1}})));
-    EXPECT_EQ(*sets->remove("a}b", "a"), Upsert::applied);
-    EXPECT_EQ(*sets->upsert("a}b", "a", 1), Upsert::absent);
-    EXPECT_EQ(*sets->remove("a}b", "a"), Upsert::absent);
-}
-
-TEST_F(MemoryLiveSets, TheTtlGateSeesNoSetWithoutMembers) {
-    const auto sets = make();
-    ASSERT_TRUE(succeeded(sets->create("k", 60s, Members{{"a", 1}})));
-    ASSERT_EQ(*sets->remove("k", "a"), Upsert::applied);
-    LiveSetsOptions options;
-    options.method = UpsertMethod::ttl_gate;
-    EXPECT_EQ(*make(options)->upsert("k", "b", 1), Upsert::absent);
-    EXPECT_EQ(*sets->upsert("k", "b", 1), Upsert::applied);
-}
-
 TEST_F(MemoryLiveSets, VersionsFromManyThreadsEndWithTheHighest) {
     const auto sets = make();
     ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"seed", 0}})));
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([&, t] {
-            for (int i = 0; i < 500; ++i) {
-                const std::int64_t version = (i * 8 + t) * 7919 % 4001;
-                ASSERT_TRUE(
-                    succeeded(sets->upsert("k", "a", static_cast<double>(version), version)));
-            }
-        });
-    }
-    for (auto& thread : threads) thread.join();
+    in_threads(8, [&](int t) {
+        for (int i = 0; i < 500; ++i) {
+            const std::int64_t version = (i * 8 + t) * 7919 % 4001;
+            ASSERT_TRUE(succeeded(sets->upsert("k", "a", static_cast<double>(version), version)));
+        }
+    });
     EXPECT_EQ(sets->top("k", 1)->front(), (ScoredMember{"a", 4000}));
-}
-
-TEST_F(MemoryLiveSets, ABatchOfAnySizeIsInOrder) {
-    const auto sets = make();
-    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 0}})));
-    std::vector<UpsertItem> items;
-    for (int i = 0; i < 1000; ++i) items.push_back({"k", "a", static_cast<double>(i)});
-    for (const std::size_t batch : {std::size_t{1}, std::size_t{7}, LiveSets::kMaxBatch}) {
-        const auto results = sets->upsert_many(items, batch);
-        ASSERT_TRUE(succeeded(results));
-        for (const auto& result : *results) EXPECT_EQ(*result, Upsert::applied);
-        EXPECT_EQ(sets->top("k", 1)->front().score, 999);
-    }
-    EXPECT_TRUE(failed_with(sets->upsert_many(items, 0), ErrorCode::config, "batch"));
-    EXPECT_TRUE(
-        failed_with(sets->upsert_many(items, LiveSets::kMaxBatch + 1), ErrorCode::config, "batch"));
 }
 
 TEST_F(MemoryLiveSets, CallsThatDoNotWaitAnswerAsThoseThatDo) {
@@ -222,31 +177,13 @@ TEST_F(MemoryLiveSets, CallsThatDoNotWaitAnswerAsThoseThatDo) {
     EXPECT_EQ(called, 6);
 }
 
-TEST_F(MemoryLiveSets, AScoreThatIsNoNumberIsRefused) {
-    const auto sets = make();
-    ASSERT_TRUE(succeeded(sets->create("k", 10s, Members{{"a", 0}})));
-    EXPECT_TRUE(failed_with(sets->upsert("k", "a", NAN), ErrorCode::config, "score"));
-    EXPECT_TRUE(failed_with(sets->create("k", 1s, Members{{"a", NAN}}), ErrorCode::config));
-    EXPECT_EQ(sets->top("k", 1)->front().score, 0);
-    EXPECT_EQ(*sets->upsert("k", "high", INFINITY), Upsert::applied);
-    EXPECT_EQ(*sets->upsert("k", "low", -INFINITY), Upsert::applied);
-    EXPECT_EQ(*sets->range("k", 0, -1),
-              (Members{{"high", INFINITY}, {"a", 0}, {"low", -INFINITY}}));
-}
-
-TEST_F(MemoryLiveSets, OptionsThatCannotWorkAreRefused) {
-    LiveSetsOptions below;
-    below.gate = -1s;
-    EXPECT_TRUE(failed_with(LiveSets::make(store_, below), ErrorCode::config, "gate"));
-}
-
 // -- the holes, forced: the caller stalls for an hour between its two steps ----
 
 class StalledUpsert : public ::testing::TestWithParam<UpsertMethod> {};
 
 TEST_P(StalledUpsert, RevivesADeadSetUnlessItIsOneStep) {
     const auto clock = std::make_shared<StallingClock>();
-    const auto store = store_with(clock);
+    const auto store = memory_store(clock);
     LiveSetsOptions options;
     options.method = GetParam();
     const auto sets = *LiveSets::make(store, options);

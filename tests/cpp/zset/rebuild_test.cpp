@@ -5,6 +5,7 @@
 #include <limits>
 #include <thread>
 
+#include "support/callers.hpp"
 #include "support/result_matchers.hpp"
 
 namespace hotcount {
@@ -12,16 +13,12 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::failed_with;
+using testing::memory_store;
 using testing::succeeded;
 using Members = std::vector<ScoredMember>;
 
 class MemoryRebuild : public ::testing::Test {
   protected:
-    std::shared_ptr<memory::Store> make_store() const {
-        memory::StoreOptions options;
-        options.clock = clock_;
-        return *memory::Store::make(options);
-    }
     std::shared_ptr<Rebuild> begun(Duration ttl = 60s, Duration lease = 10s) {
         auto build = *sets_->rebuild("k", ttl, lease);
         EXPECT_TRUE(succeeded(build->begin()));
@@ -30,7 +27,7 @@ class MemoryRebuild : public ::testing::Test {
     Members all() { return *sets_->range("k", 0, -1); }
 
     std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
-    std::shared_ptr<memory::Store> store_ = make_store();
+    std::shared_ptr<memory::Store> store_ = memory_store(clock_);
     std::shared_ptr<LiveSets> sets_ = *LiveSets::make(store_);
 };
 
@@ -62,18 +59,6 @@ TEST_F(MemoryRebuild, ALeaseEndsAtItsInstantAndNotBefore) {
     ASSERT_TRUE(succeeded(second->begin()));
     ASSERT_TRUE(succeeded(second->publish()));
     EXPECT_TRUE(all().empty());
-}
-
-TEST_F(MemoryRebuild, AnUpsertIsNotLostWhicheverMethodOrCallMakesIt) {
-    const auto build = begun();
-    EXPECT_EQ(*sets_->upsert("k", "a", 2), Upsert::absent);
-    const std::vector<UpsertItem> items{{"k", "b", 2, {}}, {"k", "c", 2, 5}};
-    ASSERT_TRUE(sets_->upsert_many(items).ok());
-    ASSERT_TRUE(sets_->remove("k", "d").ok());
-    const std::vector<RebuildMember> source{{"a", 1, {}}, {"b", 1, {}}, {"c", 1, 4}, {"d", 1, {}}};
-    ASSERT_TRUE(succeeded(build->add_many(source)));
-    ASSERT_TRUE(succeeded(build->publish()));
-    EXPECT_EQ(all(), (Members{{"c", 2}, {"b", 2}, {"a", 2}}));
 }
 
 TEST_F(MemoryRebuild, CallsOutOfTheirOrderAreConfigErrors) {
