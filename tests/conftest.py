@@ -40,6 +40,9 @@ from tests.support.sqlalchemy_side import BACKENDS, BothSides, both_sides
 
 _numbers = itertools.count()
 
+# A test that takes one of them, itself or through another fixture, carries the marker `server`.
+SERVER_FIXTURES = {"redis_server", "own_redis", "postgres_server", "own_postgres", "mariadb_server"}
+
 # A file with no more of them may take long all the same.
 FEW_TESTS = 8
 
@@ -72,7 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(hang_guard)
-    config.pluginmanager.register(LongTests(mysql=config.getoption("--mysql")))
+    config.pluginmanager.register(MarkedTests(mysql=config.getoption("--mysql")))
     config.pluginmanager.register(FaultProofs(config, rows.rows_of))
     if config.getoption("--mysql"):
         mysql_server.behind_urls = mysql_server.MySqlServer
@@ -89,13 +92,17 @@ def meets_mysql(item: pytest.Item) -> bool:
 
 
 @dataclass(frozen=True)
-class LongTests:
-    """Marks them before pytest's -m leaves them out, and after tests/contract/conftest.py."""
+class MarkedTests:
+    """Marks tests of servers and long ones before pytest's -m leaves them out, and after
+    tests/contract/conftest.py."""
 
     mysql: bool
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            if not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.server)
         mark_long_tests(items, mysql=self.mysql)
 
 

@@ -12,8 +12,6 @@ import pytest
 
 from tests.codebase.tracked import ROOT, tracked
 
-# -- machines and registries ---------------------------------------------------
-
 FORBIDDEN = {
     "a path of somebody's machine": re.compile(
         r"""(?<![\w.$}/-])/(?:work|root|home/(?!user/)\w+|Users/\w+)/"""
@@ -50,8 +48,6 @@ def test_no_file_names(what: str) -> None:
 def test_each_pattern_finds_what_it_forbids(what: str, line: str) -> None:
     assert FORBIDDEN[what].search(line)
 
-
-# -- locales and hashes -------------------------------------------------------
 
 FOLDERS = ("cpp", "python/src", "loadtest/src")
 
@@ -126,9 +122,6 @@ def test_every_file_that_is_listed_is_long() -> None:
     assert LONG.keys() <= lines_of_long_files().keys(), "the list has files that are short by now"
 
 
-# -- lists of sources, and copies that scripts write --------------------------
-
-
 @pytest.mark.parametrize(
     "folder", ["cpp", "python", "loadtest", "loadtest/micro", "loadtest/peers/cpp", "tests/cpp"]
 )
@@ -148,9 +141,6 @@ def test_every_source_is_listed(folder: str) -> None:
 def test_the_calls_of_aio_are_those_that_scripts_aio_writes() -> None:
     command = [sys.executable, str(ROOT / "scripts/aio"), "--check"]
     assert subprocess.run(command, capture_output=True, text=True).stdout == ""
-
-
-# -- one version, wherever it is written --------------------------------------
 
 
 def written(path: str, pattern: str) -> str:

@@ -110,7 +110,6 @@ async def test_a_hit_that_is_cancelled_before_it_is_sent_takes_nothing(
     assert (await limiter.peek("k")).remaining == (5 if done else 10)
 
 
-@pytest.mark.server
 async def test_a_loop_goes_on_while_the_server_answers_nothing(own_redis: RedisServer) -> None:
     async with aio.Redis(own_redis.url, timeout=20) as redis:
         limiter = aio.Limiter(redis, TEN)

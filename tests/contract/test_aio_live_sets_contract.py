@@ -30,9 +30,6 @@ def sets(counter_store: Store, method: Any) -> aio.LiveSets:
     return aio.LiveSets(counter_store, method=method)
 
 
-# -- the promise ------------------------------------------------------------
-
-
 async def test_many_tasks_upsert_where_the_set_lives_and_nowhere_else(sets: aio.LiveSets) -> None:
     await sets.create("k", 60, {"a": 1})
     calls = [sets.upsert(key, f"m{n}", n) for n in range(100) for key in ("k", "never")]
@@ -94,7 +91,6 @@ async def test_versions_decide_among_tasks(counter_store: Store) -> None:
     assert await sets.upsert("k", "a", 1, version=100) is Upsert.STALE
 
 
-@pytest.mark.server
 async def test_a_sweep_finds_keys_without_a_ttl(direct: hotcount.Redis) -> None:
     sets = aio.LiveSets(direct)
     for n in range(20):
@@ -135,9 +131,6 @@ async def test_a_closed_object_refuses_and_its_store_goes_on(
     assert await aio.LiveSets(counter_store).rank("k", "a") == 0
 
 
-# -- a server that answers nothing ------------------------------------------
-
-
 @asynccontextmanager
 async def patient_sets(server: RedisServer, method: Any) -> AsyncIterator[aio.LiveSets]:
     """With a set "k", over an open connection that is kept while the server says nothing."""
@@ -148,7 +141,6 @@ async def patient_sets(server: RedisServer, method: Any) -> AsyncIterator[aio.Li
         yield sets
 
 
-@pytest.mark.server
 async def test_a_loop_goes_on_while_the_server_answers_nothing(
     own_redis: RedisServer, method: Any
 ) -> None:
@@ -169,7 +161,6 @@ async def test_a_loop_goes_on_while_the_server_answers_nothing(
         assert (await sweep).scanned == 0
 
 
-@pytest.mark.server
 async def test_calls_end_by_their_timeout_however_many_wait(
     own_redis: RedisServer, method: Any
 ) -> None:
@@ -185,7 +176,6 @@ async def test_calls_end_by_their_timeout_however_many_wait(
         assert set(await asyncio.gather(*patient)) == {Upsert.APPLIED}
 
 
-@pytest.mark.server
 async def test_a_call_cancelled_before_it_is_sent_applies_nothing(
     own_redis: RedisServer, method: Any
 ) -> None:
@@ -204,7 +194,6 @@ async def test_a_call_cancelled_before_it_is_sent_applies_nothing(
         assert await sets.rank("k", "b") is None
 
 
-@pytest.mark.server
 async def test_a_call_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other(
     own_redis: RedisServer, method: Any
 ) -> None:
@@ -221,7 +210,6 @@ async def test_a_call_cancelled_after_it_is_sent_ends_at_once_and_hurts_no_other
         assert await sets.top("k", 1) == [("b", 7.0)]
 
 
-@pytest.mark.server
 async def test_a_call_of_several_steps_sends_none_after_it_is_cancelled(
     own_redis: RedisServer,
 ) -> None:
@@ -245,7 +233,6 @@ async def test_a_call_of_several_steps_sends_none_after_it_is_cancelled(
         assert (await sets.sweep("leak*", dry_run=True)).found == 5
 
 
-@pytest.mark.server
 async def test_calls_under_way_end_as_the_store_is_closed(
     own_redis: RedisServer, method: Any
 ) -> None:
@@ -261,7 +248,6 @@ async def test_calls_under_way_end_as_the_store_is_closed(
     assert kinds <= {hotcount.ClosedError, hotcount.OutcomeUnknownError}
 
 
-@pytest.mark.server
 def test_a_loop_that_ends_leaves_what_its_calls_wait_for(own_redis: RedisServer) -> None:
     redis = hotcount.Redis(own_redis.url, timeout=20, silence_limit=60)
     sets = aio.LiveSets(redis, method="ttl_gate")

@@ -30,9 +30,6 @@ def limiter(counter_store: Store) -> hotcount.Limiter:
     return hotcount.Limiter(counter_store, "2/hour")
 
 
-# -- keys and members -------------------------------------------------------
-
-
 def test_every_key_is_a_set_of_its_own(sets: hotcount.LiveSets) -> None:
     for number, key in enumerate(KEYS):
         sets.create(key, 60, {"a": number})
@@ -108,9 +105,6 @@ def test_a_name_of_another_type_is_a_type_error_that_names_the_argument(
             call()
 
 
-# -- numbers ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("bad", [True, np.bool_(False), Decimal(1), "1", 1.0, None, 1j])
 def test_a_version_or_cost_that_is_no_int_is_a_type_error(
     sets: hotcount.LiveSets, limiter: hotcount.Limiter, bad: Any
@@ -159,8 +153,6 @@ def test_a_ttl_of_a_set_out_of_range_is_a_config_error(sets: hotcount.LiveSets, 
         sets.create("k", ttl, {"a": 1})
     assert sets.upsert("k", "a", 1) is Upsert.ABSENT
 
-
-# -- options that left ------------------------------------------------------
 
 VIEWS = ["sqlite:///:memory:", "redis://127.0.0.1:1"]
 

@@ -172,8 +172,6 @@ def test_keys_of_a_wrong_type_are_named_before_anything_is_added(
     assert counter.get_many(["a", "b", "c"]) == [7, 0, 0]
 
 
-# -- amounts ----------------------------------------------------------------
-
 WIDTHS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 
 AMOUNT_COLUMNS: dict[str, Callable[[list[int]], Any]] = {
@@ -337,9 +335,6 @@ def test_another_number_of_amounts_than_keys_is_refused(counter: Counter, n: Any
     with pytest.raises(hotcount.ConfigError, match=f"n has {len(n)} elements for a batch of 2"):
         counter.add_many(["a", "b"], n)
     assert counter.get_many(["a", "b"]) == [0, 0]
-
-
-# -- answers ----------------------------------------------------------------
 
 
 def test_the_answer_is_an_array_over_the_same_memory(counter: Counter) -> None:

@@ -290,7 +290,6 @@ def test_what_a_hostile_mapping_raises_comes_out(world: World, name: str) -> Non
         PLACES[name].call(world, HostileMapping({"a": 1, "b": 2}))
 
 
-@pytest.mark.server
 def test_execute_stores_nothing_of_a_number_that_raises(own_redis: Any) -> None:
     with own_redis.redis() as redis:
         with pytest.raises(Stop):

@@ -34,9 +34,6 @@ def counter(request: pytest.FixtureRequest, counter_store: Store) -> Counter:
     return Counter(counter_store, ttl=request.param)
 
 
-# -- amounts ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "n",
     [0, -1, 1, 2**53, 2**53 + 1, -(2**53) - 1, INT64_MAX - 1, INT64_MAX, INT64_MIN + 1, INT64_MIN],
@@ -147,8 +144,6 @@ def test_bounds_that_admit_nothing_are_refused_by_name(counter: Counter) -> None
     assert counter.get("k") == 0
 
 
-# -- keys -------------------------------------------------------------------
-
 # Pairs that something in between may take for one.
 APART = [
     (b"a", b"a\0"), (b"\0", b"\0\0"), (b"a\r\n", b"a"), (b"\n", b"\r\n"), (b"{a}b", b"ab"),
@@ -208,9 +203,6 @@ def test_a_key_that_is_none_is_refused_by_every_call_and_shown_in_short(
             with pytest.raises(hotcount.BatchError):
                 many(bad)
     assert counter.get("good") == 1
-
-
-# -- what stands under the key ----------------------------------------------
 
 
 # sliding_log's state is a list; over Redis gcra's is text, which is no number.

@@ -21,9 +21,6 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
 
-# -- adding -----------------------------------------------------------------
-
-
 def test_add_returns_the_value_after_this_very_add(counter: Counter) -> None:
     assert [counter.add("k"), counter.add("k", 4), counter.add("k", n=-2)] == [1, 5, 3]
     assert counter.get("k") == 3
@@ -51,9 +48,6 @@ def test_sums_beyond_a_double_stay_exact(counter: Counter) -> None:
     assert counter.add("least", INT64_MAX) == -1
 
 
-# -- try_add ----------------------------------------------------------------
-
-
 def test_try_add_refuses_outside_of_inclusive_bounds(counter: Counter) -> None:
     assert counter.try_add("k", 3, max=3) == hotcount.TryAdd(True, 3)
     assert counter.try_add("k", 1, max=3) == hotcount.TryAdd(False, 3)
@@ -79,9 +73,6 @@ def test_the_bounds_of_64_bits_are_bounds_to_try_add_too(counter: Counter) -> No
     assert counter.try_add("k", 1) == hotcount.TryAdd(False, INT64_MAX)
     assert counter.try_add("k", INT64_MIN) == hotcount.TryAdd(True, -1)
     assert counter.try_add("k", INT64_MIN) == hotcount.TryAdd(False, -1)
-
-
-# -- batches ----------------------------------------------------------------
 
 
 def test_add_many_returns_the_value_after_each_add_in_order(counter: Counter) -> None:
@@ -126,9 +117,6 @@ def test_an_unknown_way_with_errors_is_named(counter: Counter) -> None:
         counter.add_many(["a"], errors="ignore")  # type: ignore[call-overload]
 
 
-# -- reading and removing ---------------------------------------------------
-
-
 def test_an_absent_key_reads_as_zero_and_is_not_made(counter: Counter) -> None:
     assert counter.get("never") == 0
     assert counter.get_many(["never", "ever"]) == [0, 0]
@@ -153,9 +141,6 @@ def test_no_add_falls_between_the_reading_and_the_removing_of_reset(counter: Cou
 
     taken = sum(together(work))
     assert taken + counter.get("k") == 50 * (THREADS - THREADS // 4)
-
-
-# -- expiry -----------------------------------------------------------------
 
 
 def test_with_a_ttl_no_key_is_ever_without_an_expiry(counter_store: Store) -> None:
@@ -202,9 +187,6 @@ def test_a_ttl_of_a_wrong_type_is_refused_by_name(counter_store: Store, bad: Any
         Counter(counter_store, ttl=bad)
 
 
-# -- keys -------------------------------------------------------------------
-
-
 AWKWARD = [
     b"\0", b"a\0b", b"\r\n", b"$5\r\nhello\r\n", b"{}", b"{a}", b"a:b", b":", b"%", b"*", b" ",
     b"\xff\xfe", b"\xc3\x28", "\u00e9".encode(), "e\u0301".encode(), "\U0001f5f3".encode(),
@@ -238,9 +220,6 @@ def test_an_empty_prefix_means_the_key_itself(counter_store: Store, options: Any
     if isinstance(counter_store, hotcount.Redis):
         key = os.fsdecode(counter_store.prefix) + "likes:k"
         assert counter_store.execute("GET", key) == b"5"
-
-
-# -- calls ------------------------------------------------------------------
 
 
 def test_every_call_takes_a_timeout(counter: Counter) -> None:

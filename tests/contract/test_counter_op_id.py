@@ -154,9 +154,6 @@ def test_an_empty_or_too_long_op_id_is_refused(counter: hotcount.Counter, bad: s
     assert counter.get("k") == 0
 
 
-# -- ids that say when they were made --------------------------------------------
-
-
 def test_an_id_that_was_made_too_long_ago_is_refused_and_not_counted(counter_store: Store) -> None:
     counter = hotcount.Counter(counter_store, op_keep=60)
     old = made_at(time.time() - 61)
@@ -216,9 +213,6 @@ def test_counters_that_remember_for_longer_are_not_cut_short_by_others(
         time.sleep(0.5)  # Through three lives of what the hasty one remembers.
     assert patient.add("k", op_id="a") == 2
     assert patient.get("k") == 8
-
-
-# -- new_op_id -------------------------------------------------------------------
 
 
 def test_a_new_op_id_is_a_uuid_of_version_7_with_the_time_in_it() -> None:

@@ -192,7 +192,6 @@ def test_a_limiter_that_looks_on_keeps_nobody_from_taking(counter_store: Store) 
     assert shadow.peek("b").remaining == 1
 
 
-@pytest.mark.server
 def test_on_several_stores_a_refusal_gives_back_what_was_taken(redis: hotcount.Redis) -> None:
     memory = hotcount.Memory()
     here = hotcount.Limiter(memory, TEN, name="here")
@@ -212,7 +211,6 @@ def test_on_several_stores_a_refusal_gives_back_what_was_taken(redis: hotcount.R
     assert here.peek("k").remaining == 8
 
 
-@pytest.mark.server
 def test_hits_on_one_server_are_one_script_and_all_keys_expire(redis: hotcount.Redis) -> None:
     limiters = [hotcount.Limiter(redis, "5/second; 9/minute", name=f"n{i}") for i in range(3)]
     hits = [(limiter, "k", 2) for limiter in limiters]
@@ -229,7 +227,6 @@ def test_hits_on_one_server_are_one_script_and_all_keys_expire(redis: hotcount.R
     assert "cmdstat_set:" not in stats
 
 
-@pytest.mark.server
 def test_policies_and_known_denials_leave_it_one_script(redis: hotcount.Redis) -> None:
     options: list[dict[str, Any]] = [{"on_error": "local"}, {"deny_cache": 9}, {}]
     limiters = [

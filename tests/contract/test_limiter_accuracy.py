@@ -14,8 +14,6 @@ import pytest
 from tests.support.limiters import SAFE
 from tests.support.scripts import limiter_script
 
-pytestmark = pytest.mark.server
-
 DAY = 86_400_000_000
 # Hits come when they are told to, and some in between. In one script the server's clock stands
 # still, so that no state expires while ours goes on.

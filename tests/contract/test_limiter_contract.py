@@ -29,9 +29,6 @@ def only_key(redis: hotcount.Redis) -> bytes:
     return key
 
 
-# -- hits -------------------------------------------------------------------
-
-
 def test_exactly_the_limit_is_admitted(limiter: Limiter) -> None:
     decisions = [limiter.hit("k") for _ in range(15)]
     assert [decision.allowed for decision in decisions] == [True] * 10 + [False] * 5
@@ -178,9 +175,6 @@ def test_charging_denied_hits_makes_who_knocks_wait_longer(
     assert limiter.hit("k").remaining == 0
 
 
-# -- looking, forgetting ----------------------------------------------------
-
-
 def test_looking_takes_nothing(limiter: Limiter) -> None:
     assert limiter.peek("k").remaining == 10
     assert limiter.peek("k").reset_after == 0
@@ -199,9 +193,6 @@ def test_a_reset_key_is_as_if_never_hit(limiter: Limiter) -> None:
     limiter.reset("k")
     limiter.reset("absent")
     assert limiter.hit("k", 10)
-
-
-# -- batches ----------------------------------------------------------------
 
 
 def test_a_batch_decides_equal_keys_one_after_another(limiter: Limiter) -> None:
@@ -243,9 +234,6 @@ def test_one_bad_element_hurts_no_other(counter_store: Store, options: dict[str,
     assert limiter.hit_many(keys[:2], errors="return").errors.keys() == {1}
 
 
-# -- what else stands in the store ------------------------------------------
-
-
 def test_a_key_that_holds_something_else_is_a_wrong_type(
     counter_store: Store, options: dict[str, Any]
 ) -> None:
@@ -270,7 +258,6 @@ def test_state_is_shared_by_name_algorithm_and_rate_and_by_nothing_else(
             assert Limiter(limit_store, "10/day", **other).hit("k")
 
 
-@pytest.mark.server
 def test_every_key_has_an_expiry_after_its_first_hit(
     redis: hotcount.Redis, options: dict[str, Any]
 ) -> None:
@@ -281,7 +268,6 @@ def test_every_key_has_an_expiry_after_its_first_hit(
         assert 0 < redis.execute("PTTL", only_key(redis)) <= most
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("cost", [1, 10])
 def test_a_key_that_lost_its_expiry_is_healed(
     redis: hotcount.Redis, options: dict[str, Any], cost: int
@@ -293,7 +279,6 @@ def test_a_key_that_lost_its_expiry_is_healed(
     assert 0 < redis.execute("PTTL", only_key(redis)) <= periods(limiter.algorithm) * 60_000
 
 
-@pytest.mark.server
 def test_a_script_that_the_server_forgot_is_sent_again(
     redis: hotcount.Redis, options: dict[str, Any]
 ) -> None:
@@ -303,9 +288,6 @@ def test_a_script_that_the_server_forgot_is_sent_again(
     assert limiter.hit("k").remaining == 8
     redis.execute("SCRIPT", "FLUSH")
     assert list(limiter.hit_many(["k", "k"]).remaining) == [7, 6]
-
-
-# -- options ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -380,9 +362,6 @@ def test_options_are_checked_and_named() -> None:
             Limiter("memory://", **{"rate": "5/s", **options})
     with pytest.raises(hotcount.ConfigError, match=r"who.*hotcount-load.*ways\.py"):
         Limiter("memory://", "5/s").hit("k", who="me")  # type: ignore[call-arg]
-
-
-# -- decisions --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1, -0.5])

@@ -160,7 +160,6 @@ def test_rates_that_cannot_stand_together_are_refused() -> None:
         hotcount.Limiter("memory://", "5/s; 6/m burst 7", algorithm="sliding_window")
 
 
-@pytest.mark.server
 @ALGORITHMS
 def test_all_rates_of_a_key_stand_in_one_key_that_expires_and_is_healed(
     redis: hotcount.Redis, algorithm: Any

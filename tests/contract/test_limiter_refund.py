@@ -158,7 +158,6 @@ def test_acquire_waits_as_long_as_it_must_and_no_longer(limit_store: AnyStore) -
             slow.acquire("k", timeout=bad)
 
 
-@pytest.mark.server
 def test_a_blocked_key_expires_and_is_healed(
     redis: hotcount.Redis, options: dict[str, Any]
 ) -> None:
@@ -184,7 +183,6 @@ def test_a_blocked_key_expires_and_is_healed(
                 call("k", 1)
 
 
-@pytest.mark.server
 def test_a_batch_keeps_its_order_beside_a_key_that_is_healed(
     redis: hotcount.Redis, options: dict[str, Any]
 ) -> None:

@@ -18,8 +18,6 @@ import pytest
 from tests.support.limiter_models import Answer, Hit, merge, model
 from tests.support.scripts import answers_of
 
-pytestmark = pytest.mark.server
-
 HOUR = 3_600_000_000
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS: list[dict[str, Any]] = json.loads(

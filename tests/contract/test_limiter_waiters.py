@@ -74,7 +74,6 @@ def test_tasks_are_served_in_order_also_when_some_are_cancelled(limit_store: Any
     assert asyncio.run(program()) == [1, 4, 5]
 
 
-@pytest.mark.server
 def test_many_waiters_ask_the_store_as_often_as_one(redis_server: RedisServer) -> None:
     async def calls(waiters: int) -> int:
         """Of so many, until ten were admitted."""
@@ -225,7 +224,6 @@ def test_keys_and_rates_have_queues_of_their_own(limit_store: AnyStore) -> None:
     waiter.join()
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("is_awaited", [False, True])
 async def test_a_store_that_fails_the_head_fails_all(
     own_redis: RedisServer, is_awaited: bool

@@ -33,9 +33,6 @@ def leaks(sets: LiveSets) -> list[str | bytes]:
     return sorted(sets.sweep("*", dry_run=True).keys, key=repr)
 
 
-# -- the promise ------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_an_upsert_applies_where_the_set_lives(counter_store: Store, method: str) -> None:
     sets = with_method(counter_store, method)
@@ -63,7 +60,6 @@ def test_an_expired_set_stays_expired(counter_store: Store, method: str) -> None
     assert leaks(sets) == []
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("method", METHODS)
 def test_a_set_without_a_ttl_is_left_alone_and_reported(
     direct: hotcount.Redis, method: str
@@ -132,9 +128,6 @@ def test_upserts_from_many_threads_all_arrive(sets: LiveSets) -> None:
     together(lambda index: [sets.upsert("k", f"m{index}-{i}", index * 20 + i) for i in range(20)])
     members = sets.range("k", 0, -1)
     assert [score for _, score in members] == list(range(639, -2, -1))
-
-
-# -- versions ---------------------------------------------------------------
 
 
 def test_a_version_never_falls(sets: LiveSets) -> None:
@@ -240,9 +233,6 @@ def test_a_key_that_can_have_no_companion_is_refused_with_a_version_only(
                     sets.upsert(key, "a", 3, version=1)
 
 
-# -- reading and removing ---------------------------------------------------
-
-
 def test_top_is_highest_first_and_equal_scores_by_member(sets: LiveSets) -> None:
     sets.create("k", 60, [("b", 1), ("a", 1), ("c", 1), ("low", -5.5), ("high", 2)])
     everything = [("high", 2.0), ("c", 1.0), ("b", 1.0), ("a", 1.0), ("low", -5.5)]
@@ -310,10 +300,6 @@ def test_create_takes_many_members_and_the_last_of_equal_ones(sets: LiveSets) ->
             sets.create("k", 60, members)
 
 
-# -- sweeping ---------------------------------------------------------------
-
-
-@pytest.mark.server
 def test_a_sweep_deletes_sorted_sets_without_a_ttl_and_nothing_else(direct: hotcount.Redis) -> None:
     sets = LiveSets(direct)
     sets.create("feed:good", 60, {"a": 1})
@@ -341,14 +327,10 @@ def test_a_sweep_needs_a_pattern(sets: LiveSets) -> None:
         sets.sweep("")
 
 
-@pytest.mark.server
 def test_a_sweep_stays_inside_the_prefix(direct: hotcount.Redis) -> None:
     leak(direct, "a*:k", "ab:k")
     assert LiveSets(direct, prefix="a*").sweep("*").keys == ("k",)
     assert LiveSets(direct, prefix="ab").top("k", 1) == [("a", 1.0)]
-
-
-# -- values and options -----------------------------------------------------
 
 
 def test_an_answer_is_true_where_it_is_applied_and_prints_its_name() -> None:

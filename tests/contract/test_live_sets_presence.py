@@ -15,8 +15,6 @@ from tests.support.errors import kinds
 from tests.support.servers import RedisServer
 from tests.support.stores import Store
 
-# -- a set without members --------------------------------------------------
-
 
 @pytest.mark.parametrize("version", [None, 1])
 def test_a_set_that_loses_its_last_member_is_empty_and_lives_on(
@@ -110,9 +108,6 @@ def test_a_key_that_can_have_no_companion_goes_with_its_last_member() -> None:
         assert sets.upsert("a}b", "a", 1) is Upsert.ABSENT
 
 
-# -- a companion that is not there ------------------------------------------
-
-
 @pytest.fixture
 def redis(own_redis: RedisServer) -> hotcount.Redis:
     return own_redis.redis(timeout=20)
@@ -124,7 +119,6 @@ def make_feed(redis: hotcount.Redis, key: str = "feed") -> None:
     redis.execute("EXPIRE", key, 60)
 
 
-@pytest.mark.server
 def test_a_set_whose_versions_were_lost_is_absent_rather_than_wrong(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
     sets.create("k", 60, {"a": 1})
@@ -141,7 +135,6 @@ def test_a_set_whose_versions_were_lost_is_absent_rather_than_wrong(redis: hotco
     assert sets.upsert("k", "a", 10, version=10) is Upsert.APPLIED
 
 
-@pytest.mark.server
 def test_a_set_that_others_made_gets_versions_with_its_first(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
     make_feed(redis)
@@ -155,7 +148,6 @@ def test_a_set_that_others_made_gets_versions_with_its_first(redis: hotcount.Red
     assert sets.upsert("feed", "b", 4, version=6) is Upsert.ABSENT, "lost, from then on"
 
 
-@pytest.mark.server
 def test_a_tombstone_is_left_in_a_set_that_others_made(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
     make_feed(redis)
@@ -167,7 +159,6 @@ def test_a_tombstone_is_left_in_a_set_that_others_made(redis: hotcount.Redis) ->
     assert redis.execute("KEYS", "*gone*") == []
 
 
-@pytest.mark.server
 def test_a_set_without_members_that_others_emptied_is_absent(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
     make_feed(redis)
@@ -176,7 +167,6 @@ def test_a_set_without_members_that_others_emptied_is_absent(redis: hotcount.Red
     assert redis.execute("DBSIZE") == 0
 
 
-@pytest.mark.server
 def test_a_deleted_set_is_absent_though_its_companion_key_is_left(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
     for command in (("DEL", "k"), ("ZREM", "k", "a"), ("PEXPIRE", "k", 0)):
@@ -188,7 +178,6 @@ def test_a_deleted_set_is_absent_though_its_companion_key_is_left(redis: hotcoun
         assert redis.execute("EXISTS", "k") == 0
 
 
-@pytest.mark.server
 def test_the_companion_outlives_an_empty_set_whose_life_was_made_longer(
     redis: hotcount.Redis,
 ) -> None:
@@ -201,7 +190,6 @@ def test_the_companion_outlives_an_empty_set_whose_life_was_made_longer(
     assert 50_000 < redis.execute("PTTL", "k") <= 60_000
 
 
-@pytest.mark.server
 def test_a_companion_of_another_type_is_named_where_it_is_needed(redis: hotcount.Redis) -> None:
     sets = LiveSets(redis)
     sets.create("k", 60, {"a": 1})
@@ -220,7 +208,6 @@ def test_a_companion_of_another_type_is_named_where_it_is_needed(redis: hotcount
     assert redis.execute("GET", "{k}:versions.1") == b"mine"
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
     own_redis: RedisServer, redis: hotcount.Redis, batch: int
@@ -245,7 +232,6 @@ def test_a_user_without_rights_to_companion_keys_upserts_without_versions(
                 call()
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("awaited", [False, True], ids=["threads", "asyncio"])
 def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_next(
     own_redis: RedisServer, redis: hotcount.Redis, awaited: bool
@@ -271,7 +257,6 @@ def test_the_last_upsert_of_a_member_stands_where_a_batch_goes_again_behind_the_
     assert float(redis.execute("ZSCORE", "feed:1", "m")) == 20
 
 
-@pytest.mark.server
 def test_a_first_member_that_may_have_no_ttl_is_taken_back(
     own_redis: RedisServer, redis: hotcount.Redis
 ) -> None:

@@ -44,9 +44,6 @@ def daily(counter_store: Store) -> PeriodCounter:
     return PeriodCounter(counter_store)
 
 
-# -- adding and reading -----------------------------------------------------
-
-
 @pytest.mark.parametrize("period", PERIODS)
 def test_add_returns_the_value_of_its_period_after_this_very_add(
     counter_store: Store, period: Period
@@ -159,9 +156,6 @@ def test_the_key_in_the_store_is_the_documented_one(counter_store: Store) -> Non
         assert (plain.ttl("home") or 0) > 0
 
 
-# -- the calendar -----------------------------------------------------------
-
-
 @pytest.mark.parametrize("tz", ["Europe/Berlin", "America/New_York", "Australia/Sydney"])
 @pytest.mark.parametrize("month", [3, 4, 10, 11])
 def test_a_day_has_as_many_hours_as_its_zone_gives_it(
@@ -232,9 +226,6 @@ def test_months_have_their_own_lengths_and_weeks_begin_on_monday(counter_store: 
     assert {(b.date() - a.date()) for a, b in pairwise(weeks)} == {timedelta(days=7)}
 
 
-# -- series -----------------------------------------------------------------
-
-
 def test_a_series_has_every_period_and_zero_where_nothing_was_added(daily: PeriodCounter) -> None:
     start = next_year(2, 26)
     for day, n in ((0, 3), (2, -4), (3, INT64_MAX)):
@@ -269,9 +260,6 @@ def test_a_series_that_is_no_stretch_of_time_is_refused(daily: PeriodCounter) ->
         daily.series("k", start, start - timedelta(seconds=1))
     with pytest.raises(hotcount.ConfigError, match="more than 100000 periods of a day"):
         daily.series("k", start, start.replace(year=9000))
-
-
-# -- what is kept -----------------------------------------------------------
 
 
 def test_a_period_is_gone_when_so_many_have_begun_since(counter_store: Store) -> None:

@@ -150,9 +150,6 @@ async def test_event_loops_have_the_same(counter_store: Store) -> None:
     assert (batch[0], list(batch.errors)) == (3, [1])
 
 
-# -- with a queue -----------------------------------------------------------
-
-
 def test_with_a_queue_over_memory_elements_are_numbers() -> None:
     counter = PeriodCounter("memory://", retry=RetryQueue())
     batch = counter.add_many(["a", "a"], 2, AT)
@@ -160,7 +157,6 @@ def test_with_a_queue_over_memory_elements_are_numbers() -> None:
     assert list(batch) == [2, 4]
 
 
-@pytest.mark.server
 def test_adds_of_a_batch_wait_while_redis_is_away_and_count_once(
     own_redis: RedisServer, tmp_path: pathlib.Path
 ) -> None:
@@ -183,7 +179,6 @@ def test_adds_of_a_batch_wait_while_redis_is_away_and_count_once(
             assert counter.get_many(["a", "c"], AT).tolist() == [10, 20]
 
 
-@pytest.mark.server
 async def test_event_loops_wait_in_the_queue_too(own_redis: RedisServer) -> None:
     async with aio.Redis(own_redis.url, timeout=0.5) as redis:
         counter = aio.PeriodCounter(redis, "hour", retry=RetryQueue())

@@ -22,9 +22,6 @@ def members(sets: LiveSets, key: str = "k") -> dict[Any, float]:
     return dict(sets.range(key, 0, -1))
 
 
-# -- publication ------------------------------------------------------------
-
-
 def test_a_rebuild_replaces_the_set_at_once_at_its_end(sets: LiveSets) -> None:
     sets.create("k", 60, {"old": 1, "both": 1})
     with sets.rebuild("k", ttl=60) as build:
@@ -88,9 +85,6 @@ def test_publish_and_abandon_in_the_block_are_its_end(sets: LiveSets) -> None:
         with pytest.raises(hotcount.ConfigError, match="given up"):
             build.renew()
     assert members(sets) == {"a": 1.0}
-
-
-# -- what is written meanwhile ------------------------------------------------
 
 
 def test_writes_made_meanwhile_win_over_adds_before_and_after_them(sets: LiveSets) -> None:
@@ -167,9 +161,6 @@ def test_a_second_rebuild_forgets_what_was_written_during_the_first(sets: LiveSe
     assert members(sets) == {"a": 2.0, "b": 2.0}
 
 
-# -- leases ---------------------------------------------------------------------
-
-
 def test_one_builder_at_a_time_has_the_lease(sets: LiveSets) -> None:
     with sets.rebuild("k", ttl=60) as build:
         with pytest.raises(hotcount.LeaseLostError, match="another builder"):
@@ -235,9 +226,6 @@ def test_threads_may_add_to_one_build(sets: LiveSets) -> None:
     assert len(members(sets)) == 8 * 400
 
 
-# -- arguments ------------------------------------------------------------------
-
-
 def test_ttl_gate_cannot_rebuild(counter_store: Store) -> None:
     sets = LiveSets(counter_store, method="ttl_gate")
     with pytest.raises(hotcount.ConfigError, match="method 'script'"):
@@ -270,9 +258,6 @@ def test_a_key_of_another_type_is_left_alone(counter_store: Store) -> None:
     with pytest.raises(hotcount.WrongTypeError):
         sets.rebuild("k", ttl=60).__enter__()
     assert hotcount.Counter(counter_store, prefix="c").get("k") == 1
-
-
-# -- many -----------------------------------------------------------------------
 
 
 def test_rebuild_many_builds_every_set_and_reports_those_that_failed(sets: LiveSets) -> None:

@@ -12,8 +12,6 @@ from tests.contract.test_limiter_vectors import VECTORS
 from tests.support.limiter_models import MODELS, Answer, merge
 from tests.support.scripts import answers_of
 
-pytestmark = pytest.mark.server
-
 LOOK, TAKE, WHAT_FITS, RESERVE, COMMIT = range(5)
 WORDS = ("0", "1", "2", "4", "5")
 # The rate that is left out takes no reservations: what is used beyond them would not be exact.

@@ -25,9 +25,6 @@ def counter(request: pytest.FixtureRequest, database: Database) -> SlottedCounte
     return counter
 
 
-# -- adding -----------------------------------------------------------------
-
-
 def test_the_count_is_the_sum_of_the_adds(counter: SlottedCounter) -> None:
     for n in (1, 10, -3, 0):
         counter.add("k", n)
@@ -143,9 +140,6 @@ def test_a_slot_of_another_type_is_a_type_error_that_names_it(
     assert counter.get("k") == 0
 
 
-# -- batches ----------------------------------------------------------------
-
-
 def test_add_many_adds_each_pair_of_a_mapping(counter: SlottedCounter) -> None:
     assert counter.add_many({"a": 1, "b": -2}) == [1, -2]
     assert counter.add_many({b"a": np.int64(4)}) == [4]  # type: ignore[arg-type]
@@ -191,9 +185,6 @@ def test_a_pair_of_a_wrong_type_is_named_before_anything_is_added(
     assert counter.get("a") == 0
 
 
-# -- slots ------------------------------------------------------------------
-
-
 def test_resize_and_compact_keep_every_count(counter: SlottedCounter) -> None:
     for slots in (1, 7, 10_000, 3):
         counter.resize(slots)
@@ -232,9 +223,6 @@ def test_a_number_of_slots_out_of_range_is_refused(
         SlottedCounter(database, slots=slots)
 
 
-# -- removing ---------------------------------------------------------------
-
-
 def test_reset_returns_the_sum_and_leaves_zero(counter: SlottedCounter) -> None:
     counter.add("k", 5)
     counter.add("other", 1)
@@ -255,9 +243,6 @@ def test_no_add_falls_between_the_reading_and_the_removing_of_reset(
 
     taken = sum(together(work))
     assert taken + counter.get("k") == 4 * (THREADS - THREADS // 8)
-
-
-# -- keys, names, types -----------------------------------------------------
 
 
 def test_keys_are_compared_byte_by_byte(counter: SlottedCounter) -> None:

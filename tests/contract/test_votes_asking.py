@@ -13,8 +13,6 @@ from hotcount import Cast, Database, Tally, Votes, aio
 from tests.support.together import together
 from tests.support.votes_strategies import is_consistent, make_votes
 
-# -- get and get_many -------------------------------------------------------
-
 
 def test_get_says_what_the_users_vote_is(votes: Votes) -> None:
     votes.cast(1, 7, 5)
@@ -97,9 +95,6 @@ def test_tables_that_are_missing_are_named(database: Database) -> None:
             call()
 
 
-# -- voters, tally, top -----------------------------------------------------
-
-
 def test_voters_are_listed_page_by_page_without_retracted_votes(votes: Votes) -> None:
     users = [9, 2, 7, 4, 1]
     votes.cast_many([1] * 5, users, [1, 2, 3, 4, 5])
@@ -134,9 +129,6 @@ def test_top_shows_exact_counts_in_descending_order(database: Database, strategy
     votes.cast(6, 101)
     assert votes.top(3) == [(6, 8), (7, 7), (5, 5)]
     assert [item for item, _ in votes.top(100)] == [6, 7, 5, 4, 3, 2, 1]
-
-
-# -- toggle -----------------------------------------------------------------
 
 
 def test_toggle_casts_and_retracts_in_turn(votes: Votes) -> None:

@@ -24,9 +24,6 @@ def counts(votes: Votes, *items: int) -> list[int]:
     return [int(count) for count in votes.count_many(items, consistency="exact")]
 
 
-# -- remove_item ------------------------------------------------------------
-
-
 def test_a_removed_item_counts_nothing_and_the_others_what_they_did(votes: Votes) -> None:
     votes.cast_many([1, 1, 1, 2, 2], [7, 8, 9, 7, 8], [1, -1, 4, 1, 1])
     votes.retract(1, 8)
@@ -108,9 +105,6 @@ def test_an_opening_balance_goes_with_its_item(sides: BothSides, strategy: Any) 
     assert is_consistent(votes)
 
 
-# -- erase_user -------------------------------------------------------------
-
-
 def test_an_erased_user_is_in_no_count_and_no_list(votes: Votes) -> None:
     votes.cast_many([1, 2, 3, 1, 2], [7, 7, 7, 8, 8], [1, -2, 5, 1, 1])
     votes.retract(3, 7)
@@ -169,9 +163,6 @@ def test_a_user_who_votes_while_being_erased_is_counted_as_the_votes_say(votes: 
     assert sum(counts(votes, 1, 2, 3)) == 6
     votes.flush(timeout=20)
     assert is_consistent(votes)
-
-
-# -- prune ------------------------------------------------------------------
 
 
 @pytest.mark.cast_writes

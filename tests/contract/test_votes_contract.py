@@ -39,9 +39,6 @@ def test_stats_say_what_was_voted_and_how_long_it_took(votes: Votes) -> None:
     assert (stats["waiting_votes"], stats["held_votes"], stats["fold_error"]) == (0, 0, "")
 
 
-# -- one user, one vote -----------------------------------------------------
-
-
 @pytest.mark.cast_writes
 def test_a_vote_counts_once_however_often_it_is_cast(votes: Votes) -> None:
     assert votes.cast(1, 7) == Cast(counted=True, changed=True, previous=0, value=1)
@@ -81,9 +78,6 @@ def test_changes_that_callers_were_told_of_add_up_to_the_count(votes: Votes) -> 
 
     assert sum(together(work)) == int(votes.count(1))
     assert is_consistent(votes)
-
-
-# -- retract, values, versions ----------------------------------------------
 
 
 @pytest.mark.cast_writes
@@ -152,9 +146,6 @@ def test_of_versions_that_arrive_in_any_order_the_highest_stays(votes: Votes) ->
     assert is_consistent(votes)
 
 
-# -- items ------------------------------------------------------------------
-
-
 @pytest.mark.cast_writes
 def test_a_vote_for_an_item_that_does_not_exist_is_refused_and_leaves_nothing(votes: Votes) -> None:
     with pytest.raises(hotcount.IntegrityError, match="item 99"):
@@ -220,9 +211,6 @@ def test_another_schema_is_used_by_its_names(database: hotcount.Database, strate
     votes.cast(1, 7)
     assert int(votes.count(1)) == 1
     assert is_consistent(votes)
-
-
-# -- counting ---------------------------------------------------------------
 
 
 def test_a_count_says_when_and_where_it_was_read(votes: Votes, strategy: str) -> None:

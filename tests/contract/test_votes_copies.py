@@ -197,9 +197,6 @@ def test_other_strategies_take_no_copies() -> None:
             Votes("sqlite:///:memory:", hotcount.Memory(), strategy)
 
 
-# -- a cache that fails -----------------------------------------------------
-
-
 def test_votes_counts_and_folds_go_on_without_the_cache(
     sides: BothSides, own_redis: RedisServer
 ) -> None:
@@ -251,9 +248,6 @@ def test_a_key_of_another_kind_is_no_copy(
         found = votes.count(1)
         assert (found.value, found.source) == (1, "sql")
     assert redis.execute("GET", key) == value
-
-
-# -- many processes ---------------------------------------------------------
 
 
 def _vote(url: str, redis_url: str, prefix: str, index: int) -> None:

@@ -68,9 +68,6 @@ def counts(votes: hotcount.Votes) -> list[int]:
     return [int(count) for count in votes.count_many([1, 2, 3])]
 
 
-# -- refused ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_counts_without_votes_are_refused_and_nothing_is_changed(
     sides: BothSides, strategy: str
@@ -157,9 +154,6 @@ def test_counts_that_hotcount_keeps_are_never_refused(sides: BothSides, strategy
 def test_an_unknown_existing_counts_is_refused(sides: BothSides, bad: Any) -> None:
     with pytest.raises((hotcount.ConfigError, TypeError), match="existing_counts"):
         make(sides, "batched").create_tables(existing_counts=bad)
-
-
-# -- kept -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -325,9 +319,6 @@ def test_a_balance_near_the_bounds_refuses_the_vote_that_leaves_them(
             votes.cast(2, 2)
     assert votes.cast(1, 2).counted
     assert int(votes.count(2)) == 2**63 - 1
-
-
-# -- recounted, nullable, aio -----------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

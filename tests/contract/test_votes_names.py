@@ -75,9 +75,6 @@ def test_two_columns_of_one_name_are_refused() -> None:
         hotcount.Votes("sqlite:///:memory:", vote_value="x", vote_previous="x")
 
 
-# -- schemas ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("strategy", ["naive", "slotted", "batched", "cached"])
 @pytest.mark.parametrize("backend", BACKENDS[1:])
 def test_tables_may_stand_in_schemas(
@@ -132,9 +129,6 @@ def test_sqlite_refuses_a_schema_and_takes_a_quoted_name() -> None:
     votes = hotcount.Votes("sqlite:///:memory:", item_table='"app.item"', vote_table='"a""b.c"')
     votes.create_tables()
     play(votes)
-
-
-# -- no column for counts ---------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["batched", "slotted"])

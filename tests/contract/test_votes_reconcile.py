@@ -26,9 +26,6 @@ def lose_the_counts_of_votes(sides: BothSides, *items: int) -> None:
         sides.run(f"INSERT INTO vote (item_id, user_id, val, prev) VALUES ({item}, 900, 1, 0)")
 
 
-# -- orphans ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_is_left_of_items_without_a_row_is_named_until_it_is_removed(
     sides: BothSides, strategy: str
@@ -71,9 +68,6 @@ def test_an_item_made_again_does_not_count_on_from_what_was_left(
     assert votes.reconcile(timeout=20) == []
     votes.add_items([2])
     assert [int(votes.count(item)) for item in (1, 2)] == [1, 0]
-
-
-# -- pages ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

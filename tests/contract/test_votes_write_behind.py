@@ -67,9 +67,6 @@ def drained(votes: Votes) -> bool:
     return (report.pending, report.at_risk) == (0, 0) and votes.reconcile(dry_run=True) == []
 
 
-# -- a vote --------------------------------------------------------------------------------------
-
-
 def test_a_vote_waits_in_redis_until_a_worker_writes_it(votes: Votes) -> None:
     assert votes.cast(1, 7) == Cast(True, changed=None, previous=None, value=1, pending=True)
     waiting = votes.count(1)
@@ -116,9 +113,6 @@ def test_workers_in_several_threads_write_every_vote_once(make: Make) -> None:
     assert sum(int(count) for count in voter.count_many(list(range(20)))) == 400
 
 
-# -- bounds and refusals ---------------------------------------------------------------------------
-
-
 def test_one_vote_more_than_max_pending_is_refused_and_not_applied(make: Make) -> None:
     votes = make(max_pending=3)
     votes.create_tables()
@@ -160,9 +154,6 @@ def test_a_version_is_refused(votes: Votes) -> None:
 def test_it_needs_a_redis(cache: str | None) -> None:
     with pytest.raises(hotcount.ConfigError, match="write_behind' needs cache=: a Redis"):
         Votes("sqlite:///:memory:", cache, "write_behind")
-
-
-# -- workers that die, data that is lost ---------------------------------------------------------
 
 
 def test_a_page_that_was_written_and_not_acknowledged_changes_nothing_again(
@@ -220,9 +211,6 @@ def test_a_group_that_somebody_deleted_is_made_again(votes: Votes, cache: hotcou
     votes.cast(1, 7)
     cache.execute("XGROUP", "DESTROY", stream_of(cache), "workers")
     assert votes.sync_worker().run_once().saved == 1
-
-
-# -- beside what deletes votes, and other strategies -------------------------------------------
 
 
 def test_a_waiting_vote_does_not_bring_a_removed_item_back(make: Make) -> None:

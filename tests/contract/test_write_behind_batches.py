@@ -10,8 +10,6 @@ from hotcount import Database, Redis, WriteBehindCounter, aio
 
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 INT64_MAX = 2**63 - 1
 
 

@@ -10,8 +10,6 @@ import hotcount
 import pytest
 from hotcount import Database, Redis, WriteBehindCounter
 
-pytestmark = pytest.mark.server
-
 DAY = 86_400
 
 

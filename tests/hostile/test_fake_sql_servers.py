@@ -62,9 +62,6 @@ def cannot_open(url: str, *, timeout: float = 5) -> hotcount.HotcountError:
     return caught.value
 
 
-# -- PostgreSQL asks for the password in clear text ---------------------------
-
-
 def says(*parts: bytes, bytewise: bool = False) -> Callable[[Peer], None]:
     def answer(peer: Peer) -> None:
         for part in parts:
@@ -144,8 +141,6 @@ def test_a_postgres_that_is_too_old_is_refused_by_name() -> None:
     assert isinstance(refusal, hotcount.ConfigError)
     assert "the server is PostgreSQL 11.22; hotcount needs 12.0.0 or later" in str(refusal)
 
-
-# -- MariaDB and MySQL ask for it ---------------------------------------------
 
 NATIVE, CACHING = "mysql_native_password", "caching_sha2_password"
 
@@ -346,9 +341,6 @@ def test_a_server_that_asks_for_a_file_gets_none(tmp_path: Path) -> None:
         assert b"what is in the file" not in server.received
 
 
-# -- what a server says back --------------------------------------------------
-
-
 @pytest.mark.parametrize("text", [f"no {CANARY} here", CANARY, CANARY * 20])
 @pytest.mark.parametrize("code", ["28P01", "28000", "53300", "XX000"])
 def test_a_password_that_postgres_says_back_is_in_no_message(text: str, code: str) -> None:
@@ -368,9 +360,6 @@ def test_a_password_that_mariadb_says_back_is_in_no_message(number: int) -> None
     with FakeServer(talk) as server:
         refusal = cannot_open(maria_url(server), timeout=2)
     assert "***" in str(refusal)
-
-
-# -- what a server breaks off, or never ends ------------------------------------
 
 
 def test_postgres_that_hangs_up_after_any_byte_is_a_typed_error() -> None:

@@ -46,7 +46,6 @@ def test_hostile_calls_end_with_a_value_or_an_exception(seed: int, tmp_path: Pat
     fuzz(seed, "-", tmp_path)
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("seed", SEEDS[:1])
 def test_hostile_calls_over_redis_end_with_a_value_or_an_exception(
     seed: int, own_redis: RedisServer, tmp_path: Path

@@ -107,9 +107,6 @@ def test_a_password_in_a_url_shows_in_no_text(
     assert not leaks(out + err)
 
 
-# -- what a server says ---------------------------------------------------------
-
-
 class SpeakingServer(Listener):
     """Says what it is told to, and hangs up."""
 
@@ -246,7 +243,6 @@ def test_a_password_that_libpq_finds_by_itself_is_hidden_like_one_of_a_url(
     assert not [text for text in texts if password in text]
 
 
-@pytest.mark.server
 def test_a_wrong_password_shows_in_no_text(redis_server: RedisServer) -> None:
     assert shutil.which("redis-server")
     for user in ("", "user"):
@@ -265,8 +261,6 @@ def test_a_user_without_a_password_is_refused_instead_of_being_the_default_user(
     with pytest.raises(hotcount.ConfigError, match="a user without a password"):
         hotcount.connect(f"{scheme}://{user}@{where}")
 
-
-# -- the commands ---------------------------------------------------------------
 
 ODD = (
     f"redis://user:{FIRST}/{SECOND}@{NOBODY}/0",
@@ -302,7 +296,6 @@ def test_commands_print_no_password(url: str, tmp_path: Path) -> None:
         assert not leaks(done.stdout + done.stderr), f"{command}\n{done.stdout}{done.stderr}"
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("form", ["env", "file"])
 def test_a_url_from_the_environment_or_a_file_shows_in_no_command_line_and_no_report(
     form: str, own_redis: RedisServer, tmp_path: Path

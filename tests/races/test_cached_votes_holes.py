@@ -18,8 +18,6 @@ import pytest
 
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 LIST = """
 local cursor = redis.call("get", "item_synchronization_cursor") or 0
 local scanResults = redis.call("scan", cursor, "match", "item_*", "count", 1000)

@@ -40,9 +40,6 @@ def put(world: World, actor: int, memory: tuple[object, ...], **changes: Any) ->
     return world._replace(actors=actors, **changes)
 
 
-# -- voters -----------------------------------------------------------------
-
-
 def original_voter(world: World, me: int) -> Iterator[World]:
     """exists? then increment; else read, add one, set if absent, else increment."""
     step, *memory = world.actors[me]
@@ -99,9 +96,6 @@ def our_voter(world: World, me: int) -> Iterator[World]:
             value = entry.value + (base if entry.gen == 0 else 0)
             entry = entry._replace(value=value, gen=gen, saved=0)
         yield put(world, me, ("done",), entry=entry)
-
-
-# -- workers ----------------------------------------------------------------
 
 
 def original_worker(world: World, me: int) -> Iterator[World]:

@@ -19,8 +19,6 @@ import pytest
 from tests.support.fired import fired
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 SCRIPTS = Path(__file__).parents[2] / "cpp/src/votes/lua"
 RETENTION_MS = 600_000
 

@@ -12,8 +12,6 @@ import pytest
 from tests.support.servers import RedisServer, calls_of
 from tests.support.together import flushing_scripts, together
 
-pytestmark = pytest.mark.server
-
 THREADS = 64
 ROUNDS = 40
 

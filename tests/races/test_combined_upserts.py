@@ -6,13 +6,10 @@ import asyncio
 from collections import Counter as Tally
 
 import hotcount
-import pytest
 from hotcount import aio
 
 from tests.support.servers import RedisServer, calls_of
 from tests.support.together import flushing_scripts, together
-
-pytestmark = pytest.mark.server
 
 THREADS = 64
 ROUNDS = 40

@@ -20,8 +20,6 @@ from notebooks import ways
 from tests.support.gate import Gate
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 KEY = "count:k"
 TTL = 300
 IMMORTAL = -1
@@ -102,9 +100,6 @@ def make_dying(direct: hotcount.Redis) -> None:
     direct.execute("ACL", "SETUSER", "dying", "on", ">pw", "~*", "&*", "+@all", "-pexpire")
 
 
-# -- a key that expires between SET NX and INCR -----------------------------
-
-
 def test_set_nx_misses_and_incr_makes_an_immortal_key(
     gate: Gate, direct: hotcount.Redis, plain: redis.Redis
 ) -> None:
@@ -156,9 +151,6 @@ def test_no_compensation_is_made_by_a_caller_that_dies_before_it(
     assert (direct.execute("GET", KEY), ttl_ms(direct)) == (b"1", IMMORTAL)
 
 
-# -- INCR, then PEXPIRE -----------------------------------------------------
-
-
 def test_incr_leaves_an_immortal_key_when_its_expire_never_arrives(
     own_redis: RedisServer, direct: hotcount.Redis, plain: redis.Redis
 ) -> None:
@@ -190,9 +182,6 @@ def test_a_late_expire_extends_the_ttl_of_the_next_key(gate: Gate, direct: hotco
 
     assert add_in_two_halves(gate, BOTH, "PEXPIRE", another_key_is_made) == 1
     assert ttl_ms(direct) > TTL * 1000 * 3 // 4
-
-
-# -- the script -------------------------------------------------------------
 
 
 def test_the_script_finds_the_key_expired_and_gives_the_new_one_its_ttl(

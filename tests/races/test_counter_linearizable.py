@@ -15,8 +15,6 @@ import pytest
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
-pytestmark = pytest.mark.server
-
 THREADS = 64
 ADDS = 150
 LARGEST = 2**63 - 1

@@ -16,8 +16,6 @@ from tests.support.postgres_votes import in_background
 from tests.support.servers import RedisServer
 
 __all__ = ["play"]  # A fixture.
-pytestmark = pytest.mark.server
-
 PREFIX = "copies-of-votes:"
 
 

@@ -15,8 +15,6 @@ from tests.support.mariadb_server import MariaDbServer
 from tests.support.postgres_votes import in_background
 from tests.support.servers import PostgresDatabase
 
-pytestmark = pytest.mark.server
-
 FROM_ROW = (
     "SELECT i.vote_count + (SELECT COALESCE(SUM(diff), 0) FROM vote_journal WHERE item = i.id)"
     " FROM item AS i WHERE i.id = 1"

@@ -17,8 +17,6 @@ import pytest
 from tests.support.journal_play import PostgresPlay
 from tests.support.servers import PostgresDatabase
 
-pytestmark = pytest.mark.server
-
 # The lock 4711 is the test's.
 WAITS_FIRST = """
 CREATE FUNCTION pg_try_advisory_xact_lock(int, int) RETURNS boolean LANGUAGE plpgsql AS $$

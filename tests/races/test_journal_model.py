@@ -57,9 +57,6 @@ def explore(design: Design, start: World) -> Findings:
     return explorer.explore(Journal(design), start)
 
 
-# -- the protocol -----------------------------------------------------------------------
-
-
 def right(design: Design, start: World, states: int = 80) -> None:
     """Nothing is wrong in any order, and there were orders to look at."""
     findings = explore(design, start)
@@ -239,8 +236,6 @@ def test_a_voter_blocks_only_a_switch_and_voters_of_the_same_vote(dialect: str) 
     assert not {whom for who, whom in findings.waits if who == "folder"}
 
 
-# -- readers ----------------------------------------------------------------------------
-
 MISREAD = "a reader counts what never was"
 READERS = [
     pytest.param("postgres", "locking_reader", (0,), True, id="for update: item and journal"),
@@ -256,9 +251,6 @@ def test_a_reader_misreads_only_in_the_orders_marked_wrong(
 ) -> None:
     findings = explore(Design(dialect), world(*both(), folds(), actor(reader, entry)))
     assert set(findings.faults) == ({MISREAD} if wrong else set())
-
-
-# -- what looks right and is not --------------------------------------------------------
 
 
 def wrong(design: Design, start: World, fault: str) -> None:
@@ -417,9 +409,6 @@ def test_votes_of_slotted_beside_a_cache_may_fall_back_there(dialect: str) -> No
     wrong(Design(dialect, copies=True, lags=True), start, BACK)
 
 
-# -- larger bounds ----------------------------------------------------------------------
-
-
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @BOTH
@@ -448,9 +437,6 @@ def test_switches_and_removals_keep_the_invariants_in_larger_bounds(dialect: str
     right(Design(dialect), removal, 1_000)
     mixed = world(*both(), slotted((0, 3, 1, 0)), slotted((0, 4, 1, 1)), folds())
     right(Design(dialect, lags=True), mixed, 1_000)
-
-
-# -- drawn orders -----------------------------------------------------------------------
 
 
 def crowd() -> World:

@@ -37,9 +37,6 @@ def vote_by_hand(session: Session, item: int, user: int) -> None:
     session.run(f"INSERT INTO vote_journal (item, diff) VALUES ({item}, 1)")
 
 
-# -- a fold in mid-way ------------------------------------------------------------------
-
-
 def test_votes_and_exact_counts_go_on_while_a_fold_stops(play: Play) -> None:
     play.cast(1, 1)
     with play.stopped_fold() as fold:
@@ -121,8 +118,6 @@ def test_a_row_that_commits_behind_later_ones_is_folded_too(play: Play) -> None:
     assert play.is_settled()
 
 
-# -- an item that somebody holds --------------------------------------------------------
-
 # So that votes pass and a fold does not: a session that has changed the row on PostgreSQL, one that
 # votes for it on MariaDB.
 HOLD = {
@@ -159,9 +154,6 @@ def test_votes_for_a_held_item_land_afterwards_in_their_order(play: Play) -> Non
     assert first() == hotcount.Cast(counted=True, changed=True, previous=0, value=1)
     assert second() == hotcount.Cast(counted=False, changed=True, previous=1, value=0)
     assert play.is_settled()
-
-
-# -- who moves counts -------------------------------------------------------------------
 
 
 def test_a_switch_waits_for_the_fold_and_naive_counts_stay(play: Play) -> None:
@@ -345,9 +337,6 @@ def test_a_vote_for_an_item_that_is_being_deleted_is_refused(play: Play, foreign
     assert play.number("SELECT COUNT(*) FROM ballot") == 0
 
 
-# -- snapshots --------------------------------------------------------------------------
-
-
 def test_an_old_snapshot_keeps_its_counts_and_holds_up_nobody(play: Play) -> None:
     play.cast(1, 1)
     old = play.session()
@@ -381,8 +370,6 @@ def test_a_process_that_starts_waits_for_no_reader_of_the_journal(play: Play) ->
     assert play.cast(1, 1).changed
     reader.rollback()
 
-
-# -- what one item cannot do to the others ----------------------------------------------
 
 ABORT = {
     "postgres": [

@@ -22,8 +22,6 @@ from notebooks import ways
 from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 Way = Callable[..., bool]
 LONG = 300 * 86400
 CALLERS = 13

@@ -17,8 +17,6 @@ from tests.support.limiters import SAFE
 from tests.support.servers import RedisServer
 from tests.support.wrong_clock import WrongClock
 
-pytestmark = pytest.mark.server
-
 ROOT = Path(__file__).resolve().parents[2]
 CLOCKS = (0, 3600, -3600, 86400)  # Seconds.
 

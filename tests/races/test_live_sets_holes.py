@@ -20,8 +20,6 @@ from hotcount import Upsert
 from notebooks import ways
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 LIFE = 0.3
 STALL = 0.6
 
@@ -55,9 +53,6 @@ def through_a_stall(store: hotcount.Redis, upsert: Callable[..., object], key: s
     answer = upsert(key, "late", 3)
     assert time.monotonic() - began > LIFE, "the write was not held back"
     return answer
-
-
-# -- the ways in two steps --------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -112,9 +107,6 @@ def test_watch_leaves_an_expired_set_alone_through_the_same_stall(
     assert store.execute("EXISTS", "k") == 0
 
 
-# -- the right one ----------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [None, 7])
 def test_the_script_leaves_an_expired_set_alone_through_the_same_stall(
     store: hotcount.Redis, version: int | None
@@ -135,9 +127,6 @@ def test_a_batch_of_the_script_decides_each_set_when_it_runs(store: hotcount.Red
     answers = sets.upsert_many([("short", "b", 2), ("long", "b", 2), ("short", "c", 3)])
     assert answers == [Upsert.ABSENT, Upsert.APPLIED, Upsert.ABSENT]
     assert rogues(store) == []
-
-
-# -- the sweeper ------------------------------------------------------------
 
 
 def test_the_sweeper_finds_exactly_what_the_wrong_ways_left(

@@ -50,9 +50,6 @@ def wrong(fault: str, design: Design, *actors: Actor, **bounds: Any) -> None:
     assert fault in findings.faults, findings
 
 
-# -- the protocol -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("design", [PLAIN, VERSIONED], ids=["plain", "versioned"])
 def test_writers_beside_a_builder_lose_nothing(design: Design) -> None:
     right(design, builder(), upserter("x", 2, 3), remover("y", 2), expiries=1, passes=1)
@@ -122,9 +119,6 @@ def test_drawn_orders_of_three_builders_keep_the_invariants(design: Design) -> N
 @pytest.mark.parametrize("design", [PLAIN, VERSIONED], ids=["plain", "versioned"])
 def test_100_000_drawn_orders_of_three_builders_keep_the_invariants(design: Design) -> None:
     drawn(design, 50_000)
-
-
-# -- wrong ways -------------------------------------------------------------------------
 
 
 def test_publishing_without_a_look_at_the_lease_loses_a_write() -> None:

@@ -23,8 +23,6 @@ from tests.support.eventually import eventually
 from tests.support.rebuild_storm import VERSIONED
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 IMMORTAL = """
 local found = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do

@@ -18,8 +18,6 @@ from redis.retry import Retry
 from notebooks import ways
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 TTL_MS = 600_000
 
 

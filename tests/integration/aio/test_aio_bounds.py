@@ -17,8 +17,6 @@ from hotcount import aio
 from tests.support.loops import LOOPS, LoopFactory, run
 from tests.support.servers import PostgresDatabase, RedisServer
 
-pytestmark = pytest.mark.server
-
 MANY = 100_000
 IN_FLIGHT = 16_384  # At most so many commands of a connection await their replies.
 CALLS = IN_FLIGHT + 200

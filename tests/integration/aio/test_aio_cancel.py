@@ -18,7 +18,6 @@ from tests.support.fired import fired
 from tests.support.loops import LOOPS, LOOPS_WITH_READERS
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
 on_all_loops = pytest.mark.parametrize("factory", LOOPS)
 
 

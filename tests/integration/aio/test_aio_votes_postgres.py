@@ -11,8 +11,6 @@ from hotcount import aio
 
 from tests.support.servers import PostgresDatabase
 
-pytestmark = pytest.mark.server
-
 
 async def test_a_caller_who_leaves_while_a_row_is_locked_has_nothing_applied(
     postgres_database: PostgresDatabase,

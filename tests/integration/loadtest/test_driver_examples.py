@@ -41,7 +41,6 @@ def votes_by(way: str, folder: Path, url: str) -> tuple[int, dict[str, int], lis
     return code, document["audit"], document["reasons"]
 
 
-@pytest.mark.server
 def test_django_loses_votes_by_read_modify_save_and_none_by_an_f_expression(
     tmp_path: Path, postgres_database: PostgresDatabase
 ) -> None:
@@ -55,7 +54,6 @@ def test_django_loses_votes_by_read_modify_save_and_none_by_an_f_expression(
 
 
 @pytest.mark.long
-@pytest.mark.server
 def test_django_on_mariadb_counts_by_an_f_expression(
     tmp_path: Path, mariadb_server: MariaDbServer, mariadb_database: str
 ) -> None:

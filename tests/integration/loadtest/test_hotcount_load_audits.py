@@ -114,7 +114,6 @@ end
 return changed"""
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("strategy", ["redis/cached", "redis/ttl"])
 def test_counts_on_a_redis_that_are_too_low_and_too_high_are_found(
     own_redis: RedisServer, tmp_path: Path, strategy: str

@@ -18,7 +18,6 @@ PATIENCE_S = 60
 DRIVERS = [[], ["--processes", "4"]]
 
 
-@pytest.mark.server
 def test_processes_send_inside_one_window(own_redis: RedisServer, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     load = ["run", "-s", "redis", "--redis", own_redis.url, "-d", "200ms", "--processes", "4"]
@@ -59,7 +58,6 @@ def test_every_workload_passes_whoever_drives_it(
 
 
 @pytest.mark.long
-@pytest.mark.server
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_lost_vote_is_found_whoever_drives(
     driver: list[str], own_redis: RedisServer, tmp_path: Path

@@ -75,7 +75,6 @@ def test_a_server_that_dies_leaves_a_measurement_and_can_be_audited_when_it_is_b
     assert found["runs"][0]["audit"]["acknowledged"] > 0
 
 
-@pytest.mark.server
 def test_a_generator_that_is_killed_in_its_audit_has_kept_what_it_measured(
     own_redis: RedisServer, tmp_path: Path
 ) -> None:

@@ -91,9 +91,6 @@ def test_callers_and_times_are_read() -> None:
     assert [parse_time(each) for each in ("300ms", "1.5s", "3m", "2")] == [0.3, 1.5, 180, 2]
 
 
-# -- what a trial misses --------------------------------------------------------------------------
-
-
 def trial(
     *, stale_ms: tuple[float, ...] = (), never: int = 0, share: float = 1.0, duration_s: float = 1,
     failed: int = 0, unknown: int = 0, censored: int = 0, **audit: int,
@@ -170,9 +167,6 @@ def test_a_percentile_that_no_trial_is_long_enough_for_is_named() -> None:
 def test_a_trial_is_long_enough_for_each_percentile(slo: str, rate: float, seconds: float) -> None:
     mix = {"vote": 80, "unvote": 5, "read": 15}
     assert trial_length(parse_slo(slo), mix, 2, rate) == pytest.approx(seconds)
-
-
-# -- the next rate --------------------------------------------------------------------------------
 
 
 def drive(search: RateSearch, holds: Callable[[float], bool]) -> list[float]:

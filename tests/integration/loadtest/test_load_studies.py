@@ -102,9 +102,6 @@ def up_to(limit: float) -> Callable[[Options], dict[str, Any]]:
 SLO = parse_slo("p99<10ms,lost=0")
 
 
-# -- search ---------------------------------------------------------------------------------------
-
-
 def test_a_search_confirms_a_rate_in_three_trials_with_traffic_of_their_own() -> None:
     runs = Runs(up_to(1000), strategies=("batched",))
     document = search(runs, SLO)
@@ -192,9 +189,6 @@ def test_each_confirmation_has_a_seed_of_its_own() -> None:
     assert confirming_seed(1, 1) == confirming_seed(1, 1)
     assert len({confirming_seed(1, 1), confirming_seed(1, 2), confirming_seed(2, 1)}) == 3
     assert confirming_seed(1, 1) < 2**53
-
-
-# -- sweep and scale ------------------------------------------------------------------------------
 
 
 def test_a_sweep_has_a_line_for_each_rate() -> None:
@@ -287,9 +281,6 @@ def test_a_study_that_measured_nothing_fails(study: Callable[[Runs], object]) ->
 
     with pytest.raises(Failed, match="no server"):
         study(Runs(fails))
-
-
-# -- calibrate ------------------------------------------------------------------------------------
 
 
 def test_a_calibration_is_the_highest_rate_that_was_carried() -> None:

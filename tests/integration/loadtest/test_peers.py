@@ -60,9 +60,6 @@ def one_load(run: Callable[[float, int], Measured], contender: str = OURS) -> Ca
     return Case("case", "sync", [Load(contender, run)])
 
 
-# -- loads against a server --------------------------------------------------
-
-
 @pytest.mark.server
 @pytest.mark.parametrize("threads", [1, 4])
 def test_every_add_of_threads_is_found(server: RedisServer, ours: Hotcount, threads: int) -> None:
@@ -198,9 +195,6 @@ def test_what_redis_benchmark_says_it_added_is_found(
     assert len(case.figures["limit"][RATE]) == 2
 
 
-# -- the whole runner --------------------------------------------------------
-
-
 def no_go() -> str:
     raise native.LeftOut("go is not installed: rueidis left out")
 
@@ -294,9 +288,6 @@ def test_bad_usage_is_refused(words: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         main(words)
     assert refused.value.code == 2
-
-
-# -- arithmetic, parsing, tables ---------------------------------------------
 
 
 def test_ratios_are_taken_within_rounds() -> None:

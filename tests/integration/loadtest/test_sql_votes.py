@@ -74,7 +74,6 @@ def test_web_workers_on_mariadb_are_measured(tmp_path: Path) -> None:
     assert workers["Django-style"][P99]["median"] > 0
 
 
-@pytest.mark.server
 def test_votes_that_the_voters_know_nothing_of_fail_the_load(
     postgres_server: PostgresServer, mariadb_server: MariaDbServer
 ) -> None:
@@ -86,7 +85,6 @@ def test_votes_that_the_voters_know_nothing_of_fail_the_load(
                 native.run([*command, "--seed", "2"])
 
 
-@pytest.mark.server
 def test_an_empty_place_is_dropped_with_its_sessions(
     postgres_server: PostgresServer, mariadb_server: MariaDbServer
 ) -> None:

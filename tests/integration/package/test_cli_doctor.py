@@ -199,7 +199,6 @@ def test_words_of_replicas_and_disks_that_a_server_may_say() -> None:
         assert _doctor_redis.version({"redis_version": version}).state == state
 
 
-@pytest.mark.server
 def test_postgresql_is_judged_by_what_holds_for_the_session(
     doctor: Doctor, postgres_server: PostgresServer
 ) -> None:
@@ -221,7 +220,6 @@ def test_postgresql_is_judged_by_what_holds_for_the_session(
     assert set(states(findings, "isolation")) == {"warning"}
 
 
-@pytest.mark.server
 def test_a_pooler_in_between_is_noticed(doctor: Doctor, postgres_server: PostgresServer) -> None:
     with PgBouncer(postgres_server).started() as pooler:
         code, findings = doctor(pooler.url())
@@ -229,7 +227,6 @@ def test_a_pooler_in_between_is_noticed(doctor: Doctor, postgres_server: Postgre
         assert "pooler" not in {each["check"] for each in doctor(postgres_server.url())[1]}
 
 
-@pytest.mark.server
 def test_mariadb_that_commits_without_the_disk_is_unsafe(
     doctor: Doctor, mariadb_server: MariaDbServer, mariadb_database: str
 ) -> None:

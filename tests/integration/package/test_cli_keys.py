@@ -63,10 +63,6 @@ def exit_code(*arguments: str) -> int | str | None:
         return ended.code
 
 
-# -- counts -----------------------------------------------------------------
-
-
-@pytest.mark.server
 def test_counters_are_read_and_reset(own_redis: RedisServer, redis: hotcount.Redis) -> None:
     likes = hotcount.Counter(redis)
     likes.add("photo:42", 1234567)
@@ -85,7 +81,6 @@ def test_counters_are_read_and_reset(own_redis: RedisServer, redis: hotcount.Red
     assert said_json("reset", url, "photo:42") == {"before": [{"key": "photo:42", "value": 2}]}
 
 
-@pytest.mark.server
 def test_votes_of_a_server_are_read(postgres_database: PostgresDatabase) -> None:
     make_counts(postgres_database.url)
     url = postgres_database.url
@@ -113,7 +108,6 @@ def test_an_item_of_odd_characters_is_one_line(tmp_path: Path) -> None:
     assert said("get", url, "a\x1b\nb", "--item-type", "str") == "a\\x1b\\nb: 1\n"
 
 
-@pytest.mark.server
 def test_counts_in_a_cache_are_those_of_the_cache(own_redis: RedisServer, file: str) -> None:
     names: Any = {"item_table": "post", "vote_table": "likes", "missing_items": "create"}
     with hotcount.Votes(file, own_redis.url, "cached", **names) as votes:
@@ -126,7 +120,6 @@ def test_counts_in_a_cache_are_those_of_the_cache(own_redis: RedisServer, file: 
     assert (count["value"], count["source"]) == (1, "sql")
 
 
-@pytest.mark.server
 def test_a_key_that_fails_hides_no_other(own_redis: RedisServer, redis: hotcount.Redis) -> None:
     url, likes = own_redis.url, hotcount.Counter(redis)
     likes.add_many({"first": 5, "last": 7})
@@ -146,7 +139,6 @@ def test_a_key_that_fails_hides_no_other(own_redis: RedisServer, redis: hotcount
     assert likes.get("last") == 7
 
 
-@pytest.mark.server
 def test_keys_may_be_bytes_that_are_no_text(own_redis: RedisServer, redis: hotcount.Redis) -> None:
     url = own_redis.url
     hotcount.Counter(redis).add(b"\xff", 3)
@@ -159,7 +151,6 @@ def test_keys_may_be_bytes_that_are_no_text(own_redis: RedisServer, redis: hotco
     assert said_json("peek", url, given, *RATE)["keys"][0]["reason"] == "blocked"
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     "environment",
     [
@@ -177,10 +168,6 @@ def test_a_key_is_the_same_where_the_locale_has_ascii_alone(
     assert (done.stderr, done.stdout) == ("", "\\u043a\\u043b\\u044e\\u0447: 3\n")
 
 
-# -- limiters ---------------------------------------------------------------
-
-
-@pytest.mark.server
 @pytest.mark.parametrize("where", ["redis", "database"])
 def test_a_limiters_keys_are_looked_at_blocked_and_reset(
     where: str, own_redis: RedisServer, tmp_path: Path
@@ -209,7 +196,6 @@ def test_a_limiters_keys_are_looked_at_blocked_and_reset(
         assert several.startswith("GET / 1.2.3.4: allowed, 4 of 5 left")
 
 
-@pytest.mark.server
 def test_algorithm_and_alignment_name_another_state(own_redis: RedisServer) -> None:
     url = own_redis.url
     with hotcount.Limiter(url, "5/hour", algorithm="fixed_window", align="first") as limiter:
@@ -219,10 +205,6 @@ def test_algorithm_and_alignment_name_another_state(own_redis: RedisServer) -> N
     assert "5 of 5 left" in said("peek", url, "k", *window)
 
 
-# -- sorted sets ------------------------------------------------------------
-
-
-@pytest.mark.server
 def test_the_top_of_a_set(own_redis: RedisServer, redis: hotcount.Redis) -> None:
     sets = hotcount.LiveSets(redis)
     sets.create("feed:7", 60, [("a", 1), ("b", 2.5), (b"\xff\n", 3)])
@@ -242,10 +224,6 @@ def test_the_top_of_a_set(own_redis: RedisServer, redis: hotcount.Redis) -> None
     assert [each["score"] for each in members] == ["inf", 1700000001.25, 1700000001, "-inf"]
 
 
-# -- what is refused --------------------------------------------------------
-
-
-@pytest.mark.server
 def test_bad_usage_is_told_before_anything_is_done(
     own_redis: RedisServer, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,7 +261,6 @@ def test_bad_usage_is_told_before_anything_is_done(
         assert (shown.out, says in shown.err) == ("", True), shown.err
 
 
-@pytest.mark.server
 def test_a_server_that_fails_or_a_key_of_another_type_is_inconclusive(
     own_redis: RedisServer,
     redis: hotcount.Redis,
@@ -298,7 +275,6 @@ def test_a_server_that_fails_or_a_key_of_another_type_is_inconclusive(
             assert (shown.out, shown.err.startswith(f"hotcount {command}: ")) == ("", True)
 
 
-@pytest.mark.server
 def test_the_examples_of_help_run(
     own_redis: RedisServer,
     file: str,

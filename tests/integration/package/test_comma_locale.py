@@ -79,7 +79,6 @@ def test_scores_are_the_same_numbers(
     assert found == [True] * 2 * len(methods)
 
 
-@pytest.mark.server
 def test_options_and_replies_are_the_same_numbers(
     german: dict[str, str], own_redis: RedisServer, tmp_path: Path
 ) -> None:

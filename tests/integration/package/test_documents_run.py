@@ -35,7 +35,6 @@ def pages() -> list[str]:
     return found
 
 
-@pytest.mark.server
 @pytest.mark.timeout(300)  # A page of a dozen commands starts Python for each.
 @pytest.mark.parametrize("page", pages())
 def test_the_blocks_of_a_page_run(

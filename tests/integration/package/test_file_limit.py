@@ -8,8 +8,6 @@ from tests.support.fired import fired
 from tests.support.programs import run_python
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 # The lowest free number is the limit.
 LIMIT = """
 import asyncio, os, resource, sys

@@ -18,7 +18,6 @@ from tests.support.together import beside, in_child, together
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
-@pytest.mark.server
 def test_a_child_has_a_redis_connection_of_its_own(redis_server: RedisServer) -> None:
     redis = hotcount.Redis(redis_server.url, prefix="fork:")
     counter = hotcount.Counter(redis)
@@ -36,7 +35,6 @@ def test_a_child_has_a_redis_connection_of_its_own(redis_server: RedisServer) ->
     assert counter.add("k") == 4
 
 
-@pytest.mark.server
 def test_parent_and_child_never_read_each_others_replies(redis_server: RedisServer) -> None:
     redis = hotcount.Redis(redis_server.url, prefix="fork-echo:", timeout=20)
 

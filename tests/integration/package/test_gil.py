@@ -90,7 +90,6 @@ def test_a_call_that_waits_for_a_lock_lets_other_threads_go_on(
     assert turns > 20
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("call", ["add", "get", "add_many", "ping", "execute"])
 def test_a_call_that_waits_for_redis_lets_other_threads_go_on(
     own_redis: RedisServer, call: str

@@ -124,7 +124,6 @@ def test_a_headers_example_prints_what_it_says(program: Path, concept: str, tmp_
     check_example(program, concept, tmp_path)
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("concept", ON_REDIS)
 def test_a_headers_example_with_redis_prints_what_it_says(
     program: Path, concept: str, tmp_path: Path, redis_server: RedisServer

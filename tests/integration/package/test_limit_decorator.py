@@ -59,7 +59,6 @@ async def test_an_async_function_is_awaited(limiter: AnyLimiter) -> None:
     assert all(isinstance(error, LimitExceeded) for error in results[2:])
 
 
-@pytest.mark.server
 async def test_an_async_function_does_not_block_its_loop(own_redis: RedisServer) -> None:
     # A plain Limiter, as it stands in many modules.
     limiter = hotcount.Limiter(own_redis.redis(timeout=20), "2/300 days")

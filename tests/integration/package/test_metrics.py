@@ -70,7 +70,6 @@ def one_of_each(server: RedisServer, folder: Path) -> Iterator[list[Any]]:
         yield made
 
 
-@pytest.mark.server
 def test_each_stat_of_the_table_is_there_and_each_sample_has_its_labels(
     own_redis: RedisServer, tmp_path: Path
 ) -> None:
@@ -167,7 +166,6 @@ async def test_votes_of_a_loop_are_read_too() -> None:
     assert sample(registry, "votes_total", "votes", "vote", outcome="ok") is None
 
 
-@pytest.mark.server
 def test_a_latency_histogram_rises_to_the_number_of_replies(own_redis: RedisServer) -> None:
     with hotcount.Redis(own_redis.url) as redis:
         registry = registered(redis)
@@ -195,7 +193,6 @@ def test_a_collector_may_be_registered_before_tables_exist(tmp_path: Path) -> No
         assert sample(registry, "votes_total", "votes", "vote", outcome="ok") == 1.0
 
 
-@pytest.mark.server
 def test_a_scrape_while_servers_are_paused_ends_in_time_and_fails_not(
     own_postgres: PostgresServer, own_redis: RedisServer
 ) -> None:
@@ -222,7 +219,6 @@ def test_a_scrape_while_servers_are_paused_ends_in_time_and_fails_not(
         assert 'hotcount_up{kind="redis",name="redis"} 1.0' in text
 
 
-@pytest.mark.server
 def test_opentelemetry_has_the_same_metrics(own_redis: RedisServer, tmp_path: Path) -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])

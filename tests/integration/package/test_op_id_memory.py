@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 # What stands in counter.hpp.
 FULL = 4096
 # Twice what the first two hashes hold, and some more.

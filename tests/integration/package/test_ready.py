@@ -59,9 +59,6 @@ def told(url: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-# -- Redis ------------------------------------------------------------------
-
-
 def redis_with(*config: str) -> Situation:
     @contextmanager
     def start(folder: Path) -> Iterator[str]:
@@ -186,7 +183,6 @@ def test_a_redis_is_ready_for_what_it_would_do(
         assert "canary" not in line + caplog.text
 
 
-@pytest.mark.server
 def test_a_trial_leaves_no_key_and_changes_none(own_redis: RedisServer) -> None:
     with own_redis.redis(prefix="app:", timeout=5) as redis:
         assert redis.ready()
@@ -207,7 +203,6 @@ def test_without_a_greeting_a_replica_is_found_by_the_trial(tmp_path: Path) -> N
         assert asked(url, "reads", protocol=2, timeout=5)
 
 
-@pytest.mark.server
 def test_a_server_that_stands_still_is_not_ready_within_the_timeout(own_redis: RedisServer) -> None:
     with own_redis.redis(timeout=20) as redis:
         assert redis.ready()
@@ -222,10 +217,6 @@ def test_a_server_that_stands_still_is_not_ready_within_the_timeout(own_redis: R
         eventually(redis.ready)
 
 
-# -- databases --------------------------------------------------------------
-
-
-@pytest.mark.server
 def test_a_standby_and_a_session_that_reads_only_take_no_writes(
     own_postgres: PostgresServer,
 ) -> None:
@@ -254,7 +245,6 @@ def test_a_standby_and_a_session_that_reads_only_take_no_writes(
     assert (code, line.startswith("postgresql://")) == (1, True)
 
 
-@pytest.mark.server
 def test_a_mariadb_that_reads_only_takes_no_writes(mariadb_server: MariaDbServer) -> None:
     url = mariadb_server.url("mysql")
     assert asked(url, "writes")
@@ -369,9 +359,6 @@ def test_with_votes_the_tables_must_be_there(tmp_path: Path, kind: str) -> None:
     code, line = told(url, "--votes", "slotted", *of)
     assert (code, "no such table: vote" in line) == (1, True)
     assert run("ready", url, "--votes", "--item-table", "").returncode == 2
-
-
-# -- what is asked ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///:memory:"])

@@ -237,7 +237,6 @@ def test_a_database_leaves_only_its_file_when_the_last_holder_closes(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 
 
-@pytest.mark.server
 def test_redis_objects_of_one_url_share_one_connection(redis_server: RedisServer) -> None:
     first = hotcount.Redis(redis_server.url, prefix="shared:")
     second = hotcount.Redis(redis_server.url, prefix="shared:")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.commands import output_of
 from tests.support.servers import RedisServer
 
@@ -62,7 +60,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.server
 def test_a_loop_whose_connection_needs_a_thread_is_told(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:

@@ -61,7 +61,6 @@ def everywhere(calls: Calls, error: type[BaseException] | None) -> dict[str, Any
     return dict.fromkeys(calls, error)
 
 
-@pytest.mark.server
 def test_a_replica_refuses_adds_applies_nothing_and_serves_reads(own_redis: RedisServer) -> None:
     redis = own_redis.redis(timeout=20)
     hotcount.Counter(redis).add("k", 5)
@@ -76,7 +75,6 @@ def test_a_replica_refuses_adds_applies_nothing_and_serves_reads(own_redis: Redi
     assert redis.execute("DBSIZE") == 1
 
 
-@pytest.mark.server
 def test_a_server_without_memory_refuses_adds_and_applies_nothing(own_redis: RedisServer) -> None:
     redis = own_redis.redis(timeout=20)
     hotcount.Counter(redis).add("k", 5)
@@ -92,7 +90,6 @@ def test_a_server_without_memory_refuses_adds_and_applies_nothing(own_redis: Red
     assert redis.execute("DBSIZE") == 1
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     "rights",
     [
@@ -124,7 +121,6 @@ def heard_of_the_server(redis: hotcount.Redis, kind: type[hotcount.HotcountError
         redis.ping(timeout=20)
 
 
-@pytest.mark.server
 def test_a_wrong_password_is_an_auth_error_of_every_call(own_redis: RedisServer) -> None:
     own_redis.redis().execute("CONFIG", "SET", "requirepass", "right")
     for url in (own_redis.url, own_redis.login("", "wrong-canary")):
@@ -148,7 +144,6 @@ def test_every_call_is_unavailable_if_the_server_refuses_connections(
         assert ends(calls) == everywhere(calls, hotcount.UnavailableError)
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     "text",
     [

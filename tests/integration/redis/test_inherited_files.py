@@ -66,7 +66,6 @@ def check(before: set[int]) -> None:
     assert not set(opened.values()) & inherited()
 
 
-@pytest.mark.server
 def test_sockets_to_redis_are_not_inherited(before: set[int], redis_server: RedisServer) -> None:
     with redis_server.redis() as redis:
         hotcount.Counter(redis).add("k")
@@ -85,7 +84,6 @@ def test_sockets_to_redis_over_tcp_are_not_inherited(tmp_path: Path) -> None:
             check(before)
 
 
-@pytest.mark.server
 async def test_descriptors_of_an_event_loop_are_not_inherited(
     before: set[int], redis_server: RedisServer
 ) -> None:

@@ -19,7 +19,6 @@ from tests.support.interrupted_program import AT_ONCE, all_wait, running, stoppe
 from tests.support.servers import RedisServer
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     "call",
     [
@@ -56,7 +55,6 @@ say("connects", redis.stats()["connects"])
         program.end()
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     ("call", "added"), [("counter.add('main')", 1), ("counter.add_many(['main'] * 50)", 50)]
 )
@@ -125,7 +123,6 @@ assert redis.stats()["connects"] == 1, redis.stats()
         assert [counter.get(f"thread{number}") for number in range(4)] == [200] * 4
 
 
-@pytest.mark.server
 def test_an_interrupt_does_not_make_a_slow_server_a_dead_one(own_redis: RedisServer) -> None:
     # A call that gave up at its deadline has the connection broken by whoever calls 250 ms later:
     # the server had all its time. After Ctrl-C it had none, and calls under way would be lost.
@@ -160,7 +157,6 @@ say("connects", redis.stats()["connects"])
         program.end()
 
 
-@pytest.mark.server
 def test_a_handler_that_does_not_raise_lets_the_call_go_on(own_redis: RedisServer) -> None:
     text = """
 signal.signal(signal.SIGINT, lambda *_: (caught.append(1), say("handled")))
@@ -185,7 +181,6 @@ say("right")
         program.end()
 
 
-@pytest.mark.server
 def test_a_call_raises_what_the_signal_handler_raised(own_redis: RedisServer) -> None:
     text = """
 class Stop(Exception):
@@ -226,7 +221,6 @@ except TypeError:
         program.end()
 
 
-@pytest.mark.server
 def test_a_signal_to_another_thread_reaches_the_main_one(own_redis: RedisServer) -> None:
     # Where the main thread blocks the signal the kernel gives it to another, and no wait of the
     # main thread is cut short: it looks by itself.
@@ -248,7 +242,6 @@ stop.set()
         program.end()
 
 
-@pytest.mark.server
 def test_ctrl_c_ends_the_wait_for_a_server_that_loads(own_redis: RedisServer) -> None:
     # LOADING and BUSY are asked again, with pauses: those end as well.
     own_redis.redis().execute("CONFIG", "SET", "busy-reply-threshold", 1)
@@ -269,7 +262,6 @@ say("took", interrupted(lambda: counter.add("k")))
         program.end()
 
 
-@pytest.mark.server
 def test_signals_at_random_swap_no_reply(own_redis: RedisServer) -> None:
     # A tick every millisecond cuts system calls short; every other one, while armed, raises.
     text = """

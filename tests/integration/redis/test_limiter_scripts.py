@@ -10,8 +10,6 @@ import pytest
 from tests.support.scripts import limiter_script
 from tests.support.servers import RedisServer
 
-pytestmark = pytest.mark.server
-
 NOW = 1_800_000_000_123_457
 MINUTE = 60_000_000
 NUMBERS = {"gcra": (100, 600_000, 1), "fixed_window": (100, MINUTE, 0)}

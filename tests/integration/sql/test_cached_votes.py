@@ -221,7 +221,6 @@ def votes(
 short_retention = pytest.mark.parametrize("votes", [{"retention": 0.001}], indirect=True)
 
 
-@pytest.mark.server
 def test_votes_go_on_while_redis_is_away_and_are_counted_when_it_is_back(
     votes: hotcount.Votes, database_path: Path, own_redis: RedisServer
 ) -> None:
@@ -239,7 +238,6 @@ def test_votes_go_on_while_redis_is_away_and_are_counted_when_it_is_back(
     assert [int(count) for count in votes.count_many([1, 2])] == [3, 1]
 
 
-@pytest.mark.server
 def test_a_worker_notices_counts_that_the_cache_lost(
     votes: hotcount.Votes, database_path: Path, direct: hotcount.Redis
 ) -> None:
@@ -253,7 +251,6 @@ def test_a_worker_notices_counts_that_the_cache_lost(
     assert stored(database_path) == live(database_path) == 2
 
 
-@pytest.mark.server
 def test_a_vote_after_the_loss_has_the_item_recounted_by_a_new_worker(
     votes: hotcount.Votes, database_path: Path, direct: hotcount.Redis
 ) -> None:
@@ -265,7 +262,6 @@ def test_a_vote_after_the_loss_has_the_item_recounted_by_a_new_worker(
     assert int(votes.count(1)) == 3
 
 
-@pytest.mark.server
 def test_reconcile_restores_what_nobody_noticed(
     votes: hotcount.Votes, database_path: Path, direct: hotcount.Redis
 ) -> None:
@@ -278,7 +274,6 @@ def test_reconcile_restores_what_nobody_noticed(
     assert (stored(database_path, 1), stored(database_path, 2)) == (2, 1)
 
 
-@pytest.mark.server
 def test_another_type_under_a_count_is_an_error_that_names_the_key(
     votes: hotcount.Votes, direct: hotcount.Redis
 ) -> None:
@@ -323,7 +318,6 @@ def kill(process: subprocess.Popen[str]) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-@pytest.mark.server
 @short_retention
 def test_workers_killed_at_any_moment_lose_nothing(
     votes: hotcount.Votes, database_path: Path, own_redis: RedisServer
@@ -350,7 +344,6 @@ def test_workers_killed_at_any_moment_lose_nothing(
     assert votes.reconcile() == []
 
 
-@pytest.mark.server
 @short_retention
 def test_a_killed_voter_costs_a_count_at_most_its_vote_until_reconcile(
     votes: hotcount.Votes, database_path: Path, own_redis: RedisServer

@@ -64,7 +64,6 @@ USES: dict[str, tuple[Any, Use]] = {
 }
 
 
-@pytest.mark.server
 def test_an_idle_process_folds_what_others_delete(
     sides: BothSides, redis_server: RedisServer
 ) -> None:
@@ -106,7 +105,6 @@ def test_an_idle_process_folds_what_others_delete(
         assert wrong() == []
 
 
-@pytest.mark.server
 def test_a_forked_child_folds_what_others_delete(postgres: PostgresDatabase) -> None:
     """The parent has not used its Votes."""
     side = JournalSide(postgres)

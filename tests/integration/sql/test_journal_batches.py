@@ -23,9 +23,6 @@ ITEM_1 = "SELECT id FROM item WHERE id = 1 FOR UPDATE"
 MISSING = r"item 9,? (which )?does not exist"
 
 
-# -- what a vote came to ----------------------------------------------------
-
-
 @JOURNAL
 def test_votes_alone_come_to_what_batches_do(side: JournalSide, strategy: str) -> None:
     votes = side.made(strategy)
@@ -125,9 +122,6 @@ def test_votes_wait_for_who_moves_the_counts_and_are_refused_then(
     with pytest.raises(hotcount.ConfigError, match="was last counted in its item"):
         votes.cast(1, 8)
     assert (side.number("SELECT COUNT(*) FROM vote"), side.pending()) == (0, 0)
-
-
-# -- rows that others hold --------------------------------------------------
 
 
 def test_a_held_item_keeps_nobody_waiting_and_its_votes_land_afterwards(side: JournalSide) -> None:

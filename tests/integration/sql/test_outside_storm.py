@@ -97,7 +97,6 @@ def test_counts_in_a_file_are_the_rows_at_every_moment(
         assert votes.reconcile(dry_run=True) == []
 
 
-@pytest.mark.server
 @lasting(6)
 @pytest.mark.parametrize("strategy", ["batched", "naive"])
 def test_counts_on_a_server_are_the_rows_at_every_moment_beside_orms_and_psql(

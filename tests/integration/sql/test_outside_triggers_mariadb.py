@@ -10,8 +10,6 @@ import pytest
 
 from tests.support.mariadb_votes import ALL_BUT_TRIGGER, DRIFTS, ITEMS, MariaDbSide, counts
 
-pytestmark = pytest.mark.server
-
 
 @pytest.fixture
 def maker(maria: MariaDbSide) -> Iterator[str]:

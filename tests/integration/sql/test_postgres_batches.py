@@ -20,8 +20,6 @@ from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import make_votes, open_votes
 from tests.support.together import beside, together
 
-pytestmark = pytest.mark.server
-
 JOURNAL = pytest.mark.parametrize("strategy", ["batched", "slotted"])
 
 

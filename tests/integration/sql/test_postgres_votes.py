@@ -11,8 +11,6 @@ from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import make_votes, open_votes
 from tests.support.together import together
 
-pytestmark = pytest.mark.server
-
 
 def test_tables_are_created_by_many_at_once(postgres: PostgresDatabase, strategy: str) -> None:
     def create(index: int) -> None:

@@ -14,7 +14,6 @@ from tests.support.eventually import eventually
 from tests.support.servers import PostgresDatabase
 from tests.support.together import beside, together
 
-pytestmark = pytest.mark.server
 CALLERS = 8
 STRATEGIES = pytest.mark.parametrize("strategy", ["naive", "slotted", "batched"])
 

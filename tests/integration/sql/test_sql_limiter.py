@@ -244,7 +244,6 @@ def test_what_databases_do_not_take_is_named() -> None:
     hotcount.Limiter("memory://", "5/s").create_table()
 
 
-@pytest.mark.server
 def test_a_session_whose_statement_was_cancelled_is_not_used_again(
     postgres: PostgresDatabase,
 ) -> None:

@@ -173,9 +173,6 @@ def test_a_count_that_moved_since_the_snapshot_is_added_to(
             assert counter.get(key + kind) == there + 10 + added
 
 
-# -- no transaction at all --------------------------------------------------
-
-
 def engine_of(sides: BothSides, **options: Any) -> sa.Engine:
     return sa.create_engine(sides.engine.url, **options)
 

@@ -17,8 +17,6 @@ from tests.support.mysql_server import is_mysql
 from tests.support.servers import PostgresDatabase
 from tests.support.sql_votes import make_votes, open_votes
 
-pytestmark = pytest.mark.server
-
 _EXECUTE = 0x17
 
 

@@ -38,7 +38,6 @@ def sync(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run("sync", *arguments)
 
 
-@pytest.mark.server
 def test_sync_once_saves_everything_and_says_so(url: str, own_redis: RedisServer) -> None:
     with redis_votes(url, own_redis) as votes:
         votes.cast_many([1, 1, 2], [1, 2, 1])
@@ -52,7 +51,6 @@ def test_sync_once_saves_everything_and_says_so(url: str, own_redis: RedisServer
         assert (again.returncode, "saved 0" in again.stdout) == (0, True)
 
 
-@pytest.mark.server
 def test_sync_once_writes_the_votes_that_wait(url: str, own_redis: RedisServer) -> None:
     with redis_votes(url, own_redis, "write_behind") as votes:
         votes.cast_many([1, 1, 99], [1, 2, 1])
@@ -65,7 +63,6 @@ def test_sync_once_writes_the_votes_that_wait(url: str, own_redis: RedisServer) 
         assert sync(*at[:-2], "--once").returncode == 2
 
 
-@pytest.mark.server
 def test_sync_says_at_once_that_votes_were_set_aside(url: str, own_redis: RedisServer) -> None:
     at = ("--strategy", "write_behind", "--db", url, "--cache", own_redis.url)
     with redis_votes(url, own_redis, "write_behind") as votes:
@@ -76,7 +73,6 @@ def test_sync_says_at_once_that_votes_were_set_aside(url: str, own_redis: RedisS
             told_to_stop(process)
 
 
-@pytest.mark.server
 def test_sync_runs_until_it_is_told_to_stop(url: str, own_redis: RedisServer) -> None:
     with (
         redis_votes(url, own_redis) as votes,
@@ -108,7 +104,6 @@ runpy.run_module("hotcount", run_name="__main__")
 """
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("strategy", ["cached", "slotted"])
 def test_sync_ends_when_the_signal_comes_while_it_looks_at_its_event(
     strategy: Any, url: str, own_redis: RedisServer
@@ -162,7 +157,6 @@ class StopsAt:
         return self.left <= 0
 
 
-@pytest.mark.server
 def test_a_round_that_is_stopped_before_its_end_is_not_a_round_that_worked(
     url: str, own_redis: RedisServer
 ) -> None:
@@ -201,7 +195,6 @@ def test_sync_that_cannot_reach_a_server_is_inconclusive(url: str, tmp_path: Pat
     assert (done.returncode, done.stdout) == (3, "")
 
 
-@pytest.mark.server
 @pytest.mark.parametrize(
     ("away", "strategy"),
     [
@@ -243,7 +236,6 @@ def test_sync_says_once_that_no_round_works_and_fails_if_none_did(
     assert says in found.get("last_error", says)
 
 
-@pytest.mark.server
 def test_sync_says_when_rounds_work_again(url: str, own_redis: RedisServer) -> None:
     redis_votes(url, own_redis).close()
     with syncing("--db", url, "--cache", own_redis.url) as (process, line):

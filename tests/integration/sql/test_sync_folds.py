@@ -71,7 +71,6 @@ def test_sync_folds_until_it_is_told_to_stop(server: BothSides) -> None:
     assert json.loads(said)["folded"] == 3
 
 
-@pytest.mark.server
 def test_a_server_that_is_away_for_a_while_is_folded_on_when_it_is_back(
     own_postgres: PostgresServer,
 ) -> None:

@@ -12,8 +12,6 @@ from tests.support.servers import PostgresDatabase
 from tests.support.sql_scripts import run_script
 from tests.support.sqlalchemy_side import BothSides
 
-pytestmark = pytest.mark.server
-
 
 def test_votes_of_items_that_are_gone_are_named_and_the_rest_of_a_script_goes_on(
     postgres: PostgresDatabase,

@@ -197,8 +197,6 @@ def test_a_key_function_without_a_key_is_named(limiter: Any) -> None:
         client.get("/")
 
 
-# -- FastAPI -----------------------------------------------------------------
-
 store = hotcount.Memory()
 
 
@@ -426,9 +424,6 @@ def test_install_comes_before_the_application_starts(app: FastAPI, client: TestC
         install(app)
 
 
-# -- A store that does not answer ----------------------------------------------
-
-
 async def status_of(app: Any, path: str) -> int:
     sent: list[Any] = []
 
@@ -444,7 +439,6 @@ async def status_of(app: Any, path: str) -> int:
     return status
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("kind", ["dependency", "middleware", "decorator"])
 @pytest.mark.parametrize("face", [hotcount.Limiter, aio.Limiter])
 async def test_a_request_that_waits_for_redis_keeps_no_other_waiting(

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from tests.support.eventually import eventually
 from tests.support.servers import PostgresServer, RedisServer, free_port
@@ -38,7 +37,6 @@ def page(client: httpx2.Client, path: str, **form: str) -> str:
     return answer.text
 
 
-@pytest.mark.server
 def test_likes_and_views_are_in_the_admin(
     tmp_path: Path, postgres_server: PostgresServer, own_redis: RedisServer
 ) -> None:

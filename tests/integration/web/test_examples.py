@@ -188,7 +188,6 @@ def generate(plans: Served, key: str) -> tuple[int, Any]:
     return plans.ask("POST", "/generate", body, X_Api_Key=key, **FORM)  # type: ignore[no-any-return]
 
 
-@pytest.mark.server
 def test_plans_have_their_own_rates_and_budgets(plans: Served) -> None:
     assert generate(plans, "nobody's")[0] == 401
     with ThreadPoolExecutor(8) as pool:
@@ -210,7 +209,6 @@ def test_plans_have_their_own_rates_and_budgets(plans: Served) -> None:
         assert (status, decision["limit"], decision["remaining"]) == (200, limit, limit - spent)
 
 
-@pytest.mark.server
 def test_a_spent_budget_is_a_429_with_the_headers_of_limits(
     plans: Served, own_redis: RedisServer
 ) -> None:

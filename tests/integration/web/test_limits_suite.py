@@ -23,7 +23,6 @@ LEFT_OUT = "not huge_cost"
 
 
 @pytest.mark.long
-@pytest.mark.server
 @pytest.mark.timeout(900)
 def test_the_suite_of_limits_passes(tmp_path: Path, own_redis: RedisServer) -> None:
     version = importlib.metadata.version("limits")
