@@ -28,9 +28,6 @@ def daily(counter_store: Store) -> PeriodCounter:
     return PeriodCounter(counter_store)
 
 
-# -- times ------------------------------------------------------------------
-
-
 class NoOffset(tzinfo):
     """A zone that does not know its offset: a datetime with it is naive."""
 
@@ -49,31 +46,27 @@ TIMED: list[tuple[str, Callable[[PeriodCounter, Any], object]]] = [
 ]
 
 
-@pytest.mark.parametrize("naive", [NAIVE, NAIVE.replace(tzinfo=NoOffset())])
-def test_a_naive_datetime_is_a_config_error_that_names_the_argument(
-    daily: PeriodCounter, naive: datetime
-) -> None:
-    for name, call in TIMED:
-        with pytest.raises(hotcount.ConfigError, match=f"^{name} is a naive datetime"):
-            call(daily, naive)
+NO_DATETIMES = [0, 1.5, "2026-01-01", b"x", date(2026, 1, 1), True, np.datetime64("2026-01-01")]
 
 
 @pytest.mark.parametrize(
-    "bad", [0, 1.5, "2026-01-01", b"x", date(2026, 1, 1), True, np.datetime64("2026-01-01")]
+    ("bad", "error", "says"),
+    [
+        (NAIVE, hotcount.ConfigError, "is a naive datetime"),
+        (NAIVE.replace(tzinfo=NoOffset()), hotcount.ConfigError, "is a naive datetime"),
+        *((bad, TypeError, "must be datetime.datetime.*not ") for bad in NO_DATETIMES),
+        *(
+            (year.replace(tzinfo=timezone.utc), hotcount.ConfigError, "is outside of the years")
+            for year in (datetime.min, datetime.max)
+        ),
+    ],
 )
-def test_a_time_of_another_type_is_a_type_error_that_names_the_argument(
-    daily: PeriodCounter, bad: Any
+def test_a_time_that_is_none_is_refused_by_the_name_of_its_argument(
+    daily: PeriodCounter, bad: Any, error: type[Exception], says: str
 ) -> None:
     for name, call in TIMED:
-        with pytest.raises(TypeError, match=f"^{name} must be datetime.datetime.*not "):
+        with pytest.raises(error, match=f"^{name} {says}"):
             call(daily, bad)
-
-
-@pytest.mark.parametrize("year", [datetime.min, datetime.max])
-def test_a_year_without_neighbours_is_refused_by_name(daily: PeriodCounter, year: datetime) -> None:
-    for name, call in TIMED:
-        with pytest.raises(hotcount.ConfigError, match=f"^{name} is outside of the years"):
-            call(daily, year.replace(tzinfo=timezone.utc))
 
 
 @pytest.mark.parametrize(

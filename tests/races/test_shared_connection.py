@@ -18,8 +18,6 @@ import pytest
 from tests.support.servers import RedisServer
 from tests.support.together import together
 
-pytestmark = pytest.mark.server
-
 
 def one_after_the_other(work: Callable[[int], float], threads: int) -> list[float]:
     """As together(), but they begin as they are started: they find the connection in use."""
@@ -27,36 +25,28 @@ def one_after_the_other(work: Callable[[int], float], threads: int) -> list[floa
         return list(pool.map(work, range(threads)))
 
 
-def test_sixteen_threads_are_all_answered(
-    redis_server: RedisServer,
+@pytest.mark.parametrize(
+    ("threads", "calls", "size"), [(16, 2000, 0), (8, 12, 600_000)], ids=["small", "600 kB"]
+)
+def test_threads_are_all_answered(
+    redis_server: RedisServer, threads: int, calls: int, size: int
 ) -> None:
     redis = redis_server.redis(timeout=20)
+    value = bytes(size)
 
     def work(index: int) -> float:
         longest = 0.0
-        for number in range(2000):
+        for number in range(calls):
             started = time.monotonic()
-            assert redis.execute("ECHO", f"{index}:{number}") == f"{index}:{number}".encode()
+            if size:
+                assert redis.execute("SET", f"large:{index}", value) == b"OK"
+            else:
+                assert redis.execute("ECHO", f"{index}:{number}") == f"{index}:{number}".encode()
             longest = max(longest, time.monotonic() - started)
         return longest
 
     # Forgotten is for the whole deadline: 20 s.
-    assert max(one_after_the_other(work, 16)) < 10
-
-
-def test_eight_threads_that_set_600_kilobytes_are_all_answered(redis_server: RedisServer) -> None:
-    redis = redis_server.redis(timeout=20)
-    value = bytes(600_000)
-
-    def work(index: int) -> float:
-        longest = 0.0
-        for _ in range(12):
-            started = time.monotonic()
-            assert redis.execute("SET", f"large:{index}", value) == b"OK"
-            longest = max(longest, time.monotonic() - started)
-        return longest
-
-    assert max(one_after_the_other(work, 8)) < 10
+    assert max(one_after_the_other(work, threads)) < 10
     assert redis.stats()["connects"] == 1
 
 

@@ -176,8 +176,7 @@ GROUPS = [
                 "test_wait_timeout_fails_no": NONE,
             },
             "integration/sql/test_server_time_limits.py": {
-                "test_statement_timeout_ends_no": NONE,
-                "test_a_roles_max_statement": NONE,
+                "test_the_time_limit_of_a_statement_ends": NONE,
                 "test_room_that_others_have": NONE,
             },
             "integration/sql/test_mariadb.py": {"test_locks_of_a_process": NONE},

@@ -34,21 +34,9 @@ def test_run_prints_json_with_all_that_is_needed_to_repeat_it() -> None:
     code, document = run_json(*arguments)
     assert document["schema"] == "hotcount-load/1"
     assert keys(document) >= {
-        "kind",
-        "state",
-        "started",
-        "command",
-        "versions",
-        "machine",
-        "settings",
-        "place",
-        "contract",
-        "result",
-        "audit",
-        "reasons",
-        "conclusion",
-        "exit_code",
-    }
+        "kind", "state", "started", "command", "versions", "machine", "settings", "place",
+        "contract", "result", "audit", "reasons", "conclusion", "exit_code",
+    }  # fmt: skip
     assert document["command"] == ["hotcount-load", *arguments, "--json"]
     assert document["exit_code"] == code
     assert keys(document["machine"]) >= {"cpus", "cpu_model", "kernel", "memory_bytes"}
@@ -97,11 +85,8 @@ def test_compare_prints_a_row_for_each_strategy(tmp_path: Path) -> None:
     assert "naive/again is naive once more" in done.stdout
     assert len(list(out.glob("closed-0[12]-*/run.json"))) == 8
     document = json.loads((out / "compare.json").read_text())
-    assert [s["strategy"] for s in document["parts"][0]["strategies"]] == [
-        "naive",
-        "slotted",
-        "batched",
-    ]
+    strategies = [each["strategy"] for each in document["parts"][0]["strategies"]]
+    assert strategies == ["naive", "slotted", "batched"]
 
     again = run("audit", str(out))
     assert again.returncode == 0, again.stdout

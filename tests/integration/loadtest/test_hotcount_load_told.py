@@ -75,7 +75,6 @@ def test_a_count_that_is_moved_and_moved_back_in_sqlite_is_found(tmp_path: Path)
     found_after_move(folder, ["-s", "naive"], move)
 
 
-@pytest.mark.server
 def test_a_counter_that_is_moved_and_moved_back_in_redis_is_found(
     own_redis: RedisServer, tmp_path: Path
 ) -> None:
@@ -88,7 +87,6 @@ def test_a_counter_that_is_moved_and_moved_back_in_redis_is_found(
 
 
 @pytest.mark.long
-@pytest.mark.server
 def test_a_count_that_is_moved_and_moved_back_in_postgresql_is_found(
     postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
@@ -104,19 +102,8 @@ def test_a_count_that_is_moved_and_moved_back_in_postgresql_is_found(
 
 def test_a_ledger_of_version_1_is_refused_with_the_reason(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    arguments = [
-        "-s",
-        "batched",
-        "--max-ops",
-        "20",
-        "--items",
-        "5",
-        "--warmup",
-        "0",
-        "--progress",
-        "none",
-    ]
-    assert run("run", *arguments, "-d", "60s", "--out", str(folder)).returncode == 0
+    words = ["-s", "batched", "--max-ops", "20", "--items", "5", "--warmup", "0", "-d", "60s"]
+    assert run("run", *words, "--progress", "none", "--out", str(folder)).returncode == 0
     ledger = folder / "ledger.bin"
     data = bytearray(ledger.read_bytes())
     data[8:12] = (1).to_bytes(4, "little")

@@ -82,47 +82,30 @@ def test_tables_without_a_route_are_refused_by_every_strategy(
 
 
 @pytest.mark.server
-def test_votes_that_wait_stay_where_tables_are_without_a_route(
-    sides: BothSides, redis: hotcount.Redis
+@pytest.mark.parametrize("lost", ["vote_route", "stream_fence"])
+def test_votes_that_wait_stay_where_a_mark_of_the_format_is_missing(
+    sides: BothSides, redis: hotcount.Redis, lost: str
 ) -> None:
     votes = hotcount.Votes(sides.database, redis, "write_behind")
     votes.create_tables()
     votes.add_items([1])
     assert votes.cast(1, 7).pending
-    sides.run("DELETE FROM vote_meta WHERE name IN ('vote_route', 'stream_fence')")
+    sides.run(f"DELETE FROM vote_meta WHERE name IN ('stream_fence', '{lost}')")
     before, waiting = rows(sides), keys(redis)
     assert waiting
-    again = hotcount.Votes(sides.database, redis, "write_behind")
-    naive = hotcount.Votes(sides.database, strategy="naive")
-    calls: list[Callable[[], Any]] = [
-        *(again.create_tables, naive.create_tables, again.migration),
-        *(lambda: again.cast(1, 8), again.flush, again.sync_worker().run_once),
-    ]
-    for call in calls:
-        refused(call, "table vote ", "'vote_route'")
-    assert (rows(sides), keys(redis)) == (before, waiting)
-
-
-@pytest.mark.server
-def test_votes_that_wait_stay_where_streams_have_no_fence(
-    sides: BothSides, redis: hotcount.Redis
-) -> None:
-    votes = hotcount.Votes(sides.database, redis, "write_behind")
-    votes.create_tables()
-    votes.add_items([1])
-    assert votes.cast(1, 7).pending
-    sides.run("DELETE FROM vote_meta WHERE name = 'stream_fence'")
-    before, waiting = rows(sides), keys(redis)
     again = hotcount.Votes(sides.database, redis, "write_behind")
     calls: list[Callable[[], Any]] = [
         *(lambda: again.cast(1, 8), again.flush, again.sync_worker().run_once)
     ]
+    if lost == "vote_route":
+        naive = hotcount.Votes(sides.database, strategy="naive")
+        calls += [again.create_tables, naive.create_tables, again.migration]
+    where = "table vote " if lost == "vote_route" else "streams of table vote "
     for call in calls:
-        refused(call, "streams of table vote ", "'stream_fence'")
+        refused(call, where, f"'{lost}'")
     assert (rows(sides), keys(redis)) == (before, waiting)
 
 
-@pytest.mark.server
 def test_refused_votes_without_ids_stay(sides: BothSides, redis: hotcount.Redis) -> None:
     votes = hotcount.Votes(sides.database, redis, "write_behind")
     votes.create_tables()
@@ -149,7 +132,6 @@ VERSION_2 = bytes.fromhex(
 )
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("kind", [hotcount.Counter, hotcount.PeriodCounter])
 def test_a_retry_file_of_version_2_stays_as_it_is(
     kind: Callable[..., Any], redis_server: RedisServer, tmp_path: Path
@@ -165,7 +147,6 @@ def test_a_retry_file_of_version_2_stays_as_it_is(
         assert path.read_bytes() == VERSION_2
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("beside", ["ops.0", "ops.1"])
 def test_an_op_id_with_an_empty_result_counts_nothing(redis: hotcount.Redis, beside: str) -> None:
     counter = hotcount.Counter(redis)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from functools import partial
+from typing import Any, NamedTuple
 
 import hotcount
 import pytest
@@ -19,35 +21,54 @@ from tests.support.sql_votes import STRATEGIES, make_votes
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture
-def limited_url(postgres: PostgresDatabase) -> str:
-    """Of a role whose statements may take a second."""
-    return postgres.url_for(postgres.role("statement_timeout = '1s'"))
+class Limited(NamedTuple):
+    """A user whose statements may not take long, and how the server says so."""
+
+    url: str
+    hold_rows: Callable[[], AbstractContextManager[Any]]
+    names: str
+    code: str
+
+
+ON_MARIADB = pytest.mark.mariadb_only("MySQL limits the time of a SELECT alone")
+
+
+@pytest.fixture(params=["postgresql", pytest.param("mariadb", marks=ON_MARIADB)])
+def limited(request: pytest.FixtureRequest) -> Limited:
+    if request.param == "postgresql":
+        postgres: PostgresDatabase = request.getfixturevalue("postgres")
+        url = postgres.url_for(postgres.role("statement_timeout = '1s'"))
+        hold = partial(session, postgres, "SELECT FROM item, vote FOR UPDATE")
+        return Limited(url, hold, "statement_timeout", "57014")
+    maria: MariaDbSide = request.getfixturevalue("maria")
+    url = maria.server.url(maria.database, user=maria.account("WITH MAX_STATEMENT_TIME 0.2"))
+    hold = partial(maria.held, "SELECT * FROM item, vote FOR UPDATE")
+    return Limited(url, hold, "max_statement_time, the", "1969")
 
 
 @pytest.mark.parametrize("strategy", ["naive", "slotted"])
-def test_statement_timeout_is_named_and_applied_nothing(
-    postgres: PostgresDatabase, limited_url: str, strategy: str
+def test_the_time_limit_of_a_statement_is_named_and_applied_nothing(
+    limited: Limited, strategy: str
 ) -> None:
-    with make_votes(limited_url, strategy) as votes:
+    with make_votes(limited.url, strategy) as votes:
         votes.cast(1, 7)
-        with session(postgres, "SELECT FROM item, vote FOR UPDATE"):
-            with pytest.raises(hotcount.DeadlineError, match="statement_timeout") as caught:
+        with limited.hold_rows():
+            with pytest.raises(hotcount.DeadlineError, match=limited.names) as caught:
                 votes.cast(1, 7, -1)
-            assert caught.value.code == "57014"
+            assert caught.value.code == limited.code
             assert "nothing was applied" in str(caught.value)
         assert int(votes.count(1, consistency="exact")) == 1
         assert votes.cast(1, 7, -1).previous == 1
         assert votes.reconcile(dry_run=True) == []
 
 
-def test_statement_timeout_ends_no_batched_vote_that_waits_for_a_row(
-    postgres: PostgresDatabase, limited_url: str
+def test_the_time_limit_of_a_statement_ends_no_batched_vote_that_waits_for_a_row(
+    limited: Limited,
 ) -> None:
     """It ends the statement that waits; the next one waits again, until the vote's own deadline."""
-    with make_votes(limited_url, "batched") as votes:
+    with make_votes(limited.url, "batched") as votes:
         votes.cast(1, 7)
-        with session(postgres, "SELECT FROM item, vote FOR UPDATE"):
+        with limited.hold_rows():
             with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
                 votes.cast(1, 7, 2, timeout=0.5)
             cast = in_background(lambda: votes.cast(1, 7, -1))
@@ -80,39 +101,6 @@ def test_our_own_deadline_blames_no_setting(postgres: PostgresDatabase, strategy
         with pytest.raises(hotcount.DeadlineError, match="nothing was applied") as caught:
             votes.cast(1, 7, timeout=0.3)
         assert "statement_timeout" not in str(caught.value)
-
-
-@pytest.mark.mariadb_only("MySQL limits the time of a SELECT alone")
-@pytest.mark.parametrize("strategy", ["naive", "slotted"])
-def test_max_statement_time_is_named_and_applied_nothing(maria: MariaDbSide, strategy: str) -> None:
-    user = maria.account("WITH MAX_STATEMENT_TIME 0.2")
-    with make_votes(maria.server.url(maria.database, user=user), strategy) as votes:
-        votes.cast(1, 7)
-        with maria.held("SELECT * FROM item, vote FOR UPDATE"):
-            with pytest.raises(hotcount.DeadlineError, match="max_statement_time, the") as caught:
-                votes.cast(1, 7, -1)
-            assert caught.value.code == "1969"
-            assert "nothing was applied" in str(caught.value)
-        assert int(votes.count(1, consistency="exact")) == 1
-        assert votes.cast(1, 7, -1).previous == 1
-        assert votes.reconcile(dry_run=True) == []
-
-
-@pytest.mark.mariadb_only("MySQL limits the time of a SELECT alone")
-def test_a_roles_max_statement_time_ends_no_batched_vote_that_waits_for_a_row(
-    maria: MariaDbSide,
-) -> None:
-    user = maria.account("WITH MAX_STATEMENT_TIME 0.2")
-    with make_votes(maria.server.url(maria.database, user=user), "batched") as votes:
-        votes.cast(1, 7)
-        with maria.held("SELECT * FROM item, vote FOR UPDATE"):
-            with pytest.raises(hotcount.DeadlineError, match="nothing was applied"):
-                votes.cast(1, 7, 2, timeout=0.5)
-            cast = in_background(lambda: votes.cast(1, 7, -1))
-            eventually(lambda: votes.stats()["held_votes_s"] > 3)
-        assert cast().previous == 1
-        assert int(votes.count(1, consistency="exact")) == -1
-        assert votes.reconcile(dry_run=True) == []
 
 
 @pytest.fixture
