@@ -6,7 +6,6 @@ docs/explanation/complaints.md has a table of them all, with those that are test
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,6 @@ from tests.support.wrong_clock import WrongClock
 pytestmark = pytest.mark.server
 
 
-@pytest.mark.parametrize("algorithm", SAFE)
-def test_limits_14_pyrate_limiter_74_ratelimit_js_95_every_key_has_an_expiry(
-    algorithm: Any, own_redis: RedisServer, direct: hotcount.Redis
-) -> None:
-    limiter = hotcount.Limiter(own_redis.redis(timeout=20), "2/minute", algorithm=algorithm)
-    for _ in range(4):
-        limiter.hit("k")
-        limiter.hit_many(["a", "b"])
-    keys = direct.execute("KEYS", "*")
-    assert len(keys) == 3
-    assert all(0 < direct.execute("PTTL", key) <= 120_000 for key in keys)
-
-
 def test_pyrate_limiter_182_fastapi_limiter_19_scripts_that_are_gone_are_sent_again(
     own_redis: RedisServer, direct: hotcount.Redis
 ) -> None:
@@ -49,17 +35,6 @@ def test_pyrate_limiter_182_fastapi_limiter_19_scripts_that_are_gone_are_sent_ag
     own_redis.stop()
     own_redis.start()
     assert limiter.hit("k").remaining == 8
-
-
-@pytest.mark.parametrize("policy", ["open", "local"])
-def test_django_ratelimit_333_fail_open_admits_and_says_so(
-    policy: Any, own_redis: RedisServer
-) -> None:
-    limiter = hotcount.Limiter(own_redis.redis(timeout=0.2), "2/minute", on_error=policy)
-    own_redis.kill()
-    decision = limiter.hit("k")
-    assert decision.allowed
-    assert decision.reason == policy
 
 
 def test_slowapi_with_redis_down_a_route_answers_and_not_with_500(own_redis: RedisServer) -> None:
@@ -93,34 +68,6 @@ def test_flask_limiter_319_a_redis_that_is_down_stalls_one_call_and_no_other(
         assert time.monotonic() - began < 5
 
 
-async def test_slowapi_3_a_hit_does_not_block_the_loop(own_redis: RedisServer) -> None:
-    limiter = aio.Limiter(own_redis.redis(timeout=20), "2/minute")
-    with own_redis.stopped():
-        hit = asyncio.ensure_future(limiter.hit("k"))
-        turns = 0
-        while turns < 20:
-            await asyncio.sleep(0)
-            turns += 1
-        assert not hit.done()
-    assert (await hit).remaining == 1
-
-
-def test_pyrate_limiter_153_each_user_has_a_limit_of_his_own(own_redis: RedisServer) -> None:
-    limiter = hotcount.Limiter(own_redis.redis(timeout=20), "1/minute")
-    keys: list[Any] = [
-        "a:b:c",
-        ("a:b", "c"),
-        ("a", "b:c"),
-        ("a", "b", "c"),
-        ("a%3Ab", "c"),
-        "a%3Ab:c",
-    ]
-    for one, other in itertools.pairwise(keys):
-        assert one != other
-    assert all(limiter.hit(key) for key in keys)
-    assert not any(limiter.hit(key) for key in keys)
-
-
 @pytest.mark.parametrize("algorithm", ["gcra", "token_bucket", "fixed_window", "sliding_window"])
 def test_limits_268_memory_does_not_grow_with_the_limit(
     algorithm: Any, own_redis: RedisServer, direct: hotcount.Redis
@@ -134,29 +81,6 @@ def test_limits_268_memory_does_not_grow_with_the_limit(
     assert direct.execute("MEMORY", "USAGE", key) < 400
 
 
-@pytest.mark.parametrize("algorithm", SAFE)
-def test_rate_limiter_flexible_280_what_one_limit_refuses_spends_nothing_of_the_others(
-    algorithm: Any, own_redis: RedisServer
-) -> None:
-    store = own_redis.redis(timeout=20)
-    limiter = hotcount.Limiter(store, "2/300 days; 3/360 days", algorithm=algorithm)
-    assert limiter.hit("k")
-    assert {limiter.hit("k", 2).violated for _ in range(5)} == {("2/300 days",)}
-    assert limiter.hit("k")  # The rate that did not refuse has kept its room.
-    other = hotcount.Limiter(store, "9/300 days", algorithm=algorithm, name="other")
-    for _ in range(5):
-        assert hit_all([(other, "o"), (limiter, "k")]).violated == ("default",)
-    assert other.peek("o").remaining == 9
-
-
-def test_rate_limiter_flexible_286_a_refused_cost_is_not_charged(own_redis: RedisServer) -> None:
-    limiter = hotcount.Limiter(own_redis.redis(timeout=20), "5/300 days")
-    assert limiter.hit("k", 3)
-    for _ in range(10):
-        assert not limiter.hit("k", 3)
-    assert limiter.hit("k", 2)
-
-
 def test_ratelimit_js_17_a_look_takes_nothing(
     own_redis: RedisServer, direct: hotcount.Redis
 ) -> None:
@@ -164,17 +88,6 @@ def test_ratelimit_js_17_a_look_takes_nothing(
     assert [limiter.peek("k").remaining for _ in range(3)] == [5, 5, 5]
     assert calls_of(direct, "set") == 0
     assert direct.execute("DBSIZE") == 0
-
-
-@pytest.mark.parametrize("algorithm", SAFE)
-def test_ratelimit_js_17_what_was_not_used_is_given_back(
-    algorithm: Any, own_redis: RedisServer
-) -> None:
-    limiter = hotcount.Limiter(own_redis.redis(timeout=20), "5/300 days", algorithm=algorithm)
-    assert limiter.hit("k", 5)
-    assert not limiter.hit("k")
-    assert limiter.refund("k", 3) == 3
-    assert limiter.hit("k", 3)
 
 
 def test_redis_rate_24_a_burst_is_told_apart_from_the_rate() -> None:
