@@ -94,11 +94,6 @@ def test_an_op_id_is_counted_once_however_often_it_is_retried(counter: SlottedCo
     assert counter.get_many(["k", "other"]) == [6, 7]
 
 
-def test_one_op_id_from_many_threads_is_counted_once(counter: SlottedCounter) -> None:
-    together(lambda _: counter.add("k", 5, op_id="same"))
-    assert counter.get("k") == 5
-
-
 def test_an_op_id_is_forgotten_after_op_keep(database: Database) -> None:
     counter = SlottedCounter(database, op_keep=1)
     counter.create_table()
@@ -147,12 +142,6 @@ def test_add_many_adds_each_pair_of_a_mapping(counter: SlottedCounter) -> None:
     assert counter.get_many(["a", "b", "never"]) == [5, -2, 0]
 
 
-def test_batches_from_many_threads_lose_nothing(counter: SlottedCounter) -> None:
-    amounts = {f"k{number}": number for number in range(20)}
-    together(lambda _: counter.add_many(amounts))
-    assert counter.get_many(list(amounts)) == [THREADS * number for number in range(20)]
-
-
 def test_one_bad_pair_is_reported_and_the_others_are_done(counter: SlottedCounter) -> None:
     with pytest.raises(hotcount.BatchError) as caught:
         counter.add_many({"a": 1, "": 1, "nul\0": 1, "big": 2**63, "b": 2})
@@ -198,21 +187,6 @@ def test_resize_and_compact_keep_every_count(counter: SlottedCounter) -> None:
     assert counter.get("k") == 21
 
 
-def test_resize_and_compact_lose_nothing_while_others_add(counter: SlottedCounter) -> None:
-    def work(index: int) -> None:
-        for number in range(4):
-            if index == 0:
-                counter.resize(1 + 13 * number)
-            elif index == 1:
-                counter.compact("k")
-            else:
-                counter.add("k")
-
-    together(work)
-    assert counter.compact("k") == 4 * (THREADS - 2)
-    assert counter.get("k") == 4 * (THREADS - 2)
-
-
 @pytest.mark.parametrize("slots", [0, -1, 10_001, 2**63])
 def test_a_number_of_slots_out_of_range_is_refused(
     counter: SlottedCounter, database: Database, slots: int
@@ -229,20 +203,6 @@ def test_reset_returns_the_sum_and_leaves_zero(counter: SlottedCounter) -> None:
     assert counter.reset("k") == 5
     assert counter.reset("k") == 0
     assert counter.get_many(["k", "other"]) == [0, 1]
-
-
-def test_no_add_falls_between_the_reading_and_the_removing_of_reset(
-    counter: SlottedCounter,
-) -> None:
-    def work(index: int) -> int:
-        if index % 8 == 0:
-            return sum(counter.reset("k") for _ in range(4))
-        for _ in range(4):
-            counter.add("k")
-        return 0
-
-    taken = sum(together(work))
-    assert taken + counter.get("k") == 4 * (THREADS - THREADS // 8)
 
 
 def test_keys_are_compared_byte_by_byte(counter: SlottedCounter) -> None:
