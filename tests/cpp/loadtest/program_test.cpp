@@ -66,16 +66,6 @@ std::vector<std::string> small(std::vector<std::string> arguments) {
     return arguments;
 }
 
-TEST(Program, RunPrintsATableWithTheVerdict) {
-    const Output output = run(small({"run", "-s", "batched"}));
-    EXPECT_EQ(output.code, 0) << output.log;
-    EXPECT_EQ(output.log, "");
-    EXPECT_THAT(output.out,
-                AllOf(HasSubstr("Votes with batched on SQLite"), HasSubstr("synchronous=FULL"),
-                      HasSubstr("closed loop, 8 callers"), HasSubstr("seed 1"), HasSubstr("passed"),
-                      HasSubstr("What an acknowledgement means"), HasSubstr("--max-ops 200")));
-}
-
 TEST(Program, RunPrintsJsonOfAVersionedSchema) {
     const Output output = run(small({"run", "-s", "slotted", "--json", "--seed", "42"}));
     EXPECT_EQ(output.code, 0) << output.log;
@@ -110,14 +100,6 @@ TEST(Program, AnOpenLoopReportsFromTheIntendedTimes) {
     EXPECT_EQ(document["audit"]["passed"], true);
     // A machine that is busy with other things may not carry it, and then says so.
     EXPECT_EQ(output.code, document["result"]["offered"]["carried"] ? 0 : 3);
-}
-
-TEST(Program, ALoadThatIsTooHighIsInconclusive) {
-    const Output output = run({"run", "-s", "naive", "-r", "1M", "-d", "100ms", "--warmup", "0",
-                               "-w", "4", "--items", "100", "--allow-debug", "--progress", "none"});
-    EXPECT_EQ(output.code, 3);
-    EXPECT_THAT(output.out,
-                AllOf(HasSubstr("inconclusive: overloaded"), HasSubstr("nothing lost")));
 }
 
 TEST(Program, AnInterruptedRunIsInconclusive) {
@@ -283,14 +265,6 @@ TEST(Program, WithoutRedisTheCanonicalComparisonHasThreeTablesAndSaysSo) {
                       HasSubstr("0 everywhere: "), testing::ContainsRegex("Audit of [67] runs"),
                       HasSubstr("\nNext, with "),
                       HasSubstr("Redis is left out: redis-server is not installed")));
-}
-
-TEST(Program, WhatIsNoRunFolderIsBadUsage) {
-    const TemporaryFolder folder;
-    const Output output = run({"audit", folder.path().string()});
-    EXPECT_EQ(output.code, 2);
-    EXPECT_THAT(output.log, HasSubstr("no run folder"));
-    EXPECT_EQ(run({"audit", (folder / "missing").string()}).code, 2);
 }
 
 TEST(Program, ADamagedRunFolderIsInconclusive) {
