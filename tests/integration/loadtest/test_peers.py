@@ -299,20 +299,15 @@ def test_ratios_are_taken_within_rounds() -> None:
     assert "9.00 (3.00 .. 10.0)" in text_table([found])
 
 
-def test_peers_without_hotcount_are_shown_without_a_ratio() -> None:
+@pytest.mark.parametrize(
+    ("contender", "row"), [("peer", "peer - 10 (10 .. 10) -"), (OURS, "- 10 (10 .. 10) - -")]
+)
+def test_hotcount_or_peers_alone_are_shown_without_a_ratio(contender: str, row: str) -> None:
     case = Case("case", "asyncio", [])
-    case.figures = {"peer": {RATE: [10.0]}}
+    case.figures = {contender: {RATE: [10.0]}}
     found = summary(case)
     assert found["ratios"] == []
-    row = text_table([found]).splitlines()[-1]
-    assert " ".join(row.split()) == "case peer - 10 (10 .. 10) -"
-
-
-def test_hotcount_without_peers_is_shown() -> None:
-    case = Case("case", "cpp", [])
-    case.figures = {OURS: {RATE: [10.0]}}
-    row = text_table([summary(case)]).splitlines()[-1]
-    assert " ".join(row.split()) == "case - 10 (10 .. 10) - -"
+    assert " ".join(text_table([found]).splitlines()[-1].split()) == f"case {row}"
 
 
 def test_each_load_of_a_case_comes_first_and_last_in_some_round() -> None:

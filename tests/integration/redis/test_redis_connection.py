@@ -236,19 +236,6 @@ def test_a_command_part_of_another_type_is_named_with_its_index(
         redis.execute()
 
 
-def test_every_thread_gets_its_own_reply(redis_server: RedisServer) -> None:
-    redis = hotcount.Redis(redis_server.url, timeout=20)
-
-    def echo(index: int) -> bool:
-        return all(
-            redis.execute("ECHO", f"{index}:{number}") == f"{index}:{number}".encode()
-            for number in range(100)
-        )
-
-    assert all(together(echo))
-    assert redis.stats()["connects"] == 1
-
-
 def test_an_add_that_was_sent_and_not_answered_is_unknown_and_its_late_reply_is_never_seen(
     own_redis: RedisServer,
 ) -> None:
