@@ -40,7 +40,7 @@ def _flush_before(name: str) -> None:
     read = getattr(hotcount.Votes, name)
 
     def flushed(self: hotcount.Votes, *args: Any, **options: Any) -> Any:
-        self.flush()
+        assert self.flush(timeout=60).pending == 0
         return read(self, *args, **options)
 
     setattr(WrittenVotes, name, flushed)
