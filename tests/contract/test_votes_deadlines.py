@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import hotcount
 import pytest
 from hotcount import aio
 
+from tests.support.eventually import eventually
 from tests.support.fired import fired
 from tests.support.servers import ServerProcess
 from tests.support.together import join
@@ -26,7 +27,8 @@ VOTES = 50_000
 USERS = range(VOTES)
 CHOSEN = [user % ITEMS for user in USERS]
 TIMEOUT_S = 0.6
-STOPS_AFTER_S = 0.2
+# Before a batch in an SQLite file is done.
+STOPS_AFTER_S = 0.05
 # The promise is 0.1 s; other tests run beside this one.
 LATE_S = 0.4
 # Strategies that write a batch item by item.
@@ -49,8 +51,15 @@ Disturb = Callable[[ExitStack], None]
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Another session keeps the write lock."""
-    with sqlite3.connect(path, isolation_level=None, timeout=10, check_same_thread=False) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False) as other:
+
+        def begins() -> bool:
+            with suppress(sqlite3.OperationalError):
+                other.execute("BEGIN IMMEDIATE")
+            return other.in_transaction
+
+        # SQLite itself asks every 100 ms: a batch is done before it meets the end of a transaction.
+        eventually(begins)
         yield
         other.execute("ROLLBACK")
 
