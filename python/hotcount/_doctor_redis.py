@@ -240,7 +240,7 @@ WORTH = {
     "write_behind": "a vote waits in Redis for SQL: a failover loses what no replica had received",
     "views": "with ack='cache' as counters; with ack='sql' it is committed",
 }
-IN_CLUSTER = ("counters", "limiters", "sets")
+IN_CLUSTER = ("counters", "retry", "limiters", "sets", "write_behind", "views")
 
 
 def acknowledged(features: tuple[str, ...] = tuple(WORTH)) -> list[Finding]:

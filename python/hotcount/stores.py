@@ -208,9 +208,8 @@ class Redis(Lifetime, RedisBase):
 
     redis+cluster://user:password@host:6379,host:6379 (rediss+cluster://, valkey+cluster:// ...) is
     a cluster. The hosts are asked for its map; each call goes to the primary that has the slot of
-    its keys, and follows the slot when that moves. Counter, PeriodCounter, Limiter,
-    ConcurrencyLimit and LiveSets run there. Counter(retry=), on_error= other than 'raise', sweep(),
-    the cache of Votes and WriteBehindCounter do not yet: they raise ConfigError.
+    its keys, and follows the slot when that moves. All that takes a Redis runs there, but for Votes
+    with the strategy 'cached', which is a ConfigError.
 
     Example:
         >>> import hotcount

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cluster_client.hpp"
 #include "commands.hpp"
 
 namespace hotcount::redis {
@@ -152,8 +153,19 @@ void look_at_server(const Options& options, std::shared_ptr<const Dialer> dialer
 
 std::string eviction_policy(Client& client, Timeout timeout) {
     const std::string_view command[] = {"INFO", "memory"};
-    const auto reply = client.execute(command, timeout);
-    return reply ? info_field(*reply, "maxmemory_policy").value_or("") : std::string{};
+    const auto policy = [](const Result<Reply>& reply) {
+        return reply ? info_field(*reply, "maxmemory_policy").value_or("") : std::string{};
+    };
+    ClusterNodes* const nodes = nodes_of(client);
+    if (nodes == nullptr) return policy(client.execute(command, timeout));
+    std::string found;
+    const auto primaries = nodes->primaries(timeout);
+    if (!primaries) return found;
+    for (const std::uint16_t node : *primaries) {
+        std::string one = policy(nodes->execute_at(node, command, timeout));
+        if (found.empty() || one.starts_with("allkeys")) found = std::move(one);
+    }
+    return found;
 }
 
 }  // namespace hotcount::redis

@@ -23,7 +23,8 @@ std::string hello_field(const Reply& greeted, std::string_view name);
 void look_at_server(const Options& options, std::shared_ptr<const Dialer> dialer, Channel& channel,
                     Deadline deadline, Completion<void> done, const Cancelled* cancelled);
 
-/// The server's maxmemory-policy; empty if it does not say. One round trip.
+/// The server's maxmemory-policy; empty if it does not say. One round trip. Of a cluster the one of a
+/// primary that evicts any key, if there is one; a round trip to each primary.
 std::string eviction_policy(Client& client, Timeout timeout);
 
 }  // namespace hotcount::redis

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hotcount_embedded/views/lua.hpp"
+#include "redis/cluster_client.hpp"
 #include "redis/server_role.hpp"
 
 namespace hotcount {
@@ -253,6 +254,11 @@ Result<std::vector<std::string>> ViewCells::identities(std::span<const std::size
         names.push_back(*name);
     }
     return names;
+}
+
+std::uint64_t ViewCells::changes_of_server() const {
+    const redis::ClusterNodes* const nodes = redis::nodes_of(*client_);
+    return client_->stats().reconnects + (nodes == nullptr ? 0 : nodes->version());
 }
 
 Result<void> ViewCells::check_eviction(Deadline deadline) const {

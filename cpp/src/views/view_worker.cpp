@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "redis/cluster_client.hpp"
 #include "votes/cache/rounds.hpp"
 
 namespace hotcount {
@@ -77,6 +78,8 @@ class ViewWorker final : public SyncWorker {
     // `whole`: whether it has come to the end, and was not stopped before.
     Result<SyncRound> whole_round(Deadline deadline, const StopRounds& stop, bool& whole) {
         Found found{stop};
+        redis::ClusterNodes* const nodes = redis::nodes_of(settings_->cells.client());
+        const std::uint64_t version = nodes == nullptr ? 0 : nodes->version();
         for (std::size_t shard = 0; shard < ViewCells::kShards && !stop(Duration{0}); ++shard) {
             auto done = whole_shard(shard, deadline, found);
             if (done) continue;
@@ -87,6 +90,8 @@ class ViewWorker final : public SyncWorker {
         }
         if (found.refused) return std::move(*found.refused);
         if (stop(Duration{0})) return found.round;
+        // The cursor of a scan does not hold on another node: it may have passed keys over.
+        found.all = found.all && (nodes == nullptr || nodes->version() == version);
         // What is still in Redis must not become too old by what this worker does.
         if (found.all) HOTCOUNT_TRY(forget_old_writers(deadline, found.oldest, stop));
         whole = true;

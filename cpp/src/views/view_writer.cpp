@@ -59,7 +59,7 @@ struct ViewWriter::Sent {
 };
 
 ViewWriter::ViewWriter(std::shared_ptr<ViewSettings> settings)
-    : settings_(std::move(settings)), reconnects_(settings_->client->stats().reconnects) {
+    : settings_(std::move(settings)), reconnects_(settings_->cells.changes_of_server()) {
     renew_writer();
 }
 
@@ -273,7 +273,8 @@ Result<void> ViewWriter::flush_now(Deadline deadline) {
     return publish_dirty(deadline);
 }
 
-// Redis has lost cells if a shard's name is another one, and perhaps if the connection was lost.
+// Redis has lost cells if a shard's name is another one, and perhaps if the connection was lost or
+// the server is another one.
 Result<void> ViewWriter::look_for_losses(Deadline deadline) {
     std::array<bool, ViewCells::kShards> used{};
     {
@@ -286,7 +287,7 @@ Result<void> ViewWriter::look_for_losses(Deadline deadline) {
     }
     if (shards.empty()) return {};
     HOTCOUNT_TRY_ASSIGN(const auto names, settings_->cells.identities(shards, deadline));
-    const std::uint64_t reconnects = settings_->client->stats().reconnects;
+    const std::uint64_t reconnects = settings_->cells.changes_of_server();
     const bool broke = std::exchange(reconnects_, reconnects) != reconnects;
     std::array<bool, ViewCells::kShards> lost_shards{};
     bool any = false;

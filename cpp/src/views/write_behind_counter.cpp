@@ -446,7 +446,6 @@ Result<std::string> write_behind_schema(sql::Dialect dialect, const WriteBehindO
 Result<std::shared_ptr<WriteBehindCounter>> WriteBehindCounter::make(
     std::shared_ptr<sql::Database> database, std::shared_ptr<redis::Client> client,
     WriteBehindOptions options) {
-    HOTCOUNT_TRY(redis::check_one_server(*client, "WriteBehindCounter"));
     HOTCOUNT_TRY(check_options(options));
     auto settings = std::shared_ptr<ViewSettings>(
         new ViewSettings{database, client, options, ViewCells{client, options.prefix},

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <hotcount/detail/sql/transaction.hpp>
+#include <map>
 
 #include "count_cache.hpp"
 #include "hotcount_embedded/votes/lua.hpp"
 #include "hotcount_embedded/votes/sql.hpp"
 #include "redis/scripts.hpp"
+#include "redis/slots.hpp"
 #include "votes/tables/count_place.hpp"
 
 namespace hotcount {
@@ -81,16 +83,12 @@ class RedisCopyStore final : public CopyStore {
         HOTCOUNT_TRY(in_parts(items, timeout, [&](auto part, Deadline deadline) -> Result<void> {
             std::vector<std::string> keys;
             for (const std::string& item : part) keys.push_back(key_of(space, item));
-            std::vector<std::string_view> command{"MGET"};
-            command.insert(command.end(), keys.begin(), keys.end());
-            HOTCOUNT_TRY_ASSIGN(const redis::Reply reply,
-                                client_->execute(command, deadline.remaining()));
-            const auto* const values = std::get_if<redis::ReplyArray>(&reply.value);
-            if (values == nullptr || values->size() != part.size()) {
+            HOTCOUNT_TRY_ASSIGN(const redis::ReplyArray values, read_keys(keys, deadline));
+            if (values.size() != part.size()) {
                 return redis::strange_reply(client_->options().address(),
                                             "reading copies of counts");
             }
-            for (const redis::Reply& value : *values) copies.push_back(to_copy(value));
+            for (const redis::Reply& value : values) copies.push_back(to_copy(value));
             return {};
         }));
         return copies;
@@ -108,13 +106,25 @@ class RedisCopyStore final : public CopyStore {
                 texts.push_back(std::to_string(each.copy.ver));
                 texts.push_back(std::to_string(each.copy.n));
             }
-            std::vector<std::string_view> keys;
-            std::vector<std::string_view> arguments{ends};
-            for (std::size_t i = 0; i < texts.size(); ++i) {
-                (i % 3 == 0 ? keys : arguments).emplace_back(texts[i]);
+            // The keys of one script are in one slot.
+            std::map<std::uint16_t, Words> parts;
+            for (std::size_t i = 0; i < texts.size(); i += 3) {
+                auto& [keys, arguments] =
+                    parts[client_->options().cluster ? redis::slot_of(texts[i]) : 0];
+                if (arguments.empty()) arguments.emplace_back(ends);
+                keys.emplace_back(texts[i]);
+                arguments.insert(arguments.end(), {texts[i + 1], texts[i + 2]});
             }
-            HOTCOUNT_TRY(client_->run(kScript, keys, arguments, deadline.remaining()));
-            return {};
+            Result<void> written;
+            std::vector<redis::Channel::Call> calls;
+            for (const auto& [slot, words] : parts) {
+                calls.push_back({redis::Request::run(kScript, words.keys, {}, words.arguments),
+                                 [&written](const Result<redis::Reply>& reply) {
+                                     if (!reply) written = reply.error();
+                                 }});
+            }
+            client_->waiting().submit_all(std::move(calls), deadline);
+            return written;
         });
     }
 
@@ -122,6 +132,32 @@ class RedisCopyStore final : public CopyStore {
     std::string key_of(std::string_view space, std::string_view item) const {
         return copy_prefix(client_->options().prefix, space).append(item);
     }
+
+    // A cluster has them on several nodes.
+    Result<redis::ReplyArray> read_keys(const std::vector<std::string>& keys, Deadline deadline) {
+        if (!client_->options().cluster) {
+            std::vector<std::string_view> command{"MGET"};
+            command.insert(command.end(), keys.begin(), keys.end());
+            HOTCOUNT_TRY_ASSIGN(redis::Reply reply,
+                                client_->execute(command, deadline.remaining()));
+            auto* const values = std::get_if<redis::ReplyArray>(&reply.value);
+            return values != nullptr ? std::move(*values) : redis::ReplyArray{};
+        }
+        std::vector<std::vector<std::string_view>> commands;
+        commands.reserve(keys.size());
+        for (const std::string& key : keys) commands.push_back({"GET", key});
+        redis::ReplyArray values;
+        for (auto& reply : client_->execute_many(commands, deadline.remaining())) {
+            if (!reply) return std::move(reply).error();
+            values.push_back(std::move(*reply));
+        }
+        return values;
+    }
+
+    struct Words {
+        std::vector<std::string_view> keys;
+        std::vector<std::string_view> arguments;
+    };
 
     template <class T, class Each>
     Result<void> in_parts(std::span<const T> all, Timeout timeout, const Each& each) {

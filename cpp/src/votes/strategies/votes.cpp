@@ -151,10 +151,10 @@ Result<std::shared_ptr<Votes>> Votes::make(std::shared_ptr<sql::Database> databa
         HOTCOUNT_TRY_ASSIGN(replica, Replica::make(database, options));
     }
     const bool has_cache = !std::holds_alternative<std::monostate>(cache);
-    if (auto* const client = std::get_if<std::shared_ptr<redis::Client>>(&cache)) {
-        HOTCOUNT_TRY(redis::check_one_server(**client, "cache= of Votes"));
-    }
     if (options.strategy == VoteStrategy::cached) {
+        if (auto* const client = std::get_if<std::shared_ptr<redis::Client>>(&cache)) {
+            HOTCOUNT_TRY(redis::check_one_server(**client, "strategy 'cached' of Votes"));
+        }
         if (!has_cache) {
             return make_error(ErrorCode::config,
                               "strategy 'cached' needs cache=: a Redis or Memory store, or its "
