@@ -14,6 +14,7 @@ LIMITERS = SOURCES / "limiter/lua"
 FRAME = LIMITERS / "frame/hit_keys.lua"
 JOINT = LIMITERS / "frame/hit_all.lua"
 ONCE = LIMITERS / "frame/hit_once.lua"
+NAMES = LIMITERS / "frame/names.lua"
 # The algorithms that are a step; others bring a whole script.
 STEPS = tuple(
     path.stem
@@ -27,8 +28,13 @@ SAME = {"token_bucket": "gcra", "leaky_bucket": "gcra"}
 def script_text(path: Path) -> str:
     """A file's text; after an algorithm's step() the frame for it, before hit_all all steps.
 
-    Before hit_once the script of gcra.
+    Before hit_once the script of gcra. A limiter's script stands behind the names that it uses.
     """
+    names = NAMES.read_text() if LIMITERS in path.parents else ""
+    return names + _without_names(path)
+
+
+def _without_names(path: Path) -> str:
     text = path.read_text()
     if path == JOINT:
         steps = [
@@ -37,7 +43,7 @@ def script_text(path: Path) -> str:
         ]
         return "local steps = {}\n" + "".join(steps) + text
     if path == ONCE:
-        hit = limiter_script("gcra")
+        hit = _without_names(LIMITERS / "gcra.lua")
         return f"local function hit(KEYS, ARGV)\n{hit}\nend\n{text}"
     return text + FRAME.read_text() if "local function step(" in text else text
 

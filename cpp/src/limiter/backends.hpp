@@ -203,6 +203,8 @@ class RedisLimiterBackend : public LimiterBackend {
 /// An error of a call about `key`, with the key in it.
 Error about_limit(const std::string& key, const Error& error);
 
+/// A script behind the names that it uses: frame/names.lua.
+std::string with_names(std::string_view script);
 /// The text of a script: that of a law's step(), and the frame that hits keys by it.
 std::string framed(std::string_view step);
 /// That of a script whose calls are counted once for each op_id.
@@ -282,9 +284,9 @@ constexpr LimiterAlgorithm stepped(const AlgorithmInfo& info) {
     };
     algorithm.over_redis = [](std::shared_ptr<redis::Client> client,
                               const LimiterOptions& options) -> Result<Backend> {
-        static const std::string kText = Law::script();
+        static const std::string kText = with_names(Law::script());
         static const redis::Script kScript{kText, redis::Script::Kind::combinable, is_outcome, 4};
-        static const std::string kOnceText = once_only(kText);
+        static const std::string kOnceText = with_names(once_only(Law::script()));
         static const redis::Script kOnce{kOnceText, redis::Script::Kind::single, is_outcome};
         std::vector<std::int64_t> numbers;
         std::int64_t most = 0;

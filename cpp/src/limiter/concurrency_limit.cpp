@@ -157,8 +157,8 @@ bool is_acquired(const redis::Reply& reply, std::size_t) {
 }
 
 const Script& acquire_script() {
-    static const Script kScript{lua::limiter::kConcurrencyAcquireLua, Script::Kind::single,
-                                is_acquired};
+    static const std::string kText = with_names(lua::limiter::kConcurrencyAcquireLua);
+    static const Script kScript{kText, Script::Kind::single, is_acquired};
     return kScript;
 }
 const Script& renew_script() {

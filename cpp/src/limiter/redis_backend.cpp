@@ -14,6 +14,38 @@ bool is_outcome(const redis::Reply& reply, std::size_t) {
     return all != nullptr && all->size() % 4 == 0 && redis::is_some<redis::is_integer>(reply, 1);
 }
 
+namespace {
+
+// What frame/names.lua says of a name. One that it does not have does not compile.
+consteval std::string_view named(std::string_view name) {
+    std::string_view text = lua::limiter::kNamesLua;
+    do {
+        text.remove_prefix(text.find("local ") + 6);
+    } while (!text.starts_with(name) || text[name.size()] != ' ');
+    text.remove_prefix(text.find('=') + 2);
+    return text.substr(0, text.find('\n'));
+}
+consteval std::int64_t number(std::string_view name) {
+    std::int64_t value = 0;
+    for (const char digit : named(name)) value = 10 * value + (digit - '0');
+    return value;
+}
+static_assert(number("SKEW") == kMostSkew && number("AHEAD") == kMostAhead);
+
+// Without its quotes.
+consteval std::string_view code(std::string_view name) { return named(name).substr(1, 1); }
+constexpr std::string_view kLook = code("LOOK"), kTake = code("TAKE"),
+                           kTakeWhatFits = code("TAKE_WHAT_FITS"), kBlock = code("BLOCK"),
+                           kReserve = code("RESERVE"), kCommit = code("COMMIT"),
+                           kRefund = code("REFUND"), kChargeDenied = code("CHARGE_DENIED"),
+                           kAdmitAhead = code("ADMIT_AHEAD");
+
+}  // namespace
+
+std::string with_names(std::string_view script) {
+    return std::string{lua::limiter::kNamesLua} + std::string{script};
+}
+
 std::string framed(std::string_view step) {
     return std::string{step} + std::string{lua::limiter::kHitKeysLua};
 }
@@ -78,11 +110,6 @@ Result<Outcome> RedisLimiterBackend::to_outcome(const std::string& server,
 }
 
 namespace {
-
-// What frame/hit_keys.lua and sliding_log.lua are asked for, and how they count it.
-constexpr std::string_view kLook = "0", kTake = "1", kTakeWhatFits = "2", kBlock = "3",
-                           kReserve = "4", kCommit = "5", kRefund = "6";
-constexpr std::string_view kChargeDenied = "1", kAdmitAhead = "2";
 
 class ScriptBackend final : public RedisLimiterBackend {
   public:
@@ -291,7 +318,7 @@ class ScriptBackend final : public RedisLimiterBackend {
                 text += "do\n" + std::string{one->step_text()} + "\nsteps['" +
                         std::string{one->step_name} + "'] = step\nend\n";
             }
-            return text + std::string{lua::limiter::kHitAllLua};
+            return with_names(text + std::string{lua::limiter::kHitAllLua});
         }();
         static const redis::Script kScript{kText, redis::Script::Kind::single,
                                            redis::is_one_per_key<redis::is_array>};

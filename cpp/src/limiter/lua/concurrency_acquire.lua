@@ -10,8 +10,6 @@
 -- It reads before the first write, so that what a user may not read is refused before it is too
 -- late.
 local call, format, ceil, max = redis.call, string.format, math.ceil, math.max
--- As kMostSkew in limiter/algorithm.hpp.
-local SKEW = 100000
 local key, id = KEYS[1], ARGV[3]
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -2,8 +2,6 @@
 -- rate {limit, period in microseconds, 0 for windows aligned to the epoch, 1 for those that begin
 -- with the first hit}   kept the state "start used", or nothing
 local format, match, max, min = string.format, string.match, math.max, math.min
--- As kMostSkew in limiter/algorithm.hpp.
-local SKEW = 100000
 -- The last state that was written: keys of one window that were used as often have equal ones.
 local last_start, last_used, last_state
 

@@ -3,10 +3,6 @@
 -- kept the state "at debt", or nothing
 -- Comparisons and x - x % 1 replace math.max and math.floor, which cost a call each.
 local format, match = string.format, string.match
--- As kMostSkew in limiter/algorithm.hpp.
-local SKEW = 100000
--- As kMostAhead there.
-local AHEAD = 10000
 -- The last state that was written: keys that owed nothing get equal ones.
 local last_at, last_debt, last_state
 

@@ -3,7 +3,7 @@
 -- KEYS logs: lists of "at total cost", where total is the sum of all costs up to this one. The log
 -- of a key that was blocked ends with '!', the end of the block, ' ' and its length, in
 -- microseconds
--- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] the mode, one of those below
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] the mode (frame/names.lua)
 -- ARGV[3] not used here   ARGV[4..] limit, period in microseconds and 0 for each rate, then for
 -- each key a cost; with BLOCK its length in microseconds, with REFUND how many of the newest hits
 -- are given back, at most as many as there are
@@ -17,15 +17,11 @@ local call = redis.call
 local ceil, floor, format, max, min = math.ceil, math.floor, string.format, math.max, math.min
 -- Where totals begin again: far above any limit, and exact.
 local WRAP = 1000000000000000
--- As kMostSkew in limiter/algorithm.hpp.
-local SKEW = 100000
 local now = tonumber(ARGV[1])
 if not now then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
 end
--- As frame/hit_keys.lua has them.
-local LOOK, TAKE_WHAT_FITS, BLOCK, REFUND = '0', '2', '3', '6'
 local mode = ARGV[2]
 local take, what_fits, blocks, refunds =
     mode ~= LOOK, mode == TAKE_WHAT_FITS, mode == BLOCK, mode == REFUND

@@ -3,9 +3,6 @@
 -- rate {limit, period and tick in microseconds}   kept the state "start used before", or nothing
 local floor, format, match, max, min = math.floor, string.format, string.match, math.max, math.min
 
--- As kMostSkew in limiter/algorithm.hpp.
-local SKEW = 100000
-
 local function next_chance(rate, ticks, slack, start, used, before, cost)
     local limit, period, tick = rate[1], rate[2], rate[3]
     if before > 0 and used + cost <= limit then

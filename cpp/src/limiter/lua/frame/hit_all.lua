@@ -11,8 +11,6 @@
 -- Denied hits are not charged. What it writes with is asked for before the first write. Where the
 -- clock was set back a state is written although its hit was refused.
 local call, format, ceil, max, min = redis.call, string.format, math.ceil, math.max, math.min
--- As kMostSkew in limiter/algorithm.hpp.
-local SKEW = 100000
 local now = tonumber(ARGV[1])
 if not now then
     local time = call('TIME')

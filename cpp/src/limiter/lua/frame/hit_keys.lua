@@ -1,5 +1,5 @@
 -- Hits keys by the function step() of an algorithm, which stands before this text in one script,
--- with its SKEW: step(rate, kept, now, cost, take, charge_denied, ahead, back) returns allowed,
+-- behind names.lua: step(rate, kept, now, cost, take, charge_denied, ahead, back) returns allowed,
 -- remaining, retry_after or -1, reset_after and the new state; or nothing if `kept` is no state of
 -- the algorithm. `back`: how many hits are given back, at most as many as there are; the cost is 0
 -- then. If the clock was set back there is a new state although nothing was taken: a look writes
@@ -8,7 +8,7 @@
 -- blocked or has reservations begins with a mark: '!', the end of the block in microseconds or 0,
 -- after a block ' ' and its length, for each reservation ',', how much it holds, ' ', the end of
 -- its lease, ' ', its id, ' ' and the length of its lease, and then '|'
--- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] the mode, one of those below
+-- ARGV[1] now in microseconds, or '' for the server's clock   ARGV[2] the mode (frame/names.lua)
 -- ARGV[3] CHARGE_DENIED, or ADMIT_AHEAD, in how long is in retry_after   ARGV[4..] three numbers
 -- for each rate, then for each key the arguments of the mode: LOOK, TAKE and TAKE_WHAT_FITS a cost;
 -- REFUND how many hits; BLOCK its length in microseconds; RESERVE a cost, the lease in microseconds
@@ -27,8 +27,6 @@ if not now then
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
 end
-local LOOK, TAKE, TAKE_WHAT_FITS, BLOCK, RESERVE, COMMIT, REFUND = '0', '1', '2', '3', '4', '5', '6'
-local CHARGE_DENIED, ADMIT_AHEAD = '1', '2'
 local mode = ARGV[2]
 local take, what_fits, refunds = mode ~= LOOK, mode == TAKE_WHAT_FITS, mode == REFUND
 local charge_denied, ahead = ARGV[3] == CHARGE_DENIED, ARGV[3] == ADMIT_AHEAD

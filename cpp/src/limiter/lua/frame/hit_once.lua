@@ -10,8 +10,6 @@
 -- WHY a script: record and hit in two steps take twice, or not at all, when the second is lost.
 -- SET is asked for before the hit, and for want of memory a server refuses only the first write: so
 -- what was taken is remembered.
--- As frame/hit_keys.lua has it.
-local COMMIT = '5'
 local function words_of_hit()
     local words = {}
     for index = 3, #ARGV do words[#words + 1] = ARGV[index] end
