@@ -96,11 +96,12 @@ Result<void> check_server_of(const Given& given, const Settings& settings, const
     }
     for (const ServerKind server : managed) {
         if (is_redis(server) == of_database || can_have(server, fault.kind)) continue;
-        const bool reshards = fault.kind == FaultKind::redis_reshard;
+        const bool of_cluster =
+            fault.kind == FaultKind::redis_reshard || fault.kind == FaultKind::redis_cut;
         return make_error(ErrorCode::config,
                           fmt::format("--fault {}: --managed {} cannot have it; take --managed {}",
                                       format_faults({fault}), to_string(server),
-                                      reshards      ? "redis-cluster"
+                                      of_cluster    ? "redis-cluster"
                                       : of_database ? "postgres-pair"
                                                     : "sentinel or redis-cluster"));
     }

@@ -117,7 +117,8 @@ constexpr std::array kOptions = {
            "left (with appendfsync always); 8s:redis.pause+500ms stops it; db.kill9 and db.pause "
            "do so to the database. Of sentinel, redis-cluster and postgres-pair it is the primary; "
            "5s:redis.failover and db.failover replace it as planned, 5s:redis.reshard=1000 moves "
-           "slots; several with commas [none]",
+           "slots; 5s:redis.cut+8s cuts a primary of a cluster off from the other nodes; several "
+           "with commas [none]",
            false, true, true},
     Option{"rebuild-every", "--rebuild-every", "TIME",
            "zset, script: build one of the sets that outlive the load anew so often: 5ms [never]",

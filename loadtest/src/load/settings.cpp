@@ -50,12 +50,13 @@ std::string_view to_string(ServerKind kind) {
 
 std::string_view to_string(FaultKind kind) {
     return word_of(kind, {"redis.pause", "redis.kill9", "redis.failover", "redis.reshard",
-                          "db.pause", "db.kill9", "db.failover", "db.cut"});
+                          "redis.cut", "db.pause", "db.kill9", "db.failover", "db.cut"});
 }
 
 bool can_have(ServerKind server, FaultKind fault) {
     if (is_redis(server) == is_of_database(fault)) return false;
-    if (fault == FaultKind::redis_reshard) return server == ServerKind::redis_cluster;
+    if (fault == FaultKind::redis_reshard || fault == FaultKind::redis_cut)
+        return server == ServerKind::redis_cluster;
     if (fault == FaultKind::db_cut) return server == ServerKind::postgres_pair;
     return !lasts_by_itself(fault) || is_group(server);
 }
@@ -261,8 +262,9 @@ namespace {
 
 Result<Fault> parse_fault(std::string_view part) {
     constexpr std::string_view kTakes =
-        "TIME:WHAT+TIME with redis.kill9, redis.pause, db.kill9, db.pause and db.cut, such as "
-        "3s:redis.kill9+1s; TIME:redis.failover, TIME:db.failover and TIME:redis.reshard=SLOTS";
+        "TIME:WHAT+TIME with redis.kill9, redis.pause, redis.cut, db.kill9, db.pause and db.cut, "
+        "such "
+        "as 3s:redis.kill9+1s; TIME:redis.failover, TIME:db.failover and TIME:redis.reshard=SLOTS";
     const std::size_t colon = part.find(':');
     if (colon == std::string_view::npos) return refuse_word("fault", part, kTakes);
     const std::size_t end = std::min(part.find_first_of("+=", colon), part.size());
@@ -270,11 +272,12 @@ Result<Fault> parse_fault(std::string_view part) {
     const std::string_view value = part.substr(std::min(end + 1, part.size()));
     Fault fault{};
     HOTCOUNT_TRY_ASSIGN(fault.at, parse_duration(part.substr(0, colon)));
-    HOTCOUNT_TRY_ASSIGN(fault.kind, parse_word("fault", part.substr(colon + 1, end - colon - 1),
-                                               {FaultKind::redis_pause, FaultKind::redis_kill9,
-                                                FaultKind::redis_failover, FaultKind::redis_reshard,
-                                                FaultKind::db_pause, FaultKind::db_kill9,
-                                                FaultKind::db_failover, FaultKind::db_cut}));
+    HOTCOUNT_TRY_ASSIGN(
+        fault.kind,
+        parse_word("fault", part.substr(colon + 1, end - colon - 1),
+                   {FaultKind::redis_pause, FaultKind::redis_kill9, FaultKind::redis_failover,
+                    FaultKind::redis_reshard, FaultKind::redis_cut, FaultKind::db_pause,
+                    FaultKind::db_kill9, FaultKind::db_failover, FaultKind::db_cut}));
     const char wanted = fault.kind == FaultKind::redis_reshard ? '='
                         : lasts_by_itself(fault.kind)          ? '\0'
                                                                : '+';

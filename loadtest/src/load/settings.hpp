@@ -55,6 +55,7 @@ enum class FaultKind : std::uint8_t {
     redis_kill9,     ///< SIGKILL, and a restart with its data.
     redis_failover,  ///< A planned failover to a replica.
     redis_reshard,   ///< Slots move from one primary of a cluster to the next.
+    redis_cut,       ///< Clients reach a primary of a cluster, and the other nodes do not.
     db_pause,        ///< SIGSTOP, and SIGCONT.
     db_kill9,        ///< SIGKILL; then a restart with its data, or the standby is promoted.
     db_failover,     ///< The primary shuts down cleanly, and its standby is promoted.

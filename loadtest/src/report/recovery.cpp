@@ -51,11 +51,11 @@ class Successes {
         const auto count = static_cast<double>(at(to) - at(from));
         return count < kLeastCalls ? 0 : count / seconds_of(to - from);
     }
-    /// The first one on an item that no call succeeded on since the fault. In a cluster the other
+    /// The first one on an item that no call succeeded on since the server refused. In a cluster the other
     /// nodes go on; what was in the sockets is answered for a moment after the fault.
-    std::optional<Duration> first(Duration fault, Duration from, Duration to) const {
+    std::optional<Duration> first(Duration refused, Duration from, Duration to) const {
         std::unordered_set<std::int64_t> others;
-        for (auto one = at(std::min(fault + kInSockets, from)); one != at(from); ++one) {
+        for (auto one = at(std::min(refused + kInSockets, from)); one != at(from); ++one) {
             others.insert(one->item);
         }
         const auto found = std::find_if(
@@ -87,11 +87,11 @@ class Successes {
 };
 
 /// The calls that a fault may have ended, and what it may have lost.
-void count_calls(const Ledger& ledger, Duration copied, Duration back, Duration until,
-                 Recovery& recovery) {
+void count_calls(const Ledger& ledger, Duration copied, Duration refused, Duration back,
+                 Duration until, Recovery& recovery) {
     const bool replaced = recovery.outage.replaced.has_value();
     // A server that is away acknowledges nothing: those are answers of the other nodes of a cluster.
-    const auto by_others = [&, away = recovery.from + kInSockets](Duration done) {
+    const auto by_others = [&, away = refused + kInSockets](Duration done) {
         return !lasts_by_itself(recovery.outage.fault.kind) && done >= away && done < back;
     };
     for (std::uint64_t at = 0; at < ledger.planned(); ++at) {
@@ -131,10 +131,11 @@ std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>
         const Outage& outage = recovery.outage = outages[i];
         recovery.from = outage.away - start;
         recovery.served = outage.served() - start;
+        const Duration refused = outage.refused.value_or(outage.back) - start;
         const Duration until = i + 1 < outages.size() ? outages[i + 1].away - start
                                                       : settings.warmup + settings.duration;
         recovery.before_per_s = done.per_s(from, recovery.from);
-        if (const auto first = done.first(recovery.from, recovery.served, until)) {
+        if (const auto first = done.first(refused, recovery.served, until)) {
             recovery.first_ok = *first - recovery.served;
         }
         if (recovery.before_per_s > 0) {
@@ -142,7 +143,7 @@ std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>
                 done.reaches(kRecovered * recovery.before_per_s, recovery.served, until);
             if (reached) recovery.recovered = *reached - recovery.served;
         }
-        count_calls(ledger, outage.copied - start, outage.back - start, until, recovery);
+        count_calls(ledger, outage.copied - start, refused, outage.back - start, until, recovery);
         from = recovery.served + recovery.recovered.value_or(Duration{0});
     }
     return all;

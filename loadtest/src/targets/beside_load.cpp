@@ -115,10 +115,13 @@ Result<void> ServerFaults::run(const std::vector<Fault>& faults, Managed* redis,
     // Meanwhile somebody may take the place of the server that went away last.
     const auto wait_until = [&](SteadyTime due) {
         while (!ended.stop_requested() && std::chrono::steady_clock::now() < due) {
-            const bool watches = struck != nullptr && !done_.back().replaced;
-            if (watches && struck->replaced()) {
-                done_.back().replaced = std::chrono::steady_clock::now();
-            }
+            Outage* const last = struck != nullptr ? &done_.back() : nullptr;
+            const bool watches = last != nullptr && !(last->replaced && last->refused);
+            const auto see = [&](std::optional<SteadyTime>& when, bool holds) {
+                if (holds) when = std::chrono::steady_clock::now();
+            };
+            if (watches && !last->refused) see(last->refused, struck->refuses());
+            if (watches && !last->replaced) see(last->replaced, struck->replaced());
             const SteadyTime look = std::chrono::steady_clock::now() + kReplacedLook;
             wake.wait_until(lock, ended, watches ? std::min(look, due) : due, [] { return false; });
         }
@@ -130,7 +133,7 @@ Result<void> ServerFaults::run(const std::vector<Fault>& faults, Managed* redis,
         if (ended.stop_requested()) return {};
         HOTCOUNT_TRY_ASSIGN(const Managed::Strike strike, server->strike(fault));
         struck = server;
-        done_.push_back({fault, strike.away, {}, {}, strike.copied});
+        done_.push_back({fault, strike.away, {}, {}, {}, strike.copied});
         wait_until(from + fault.at + fault.lasts);
         HOTCOUNT_TRY(server->mend(fault));
         done_.back().back = std::chrono::steady_clock::now();

@@ -2,6 +2,7 @@
 // and a meter of what the servers did.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <hotcount/live_sets.hpp>
@@ -74,11 +75,15 @@ struct Outage {
     SteadyTime back{};  ///< When it answered again, or went on.
     /// When another server took its writes; none: none did.
     std::optional<SteadyTime> replaced{};
+    /// When the one that went away acknowledged nothing any more; none: that was not seen.
+    std::optional<SteadyTime> refused{};
     /// What was acknowledged before is on the server that replaced it.
     SteadyTime copied{};
 
-    /// When there was a server that takes writes again.
-    SteadyTime served() const { return replaced.value_or(back); }
+    /// When there was a server that takes writes again, and no other that seemed to.
+    SteadyTime served() const {
+        return replaced ? std::max(*replaced, refused.value_or(back)) : back;
+    }
 };
 
 /// What is done to the private servers in the middle of the load, as --fault says.

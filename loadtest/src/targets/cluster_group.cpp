@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cluster_bus.hpp"
 #include "managed_group.hpp"
 
 namespace hotcount::loadtest {
@@ -22,12 +23,14 @@ constexpr const char* kMovedAtOnce = "100";
 class ClusterGroup final : public RedisGroup {
   public:
     Result<void> start(bool durable, const std::atomic<bool>& interrupt) {
-        HOTCOUNT_TRY_ASSIGN(ports_, free_ports(2 * kNodes));
+        HOTCOUNT_TRY_ASSIGN(ports_, free_ports(3 * kNodes));
         for (std::size_t node = 0; node < kNodes; ++node) {
-            HOTCOUNT_TRY(add_node(ports_[node], durable,
-                                  {"--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
-                                   "--cluster-port", std::to_string(ports_[kNodes + node])},
-                                  interrupt));
+            HOTCOUNT_TRY(
+                add_node(ports_[node], durable,
+                         {"--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
+                          "--cluster-port", std::to_string(bus_port(node)),
+                          "--cluster-announce-bus-port", std::to_string(announced_port(node))},
+                         interrupt));
         }
         HOTCOUNT_TRY(join(interrupt));
         std::vector<std::string> hosts;
@@ -58,13 +61,40 @@ class ClusterGroup final : public RedisGroup {
     Result<void> reshard(std::uint32_t slots) override {
         const std::size_t pair = struck_ % kPrimaries;
         HOTCOUNT_TRY_ASSIGN(const std::size_t target, primary_of((pair + 1) % kPrimaries));
-        for (std::size_t slot = 0; slot < kSlots && slots > 0; ++slot) {
-            if (owners_[slot] != pair) continue;
-            HOTCOUNT_TRY(move(std::to_string(slot), struck_, target));
+        std::vector<std::size_t> moving;
+        for (std::size_t slot = 0; slot < kSlots && moving.size() < slots; ++slot) {
+            if (owners_[slot] == pair) moving.push_back(slot);
+        }
+        HOTCOUNT_TRY_ASSIGN(const bool at_once, migrate(moving, struck_, target));
+        for (const std::size_t slot : moving) {
+            if (!at_once) HOTCOUNT_TRY(move(std::to_string(slot), struck_, target));
             owners_[slot] = target % kPrimaries;
-            --slots;
         }
         return {};
+    }
+
+    // The replica neither hears of its primary nor is it sent what that one goes on to acknowledge.
+    Result<void> cut_off() override {
+        for (const std::size_t heir : heirs_) {
+            HOTCOUNT_TRY(tell(heir, {"CONFIG", "SET", "masteruser", "nobody"}));
+            HOTCOUNT_TRY(tell(heir, {"CONFIG", "SET", "masterauth", "nothing"}));
+        }
+        bus_.cut_off(struck_);
+        for (const std::size_t heir : heirs_) {
+            HOTCOUNT_TRY(tell(heir, {"CLIENT", "KILL", "TYPE", "master"}));
+        }
+        return {};
+    }
+    Result<void> let_back() override {
+        for (const std::size_t heir : heirs_) {
+            HOTCOUNT_TRY(tell(heir, {"CONFIG", "SET", "masteruser", ""}));
+            HOTCOUNT_TRY(tell(heir, {"CONFIG", "SET", "masterauth", ""}));
+        }
+        bus_.let_back();
+        return {};
+    }
+    bool refuses(std::size_t node) override {
+        return wires_[node]->field({"CLUSTER", "INFO"}, "cluster_state") != "ok";
     }
 
   private:
@@ -88,6 +118,9 @@ class ClusterGroup final : public RedisGroup {
             // Otherwise the nodes quarrel over one epoch first.
             HOTCOUNT_TRY(tell(node, {"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(node + 1)}));
         }
+        const auto announced = ports_.begin() + 2 * kNodes;
+        HOTCOUNT_TRY(
+            bus_.start(ids_, {announced, ports_.end()}, {ports_.begin() + kNodes, announced}));
         for (std::size_t node = 0; node < kPrimaries; ++node) {
             const std::size_t first = node * kSlots / kPrimaries;
             const std::size_t end = (node + 1) * kSlots / kPrimaries;
@@ -98,7 +131,7 @@ class ClusterGroup final : public RedisGroup {
         }
         for (std::size_t node = 1; node < kNodes; ++node) {
             HOTCOUNT_TRY(tell(0, {"CLUSTER", "MEET", "127.0.0.1", std::to_string(ports_[node]),
-                                  std::to_string(ports_[kNodes + node])}));
+                                  std::to_string(announced_port(node))}));
         }
         HOTCOUNT_TRY(wait_until("each node knows the others", interrupt, [this] {
             return all([this](std::size_t node) { return knows_all(node); });
@@ -138,6 +171,35 @@ class ClusterGroup final : public RedisGroup {
         return seen == kPrimaries;
     }
 
+    // Valkey 9 moves slots and their keys in one step. False: this server does not.
+    Result<bool> migrate(const std::vector<std::size_t>& slots, std::size_t from, std::size_t to) {
+        std::vector<std::string> words{"CLUSTER", "MIGRATESLOTS", "SLOTSRANGE"};
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+            if (i == 0 || slots[i] != slots[i - 1] + 1) words.push_back(std::to_string(slots[i]));
+            if (i + 1 == slots.size() || slots[i] + 1 != slots[i + 1]) {
+                words.push_back(std::to_string(slots[i]));
+            }
+        }
+        words.insert(words.end(), {"NODE", ids_[to]});
+        const std::size_t before = migrations(from);
+        if (const auto begun = wires_[from]->ask(words); !begun) {
+            if (begun.error().message.find("unknown subcommand") != std::string::npos) return false;
+            return begun.error();
+        }
+        static const std::atomic<bool> kNever{false};
+        HOTCOUNT_TRY(
+            wait_until("the slots have moved", kNever, [&] { return migrations(from) > before; }));
+        return true;
+    }
+    // How many of a node's migrations have succeeded.
+    std::size_t migrations(std::size_t node) {
+        const auto told = wires_[node]->ask({"CLUSTER", "GETSLOTMIGRATIONS"});
+        std::size_t found = 0;
+        for (std::size_t i = 1; told && i < told->size(); ++i) {
+            if ((*told)[i - 1] == "state" && (*told)[i] == "success") ++found;
+        }
+        return found;
+    }
     Result<void> move(const std::string& slot, std::size_t from, std::size_t to) {
         HOTCOUNT_TRY(tell(to, {"CLUSTER", "SETSLOT", slot, "IMPORTING", ids_[from]}));
         HOTCOUNT_TRY(tell(from, {"CLUSTER", "SETSLOT", slot, "MIGRATING", ids_[to]}));
@@ -157,10 +219,14 @@ class ClusterGroup final : public RedisGroup {
         return {};
     }
 
-    std::vector<std::uint16_t> ports_{};
+    std::uint16_t bus_port(std::size_t node) const { return ports_[kNodes + node]; }
+    std::uint16_t announced_port(std::size_t node) const { return ports_[2 * kNodes + node]; }
+
+    std::vector<std::uint16_t> ports_{};  // Of clients, of the nodes' bus, of the bus as announced.
     std::vector<std::string> ids_{};
     std::array<std::size_t, kSlots> owners_{};  ///< The pair of each slot.
     std::size_t next_pair_{0};
+    ClusterBus bus_{};
 };
 
 }  // namespace

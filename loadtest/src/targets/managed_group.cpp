@@ -132,12 +132,16 @@ Result<Managed::Strike> RedisGroup::strike(const Fault& fault) {
     }
     HOTCOUNT_TRY_ASSIGN(const SteadyTime copied, await_copies());
     const SteadyTime away = std::chrono::steady_clock::now();
+    was_cut_ = fault.kind == FaultKind::redis_cut;
     switch (fault.kind) {
         case FaultKind::redis_failover:
             HOTCOUNT_TRY(fail_over());
             break;
         case FaultKind::redis_reshard:
             HOTCOUNT_TRY(reshard(fault.slots));
+            break;
+        case FaultKind::redis_cut:
+            HOTCOUNT_TRY(cut_off());
             break;
         default:
             HOTCOUNT_TRY(nodes_[struck_]->strike(fault));
@@ -146,6 +150,7 @@ Result<Managed::Strike> RedisGroup::strike(const Fault& fault) {
 }
 
 Result<void> RedisGroup::mend(const Fault& fault) {
+    if (fault.kind == FaultKind::redis_cut) return let_back();
     return lasts_by_itself(fault.kind) ? Result<void>{} : nodes_[struck_]->mend(fault);
 }
 
@@ -157,5 +162,11 @@ bool RedisGroup::replaced() {
 Result<void> RedisGroup::reshard(std::uint32_t /*slots*/) {
     return make_error(ErrorCode::config, "slots are of a cluster");
 }
+
+Result<void> RedisGroup::cut_off() {
+    return make_error(ErrorCode::config, "a majority is of a cluster");
+}
+
+Result<void> RedisGroup::let_back() { return {}; }
 
 }  // namespace hotcount::loadtest

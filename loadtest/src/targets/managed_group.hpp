@@ -11,7 +11,8 @@
 //   kill9      the primary ends. A Redis is replaced, and comes back at the fault's end as a replica; the
 //              standby of a PostgreSQL is promoted at the fault's end, as an operator would
 //   cut        the primary of a pair is not heard any more, connections stay; at the fault's end it is
-//              killed, and its standby is promoted
+//              killed, and its standby is promoted. A primary of a cluster is heard by clients only: it
+//              goes on until it misses the majority, and is replaced if that lasts
 //   failover   the primary is replaced as planned
 //   reshard    slots of one primary move to the next one
 #pragma once
@@ -49,6 +50,7 @@ class RedisGroup : public Managed {
     Result<Strike> strike(const Fault& fault) override;
     Result<void> mend(const Fault& fault) override;
     bool replaced() override;
+    bool refuses() override { return !was_cut_ || refuses(struck_); }
 
   protected:
     RedisGroup() : Managed({}) {}
@@ -68,6 +70,11 @@ class RedisGroup : public Managed {
     /// Asks for a planned failover, and returns before it has begun.
     virtual Result<void> fail_over() = 0;
     virtual Result<void> reshard(std::uint32_t slots);
+    /// The other nodes neither hear the struck one nor does it hear them.
+    virtual Result<void> cut_off();
+    virtual Result<void> let_back();
+    /// The node takes no writes, of clients that reach it.
+    virtual bool refuses(std::size_t /*node*/) { return true; }
 
     std::vector<std::unique_ptr<ManagedServer>> nodes_{};
     std::vector<std::unique_ptr<RedisWire>> wires_{};
@@ -75,6 +82,7 @@ class RedisGroup : public Managed {
     std::vector<std::size_t> heirs_{};
 
   private:
+    bool was_cut_{false};
     /// Returns when the heirs have all that the primary had when this was called.
     Result<SteadyTime> await_copies();
 };

@@ -76,6 +76,8 @@ class Managed {
     virtual Result<void> mend(const Fault& fault) = 0;
     /// Whether another server takes the writes of the one that the last strike took away.
     virtual bool replaced() { return false; }
+    /// Whether that one acknowledges nothing any more.
+    virtual bool refuses() { return true; }
 
   protected:
     explicit Managed(std::string url) : url_(std::move(url)) {}

@@ -78,6 +78,7 @@ TEST(CommandLine, AFaultThatTheServersCannotHaveNamesThoseThatCan) {
     const std::tuple<const char*, const char*, const char*> cases[] = {
         {"redis", "1s:redis.failover", "sentinel or redis-cluster"},
         {"sentinel", "1s:redis.reshard=5", "take --managed redis-cluster"},
+        {"sentinel", "1s:redis.cut+5s", "take --managed redis-cluster"},
         {"sentinel", "1s:db.pause+1s", "--managed postgres"},
         {"redis,sentinel", "1s:redis.pause+1s", "take one of redis, sentinel"}};
     for (const auto& [servers, fault, says] : cases) {

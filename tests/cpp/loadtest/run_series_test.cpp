@@ -59,15 +59,21 @@ TEST_F(RunSeriesTest, AServerThatIsAwayAcknowledgesNothingThatItMayLose) {
     for (const std::int64_t done_ms : {990, 1002, 1500, 2500, 3500, 4500}) {
         add(OperationKind::vote, Status::ok, done_ms, done_ms - 1, done_ms);
     }
-    const auto lost = [&](FaultKind kind, std::int64_t back_ms) {
-        const Outage outage{
-            {Duration{0}, kind, Duration{0}}, at(1000), at(back_ms), at(4000), at(995)};
+    const auto lost = [&](FaultKind kind, std::int64_t back_ms, std::int64_t refused_ms = 1000) {
+        const Outage outage{{Duration{0}, kind, Duration{0}},
+                            at(1000),
+                            at(back_ms),
+                            at(4000),
+                            at(refused_ms),
+                            at(995)};
         const auto all = recoveries(*ledger_, {outage}, TrialSettings{});
         return all.front().may_lose;
     };
     EXPECT_EQ(lost(FaultKind::redis_kill9, 5000), 1U);
     EXPECT_EQ(lost(FaultKind::redis_pause, 3000), 2U) << "it went on before it was replaced";
     EXPECT_EQ(lost(FaultKind::redis_failover, 3000), 4U) << "it never was away";
+    EXPECT_EQ(lost(FaultKind::redis_cut, 5000, 2400), 2U) << "until it missed the majority";
+    EXPECT_EQ(lost(FaultKind::redis_cut, 5000, 4600), 5U) << "beyond the promotion too";
 }
 
 TEST_F(RunSeriesTest, AnAnswerBelongsToTheSecondInWhichItCame) {

@@ -81,16 +81,18 @@ TEST(ParseMix, TakesShares) {
 }
 
 TEST(ParseFaults, AreReadInOrderOfTimeAndWrittenAsTheyWereRead) {
-    const auto faults =
-        parse_faults("3s:db.pause+500ms,1s:redis.kill9+1.5s,4s:db.failover,5s:redis.reshard=1000");
+    const auto faults = parse_faults(
+        "3s:db.pause+500ms,1s:redis.kill9+1.5s,4s:db.failover,5s:redis.reshard=1000,6s:redis.cut+"
+        "8s");
     ASSERT_TRUE(faults) << faults.error().message;
     EXPECT_EQ(format_faults(*faults),
-              "1s:redis.kill9+1.5s,3s:db.pause+500ms,4s:db.failover,5s:redis.reshard=1000");
+              "1s:redis.kill9+1.5s,3s:db.pause+500ms,4s:db.failover,5s:redis.reshard=1000,"
+              "6s:redis.cut+8s");
     EXPECT_EQ(parse_faults(format_faults(*faults)).value(), *faults);
     for (const char* wrong :
          {"", "1s", "redis.kill9", "1s:redis.kill9", "1s:redis.term+1s", "1s+redis.kill9:1s",
-          "x:redis.pause+1s", "1s:redis.failover+1s", "1s:redis.reshard", "1s:redis.reshard=0",
-          "1s:redis.pause+1us", "1s:redis.pause+2s,2s:redis.pause+1s"}) {
+          "x:redis.pause+1s", "1s:redis.failover+1s", "1s:redis.reshard", "1s:redis.cut",
+          "1s:redis.reshard=0", "1s:redis.pause+1us", "1s:redis.pause+2s,2s:redis.pause+1s"}) {
         EXPECT_FALSE(parse_faults(wrong)) << wrong;
     }
 }

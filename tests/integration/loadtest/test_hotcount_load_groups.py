@@ -68,9 +68,12 @@ def test_a_sentinel_replaces_the_primary_and_the_audit_holds(
         assert "not copied to the replica" in document["contract"]["may_lose"]
 
 
-@pytest.mark.parametrize("fault", ["redis.kill9+4s", "redis.failover", "redis.pause+5s"])
+@pytest.mark.parametrize(
+    "fault", ["redis.kill9+4s", "redis.failover", "redis.pause+5s", "redis.cut+6s"]
+)
 def test_a_replica_in_a_cluster_takes_over_and_the_audit_holds(fault: str) -> None:
-    # A fault after 1 s, 5 s until it ends at the latest, and LATEST_S.
+    # A fault after 1 s, 5 s until it ends or is without effect, and LATEST_S. A primary that is cut off
+    # acknowledges what nobody else hears of until it misses the majority, and nothing after that.
     document = faulted("redis-cluster", "redis", fault, duration="11s")
     recovery = recovery_of(document)
     assert 0 < recovery["replaced_s"] < 2 * LATEST_S
