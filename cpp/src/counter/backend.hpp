@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hotcount/counter.hpp>
+#include <hotcount/detail/base/codec.hpp>
 #include <hotcount/period_counter.hpp>
 #include <memory>
 #include <string>
@@ -51,6 +52,14 @@ class CounterBackend {
     /// For a blocking call: `done` is called before the backend's method returns.
     virtual Route waiting(Timeout timeout) = 0;
 
+    /// add() for a caller that waits; `key` lacks the prefixes, and is checked. In memory the composed
+    /// key and the completion would cost as much as the add.
+    virtual Result<std::int64_t> add_now(std::string_view key, std::int64_t n, Timeout timeout) {
+        return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
+            add(full_key(store_prefix(), options_.prefix, key), n, waiting(timeout),
+                std::move(done));
+        });
+    }
     virtual void add(std::string key, std::int64_t n, const Route& route,
                      Completion<std::int64_t> done) = 0;
     virtual void add_once(const std::string& key, std::int64_t n, std::string_view op_id,

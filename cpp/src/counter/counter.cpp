@@ -125,10 +125,8 @@ Result<void> Counter::check_try(Bounds bounds) const {
 // -- calls that are waited for ------------------------------------------------------------------
 
 Result<std::int64_t> Counter::add(std::string_view key, std::int64_t n, Timeout timeout) {
-    HOTCOUNT_TRY_ASSIGN(std::string name, full(key));
-    return wait_for<std::int64_t>([&](Completion<std::int64_t> done) {
-        backend_->add(std::move(name), n, backend_->waiting(timeout), std::move(done));
-    });
+    HOTCOUNT_TRY(check_key(key));
+    return backend_->add_now(key, n, timeout);
 }
 
 Result<std::int64_t> Counter::add_once(std::string_view key, std::int64_t n, std::string_view op_id,

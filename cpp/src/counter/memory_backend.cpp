@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
 #include <hotcount/detail/base/codec.hpp>
+#include <hotcount/detail/base/hash.hpp>
 #include <hotcount/op_id.hpp>
 
 #include "backend.hpp"
@@ -12,7 +13,9 @@ namespace {
 class MemoryBackend final : public CounterBackend {
   public:
     MemoryBackend(std::shared_ptr<memory::Store> store, CounterOptions counter_options)
-        : CounterBackend(std::move(counter_options)), store_(std::move(store)) {}
+        : CounterBackend(std::move(counter_options)),
+          store_(std::move(store)),
+          hash_(full_key(store_->options().prefix, options().prefix, {})) {}
 
     std::string_view store_prefix() const override { return store_->options().prefix; }
 
@@ -20,9 +23,12 @@ class MemoryBackend final : public CounterBackend {
     Route route(const AsyncCall&) override { return waiting({}); }
     Route waiting(Timeout) override { return {nullptr, Deadline::at({}), nullptr}; }
 
+    Result<std::int64_t> add_now(std::string_view key, std::int64_t n, Timeout) override {
+        return add_to(memory::Store::hashed(hash_, key), n);
+    }
     void add(std::string key, std::int64_t n, const Route&,
              Completion<std::int64_t> done) override {
-        done(add_now(key, n));
+        done(add_to(memory::Store::hashed(key), n));
     }
     void add_once(const std::string& key, std::int64_t n, std::string_view op_id, const Route&,
                   Completion<std::int64_t> done) override {
@@ -34,7 +40,9 @@ class MemoryBackend final : public CounterBackend {
     }
     void add_many(std::vector<std::string> keys, std::vector<std::int64_t> amounts, const Route&,
                   Completion<BatchResult<std::int64_t>> done) override {
-        done(each(keys.size(), [&](std::size_t i) { return add_now(keys[i], amounts[i]); }));
+        done(each(keys.size(), [&](std::size_t i) {
+            return add_to(memory::Store::hashed(keys[i]), amounts[i]);
+        }));
     }
     void get(const std::string& key, const Route&, Completion<std::int64_t> done) override {
         done(get_now(key));
@@ -54,10 +62,11 @@ class MemoryBackend final : public CounterBackend {
         }));
     }
 
-    Result<std::int64_t> add_now(const std::string& key, std::int64_t n) {
-        return store_->upsert(key, [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
-            return add_to(entry, fresh, key, n);
-        });
+    Result<std::int64_t> add_to(const memory::Store::Hashed& key, std::int64_t n) {
+        return store_->upsert(key, std::nullopt,
+                              [&](memory::Entry& entry, bool fresh) -> Result<std::int64_t> {
+                                  return add_to(entry, fresh, key, n);
+                              });
     }
 
     Result<std::int64_t> add_once_now(const std::string& key, std::int64_t n,
@@ -186,12 +195,12 @@ class MemoryBackend final : public CounterBackend {
         return *value;
     }
 
-    static Result<std::int64_t> sum_into(memory::Entry& entry, bool fresh, const std::string& key,
-                                         std::int64_t n) {
+    static Result<std::int64_t> sum_into(memory::Entry& entry, bool fresh,
+                                         const memory::Store::Hashed& key, std::int64_t n) {
         auto* const value = entry.as<std::int64_t>(fresh);
-        if (value == nullptr) return wrong_type(key);
+        if (value == nullptr) return wrong_type(key.text());
         const auto sum = checked_add(*value, n);
-        if (!sum) return counter_overflow(key);
+        if (!sum) return counter_overflow(key.text());
         *value = *sum;
         return *sum;
     }
@@ -212,6 +221,10 @@ class MemoryBackend final : public CounterBackend {
 
     Result<std::int64_t> add_to(memory::Entry& entry, bool fresh, const std::string& key,
                                 std::int64_t n) {
+        return add_to(entry, fresh, memory::Store::Hashed{{}, key, 0}, n);
+    }
+    Result<std::int64_t> add_to(memory::Entry& entry, bool fresh, const memory::Store::Hashed& key,
+                                std::int64_t n) {
         HOTCOUNT_TRY_ASSIGN(const std::int64_t sum, sum_into(entry, fresh, key, n));
         // Also heals a key that another counter, without a ttl, made.
         if (options().ttl && !entry.expires_at) entry.expires_at = store_->now() + *options().ttl;
@@ -219,6 +232,7 @@ class MemoryBackend final : public CounterBackend {
     }
 
     std::shared_ptr<memory::Store> store_;
+    const KeyedHashAfter hash_;
 };
 
 }  // namespace
