@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import Any
 
 import hotcount
@@ -63,13 +64,22 @@ def test_missing_items_are_refused_by_name_and_the_others_are_written(
     assert (side.number("SELECT COUNT(*) FROM vote"), side.drifts()) == (20, [])
 
 
+def ids_of(item_type: type, count: int) -> list[Any]:
+    if item_type is uuid.UUID:
+        return [uuid.uuid5(uuid.NAMESPACE_OID, str(number)) for number in range(count)]
+    return [item_type(number) for number in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("item_type", [int, str, uuid.UUID])
 def test_a_batch_counts_each_item_once_for_each_transaction_with_votes_for_it(
-    side: JournalSide,
+    side: JournalSide, item_type: type
 ) -> None:
     items, rounds, turns = 400, 8, 2
-    votes = side.made(max_batch=200)
-    votes.add_items(range(1, items + 1))
-    each = [1 + i % items for i in range(items * rounds)]
+    votes = side.votes(max_batch=200, item_type=item_type)
+    votes.create_tables(timeout=20)
+    ids = ids_of(item_type, items)
+    votes.add_items(ids)
+    each = ids * rounds
     users = [i // items % (rounds // turns) for i in range(items * rounds)]
     # Each user votes twice for each item: first 1, then 3.
     values = [1 if i < len(each) // turns else 3 for i in range(len(each))]
@@ -79,7 +89,32 @@ def test_a_batch_counts_each_item_once_for_each_transaction_with_votes_for_it(
     # As they come, 200 votes are for 200 items, and each would be a row. Here an item has a row for
     # its first votes, one for the second ones, and one where a transaction ends among them.
     assert side.pending() <= 3 * items < len(each)
-    assert list(votes.count_many(range(1, items + 1)).value) == [3 * rounds // turns] * items
+    assert list(votes.count_many(ids).value) == [3 * rounds // turns] * items
+    assert side.drifts() == []
+
+
+def test_a_loop_s_calls_learn_that_texts_are_items_of_their_own(side: JournalSide) -> None:
+    made = side.votes(item_type=str)
+    made.create_tables(timeout=20)
+    ids = ids_of(str, 400)
+    made.add_items(ids)
+    each, users = ids * 4, [user for user in range(4) for _ in ids]
+
+    async def cast(times: int) -> None:
+        opened = aio.Database(side.url, timeout=30)
+        options: dict[str, Any] = {"item_type": str, "max_batch": 200, "fold_interval": 3600}
+        async with opened, aio.Votes(opened, None, "batched", **options) as votes:
+            for value in range(1, times + 1):
+                await votes.cast_many(each, users, value, timeout=60)
+                rows.append(side.pending() - sum(rows))
+                if rows[-1] <= 2 * len(ids):
+                    break
+
+    rows: list[int] = []
+    asyncio.run(cast(20))
+    # A row for each vote, until the answer is there.
+    assert rows[0] == len(each)
+    assert rows[-1] <= 2 * len(ids)
     assert side.drifts() == []
 
 

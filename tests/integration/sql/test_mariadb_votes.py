@@ -128,6 +128,12 @@ def test_the_last_of_one_call_s_votes_stands_however_its_ids_are_spelled(
     assert int(folding_case.count("Post")) == 3
     folding_case.cast_many(["post", "POST"], ["u", "U"], [7, 0])
     assert int(folding_case.count("Post")) == 0
+    # So many would be written item by item, and the last one with those for "Post".
+    crowd = [str(number) for number in range(1_200)]
+    folding_case.cast_many(
+        ["Post"] * len(crowd) + ["post", "Post"], [*crowd, "u", "U"], [1] * len(crowd) + [5, 7]
+    )
+    assert int(folding_case.count("Post")) == len(crowd) + 7
     assert folding_case.reconcile(dry_run=True) == []
 
 

@@ -52,9 +52,10 @@ class BatchedVotes final : public SqlVotes {
 
     std::vector<Result<Cast>> write_many(std::span<const Ballot> ballots,
                                          Timeout timeout) override {
+        const Deadline deadline = database().deadline(timeout);
         std::vector<Result<Cast>> casts;
-        commit_.get().submit_all(to_writes<QueuedVote>(ballots, casts),
-                                 database().deadline(timeout));
+        commit_.get().submit_all(
+            to_writes<QueuedVote>(ballots, ids_are_apart(ballots, deadline), casts), deadline);
         return casts;
     }
 
@@ -71,7 +72,8 @@ class BatchedVotes final : public SqlVotes {
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        submit_votes<QueuedVote>(commit_.get(), ballots, database().deadline(timeout),
+        submit_votes<QueuedVote>(commit_.get(), ballots, ids_are_apart(ballots, std::nullopt),
+                                 database().deadline(timeout),
                                  [self = shared_from_this(), done = std::move(done)](auto casts) {
                                      done(std::move(casts));
                                  });

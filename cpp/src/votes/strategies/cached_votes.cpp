@@ -45,7 +45,7 @@ class CachedVotes final : public SqlVotes {
         const Deadline deadline = database().deadline(timeout);
         const Deadline until = time_to_send(deadline, ballots.size());
         std::vector<Result<Cast>> casts;
-        auto writes = to_writes<QueuedCachedVote>(ballots, casts);
+        auto writes = to_writes<QueuedCachedVote>(ballots, ids_are_apart(ballots, deadline), casts);
         // What was committed, the writer has counted.
         Increments increments{*cached_};
         bool failed = false;
@@ -75,7 +75,8 @@ class CachedVotes final : public SqlVotes {
     void write_many_async(std::span<const Ballot> ballots,
                           std::function<void(std::vector<Result<Cast>>)> done,
                           Timeout timeout) override {
-        submit_votes<QueuedCachedVote>(commit_.get(), ballots, database().deadline(timeout),
+        submit_votes<QueuedCachedVote>(commit_.get(), ballots, ids_are_apart(ballots, std::nullopt),
+                                       database().deadline(timeout),
                                        [self = shared_from_this(), done = std::move(done)](
                                            auto casts) { done(std::move(casts)); });
     }

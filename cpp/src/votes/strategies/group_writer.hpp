@@ -61,17 +61,20 @@ std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<cons
 
 /// The order in which a call's votes are written: by item, and those for one item as they came. A
 /// transaction counts each of its items once, so a portion of one item's votes moves one count, and one
-/// of as many items leaves the folds as many rows. Empty, for the order of the call, unless all ids are
-/// integers: two texts may be one item of the database's. Costs 0.1 s for a million votes.
-std::vector<std::uint32_t> order_by_item(std::span<const Ballot> ballots);
+/// of as many items leaves the folds as many rows. Empty, for the order of the call, unless
+/// `ids_are_apart`: see SqlVotes::ids_are_apart(). Costs 0.1 s for a million votes.
+std::vector<std::uint32_t> order_by_item(std::span<const Ballot> ballots, bool ids_are_apart);
 
 /// A call's votes as a group commit takes them. It settles `casts`, which lives until then, as the
 /// ballots do.
 template <class Vote>
-sql::ManyWrites to_writes(std::span<const Ballot> ballots, std::vector<Result<Cast>>& casts) {
+sql::ManyWrites to_writes(std::span<const Ballot> ballots, bool ids_are_apart,
+                          std::vector<Result<Cast>>& casts) {
     casts.assign(ballots.size(), Cast{});
-    const auto place = [order = std::make_shared<const std::vector<std::uint32_t>>(order_by_item(
-                            ballots))](std::size_t i) { return order->empty() ? i : (*order)[i]; };
+    const auto place = [order = std::make_shared<const std::vector<std::uint32_t>>(
+                            order_by_item(ballots, ids_are_apart))](std::size_t i) {
+        return order->empty() ? i : (*order)[i];
+    };
     return {
         ballots.size(),
         [ballots, place](std::size_t i) { return std::make_shared<Vote>(ballots[place(i)]); },
@@ -83,14 +86,14 @@ sql::ManyWrites to_writes(std::span<const Ballot> ballots, std::vector<Result<Ca
 
 /// The same for a call that does not wait, which ends with done().
 template <class Vote>
-void submit_votes(sql::GroupCommit& commit, std::span<const Ballot> ballots, Deadline deadline,
-                  std::function<void(std::vector<Result<Cast>>)> done) {
+void submit_votes(sql::GroupCommit& commit, std::span<const Ballot> ballots, bool ids_are_apart,
+                  Deadline deadline, std::function<void(std::vector<Result<Cast>>)> done) {
     struct Call {
         std::vector<Ballot> ballots;
         std::vector<Result<Cast>> casts{};
     };
     const auto call = std::make_shared<Call>(Call{{ballots.begin(), ballots.end()}});
-    commit.submit_all_async(to_writes<Vote>(call->ballots, call->casts), deadline,
+    commit.submit_all_async(to_writes<Vote>(call->ballots, ids_are_apart, call->casts), deadline,
                             [call, done = std::move(done)] { done(std::move(call->casts)); });
 }
 

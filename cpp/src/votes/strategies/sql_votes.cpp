@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <hotcount/detail/base/check.hpp>
+#include <hotcount/detail/base/portions.hpp>
 #include <hotcount/detail/sql/transaction.hpp>
 
 #include "sql/table_name.hpp"
@@ -11,6 +12,9 @@
 
 namespace hotcount {
 namespace {
+
+// Votes of one call from which on their order makes a difference to folds.
+constexpr std::size_t kLargeCall = 1'000;
 
 bool ask_for_counts(std::span<const Ballot> ballots) {
     return std::any_of(ballots.begin(), ballots.end(),
@@ -129,6 +133,25 @@ std::vector<Result<Cast>> SqlVotes::cast_many(std::span<const Ballot> ballots, T
     if (!checked.all_good()) results = checked.merge(std::move(results));
     if (ask_for_counts(ballots)) tell_counts(ballots, results, deadline);
     return results;
+}
+
+bool SqlVotes::ids_are_apart(std::span<const Ballot> ballots, std::optional<Deadline> deadline) {
+    if (options_.item_type == IdType::integer || ids_are_apart_.load(std::memory_order_relaxed)) {
+        return true;
+    }
+    if (ballots.size() < kLargeCall) return false;
+    const auto ask = [this](Deadline until) {
+        const auto apart = sql::read_snapshot(*database_, until, [&](sql::Connection& connection) {
+            return layout_->vote_dialect().tells_ids_apart(connection, options_);
+        });
+        if (apart && *apart) ids_are_apart_.store(true, std::memory_order_relaxed);
+        return apart && *apart;
+    };
+    if (deadline) return ask(time_to_send(*deadline, ballots.size()));
+    const Deadline later = database_->deadline({});
+    run_async(
+        later, [ask, later](Votes&) { ask(later); }, [](const Error&) {});
+    return false;
 }
 
 void SqlVotes::tell_counts(std::span<const Ballot> ballots, std::span<Result<Cast>> casts,

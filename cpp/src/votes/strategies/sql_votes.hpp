@@ -124,6 +124,10 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     CountPlace place() const { return layout_->place(); }
     /// What `contract` is where a replica answers too.
     Contract with_replica(Contract contract) const;
+    /// True if different ids of `ballots` are different items to the tables, so that votes for one may
+    /// be written before votes for another. Texts may not be: the first large call asks the database
+    /// until `deadline`, and one that must not wait, which has none, has others ask for later ones.
+    bool ids_are_apart(std::span<const Ballot> ballots, std::optional<Deadline> deadline);
     /// A vote has changed a cell of the item: its own count follows with a fold, if it has one.
     void note_cell(const sql::Id& item);
     /// Null if the strategy has no journal.
@@ -204,8 +208,9 @@ class SqlVotes : public Votes, public std::enable_shared_from_this<SqlVotes> {
     virtual Result<void> take_over(sql::Connection& connection);
 
   private:
-    std::atomic<bool> uncounted_{false};  // By cascades.
-    std::atomic<bool> differs_{false};    // As the last reconcile left it.
+    std::atomic<bool> ids_are_apart_{false};  // Known of texts.
+    std::atomic<bool> uncounted_{false};      // By cascades.
+    std::atomic<bool> differs_{false};        // As the last reconcile left it.
 
     // reconcile.cpp
     Findings compare(const Audit::Page& page, bool dry_run) const;

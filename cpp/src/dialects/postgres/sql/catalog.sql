@@ -133,15 +133,16 @@ WHERE c.collname <> 'default'
 ORDER BY t.part
 
 -- name: alike
--- How many of these columns compare ids as equal that differ: ?2 of the table ?1, ?4 and ?5 of ?3.
-SELECT COUNT(*)
+-- How many of these columns are missing, or compare ids as equal that differ: ?2 of the table ?1, ?4
+-- and ?5 of ?3.
+SELECT 3 - COUNT(*)
 FROM (
     VALUES (CAST(?1 AS text), CAST(?2 AS text)), (?3, ?4), (?3, ?5)
 ) AS t (of_table, of_column)
 JOIN pg_attribute AS a ON a.attrelid = to_regclass(t.of_table) AND a.attname = t.of_column
 JOIN pg_type AS y ON y.oid = a.atttypid
 LEFT JOIN pg_collation AS c ON c.oid = a.attcollation
-WHERE y.typname = 'citext' OR NOT COALESCE(c.collisdeterministic, TRUE)
+WHERE y.typname NOT IN ('citext', 'bpchar') AND COALESCE(c.collisdeterministic, TRUE)
 
 -- name: find_index
 -- How many finished indexes over all rows of the table ?2 in the schema ?1, which may be '', begin
