@@ -47,7 +47,7 @@ async def measure(
             admitted += 1
 
     waiting = [asyncio.create_task(wait()) for _ in range(tasks)]
-    await asyncio.sleep(1)  # All wait, and a burst is spent.
+    await asyncio.sleep(3)  # All wait, and a burst is spent: 10,000 tasks take a while to begin.
     first, server, spent, began = (
         admitted,
         await server_seconds(store),
@@ -63,7 +63,10 @@ async def measure(
     )
     for each in waiting:
         each.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    failed = [one for one in ended if not isinstance(one, asyncio.CancelledError)]
+    if failed:
+        raise SystemExit(f"{len(failed):,} of {tasks:,} tasks failed: {failed[0]!r}")
     return figures
 
 

@@ -62,7 +62,8 @@ std::shared_ptr<sql::BatchWriter> make_batched_writer(const std::shared_ptr<cons
 /// The order in which a call's votes are written: by item, and those for one item as they came. A
 /// transaction counts each of its items once, so a portion of one item's votes moves one count, and one
 /// of as many items leaves the folds as many rows. Empty, for the order of the call, unless
-/// `ids_are_apart`: see SqlVotes::ids_are_apart(). Costs 0.1 s for a million votes.
+/// `ids_are_apart`: see SqlVotes::ids_are_apart(). Costs 0.1 s for a million votes, about
+/// 0.5 s if each is for a text of its own.
 std::vector<std::uint32_t> order_by_item(std::span<const Ballot> ballots, bool ids_are_apart);
 
 /// A call's votes as a group commit takes them. It settles `casts`, which lives until then, as the
