@@ -98,8 +98,13 @@ def test_our_own_deadline_blames_no_setting(postgres: PostgresDatabase, strategy
         make_votes(postgres.url, strategy) as votes,
         session(postgres, "SELECT FROM item FOR UPDATE"),
     ):
-        with pytest.raises(hotcount.DeadlineError, match="nothing was applied") as caught:
+        # A slotted vote is one statement with its COMMIT: a busy server may not answer the cancel
+        # within 200 ms, and the outcome is unknown.
+        with pytest.raises((hotcount.DeadlineError, hotcount.OutcomeUnknownError)) as caught:
             votes.cast(1, 7, timeout=0.3)
+        is_known = isinstance(caught.value, hotcount.DeadlineError)
+        assert ("nothing was applied" in str(caught.value)) == is_known
+        assert is_known or strategy == "slotted"
         assert "statement_timeout" not in str(caught.value)
 
 
