@@ -153,8 +153,8 @@ class TrialRun {
         if (trial_.near_ceiling()) trial_.load.bound = LoadBound::generator;
         // From here on there is a measurement, which nothing may throw away.
         BesideLoad::Found found = beside.stop();
-        note(trial_, "what --fault asked for was not done", found.outages);
-        if (found.outages) trial_.recoveries = recoveries(*ledger_, *found.outages, settings());
+        note(trial_, "what --fault asked for was not done", found.faults.done);
+        trial_.recoveries = recoveries(*ledger_, found.faults.outages, settings());
         trial_.builds = found.builds;
         const Processes::Faults disturbed = callers.stop();
         trial_.kills = disturbed.kills;

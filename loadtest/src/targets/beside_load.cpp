@@ -1,5 +1,7 @@
 #include "beside_load.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -103,7 +105,7 @@ ServerFaults::ServerFaults(const TrialSettings& settings, Managed* redis, Manage
                            SteadyTime start)
     : thread_([this, redis, database, faults = settings.faults,
                from = start + settings.warmup](const std::stop_token& ended) {
-          failed_ = run(faults, redis, database, from, ended);
+          ended_.done = run(faults, redis, database, from, ended);
       }) {}
 
 Result<void> ServerFaults::run(const std::vector<Fault>& faults, Managed* redis, Managed* database,
@@ -111,42 +113,65 @@ Result<void> ServerFaults::run(const std::vector<Fault>& faults, Managed* redis,
     std::mutex mutex;
     std::condition_variable_any wake;
     std::unique_lock lock(mutex);
+    std::vector<Outage>& outages = ended_.outages;
     Managed* struck = nullptr;
-    // Meanwhile somebody may take the place of the server that went away last.
+    // Somebody may take the place of the server that went away last.
+    const auto watches = [&] {
+        return struck != nullptr && !(outages.back().replaced && outages.back().refused);
+    };
+    const auto look = [&] {
+        if (!watches()) return;
+        const auto see = [&](std::optional<SteadyTime>& when, bool holds) {
+            if (holds) when = std::chrono::steady_clock::now();
+        };
+        Outage& last = outages.back();
+        if (!last.refused) see(last.refused, struck->refuses());
+        if (!last.replaced) see(last.replaced, struck->replaced());
+    };
     const auto wait_until = [&](SteadyTime due) {
         while (!ended.stop_requested() && std::chrono::steady_clock::now() < due) {
-            Outage* const last = struck != nullptr ? &done_.back() : nullptr;
-            const bool watches = last != nullptr && !(last->replaced && last->refused);
-            const auto see = [&](std::optional<SteadyTime>& when, bool holds) {
-                if (holds) when = std::chrono::steady_clock::now();
-            };
-            if (watches && !last->refused) see(last->refused, struck->refuses());
-            if (watches && !last->replaced) see(last->replaced, struck->replaced());
-            const SteadyTime look = std::chrono::steady_clock::now() + kReplacedLook;
-            wake.wait_until(lock, ended, watches ? std::min(look, due) : due, [] { return false; });
+            look();
+            const SteadyTime next = std::chrono::steady_clock::now() + kReplacedLook;
+            wake.wait_until(lock, ended, watches() ? std::min(next, due) : due,
+                            [] { return false; });
         }
     };
+    const auto make = [&](const Fault& fault, Managed& server) -> Result<void> {
+        wait_until(from + fault.at);
+        if (ended.stop_requested()) {
+            return make_error(ErrorCode::config, "the load ended before");
+        }
+        HOTCOUNT_TRY_ASSIGN(const Managed::Strike strike, server.strike(fault));
+        struck = &server;
+        outages.push_back({fault, strike.away, {}, {}, {}, strike.copied});
+        look();  // What was planned has replaced it by now.
+        wait_until(from + fault.at + fault.lasts);
+        auto mended = server.mend(fault);
+        look();
+        outages.back().back = std::chrono::steady_clock::now();
+        if (mended || outages.back().replaced) return mended;
+        outages.pop_back();  // It has no end.
+        struck = nullptr;
+        return mended;
+    };
+    Result<void> done;
     for (const Fault& fault : faults) {
         Managed* const server = is_of_database(fault.kind) ? database : redis;
         if (server == nullptr) continue;
-        wait_until(from + fault.at);
-        if (ended.stop_requested()) return {};
-        HOTCOUNT_TRY_ASSIGN(const Managed::Strike strike, server->strike(fault));
-        struck = server;
-        done_.push_back({fault, strike.away, {}, {}, {}, strike.copied});
-        wait_until(from + fault.at + fault.lasts);
-        HOTCOUNT_TRY(server->mend(fault));
-        done_.back().back = std::chrono::steady_clock::now();
+        done = make(fault, *server);
+        if (done) continue;
+        done = make_error(done.error().code,
+                          fmt::format("{}: {}", format_faults({fault}), done.error().message));
+        break;
     }
     // A server that came back too late is replaced nevertheless.
     wait_until(std::chrono::steady_clock::now() + std::chrono::hours{24});
-    return {};
+    return done;
 }
 
-Result<std::vector<Outage>> ServerFaults::stop() {
+ServerFaults::Ended ServerFaults::stop() {
     thread_ = {};
-    HOTCOUNT_TRY(failed_);
-    return done_;
+    return ended_;
 }
 
 Result<BesideLoad> BesideLoad::start(const TrialSettings& settings, Managed* redis,
@@ -169,7 +194,7 @@ Result<BesideLoad> BesideLoad::start(const TrialSettings& settings, Managed* red
 
 BesideLoad::Found BesideLoad::stop() {
     Found found;
-    if (faults_) found.outages = faults_->stop();
+    if (faults_) found.faults = faults_->stop();
     if (rebuilder_) found.builds = rebuilder_->stop();
     if (bystander_) found.bystander_ns = bystander_->stop();
     return found;

@@ -100,16 +100,20 @@ class ServerFaults {
     /// not use, to which nothing is done.
     ServerFaults(const TrialSettings& settings, Managed* redis, Managed* database,
                  SteadyTime start);
-    /// Ends them: a server that is away is back when this returns. Those that there were; an error
-    /// if the server could not be started again.
-    Result<std::vector<Outage>> stop();
+    struct Ended {
+        /// Those that came to their end, or that another server replaced.
+        std::vector<Outage> outages{};
+        /// The fault that could not be made, or was not due when the load ended, and why.
+        Result<void> done{};
+    };
+    /// Ends them: a server that is away is back when this returns, unless it cannot be started again.
+    Ended stop();
 
   private:
     Result<void> run(const std::vector<Fault>& faults, Managed* redis, Managed* database,
                      SteadyTime from, const std::stop_token& ended);
 
-    std::vector<Outage> done_{};
-    Result<void> failed_{};
+    Ended ended_{};
     std::jthread thread_;  // Last: it ends before what it uses.
 };
 
@@ -117,7 +121,7 @@ class ServerFaults {
 class BesideLoad {
   public:
     struct Found {
-        Result<std::vector<Outage>> outages{std::vector<Outage>{}};
+        ServerFaults::Ended faults{};
         Builds builds{};
         Histogram bystander_ns{};
     };

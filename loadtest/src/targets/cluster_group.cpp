@@ -22,7 +22,9 @@ constexpr const char* kMovedAtOnce = "100";
 /// Node n and node n + 3 are a pair: one of them is the primary.
 class ClusterGroup final : public RedisGroup {
   public:
-    Result<void> start(bool durable, const std::atomic<bool>& interrupt) {
+    explicit ClusterGroup(const std::atomic<bool>& interrupt) : interrupt_(&interrupt) {}
+
+    Result<void> start(bool durable) {
         HOTCOUNT_TRY_ASSIGN(ports_, free_ports(3 * kNodes));
         for (std::size_t node = 0; node < kNodes; ++node) {
             HOTCOUNT_TRY(
@@ -30,9 +32,9 @@ class ClusterGroup final : public RedisGroup {
                          {"--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
                           "--cluster-port", std::to_string(bus_port(node)),
                           "--cluster-announce-bus-port", std::to_string(announced_port(node))},
-                         interrupt));
+                         *interrupt_));
         }
-        HOTCOUNT_TRY(join(interrupt));
+        HOTCOUNT_TRY(join());
         std::vector<std::string> hosts;
         for (std::size_t node = 0; node < kNodes; ++node) {
             hosts.push_back(fmt::format("127.0.0.1:{}", ports_[node]));
@@ -66,8 +68,15 @@ class ClusterGroup final : public RedisGroup {
             if (owners_[slot] == pair) moving.push_back(slot);
         }
         HOTCOUNT_TRY_ASSIGN(const bool at_once, migrate(moving, struck_, target));
+        std::size_t moved = 0;
         for (const std::size_t slot : moving) {
+            if (*interrupt_) {
+                return make_error(ErrorCode::unavailable,
+                                  fmt::format("it was interrupted after {} of {} slots", moved,
+                                              moving.size()));
+            }
             if (!at_once) HOTCOUNT_TRY(move(std::to_string(slot), struck_, target));
+            ++moved;
             owners_[slot] = target % kPrimaries;
         }
         return {};
@@ -111,7 +120,7 @@ class ClusterGroup final : public RedisGroup {
                           "a part of the cluster has no primary at present");
     }
 
-    Result<void> join(const std::atomic<bool>& interrupt) {
+    Result<void> join() {
         for (std::size_t node = 0; node < kNodes; ++node) {
             HOTCOUNT_TRY_ASSIGN(const auto id, wires_[node]->ask({"CLUSTER", "MYID"}));
             ids_.push_back(id.front());
@@ -133,13 +142,13 @@ class ClusterGroup final : public RedisGroup {
             HOTCOUNT_TRY(tell(0, {"CLUSTER", "MEET", "127.0.0.1", std::to_string(ports_[node]),
                                   std::to_string(announced_port(node))}));
         }
-        HOTCOUNT_TRY(wait_until("each node knows the others", interrupt, [this] {
+        HOTCOUNT_TRY(wait_until("each node knows the others", *interrupt_, [this] {
             return all([this](std::size_t node) { return knows_all(node); });
         }));
         for (std::size_t node = kPrimaries; node < kNodes; ++node) {
             HOTCOUNT_TRY(tell(node, {"CLUSTER", "REPLICATE", ids_[node - kPrimaries]}));
         }
-        return wait_until("each node serves, or follows its primary", interrupt, [this] {
+        return wait_until("each node serves, or follows its primary", *interrupt_, [this] {
             return all([this](std::size_t node) {
                 const auto state = wires_[node]->field({"CLUSTER", "INFO"}, "cluster_state");
                 return state == "ok" && (node < kPrimaries || follows(node)) && sees_replicas(node);
@@ -222,6 +231,7 @@ class ClusterGroup final : public RedisGroup {
     std::uint16_t bus_port(std::size_t node) const { return ports_[kNodes + node]; }
     std::uint16_t announced_port(std::size_t node) const { return ports_[2 * kNodes + node]; }
 
+    const std::atomic<bool>* interrupt_;
     std::vector<std::uint16_t> ports_{};  // Of clients, of the nodes' bus, of the bus as announced.
     std::vector<std::string> ids_{};
     std::array<std::size_t, kSlots> owners_{};  ///< The pair of each slot.
@@ -232,8 +242,8 @@ class ClusterGroup final : public RedisGroup {
 }  // namespace
 
 Result<std::unique_ptr<Managed>> start_cluster(bool durable, const std::atomic<bool>& interrupt) {
-    auto group = std::make_unique<ClusterGroup>();
-    HOTCOUNT_TRY(group->start(durable, interrupt));
+    auto group = std::make_unique<ClusterGroup>(interrupt);
+    HOTCOUNT_TRY(group->start(durable));
     return std::unique_ptr<Managed>(std::move(group));
 }
 
