@@ -67,6 +67,7 @@ GROUPS = [
             "integration/loadtest/test_hotcount_load_groups.py": {
                 "test_a_replica_in_a": "kill9",
                 "test_the_standby_of_a": "kill9",
+                "test_votes_on_all_nodes": NONE,
             },
             "integration/loadtest/test_exec_drivers.py": {
                 "test_a_driver_that_cannot": "^(?!empty_pages)"

@@ -84,10 +84,10 @@ Result<void> check_server_of(const Given& given, const Settings& settings, const
     const bool of_database = is_of_database(fault.kind);
     const auto& managed = settings.managed;
     if (of_database && (!settings.trial.managed_database || given.contains("db"))) {
-        return make_error(
-            ErrorCode::config,
-            "--fault: db. needs --managed postgres, mariadb, mysql or postgres-pair, and no --db: "
-            "no other server is stopped");
+        return make_error(ErrorCode::config,
+                          "--fault: db. needs --managed postgres, mariadb, mysql, postgres-pair or "
+                          "galera, and no --db: "
+                          "no other server is stopped");
     }
     if (!of_database && !settings.trial.managed_redis) {
         return make_error(ErrorCode::config,
@@ -102,7 +102,7 @@ Result<void> check_server_of(const Given& given, const Settings& settings, const
                           fmt::format("--fault {}: --managed {} cannot have it; take --managed {}",
                                       format_faults({fault}), to_string(server),
                                       of_cluster    ? "redis-cluster"
-                                      : of_database ? "postgres-pair"
+                                      : of_database ? "postgres-pair or galera"
                                                     : "sentinel or redis-cluster"));
     }
     return {};

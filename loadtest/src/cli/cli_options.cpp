@@ -82,7 +82,8 @@ constexpr std::array kOptions = {
            "redis, postgres, mariadb, mysql: start private servers for the run; Redis without "
            "persistence (but with --fault ...redis.kill9), the databases with full durability. "
            "sentinel: a primary, two replicas, three Sentinels; redis-cluster: three primaries "
-           "with a replica each; postgres-pair: a primary and a synchronous standby. "
+           "with a replica each; postgres-pair: a primary and a synchronous standby; galera: three "
+           "nodes of MariaDB, votes on all of them. "
            "compare takes several databases, and drives what is on SQL on each",
            false, true, true},
     Option{
@@ -115,10 +116,10 @@ constexpr std::array kOptions = {
            "What happens to the servers of --managed, and when, from the end of the warm-up on: "
            "3s:redis.kill9+1s kills the Redis with SIGKILL and starts it a second later on what it "
            "left (with appendfsync always); 8s:redis.pause+500ms stops it; db.kill9 and db.pause "
-           "do so to the database. Of sentinel, redis-cluster and postgres-pair it is the primary; "
-           "5s:redis.failover and db.failover replace it as planned, 5s:redis.reshard=1000 moves "
-           "slots; 5s:redis.cut+8s cuts a primary of a cluster off from the other nodes; several "
-           "with commas [none]",
+           "do so to the database. Of sentinel, redis-cluster and postgres-pair it is the primary, "
+           "of galera a node; 5s:redis.failover and db.failover replace it as planned, "
+           "5s:db.cut+2s and, of redis-cluster, 5s:redis.cut+8s cut it off, 5s:redis.reshard=1000 "
+           "moves slots; several with commas [none]",
            false, true, true},
     Option{"rebuild-every", "--rebuild-every", "TIME",
            "zset, script: build one of the sets that outlive the load anew so often: 5ms [never]",

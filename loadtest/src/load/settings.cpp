@@ -45,7 +45,7 @@ std::optional<double> scaled(std::string_view text, const std::array<Unit, size>
 
 std::string_view to_string(ServerKind kind) {
     return word_of(kind, {"redis", "postgres", "mariadb", "mysql", "sentinel", "redis-cluster",
-                          "postgres-pair"});
+                          "postgres-pair", "galera"});
 }
 
 std::string_view to_string(FaultKind kind) {
@@ -57,7 +57,7 @@ bool can_have(ServerKind server, FaultKind fault) {
     if (is_redis(server) == is_of_database(fault)) return false;
     if (fault == FaultKind::redis_reshard || fault == FaultKind::redis_cut)
         return server == ServerKind::redis_cluster;
-    if (fault == FaultKind::db_cut) return server == ServerKind::postgres_pair;
+    if (fault == FaultKind::db_cut) return is_group(server);
     return !lasts_by_itself(fault) || is_group(server);
 }
 
@@ -332,10 +332,10 @@ Result<std::vector<ServerKind>> parse_managed(std::string_view text) {
     for (const std::string_view name : split(text, ',')) {
         HOTCOUNT_TRY_ASSIGN(
             const ServerKind kind,
-            parse_word(
-                "server that can be started", name,
-                {ServerKind::redis, ServerKind::postgres, ServerKind::mariadb, ServerKind::mysql,
-                 ServerKind::sentinel, ServerKind::redis_cluster, ServerKind::postgres_pair}));
+            parse_word("server that can be started", name,
+                       {ServerKind::redis, ServerKind::postgres, ServerKind::mariadb,
+                        ServerKind::mysql, ServerKind::sentinel, ServerKind::redis_cluster,
+                        ServerKind::postgres_pair, ServerKind::galera}));
         if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) {
             return make_error(ErrorCode::config, "it takes each server once");
         }

@@ -39,6 +39,7 @@ enum class ServerKind : std::uint8_t {
     sentinel,       ///< A primary, replicas, and the Sentinels that watch them.
     redis_cluster,  ///< Three primaries with a replica each.
     postgres_pair,  ///< A primary and its streaming standby.
+    galera,         ///< Three nodes of a MariaDB Galera cluster.
 };
 std::string_view to_string(ServerKind kind);
 constexpr bool is_redis(ServerKind kind) {
@@ -49,7 +50,7 @@ constexpr bool is_redis(ServerKind kind) {
 constexpr bool is_group(ServerKind kind) { return kind >= ServerKind::sentinel; }
 
 /// Faults of a private server during a load: targets/beside_load.hpp. `redis` is the Redis, or the
-/// primary of a group of them; `db` the database server, or the primary of a pair.
+/// primary of a group of them; `db` the database server, the primary of a pair, or a node of Galera.
 enum class FaultKind : std::uint8_t {
     redis_pause,     ///< SIGSTOP, and SIGCONT.
     redis_kill9,     ///< SIGKILL, and a restart with its data.
@@ -58,8 +59,8 @@ enum class FaultKind : std::uint8_t {
     redis_cut,       ///< Clients reach a primary of a cluster, and the other nodes do not.
     db_pause,        ///< SIGSTOP, and SIGCONT.
     db_kill9,        ///< SIGKILL; then a restart with its data, or the standby is promoted.
-    db_failover,     ///< The primary shuts down cleanly, and its standby is promoted.
-    db_cut,          ///< The primary is silent, then it is killed and its standby is promoted.
+    db_failover,  ///< The primary shuts down cleanly, and its standby is promoted; a node starts again.
+    db_cut,  ///< A node is cut off from the others; a primary is silent, and its standby promoted.
 };
 std::string_view to_string(FaultKind kind);
 constexpr bool is_of_database(FaultKind kind) { return kind >= FaultKind::db_pause; }

@@ -51,11 +51,13 @@ class Successes {
         const auto count = static_cast<double>(at(to) - at(from));
         return count < kLeastCalls ? 0 : count / seconds_of(to - from);
     }
-    /// The first one on an item that no call succeeded on since the server refused. In a cluster the other
-    /// nodes go on; what was in the sockets is answered for a moment after the fault.
-    std::optional<Duration> first(Duration refused, Duration from, Duration to) const {
+    /// The first one; of a Redis, on an item that no call succeeded on since the server refused: the
+    /// other nodes of a cluster go on with theirs. What was in the sockets is answered for a moment.
+    std::optional<Duration> first(FaultKind kind, Duration refused, Duration from,
+                                  Duration to) const {
         std::unordered_set<std::int64_t> others;
-        for (auto one = at(std::min(refused + kInSockets, from)); one != at(from); ++one) {
+        const Duration since = is_of_database(kind) ? from : std::min(refused + kInSockets, from);
+        for (auto one = at(since); one != at(from); ++one) {
             others.insert(one->item);
         }
         const auto found = std::find_if(
@@ -135,7 +137,7 @@ std::vector<Recovery> recoveries(const Ledger& ledger, const std::vector<Outage>
         const Duration until = i + 1 < outages.size() ? outages[i + 1].away - start
                                                       : settings.warmup + settings.duration;
         recovery.before_per_s = done.per_s(from, recovery.from);
-        if (const auto first = done.first(refused, recovery.served, until)) {
+        if (const auto first = done.first(outage.fault.kind, refused, recovery.served, until)) {
             recovery.first_ok = *first - recovery.served;
         }
         if (recovery.before_per_s > 0) {

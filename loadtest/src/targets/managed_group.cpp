@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <hotcount/sql.hpp>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -24,6 +25,7 @@ constexpr Duration kForm = seconds{30};
 constexpr Duration kFormLook = milliseconds{10};
 constexpr Duration kCopy = seconds{5};
 constexpr Duration kCopyLook = milliseconds{1};
+constexpr Duration kAnswer = seconds{10};
 
 std::uint64_t offset_in(const std::string& text) {
     return std::strtoull(text.c_str(), nullptr, 10);
@@ -38,6 +40,8 @@ Result<std::unique_ptr<Managed>> start_group(ServerKind kind, bool durable,
             return start_cluster(durable, interrupt);
         case ServerKind::postgres_pair:
             return start_postgres_pair(interrupt);
+        case ServerKind::galera:
+            return start_galera(interrupt);
         default:
             return start_sentinel(durable, interrupt);
     }
@@ -77,16 +81,35 @@ Result<void> wait_until(std::string_view what, const std::atomic<bool>& interrup
     return {};
 }
 
-std::vector<pid_t> RedisGroup::pids() const {
+std::vector<pid_t> ServerGroup::pids() const {
     std::vector<pid_t> pids;
     for (const auto& node : nodes_) pids.push_back(node->pid());
     return pids;
 }
 
-std::uint64_t RedisGroup::starts() const {
+std::uint64_t ServerGroup::starts() const {
     return std::accumulate(
         nodes_.begin(), nodes_.end(), std::uint64_t{0},
         [](std::uint64_t sum, const auto& node) { return sum + node->starts(); });
+}
+
+Result<std::int64_t> ask_number(const ManagedServer& server, const std::string& statement) {
+    sql::DatabaseOptions options;
+    options.timeout = kAnswer;
+    HOTCOUNT_TRY_ASSIGN(const auto database, sql::open_database(server.url(), options));
+    HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database->reader(Deadline::after(kAnswer)));
+    std::int64_t found = 0;
+    const sql::RowVisitor take = [&](const sql::Row& row) -> Result<void> {
+        if (row.is_integer(0)) found = row.integer(0);
+        return {};
+    };
+    HOTCOUNT_TRY(lease->query(sql::Statement(statement), {}, take));
+    return found;
+}
+
+bool answers_with(const ManagedServer& server, const std::string& statement, std::int64_t number) {
+    const auto found = ask_number(server, statement);
+    return found && *found == number;
 }
 
 Result<void> RedisGroup::add_node(std::uint16_t port, bool durable, std::vector<std::string> more,

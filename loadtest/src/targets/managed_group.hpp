@@ -3,6 +3,7 @@
 //   sentinel        a primary, two replicas and three Sentinels (quorum 2, down after 1 s)
 //   redis_cluster   three primaries with a replica each, cluster-node-timeout 2 s
 //   postgres_pair   a primary and a standby that takes part in each commit
+//   galera          three nodes of a MariaDB Galera cluster, all of which take writes
 //
 // Their ports are of 127.0.0.1 and were free when the group began. What one of them holds goes with the
 // run: nothing is kept for a later audit.
@@ -15,6 +16,10 @@
 //              goes on until it misses the majority, and is replaced if that lasts
 //   failover   the primary is replaced as planned
 //   reshard    slots of one primary move to the next one
+//
+// A fault of galera takes the next node, and at its end that node joins the others again: killed and
+// started (kill9), standing still (pause), heard by its clients and not by the other nodes (cut), stopped
+// and started as planned (failover).
 #pragma once
 
 #include <atomic>
@@ -42,19 +47,31 @@ Result<std::vector<std::uint16_t>> free_ports(std::size_t count);
 Result<void> wait_until(std::string_view what, const std::atomic<bool>& interrupt,
                         const std::function<bool()>& holds);
 
-/// What groups of Redis servers have in common.
-class RedisGroup : public Managed {
+class ServerGroup : public Managed {
   public:
     std::vector<pid_t> pids() const override;
     std::uint64_t starts() const override;
+
+  protected:
+    ServerGroup() : Managed({}) {}
+
+    std::vector<std::unique_ptr<ManagedServer>> nodes_{};
+};
+
+/// The number that a database server answers, by a session of its own; 0 if it answers none.
+Result<std::int64_t> ask_number(const ManagedServer& server, const std::string& statement);
+/// True if it answers this number.
+bool answers_with(const ManagedServer& server, const std::string& statement, std::int64_t number);
+
+/// What groups of Redis servers have in common.
+class RedisGroup : public ServerGroup {
+  public:
     Result<Strike> strike(const Fault& fault) override;
     Result<void> mend(const Fault& fault) override;
     bool replaced() override;
     bool refuses() override { return !was_cut_ || refuses(struck_); }
 
   protected:
-    RedisGroup() : Managed({}) {}
-
     Result<void> add_node(std::uint16_t port, bool durable, std::vector<std::string> more,
                           const std::atomic<bool>& interrupt);
     std::string replication(std::size_t node, std::string_view name);
@@ -76,7 +93,6 @@ class RedisGroup : public Managed {
     /// The node takes no writes, of clients that reach it.
     virtual bool refuses(std::size_t /*node*/) { return true; }
 
-    std::vector<std::unique_ptr<ManagedServer>> nodes_{};
     std::vector<std::unique_ptr<RedisWire>> wires_{};
     std::size_t struck_{0};
     std::vector<std::size_t> heirs_{};
@@ -90,5 +106,6 @@ class RedisGroup : public Managed {
 Result<std::unique_ptr<Managed>> start_sentinel(bool durable, const std::atomic<bool>& interrupt);
 Result<std::unique_ptr<Managed>> start_cluster(bool durable, const std::atomic<bool>& interrupt);
 Result<std::unique_ptr<Managed>> start_postgres_pair(const std::atomic<bool>& interrupt);
+Result<std::unique_ptr<Managed>> start_galera(const std::atomic<bool>& interrupt);
 
 }  // namespace hotcount::loadtest

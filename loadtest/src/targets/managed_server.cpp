@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <pwd.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +116,7 @@ struct KindOfServer {
 constexpr const char* kRedisSocket = "redis.sock";
 constexpr const char* kConfigName = "redis.conf";
 constexpr const char* kMysqlSocket = "mysql.sock";
+constexpr const char* kStarterName = "wsrep_sst_hotcount";  // Galera looks for it on PATH.
 
 Words redis_words(const fs::path& program, const fs::path& folder, const ManagedOptions& options) {
     const fs::path& kept = options.keep.empty() ? folder : options.keep;
@@ -182,16 +184,25 @@ Words mysql_command(const fs::path& program, const fs::path& folder, const Words
     return words;
 }
 
-Words mysql_words(const fs::path& program, const fs::path& folder, const Words& own) {
+Words mysql_words(const fs::path& program, const fs::path& folder, const ManagedOptions& options,
+                  const Words& own) {
     Words words{"--socket=" + (folder / kMysqlSocket).string(),
                 "--pid-file=" + (folder / "mysql.pid").string(),
-                "--log-error=" + (folder / ManagedServer::kLogName).string(), "--skip-networking",
-                "--skip-log-bin", "--innodb-flush-log-at-trx-commit=1",
-                "--innodb-buffer-pool-size=256M",
+                "--log-error=" + (folder / ManagedServer::kLogName).string(), "--skip-log-bin",
+                "--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=256M",
                 // For server_meter.cpp.
                 "--innodb-monitor-enable=trx_rw_commits", "--max-connections=300"};
     words.insert(words.end(), own.begin(), own.end());
-    return mysql_command(program, folder, words);
+    if (options.port == 0) {
+        words.emplace_back("--skip-networking");
+    } else {
+        words.insert(words.end(),
+                     {"--bind-address=127.0.0.1", fmt::format("--port={}", options.port)});
+    }
+    words.insert(words.end(), options.more.begin(), options.more.end());
+    words = mysql_command(program, folder, words);
+    if (!options.config.empty()) words.insert(words.begin(), {"/bin/sh", folder / kStarterName});
+    return words;
 }
 
 /// In the order of ServerKind.
@@ -212,8 +223,8 @@ constexpr KindOfServer kKinds[] = {
      &postgres_words, &postgres_preparation},
     {"MariaDB", "mariadb-server-core", [] { return find_program({"mariadbd"}); }, kMysqlSocket,
      [](const fs::path& folder) { return mysql_url("mariadb", folder); },
-     [](const fs::path& program, const fs::path& folder, const ManagedOptions&) {
-         return mysql_words(program, folder, {"--innodb-log-file-size=256M"});
+     [](const fs::path& program, const fs::path& folder, const ManagedOptions& options) {
+         return mysql_words(program, folder, options, {"--innodb-log-file-size=256M"});
      },
      // What mariadb-install-db does, which needs a program of a package that brings a service.
      [](const fs::path& program, const fs::path& folder) {
@@ -224,9 +235,9 @@ constexpr KindOfServer kKinds[] = {
      [](const fs::path& folder) { return mysql_url("mysql", folder); },
      // Before 8.0.30 it has files of another size instead. The folder that Debian's and Ubuntu's
      // builds keep for LOAD DATA belongs to the service.
-     [](const fs::path& program, const fs::path& folder, const ManagedOptions&) {
+     [](const fs::path& program, const fs::path& folder, const ManagedOptions& options) {
          return mysql_words(
-             program, folder,
+             program, folder, options,
              {"--loose-innodb-redo-log-capacity=256M", "--mysqlx=OFF", "--secure-file-priv=NULL"});
      },
      [](const fs::path& program, const fs::path& folder) {
@@ -239,7 +250,7 @@ constexpr KindOfServer kKinds[] = {
 const KindOfServer& kind_of(ServerKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 std::string url_of(ServerKind kind, const fs::path& folder, const ManagedOptions& options) {
-    if (options.port == 0) return kind_of(kind).url(folder);
+    if (options.port == 0 || kind == ServerKind::mariadb) return kind_of(kind).url(folder);
     return fmt::format("{}127.0.0.1:{}/{}",
                        kind == ServerKind::postgres ? "postgresql://postgres@" : "redis://",
                        options.port, kind == ServerKind::postgres ? "postgres" : "0");
@@ -399,10 +410,11 @@ Result<void> ManagedServer::write_bootstrap() const {
 
 Result<void> ManagedServer::prepare(const fs::path& program, const std::atomic<bool>& interrupt) {
     if (!options_.config.empty()) {
-        std::ofstream config(folder_ / kConfigName);
-        if (!(config << options_.config).flush()) {
-            return make_error(ErrorCode::config, fmt::format("{} cannot be written",
-                                                             (folder_ / kConfigName).string()));
+        const fs::path path = folder_ / (kind_ == ServerKind::redis ? kConfigName : kStarterName);
+        std::ofstream config(path);
+        if (!(config << options_.config).flush() || chmod(path.c_str(), S_IRWXU) != 0) {
+            return make_error(ErrorCode::config,
+                              fmt::format("{} cannot be written", path.string()));
         }
     }
     const std::vector<std::string> words = options_.prepare

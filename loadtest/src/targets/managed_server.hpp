@@ -40,13 +40,14 @@ struct ManagedOptions {
     /// What a Redis starts with: another one's dump, which is only read.
     std::filesystem::path dump{};
 
-    // Of a server in a group, a Redis or a PostgreSQL.
+    // Of a server in a group: a Redis, a PostgreSQL, a MariaDB.
 
-    /// Of 127.0.0.1, where its url() is; 0: it has a unix socket only.
+    /// Of 127.0.0.1, where its url() is, but a MariaDB's; 0: it has a unix socket only.
     std::uint16_t port{0};
     /// Behind the other words of its command line.
     std::vector<std::string> more{};
-    /// What a Redis's configuration file says, into which a Sentinel writes what it learns.
+    /// What a Redis's configuration file says, into which a Sentinel writes what it learns; the script
+    /// that starts a MariaDB, which is given its command line.
     std::string config{};
     /// The command that makes the data folder, which it is given; none: the kind's own.
     std::function<std::vector<std::string>(const std::filesystem::path& data)> prepare{};

@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
 #include <chrono>
-#include <hotcount/sql.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,22 +10,18 @@
 namespace hotcount::loadtest {
 namespace {
 
-constexpr Duration kPairAsk = std::chrono::seconds{10};
 constexpr const char* kStandby = "standby";
 
 /// A commit is answered when the standby has it on its disk, so that no promotion loses one. The
 /// promoted server waits for nobody.
-class PostgresPair final : public Managed {
+class PostgresPair final : public ServerGroup {
   public:
-    PostgresPair() : Managed({}) {}
-
     Result<void> start(const std::atomic<bool>& interrupt) {
         HOTCOUNT_TRY_ASSIGN(const auto program, ManagedServer::find(ServerKind::postgres));
         HOTCOUNT_TRY_ASSIGN(const auto ports, free_ports(2));
         ManagedOptions options;
         options.port = ports[0];
-        HOTCOUNT_TRY_ASSIGN(primary_,
-                            ManagedServer::start(ServerKind::postgres, interrupt, options));
+        HOTCOUNT_TRY(add_node(options, interrupt));
         options.port = ports[1];
         const std::string from = fmt::format("host=127.0.0.1 port={} user=postgres", ports[0]);
         options.prepare = [&](const std::filesystem::path& data) {
@@ -40,21 +35,18 @@ class PostgresPair final : public Managed {
                                             "--checkpoint=fast",
                                             "--no-sync"};
         };
-        HOTCOUNT_TRY_ASSIGN(standby_,
-                            ManagedServer::start(ServerKind::postgres, interrupt, options));
+        HOTCOUNT_TRY(add_node(options, interrupt));
         HOTCOUNT_TRY(wait_until("the standby receives what the primary writes", interrupt, [this] {
-            return number(*primary_,
-                          "SELECT count(*) FROM pg_stat_replication WHERE state = "
-                          "'streaming'") == 1;
+            return answers_with(
+                primary(), "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'", 1);
         }));
         // After the copy: in the copy's settings it would make the promoted server wait for a standby.
-        HOTCOUNT_TRY(run(
-            *primary_, fmt::format("ALTER SYSTEM SET synchronous_standby_names = '{}'", kStandby)));
-        HOTCOUNT_TRY(run(*primary_, "SELECT pg_reload_conf()"));
+        HOTCOUNT_TRY(ask_number(
+            primary(), fmt::format("ALTER SYSTEM SET synchronous_standby_names = '{}'", kStandby)));
+        HOTCOUNT_TRY(ask_number(primary(), "SELECT pg_reload_conf()"));
         HOTCOUNT_TRY(wait_until("each commit waits for the standby", interrupt, [this] {
-            return number(*primary_,
-                          "SELECT count(*) FROM pg_stat_replication WHERE sync_state = "
-                          "'sync'") == 1;
+            return answers_with(
+                primary(), "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", 1);
         }));
         url_ = fmt::format(
             "postgresql://postgres@127.0.0.1:{},127.0.0.1:{}/postgres"
@@ -63,9 +55,6 @@ class PostgresPair final : public Managed {
         return {};
     }
 
-    std::vector<pid_t> pids() const override { return {primary_->pid(), standby_->pid()}; }
-    std::uint64_t starts() const override { return primary_->starts() + standby_->starts(); }
-
     Result<Strike> strike(const Fault& fault) override {
         if (promoted_) {
             return make_error(ErrorCode::unavailable,
@@ -73,55 +62,40 @@ class PostgresPair final : public Managed {
         }
         const SteadyTime now = std::chrono::steady_clock::now();
         if (fault.kind == FaultKind::db_failover) {
-            primary_->end();
+            primary().end();
             HOTCOUNT_TRY(promote());
         } else {
-            HOTCOUNT_TRY(primary_->strike(fault));
+            HOTCOUNT_TRY(primary().strike(fault));
         }
         // Whenever it is acknowledged, the standby has it.
         return Strike{now, SteadyTime::max()};
     }
 
     Result<void> mend(const Fault& fault) override {
-        if (fault.kind == FaultKind::db_cut) primary_->kill9();  // It would take writes again.
+        if (fault.kind == FaultKind::db_cut) primary().kill9();  // It would take writes again.
         if (fault.kind == FaultKind::db_kill9 || fault.kind == FaultKind::db_cut) return promote();
-        return lasts_by_itself(fault.kind) ? Result<void>{} : primary_->mend(fault);
+        return lasts_by_itself(fault.kind) ? Result<void>{} : primary().mend(fault);
     }
 
     bool replaced() override { return promoted_; }
 
   private:
+    Result<void> add_node(const ManagedOptions& options, const std::atomic<bool>& interrupt) {
+        HOTCOUNT_TRY_ASSIGN(auto node,
+                            ManagedServer::start(ServerKind::postgres, interrupt, options));
+        nodes_.push_back(std::move(node));
+        return {};
+    }
     /// Returns when it takes writes.
     Result<void> promote() {
-        HOTCOUNT_TRY(run(*standby_, "SELECT pg_promote(true, 30)"));
+        HOTCOUNT_TRY(ask_number(standby(), "SELECT pg_promote(true, 30)"));
         promoted_ = true;
         return {};
     }
 
-    static Result<std::int64_t> ask(const ManagedServer& server, const std::string& statement) {
-        sql::DatabaseOptions options;
-        options.timeout = kPairAsk;
-        HOTCOUNT_TRY_ASSIGN(const auto database, sql::open_database(server.url(), options));
-        HOTCOUNT_TRY_ASSIGN(const sql::Lease lease, database->reader(Deadline::after(kPairAsk)));
-        std::int64_t found = 0;
-        const sql::RowVisitor take = [&](const sql::Row& row) -> Result<void> {
-            if (row.is_integer(0)) found = row.integer(0);
-            return {};
-        };
-        HOTCOUNT_TRY(lease->query(sql::Statement(statement), {}, take));
-        return found;
-    }
-    static Result<void> run(const ManagedServer& server, const std::string& statement) {
-        HOTCOUNT_TRY(ask(server, statement));
-        return {};
-    }
-    static std::int64_t number(const ManagedServer& server, const std::string& statement) {
-        const auto found = ask(server, statement);
-        return found ? *found : -1;
-    }
+    ManagedServer& primary() { return *nodes_[0]; }
+    ManagedServer& standby() { return *nodes_[1]; }
 
-    std::unique_ptr<ManagedServer> primary_{};
-    std::unique_ptr<ManagedServer> standby_{};
     bool promoted_{false};
 };
 

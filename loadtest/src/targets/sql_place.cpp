@@ -119,8 +119,17 @@ SqlTarget::SqlTarget(const TrialSettings& settings, SqlPlace sql)
     : settings_(settings), sql_(std::move(sql)) {}
 
 TargetStats SqlTarget::stats() const {
-    const sql::Database::Stats stats = sql_.database->stats();
-    return {stats.transactions, stats.statements, stats.busy_waits};
+    const auto of = [](const sql::Database& database) -> TargetStats {
+        const sql::Database::Stats stats = database.stats();
+        return {stats.transactions, stats.statements, stats.busy_waits};
+    };
+    TargetStats sum = of(*sql_.database);
+    for (const auto& node : sql_.nodes) {
+        const TargetStats one = of(*node);
+        sum = {sum.transactions + one.transactions, sum.statements + one.statements,
+               sum.busy_waits + one.busy_waits};
+    }
+    return sum;
 }
 
 Result<void> SqlTarget::describe_place(const std::string& more) {

@@ -31,6 +31,8 @@ Contract readable(Contract contract, const std::string& key_prefix);
 
 struct SqlPlace {
     std::shared_ptr<sql::Database> database{};
+    std::vector<std::shared_ptr<sql::Database>>
+        nodes{};                   ///< Others of its cluster, with sessions of their own.
     std::filesystem::path file{};  ///< SQLite's; empty on a server.
 };
 /// The database that the settings name, else a file in `folder`, which `fresh` makes and an audit wants

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -56,6 +57,44 @@ class RowsOfTable final : public Driver {
     const std::vector<std::int64_t>& ids_;
 };
 
+/// A private database of several MariaDB hosts is a Galera cluster, whose nodes all take writes: for each
+/// node but the first a URL that begins with it.
+std::vector<std::string> urls_of_other_nodes(const TrialSettings& settings) {
+    const std::string& url = settings.database_url;
+    std::vector<std::string> urls;
+    if (!settings.managed_database || !url.starts_with("mariadb://")) return urls;
+    const std::size_t from = url.find('@') + 1;
+    const std::size_t end = url.find('/', from);
+    std::string hosts = url.substr(from, end - from);
+    const auto count = std::count(hosts.begin(), hosts.end(), ',');
+    for (auto node = count; node > 0; --node) {
+        const std::size_t comma = hosts.find(',');
+        hosts = hosts.substr(comma + 1) + "," + hosts.substr(0, comma);
+        urls.push_back(url.substr(0, from) + hosts + url.substr(end));
+    }
+    return urls;
+}
+
+/// Votes on several nodes in turn.
+class VotesOnNodes final : public Driver {
+  public:
+    VotesOnNodes(const std::vector<std::shared_ptr<Votes>>& nodes, Timeout timeout) {
+        for (const auto& votes : nodes) {
+            nodes_.push_back(std::make_unique<VotesDriver>(votes, timeout));
+        }
+    }
+    Answer apply(const Operation& operation) override { return next().apply(operation); }
+    void start(const Operation& operation, Done done) override {
+        next().start(operation, std::move(done));
+    }
+
+  private:
+    Driver& next() { return *nodes_[turn_.fetch_add(1) % nodes_.size()]; }
+
+    std::vector<std::unique_ptr<VotesDriver>> nodes_{};
+    std::atomic<std::size_t> turn_{0};
+};
+
 class VotesTarget final : public SqlTarget {
   public:
     /// `fresh`: makes the database's file; otherwise it is to be there.
@@ -83,16 +122,24 @@ class VotesTarget final : public SqlTarget {
         HOTCOUNT_TRY_ASSIGN(SqlPlace sql,
                             open_place(settings, folder, fresh && makes_tables, settings.workers));
         const bool plain = is_plain(strategy.way);
-        HOTCOUNT_TRY_ASSIGN(
-            auto votes,
-            Votes::make(sql.database, options, store && !plain ? store->cache() : VoteCache{}));
+        const VoteCache cache = store && !plain ? store->cache() : VoteCache{};
+        std::vector<std::shared_ptr<Votes>> nodes(1);
+        HOTCOUNT_TRY_ASSIGN(nodes[0], Votes::make(sql.database, options, cache));
+        TrialSettings at_node = settings;
+        for (const std::string& url : urls_of_other_nodes(settings)) {
+            at_node.database_url = url;
+            HOTCOUNT_TRY_ASSIGN(const SqlPlace node,
+                                open_place(at_node, folder, fresh, settings.workers));
+            HOTCOUNT_TRY_ASSIGN(nodes.emplace_back(), Votes::make(node.database, options, cache));
+            sql.nodes.push_back(node.database);
+        }
         std::unique_ptr<PlainVotes> own;
         if (plain) {
-            own = std::make_unique<PlainVotes>(sql.database, votes->options(),
+            own = std::make_unique<PlainVotes>(sql.database, nodes[0]->options(),
                                                store ? store->client() : nullptr, settings.timeout);
         }
         return std::unique_ptr<VotesTarget>(new VotesTarget(settings, strategy, std::move(sql),
-                                                            std::move(votes), std::move(store),
+                                                            std::move(nodes), std::move(store),
                                                             std::move(own)));
     }
 
@@ -279,20 +326,20 @@ class VotesTarget final : public SqlTarget {
     }
 
     VotesTarget(const TrialSettings& settings, Strategy strategy, SqlPlace sql,
-                std::shared_ptr<Votes> votes, std::optional<StoreHandle> store,
+                std::vector<std::shared_ptr<Votes>> nodes, std::optional<StoreHandle> store,
                 std::unique_ptr<PlainVotes> plain)
         : SqlTarget(settings, std::move(sql)),
           strategy_(std::move(strategy)),
-          votes_(votes),
+          votes_(nodes.front()),
           store_(std::move(store)),
           plain_(std::move(plain)),
-          driver_(votes, settings.timeout) {}
+          driver_(nodes, settings.timeout) {}
 
     Strategy strategy_;
     std::shared_ptr<Votes> votes_;
     std::optional<StoreHandle> store_;
     std::unique_ptr<PlainVotes> plain_;  // Null: hotcount's own.
-    VotesDriver driver_;
+    VotesOnNodes driver_;
     std::vector<std::int64_t> ids_{};  ///< Of the items 1, 2, ... in tables of the user's own.
     RowsOfTable rows_{driver_, ids_};
     std::string drops_{};    ///< Statements: of hotcount's tables that were not there before.
