@@ -1,10 +1,12 @@
-"""A primary and its standby, and what becomes of votes when the standby is promoted under them.
+"""A primary and its standby, and what becomes of votes when the standby is promoted under them; or
+three nodes of Galera, with votes on all of them, of which one ends.
 
     .venv/bin/python -m tests.support.failover --kind postgresql --end kill --runs 3
 
 prints, for each run, how long no vote succeeded, how many calls ended unknown or failed, and how
 many acknowledged votes were lost or counted twice. The standby confirms each commit (synchronous
-replication on PostgreSQL, semi-synchronous on MariaDB), so that none may be lost.
+replication on PostgreSQL, semi-synchronous on MariaDB), so that none may be lost. With --kind
+galera nobody promotes: that is the time at which the other two nodes go on without the first.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from hotcount._votes_base import Strategy
 from tests.faults.proxy import FaultProxy
 from tests.support.eventually import eventually
 from tests.support.fired import fired
+from tests.support.galera_trio import GaleraTrio
 from tests.support.mariadb_server import MariaDbServer
+from tests.support.mysql_server import is_mysql
 from tests.support.replicas import MAKERS, Replicated
 
 ITEMS = 100
@@ -47,9 +51,13 @@ class Pair:
             # Whoever may do anything may write to a server that is read only.
             primary.execute("CREATE USER app@localhost")
             primary.execute(f"GRANT ALL ON {self.database}.* TO app@localhost")
-        if synchronous:
+        # The MySQL that the tests fetch has no semi-synchronous replication.
+        if synchronous and not self._is_mysql():
             self.wait_for_standby()
         self.proxies = [FaultProxy(self._socket(server)) for server in self._both()]
+
+    def _is_mysql(self) -> bool:
+        return self.kind == "mariadb" and is_mysql()
 
     def _both(self) -> tuple[Any, Any]:
         return self.servers.primary, self.servers.replica
@@ -79,17 +87,22 @@ class Pair:
             sync = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
             eventually(lambda: primary.psql(sync) == "1")
 
+    def urls(self) -> list[str]:
+        """One for each host that takes votes from the beginning."""
+        return [self.url()]
+
     def url(self, *ports: int, options: str = "", password: str = "") -> str:
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports or self.ports)
         secret = f":{password}" if password else ""
         if self.kind == "mariadb":
-            return f"mariadb://app{secret}@{hosts}/{self.database}?prepare=true{options}"
+            scheme = "mysql" if self._is_mysql() else "mariadb"
+            return f"{scheme}://app{secret}@{hosts}/{self.database}?prepare=true{options}"
         search = f"options=-csearch_path%3D{self.schema}"
         return f"postgresql://hotcount{secret}@{hosts}/postgres?sslmode=disable&{search}{options}"
 
     @property
     def database(self) -> str:
-        """MariaDB's."""
+        """MariaDB's, or MySQL's."""
         return self.servers.primary_url.partition("?")[0].rpartition("/")[2]
 
     @property
@@ -102,7 +115,10 @@ class Pair:
         return [proxy.port for proxy in self.proxies]
 
     def end_primary(self, how: str) -> None:
-        primary = self.servers.primary
+        primary, standby = self._both()
+        if self._is_mysql():
+            done = primary.execute("SELECT @@global.gtid_executed")[0][0]
+            standby.execute("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, 30)", (done,))
         if how == "kill":
             primary.kill()
         elif how == "stop":
@@ -144,6 +160,60 @@ class Pair:
         self.servers.remove()
 
 
+class Trio:
+    """Three nodes of Galera, each behind a proxy, with what promotion() uses of a Pair."""
+
+    def __init__(self) -> None:
+        self.trio = GaleraTrio()
+        self.nodes = self.trio.nodes
+        for sql in ("DATABASE v", "USER app@localhost"):
+            self.nodes[0].execute(f"CREATE {sql}")
+        self.nodes[0].execute("GRANT ALL ON v.* TO app@localhost")
+        self.proxies = [FaultProxy(node.socket) for node in self.nodes]
+        self.ports = [proxy.port for proxy in self.proxies]
+
+    def urls(self) -> list[str]:
+        return [self.url(*self.ports[first:], *self.ports[:first]) for first in range(3)]
+
+    def url(self, *ports: int) -> str:
+        return f"mariadb://app@{','.join(f'127.0.0.1:{port}' for port in ports)}/v"
+
+    def end_primary(self, how: str) -> None:
+        """The first node."""
+        node = self.nodes[0]
+        if how == "kill":
+            node.kill()
+        elif how == "stop":
+            node.send_signal(signal.SIGSTOP)
+        else:
+            for direction in (0, 1):
+                self.proxies[0].black_hole(direction)
+            node.set_provider("gmcast.isolate=1")
+
+    def promote(self) -> None:
+        """Returns when the others take votes without it."""
+        eventually(lambda: all(node.status("cluster_size") == "2" for node in self.nodes[1:]), 60)
+
+    def column(self, sql: str) -> list[int]:
+        return [int(row[0]) for row in self.nodes[1].execute(sql, database="v")]
+
+    def remove(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.nodes[0].send_signal(signal.SIGCONT)
+        for proxy in self.proxies:
+            proxy.close()
+        self.trio.remove()
+
+
+@contextmanager
+def started_trio() -> Iterator[Trio]:
+    trio = Trio()
+    try:
+        yield trio
+    finally:
+        trio.remove()
+
+
 @contextmanager
 def started(kind: str, *, synchronous: bool = True) -> Iterator[Pair]:
     pair = Pair(kind, synchronous=synchronous)
@@ -171,9 +241,9 @@ class Outcome:
 
 
 class Load:
-    """Casts votes of new users at a rate, each at its time, from threads."""
+    """Casts votes of new users at a rate, each at its time, from threads that share `votes`."""
 
-    def __init__(self, votes: hotcount.Votes, rate: float, timeout: float) -> None:
+    def __init__(self, votes: list[hotcount.Votes], rate: float, timeout: float) -> None:
         self._votes = votes
         self._rate = rate
         self._timeout = timeout
@@ -187,13 +257,14 @@ class Load:
     def _cast(self, first: int) -> None:
         begin = time.monotonic()
         user = first
+        votes = self._votes[first % len(self._votes)]
         while not self._stop.is_set():
             due = begin + user / self._rate
             if (early := due - time.monotonic()) > 0:
                 self._stop.wait(early)
                 continue
             try:
-                self._votes.cast(user % ITEMS, user, timeout=self._timeout)
+                votes.cast(user % ITEMS, user, timeout=self._timeout)
                 told = time.monotonic()
                 with self._lock:
                     self.acknowledged[user] = told
@@ -216,14 +287,16 @@ class Load:
 
 
 def promotion(
-    pair: Pair, end: str, *, strategy: Strategy = "batched", rate: float = 2000, seconds: float = 3,
-    timeout: float = 10,
+    pair: Pair | Trio, end: str, *, strategy: Strategy = "batched", rate: float = 2000,
+    seconds: float = 3, timeout: float = 10,
 ) -> Outcome:  # fmt: skip
     """Votes at the rate; the primary ends; half a second later the standby is promoted."""
-    database = hotcount.Database(pair.url(), timeout=timeout)
-    votes = hotcount.Votes(database, strategy=strategy)
-    votes.create_tables()
-    votes.add_items(range(ITEMS))
+    votes = [
+        hotcount.Votes(hotcount.Database(url, timeout=timeout), strategy=strategy)
+        for url in pair.urls()
+    ]
+    votes[0].create_tables()
+    votes[0].add_items(range(ITEMS))
     load = Load(votes, rate, timeout)
     load.start()
     time.sleep(seconds)
@@ -238,7 +311,7 @@ def promotion(
     return audit(pair, load, ended, promoted)
 
 
-def audit(pair: Pair, load: Load, ended: float, promoted: float) -> Outcome:
+def audit(pair: Pair | Trio, load: Load, ended: float, promoted: float) -> Outcome:
     made = Outcome(len(load.acknowledged), len(load.unknown), len(load.refused))
     made.errors = sorted(set(load.refused.values()))[:3]
     # On a busy machine votes succeed before promote() has heard that the standby takes them.
@@ -261,7 +334,7 @@ def audit(pair: Pair, load: Load, ended: float, promoted: float) -> Outcome:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=sorted(MAKERS), default="postgresql")
+    parser.add_argument("--kind", choices=[*sorted(MAKERS), "galera"], default="postgresql")
     parser.add_argument("--end", choices=ENDS, default="kill")
     parser.add_argument("--strategy", default="batched")
     parser.add_argument("--rate", type=float, default=2000)
@@ -269,7 +342,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     for run in range(options.runs):
-        with started(options.kind) as pair:
+        with started_trio() if options.kind == "galera" else started(options.kind) as pair:
             made = promotion(pair, options.end, strategy=options.strategy, rate=options.rate)
         if options.json:
             print(json.dumps({"run": run + 1, **asdict(made)}))
