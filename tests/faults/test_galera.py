@@ -7,11 +7,15 @@ that was said not to be applied, and every node counts them alike.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import hotcount
@@ -27,6 +31,7 @@ from tests.support.together import beside, together
 # MySQL has no Galera.
 pytestmark = [pytest.mark.server, pytest.mark.mariadb_only("Galera")]
 
+PAGE = Path(__file__).parents[2] / "docs/how-to/galera.md"
 _numbers = itertools.count()
 STRATEGIES = pytest.mark.parametrize("strategy", ["batched", "slotted", "naive"])
 
@@ -260,29 +265,48 @@ def test_a_node_that_is_cut_off_applies_nothing_and_votes_again_when_it_is_back(
     outcomes.check(trio, place)
 
 
+@contextlib.contextmanager
+def away(trio: GaleraTrio, number: int, how: str) -> Iterator[None]:
+    node = trio.nodes[number]
+    if how == "cut off":
+        trio.cut_off(number)
+    else:
+        node.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if how == "cut off":
+            trio.let_back(number)
+        else:
+            node.send_signal(signal.SIGCONT)
+            # It does not know yet that the others went on without it, and they do.
+            eventually(lambda: all(each.status("cluster_size") == "3" for each in trio.nodes), 60)
+            eventually(node.is_ready, 60)
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("how", ["cut off", "silent"])
 @STRATEGIES
-def test_votes_of_several_hosts_leave_a_node_that_is_cut_off(
-    trio: GaleraTrio, place: str, strategy: Strategy
+def test_votes_of_several_hosts_leave_a_node_that_is_gone(
+    trio: GaleraTrio, place: str, strategy: Strategy, how: str
 ) -> None:
     make_tables(trio, place, strategy)
     outcomes = Outcomes()
     with (
-        votes_at_several(trio, place, 1, 0, 2, strategy=strategy) as votes,
+        votes_at_several(trio, place, 1, 0, 2, strategy=strategy, timeout=20) as votes,
         beside(*[voting(outcomes, votes, 20)] * 4),
     ):
-        try:
-            eventually(lambda: len(outcomes.told["cast"]) > 50)
-            trio.cut_off(1)
+        eventually(lambda: len(outcomes.told["cast"]) > 50)
+        with away(trio, 1, how):
+            begun = time.monotonic()
             assert outcomes.vote(votes, 20) == "cast", outcomes.refusals
+            assert time.monotonic() - begun < 15, "it waited for its deadline"
             done = len(outcomes.told["cast"])
             # A vote whose COMMIT was lost is unknown at once: its group does not wait for its 20 s.
             eventually(lambda: len(outcomes.told["cast"]) > done + 50, 10)
-            # One that is cut off is passed over from the beginning, too.
+            # One that is gone is passed over from the beginning, too.
             with votes_at_several(trio, place, 1, 2, strategy=strategy) as fresh:
                 assert outcomes.vote(fresh, 10) == "cast"
-        finally:
-            trio.let_back(1)
     # A COMMIT that was under way may be unknown; no call failed.
     assert outcomes.refusals == []
     assert all("may or may not be applied" in doubt for doubt in outcomes.doubts)
@@ -331,3 +355,12 @@ def test_a_node_that_is_killed_and_joins_again_loses_and_doubles_nothing(
         eventually(lambda: outcomes.vote(killed) == "cast")
     trio.await_size(3)
     outcomes.check(trio, place)
+
+
+def test_the_page_about_galera_does_what_it_shows(
+    trio: GaleraTrio, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    hosts = ",".join(f"127.0.0.1:{node.port}" for node in trio.nodes)
+    exec(re.sub(r'"mariadb://[^"]*"', f'"mariadb://app@{hosts}/{place}"', block), {})
+    assert capsys.readouterr().out == "True\n"

@@ -142,8 +142,9 @@ void Hosts::found(std::size_t host) {
 }
 
 // Many callers may wait for the same silent host: one of them asks for all.
-std::optional<bool> Hosts::any_other(std::size_t host, SteadyTime until, const Dial& dial) {
-    if (replaced(host)) return true;
+std::optional<bool> Hosts::any_other(std::size_t host, SteadyTime until, const Dial& dial,
+                                     bool all_write) {
+    if (!all_write && replaced(host)) return true;
     const SteadyTime began = std::chrono::steady_clock::now();
     SteadyTime::rep next = next_look_.load(std::memory_order_acquire);
     const bool asks =

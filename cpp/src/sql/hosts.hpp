@@ -57,8 +57,10 @@ class Hosts {
     /// last refusal of each host. A config error, such as of another cluster, ends the search.
     Result<void> find(Deadline deadline, bool waits_for_room, const Dial& dial);
     /// True if a host other than `host` is suitable. Dials each of them once, briefly, until `until`.
-    /// Nothing if another caller has just begun to ask: again after kAsksEvery.
-    std::optional<bool> any_other(std::size_t host, SteadyTime until, const Dial& dial);
+    /// Nothing if another caller has just begun to ask: again after kAsksEvery. `all_write`: that another
+    /// was found before says nothing about this one.
+    std::optional<bool> any_other(std::size_t host, SteadyTime until, const Dial& dial,
+                                  bool all_write = false);
     /// True if another host than `host` is known to take writes now: answers of `host` do not count.
     bool replaced(std::size_t host) const;
     static constexpr Duration kAsksEvery = std::chrono::milliseconds{20};

@@ -18,6 +18,7 @@ ELSEWHERE = {
     "docs/how-to/cluster.md",  # tests/integration/redis/test_cluster.py
     "docs/how-to/django-votes.md",  # tests/integration/web/test_django_document.py
     "docs/how-to/failover.md",  # tests/faults/test_failover.py
+    "docs/how-to/galera.md",  # tests/faults/test_galera.py
     "docs/how-to/sentinel.md",  # tests/integration/redis/test_sentinel.py
     "docs/how-to/sqlalchemy.md",  # tests/integration/sql/test_sqlalchemy_models.py
 }

@@ -160,6 +160,7 @@ class MysqlConnection final : public Connection {
     Result<void> dial(Deadline deadline);
     Result<void> dial_host(std::size_t host, Deadline deadline);
     Result<void> check_node();
+    bool is_with(const std::string& node, const std::string& nodes) const;
     void leave_host();
     void leave_if_silent();
     bool was_replaced(SteadyTime limit);
@@ -223,6 +224,8 @@ class MysqlConnection final : public Connection {
     bool begun_{false};
     bool ran_{false};            // Something, in the transaction.
     bool in_cluster_{false};     // The server is a node of a Galera cluster.
+    std::string node_;           // Its address there; only if the URL has several hosts.
+    std::string nodes_;          // Those of all nodes that it sees.
     std::uint64_t term_{0};      // The primary's (PrimaryWatch) when this was connected.
     bool only_rollback_{false};  // A statement of the transaction has failed.
     bool broken_{false};

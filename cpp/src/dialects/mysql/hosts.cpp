@@ -16,6 +16,17 @@ constexpr Duration kAnswersWithin = std::chrono::seconds{1};
 // How old a session's knowledge may be whether its server takes writes.
 constexpr Duration kAsksAgainAfter = std::chrono::seconds{1};
 
+/// How often a list with commas has an address.
+std::size_t times(const std::string& address, const std::string& list) {
+    std::size_t found = 0;
+    for (std::size_t at = 0; at <= list.size();) {
+        const std::size_t end = std::min(list.find(',', at), list.size());
+        if (list.compare(at, end - at, address) == 0) ++found;
+        at = end + 1;
+    }
+    return found;
+}
+
 }  // namespace
 
 // A server that was demoted refuses writes, and answers reads as before. So a session that reads asks
@@ -51,20 +62,21 @@ void MysqlConnection::leave_if_silent() {
 
 // Between two looks for another primary, while a session of one of several hosts waits.
 SteadyTime MysqlConnection::next_look() const {
-    // All nodes of a Galera cluster take writes.
-    if (id_ == 0 || in_cluster_ || tidy_until_ || !shared_.hosts.wants_writes())
-        return SteadyTime::max();
+    if (id_ == 0 || tidy_until_ || !shared_.hosts.wants_writes()) return SteadyTime::max();
     return std::max(sent_, looked_) + kSilence;
 }
 
 // A primary that was stopped or cut off says nothing. If another host takes writes by now, no answer
-// of this one counts.
+// of this one counts. All nodes of a Galera cluster take writes, and a silent one may wait for a row: it
+// is left if the others have gone on without it.
 bool MysqlConnection::was_replaced(SteadyTime limit) {
-    const std::optional<bool> other =
-        shared_.hosts.any_other(host_, limit, [&](std::size_t host, Deadline until) {
-            MysqlConnection asked{library_, target_, false, shared_};
-            return asked.dial_host(host, until);
-        });
+    const auto dial = [&](std::size_t host, Deadline until) -> Result<void> {
+        MysqlConnection asked{library_, target_, false, shared_};
+        HOTCOUNT_TRY(asked.dial_host(host, until));
+        if (!in_cluster_ || !asked.is_with(node_, nodes_)) return {};
+        return make_error(ErrorCode::unavailable, target_.name + ": a node of its cluster");
+    };
+    const std::optional<bool> other = shared_.hosts.any_other(host_, limit, dial, in_cluster_);
     looked_ = std::chrono::steady_clock::now();
     if (!other) looked_ -= kSilence - Hosts::kAsksEvery;
     return other.value_or(false);
@@ -107,12 +119,22 @@ Result<void> MysqlConnection::check_node() {
     bool is_ready = false;
     const RowVisitor see = [&](const Row& row) -> Result<void> {
         is_ready = row.integer(0) != 0;
+        node_ = row.text(1);
+        nodes_ = row.text(2);
         return {};
     };
     HOTCOUNT_TRY(run_prepared(kReady, {}, &see));
     if (is_ready) return {};
     constexpr unsigned kNotReady = 1047;
     return refused(MysqlStage::connecting, kNotReady, "08S01", "WSREP: wsrep_ready is OFF");
+}
+
+// Whether the cluster of this node still has the other one. Nodes whose addresses are all the same, such
+// as AUTO, are counted instead: `nodes` are those that the other one saw.
+bool MysqlConnection::is_with(const std::string& node, const std::string& nodes) const {
+    if (times(node, nodes) == 1) return times(node, nodes_) > 0;
+    return std::count(nodes_.begin(), nodes_.end(), ',') >=
+           std::count(nodes.begin(), nodes.end(), ',');
 }
 
 // A session of another server cannot commit here any more: changes that were not replicated are lost.

@@ -56,13 +56,22 @@ SELECT
 LIMIT 1
 
 -- name: is_ready
--- Whether a node of Galera is in its cluster's primary component and has joined it. One that is not
--- answers questions about itself, and refuses every statement on a table.
-SELECT 0 /*M! + (
-    SELECT COUNT(*)
-    FROM information_schema.GLOBAL_STATUS
-    WHERE VARIABLE_NAME = 'WSREP_READY' AND VARIABLE_VALUE = 'ON'
-) */
+-- Whether a node of Galera is in its cluster's primary component and has joined it, its address in the
+-- cluster, and those of all nodes that it sees, with commas. One that is not ready answers questions
+-- about itself, and refuses every statement on a table.
+SELECT
+    0 /*M! + MAX(VARIABLE_NAME = 'WSREP_READY' AND VARIABLE_VALUE = 'ON') */,
+    /*M! SUBSTRING_INDEX(
+        SUBSTRING_INDEX(
+            MAX(IF(VARIABLE_NAME = 'WSREP_INCOMING_ADDRESSES', VARIABLE_VALUE, '')),
+            ',',
+            1 + MAX(IF(VARIABLE_NAME = 'WSREP_LOCAL_INDEX', CAST(VARIABLE_VALUE AS SIGNED), 0))),
+        ',',
+        -1), */
+    /*M! MAX(IF(VARIABLE_NAME = 'WSREP_INCOMING_ADDRESSES', VARIABLE_VALUE, '')) */
+    /*!80000 '', '' */
+/*M! FROM information_schema.GLOBAL_STATUS
+WHERE VARIABLE_NAME IN ('WSREP_READY', 'WSREP_INCOMING_ADDRESSES', 'WSREP_LOCAL_INDEX') */
 
 -- name: has_session
 -- Whether a session of that number may still commit: ?1, 0 if it was another server's. This very
