@@ -127,8 +127,7 @@ void Spread::grow(std::int64_t found_too_few) {
     }
 }
 
-Result<void> SlotWriter::write(sql::Connection& connection,
-                               std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+Result<void> SlotWriter::write(sql::Connection& connection, Batch batch, sql::BatchTurn&) {
     HOTCOUNT_TRY_ASSIGN(const auto adds, not_yet_counted(connection, batch));
     HOTCOUNT_TRY_ASSIGN(const std::vector<Sum> sums, this->sums(connection, adds));
     std::span<const Sum> left{sums};

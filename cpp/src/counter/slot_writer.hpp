@@ -95,13 +95,10 @@ class SlotWriter final : public sql::BatchWriter {
           clock_(options.clock),
           spread_(std::move(spread)) {}
 
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn&) override;
 
     /// An add with an op_id is written again, and the ledger counts it once. Of others nothing tells.
-    Result<std::vector<Found>> find_applied(
-        sql::Connection& connection,
-        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
+    Result<std::vector<Found>> find_applied(sql::Connection& connection, Batch batch) override;
 
   private:
     struct Sum {

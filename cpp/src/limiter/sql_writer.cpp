@@ -120,8 +120,7 @@ Error explain_missing_limits(Error error) {
     return error;
 }
 
-Result<void> HitWriter::write(sql::Connection& connection,
-                              std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+Result<void> HitWriter::write(sql::Connection& connection, Batch batch, sql::BatchTurn&) {
     Rows rows;
     for (const auto& write : batch) {
         const auto& hit = static_cast<const QueuedHit&>(*write);

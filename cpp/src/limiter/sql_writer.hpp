@@ -86,8 +86,7 @@ class HitWriter final : public sql::BatchWriter {
   public:
     explicit HitWriter(std::shared_ptr<const LimitTable> table) : table_(std::move(table)) {}
 
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn&) override;
 
   private:
     struct Row {

@@ -31,8 +31,7 @@ class CellWriter final : public sql::BatchWriter {
   public:
     explicit CellWriter(std::shared_ptr<ViewSettings> settings) : settings_(std::move(settings)) {}
 
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn&) override {
         std::vector<ViewCell> cells;
         cells.reserve(batch.size());
         for (const auto& write : batch) {

@@ -46,8 +46,7 @@ class HeldWriter final : public BatchWriter {
 
     bool commits_by_itself() const override { return true; }
 
-    Result<void> write_and_commit(Connection&, std::span<const std::shared_ptr<QueuedWrite>> batch,
-                                  BatchTurn& turn) override {
+    Result<void> write(Connection&, Batch batch, BatchTurn& turn) override {
         EXPECT_LE(++calls_, 2) << "the held thread's and one leader's";
         const auto result = write_batch(batch, turn);
         --calls_;
@@ -56,7 +55,7 @@ class HeldWriter final : public BatchWriter {
 
     Result<void> write_batch(std::span<const std::shared_ptr<QueuedWrite>> batch, BatchTurn& turn) {
         const bool alone = batch.size() == 1 && turn.is_alone();
-        if (!turn.seal()) return make_error(ErrorCode::deadline, "left");
+        HOTCOUNT_TRY(turn.seal());
         const Alone how = turn.alone(false);
         const auto started = std::chrono::steady_clock::now();
         std::unique_lock lock(mutex_);

@@ -221,8 +221,8 @@ TEST_F(GroupCommitTest, WhatIsDoneBeforeCallersWakeIsDoneOnceForAllThatWereWritt
     const auto results =
         group.submit_all(numbers({1, NumberWriter::kRefusedAlone, 3, 4}), Deadline::after(20s));
     EXPECT_TRUE(succeeded(results[3]));
-    EXPECT_EQ(writer_->woken, 3U);
-    EXPECT_EQ(writer_->woken_batches, 1U);
+    EXPECT_EQ(writer_->announced, 3U);
+    EXPECT_EQ(writer_->announced_batches, 1U);
     EXPECT_EQ(writer_->done_afterwards, 1U) << "by the caller that led";
 }
 
@@ -231,7 +231,7 @@ TEST_F(GroupCommitTest, WhatIsDoneBeforeCallersWakeHoldsUpNeitherTheNextBatchNor
     gather.max_delay = 10s;
     gather.max_batch = 2;
     GroupCommit group = make(gather);
-    writer_->hold_wake = true;
+    writer_->hold_answers = true;
     std::thread leader([&] {
         EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(1), Deadline::after(30s))));
     });
@@ -239,16 +239,16 @@ TEST_F(GroupCommitTest, WhatIsDoneBeforeCallersWakeHoldsUpNeitherTheNextBatchNor
     std::thread follower([&] {
         EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(2), Deadline::after(30s))));
     });
-    while (writer_->woken < 2) std::this_thread::sleep_for(1ms);
+    while (writer_->announced < 2) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(rows(), 2);
     std::thread behind([&] {
         for (const auto& result : group.submit_all(numbers({3, 4}), Deadline::after(30s))) {
             EXPECT_TRUE(succeeded(result));
         }
     });
-    while (writer_->woken < 4) std::this_thread::sleep_for(1ms);
+    while (writer_->announced < 4) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(rows(), 4);
-    writer_->hold_wake = false;
+    writer_->hold_answers = false;
     for (std::thread* each : {&leader, &follower, &behind}) each->join();
 }
 
@@ -257,15 +257,15 @@ TEST_F(GroupCommitTest, ACallerWhoseDeadlinePassesAfterTheCommitIsToldThatItIsCo
     gather.max_delay = 10s;
     gather.max_batch = 2;
     GroupCommit group = make(gather);
-    writer_->hold_wake = true;
+    writer_->hold_answers = true;
     std::thread leader([&] {
         EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(1), Deadline::after(30s))));
     });
     while (group.stats().waiting == 0) std::this_thread::sleep_for(1ms);
     EXPECT_TRUE(succeeded(group.submit(std::make_shared<Number>(2), Deadline::after(1s))));
-    EXPECT_TRUE(writer_->hold_wake);
+    EXPECT_TRUE(writer_->hold_answers);
     EXPECT_EQ(rows(), 2);
-    writer_->hold_wake = false;
+    writer_->hold_answers = false;
     leader.join();
 }
 

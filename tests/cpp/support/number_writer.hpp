@@ -19,8 +19,7 @@ class NumberWriter final : public sql::BatchWriter {
     static constexpr std::int64_t kSpoilsBatch = -2;   // Fails the batch as one write can.
     static constexpr std::int64_t kBreaksBatch = -3;   // Fails the batch as a full disk does.
 
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn&) override {
         largest = std::max(largest.load(), batch.size());
         for (const auto& write : batch) {
             auto& number = static_cast<Number&>(*write);
@@ -37,21 +36,17 @@ class NumberWriter final : public sql::BatchWriter {
         while (hold) std::this_thread::sleep_for(std::chrono::milliseconds{1});
         return {};
     }
-    void before_answers(std::span<const sql::WriteAnswer> answers, Deadline) override {
+    bool works_before_answers() const override { return true; }
+    std::function<void()> before_answers(std::span<const sql::WriteAnswer> answers,
+                                         Deadline) override {
+        ++announced_batches;
         announced += answers.size();
-    }
-    bool has_before_wake() const override { return true; }
-    std::function<void()> before_wake(std::span<const std::shared_ptr<sql::QueuedWrite>> written,
-                                      Deadline) override {
-        ++woken_batches;
-        woken += written.size();
-        while (hold_wake) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+        while (hold_answers) std::this_thread::sleep_for(std::chrono::milliseconds{1});
         return [this] { ++done_afterwards; };
     }
     std::atomic<std::size_t> done_afterwards{0};
-    std::atomic<std::size_t> woken{0};
-    std::atomic<std::size_t> woken_batches{0};
-    std::atomic<bool> hold_wake{false};
+    std::atomic<std::size_t> announced_batches{0};
+    std::atomic<bool> hold_answers{false};
     std::atomic<std::size_t> largest{0};
     std::atomic<std::size_t> announced{0};
     std::atomic<bool> hold{false};

@@ -91,9 +91,7 @@ class MysqlVoteWriter final : public VoteWriter {
 
     bool commits_by_itself() const override { return true; }
 
-    Result<void> write_and_commit(sql::Connection& connection,
-                                  std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
-                                  sql::BatchTurn& turn) override {
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn& turn) override {
         HOTCOUNT_TRY_ASSIGN(const bool compound, compound_.known_to(connection));
         const bool open = connection.commit_is_open();
         if (cached_ && !open) {
@@ -139,9 +137,7 @@ class MysqlVoteWriter final : public VoteWriter {
         return write_all(connection, votes, turn, compound);
     }
 
-    Result<std::vector<Found>> find_applied(
-        sql::Connection& connection,
-        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+    Result<std::vector<Found>> find_applied(sql::Connection& connection, Batch batch) override {
         return find_applied_votes(connection, *layout_, batch, appended_);
     }
 
@@ -229,7 +225,7 @@ class MysqlVoteWriter final : public VoteWriter {
             HOTCOUNT_TRY(connection.run(epochs_.of(values.size()), values, &see));
             if (!committed) connection.rollback();
         }
-        if (committed && !connection.commit_is_open()) HOTCOUNT_TRY(seal(connection, turn));
+        if (committed && !connection.commit_is_open()) HOTCOUNT_TRY(turn.seal());
         if (compound) {
             HOTCOUNT_TRY(connection.run_alone(epochs_and_commit_.of(values.size()), values, &see,
                                               sql::Alone{turn.deadline()}));
@@ -259,7 +255,7 @@ class MysqlVoteWriter final : public VoteWriter {
         const Ballot& ballot = vote.ballot;
         if (!connection.commit_is_open()) {
             vote.cast = mysql_cast(0, ballot.value);
-            if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
+            HOTCOUNT_TRY(turn.seal());
         }
         return rows_of(ballot).write_alone(connection, ballot, 0, turn.alone(false), vote.cast);
     }
@@ -410,7 +406,7 @@ class MysqlVoteWriter final : public VoteWriter {
             const auto now = left.first(size * kColumns);
             left = left.subspan(now.size());
             if (left.empty() && compound) {
-                HOTCOUNT_TRY(seal(connection, turn));
+                HOTCOUNT_TRY(turn.seal());
                 HOTCOUNT_TRY_ASSIGN(
                     const bool committed,
                     run_and_commit(connection, note_and_commit_.of(size), now, turn));
@@ -422,7 +418,7 @@ class MysqlVoteWriter final : public VoteWriter {
         // Without the look nothing has locked the mark yet.
         if (compound)
             HOTCOUNT_TRY(check_place(connection, *layout_, options_, PlaceCheck::hold_route));
-        HOTCOUNT_TRY(seal(connection, turn));
+        HOTCOUNT_TRY(turn.seal());
         HOTCOUNT_TRY(connection.commit());
         return after_commit(values.size() / kColumns);
     }
@@ -450,12 +446,6 @@ class MysqlVoteWriter final : public VoteWriter {
         };
         HOTCOUNT_TRY(connection.run_alone(statement, values, &see, sql::Alone{turn.deadline()}));
         return committed;
-    }
-
-    static Result<void> seal(sql::Connection& connection, sql::BatchTurn& turn) {
-        if (turn.seal()) return {};
-        connection.rollback();
-        return make_error(ErrorCode::deadline, "members have left");
     }
 
     const std::shared_ptr<const Layout> layout_;

@@ -136,9 +136,7 @@ class PostgresVoteWriter final : public VoteWriter {
 
     bool commits_by_itself() const override { return true; }
 
-    Result<void> write_and_commit(sql::Connection& connection,
-                                  std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
-                                  sql::BatchTurn& turn) override {
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn& turn) override {
         const PostgresBallots ballots{take_one_table(batch)};
         const PostgresVoteTable& table =
             level_of(connection).table_of(ballots.votes.front()->ballot);
@@ -152,9 +150,7 @@ class PostgresVoteWriter final : public VoteWriter {
         return narrow_column(explain_missing_table(std::move(written).error()));
     }
 
-    Result<std::vector<Found>> find_applied(
-        sql::Connection& connection,
-        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+    Result<std::vector<Found>> find_applied(sql::Connection& connection, Batch batch) override {
         return find_applied_votes(connection, *layout_, batch, appended_);
     }
 
@@ -260,7 +256,7 @@ class PostgresVoteWriter final : public VoteWriter {
         // is_alone() may change between two calls, so both statements return the same columns.
         const bool single = place_ == CountPlace::journal && !fenced_ &&
                             ballots.votes.size() == 1 && turn.is_alone();
-        if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
+        HOTCOUNT_TRY(turn.seal());
         const Ballot& first = ballots.votes.front()->ballot;
         while (true) {
             const bool wraps = wraps_.load(std::memory_order_relaxed);
@@ -295,7 +291,7 @@ class PostgresVoteWriter final : public VoteWriter {
             return {};
         }
         if (!locked) return std::move(locked).error();
-        if (!turn.seal()) return make_error(ErrorCode::deadline, "members have left");
+        HOTCOUNT_TRY(turn.seal());
         Answers answers{*this, ballots, level_of(connection).name};
         const sql::RowVisitor visit = answers.visitor();
         auto run = connection.run(table.batch, parameters(ballots), &visit);

@@ -114,7 +114,7 @@ void GroupQueue::answer(std::vector<WriteAnswer> answers) {
     for (const WriteAnswer& each : answers) {
         if (each.write->deadline_.time() > latest.time()) latest = each.write->deadline_;
     }
-    writer_->before_answers(answers, latest);
+    if (const auto rest = writer_->before_answers(answers, latest)) rest();
     for (WriteAnswer& each : answers) {
         const Completion<void> done = std::exchange(each.write->done_, nullptr);
         done(each.error ? Result<void>{std::move(*each.error)} : Result<void>{});

@@ -304,7 +304,7 @@ void GroupQueue::end_held_turn(const HeldBatch& batch) {
     }
     for (const auto& group : behind) wake(*group);
     // In the pool, because other held rows wait for this thread.
-    if (writer_->has_before_wake() && pool_.start()) {
+    if (writer_->works_before_answers() && pool_.start()) {
         pool_.run([self = shared_from_this(), groups = batch.groups, deadline = batch.deadline] {
             self->wake_when_done(groups, deadline);
         });

@@ -176,21 +176,16 @@ Result<void> LeaderTurn::attempt(Writes batch) {
     return {};
 }
 
-// Returns an error with members_left_ set if members have withdrawn; the error itself says nothing.
 Result<void> LeaderTurn::write_in_transaction(Writes batch) {
     for (const auto& write : batch) write->error.reset();
     HOTCOUNT_TRY(begin_once());
     Connection& connection = **lease_;
     begun_ = false;
-    if (auto written = queue_.writer_->write(connection, batch); !written) {
-        connection.rollback();
-        return written;
-    }
-    if (!seal()) {
-        connection.rollback();
-        return make_error(ErrorCode::deadline, "members have left");
-    }
-    return connection.commit();
+    auto written = queue_.writer_->write(connection, batch, *this);
+    if (written) written = seal();
+    if (written) return connection.commit();
+    connection.rollback();
+    return written;
 }
 
 Result<void> LeaderTurn::write_and_commit(Writes batch) {
@@ -203,7 +198,7 @@ Result<void> LeaderTurn::write_and_commit(Writes batch) {
         begun_ = false;
     }
     Connection& connection = **lease_;
-    auto result = queue_.writer_->write_and_commit(connection, batch, *this);
+    auto result = queue_.writer_->write(connection, batch, *this);
     if (!connection.commit_is_open() && connection.in_transaction()) connection.rollback();
     std::uint64_t written = 0;
     for (const auto& write : batch) {
@@ -283,7 +278,8 @@ Alone LeaderTurn::alone(bool read_committed) {
     return how;
 }
 
-bool LeaderTurn::seal() {
+// An error sets members_left_, and itself says nothing.
+Result<void> LeaderTurn::seal() {
     const std::lock_guard lock(queue_.mutex_);
     bool some_left = false;
     for (const auto& group : groups_) {
@@ -294,7 +290,8 @@ bool LeaderTurn::seal() {
     }
     members_left_ = some_left && std::any_of(attempted_.begin(), attempted_.end(),
                                              [](const auto& write) { return write->withdrawn_; });
-    return !members_left_;
+    if (members_left_) return make_error(ErrorCode::deadline, "members have left");
+    return {};
 }
 
 LeaderTurn::Batch LeaderTurn::without_withdrawn(Writes batch) {

@@ -39,7 +39,7 @@ class LeaderTurn final : public BatchTurn {
 
     // BatchTurn
     Deadline deadline() const override { return deadline_; }
-    bool seal() override;
+    Result<void> seal() override;
     bool is_alone() override;
     Duration waits_for() const override;
     bool is_retry() const override { return in_held_thread_; }

@@ -317,21 +317,21 @@ void GroupQueue::wake(Group& group) {
     group.writes.clear();  // Writes and group refer to each other; this ends the cycle.
 }
 
-// Runs before_wake(), then wake().
+// Runs before_answers(), then wake().
 void GroupQueue::wake_when_done(std::vector<std::shared_ptr<Group>> groups, Deadline deadline) {
     std::function<void()> afterwards;
-    if (writer_->has_before_wake()) {
-        std::vector<std::shared_ptr<QueuedWrite>> written;
+    if (writer_->works_before_answers()) {
+        std::vector<WriteAnswer> written;
         {
             const std::lock_guard lock(mutex_);
             for (const auto& group : groups) {
                 for (const auto& write : group->writes) {
                     if (write->group_ != group || write->gone_ || !write->waited_for_) continue;
-                    if (!write->error) written.push_back(write);
+                    if (!write->error) written.push_back({write, std::nullopt});
                 }
             }
         }
-        if (!written.empty()) afterwards = writer_->before_wake(written, deadline);
+        if (!written.empty()) afterwards = writer_->before_answers(written, deadline);
     }
     if (afterwards && !pool_.is_own_thread()) {
         // This caller returns later, so the next leader does not linger for it.

@@ -27,7 +27,7 @@ struct WriteGroup {
         held,     // Waits for the held thread; writes come and go.
         writing,  // Being written; a member may still leave with nothing applied.
         sealed,   // The same after BatchTurn::seal(): no member can leave.
-        settled,  // Each write's error is final; BatchWriter::before_wake() follows.
+        settled,  // Each write's error is final; BatchWriter::before_answers() follows.
     };
     Stage stage{Stage::queued};
     bool withdrawn{false};  // A member has left while the group was being written.

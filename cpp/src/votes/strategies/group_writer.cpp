@@ -42,8 +42,7 @@ Result<void> GroupVoteWriter::begin(sql::Connection& connection) {
     return check_place(connection, *layout_, options_, PlaceCheck::hold_route);
 }
 
-Result<void> GroupVoteWriter::write(sql::Connection& connection,
-                                    std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+Result<void> GroupVoteWriter::write(sql::Connection& connection, Batch batch, sql::BatchTurn&) {
     HOTCOUNT_TRY(begin(connection));
     // By item, so that each is counted once; by user, so that pages are visited in order.
     std::vector<QueuedVote*> votes = sorted_votes(batch);
@@ -149,15 +148,14 @@ CachedWriter::CachedWriter(const std::shared_ptr<const Layout>& layout,
       by_item_(layout, votes_, cached) {}
 
 // The row does not tell whether this call has changed it: the cache recounts.
-Result<std::vector<sql::BatchWriter::Found>> CachedWriter::find_applied(
-    sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch) {
+Result<std::vector<sql::BatchWriter::Found>> CachedWriter::find_applied(sql::Connection& connection,
+                                                                        Batch batch) {
     for (const auto& write : batch) static_cast<QueuedCachedVote&>(*write).space.reset();
     return votes_->find_applied(connection, batch);
 }
 
-Result<void> CachedWriter::write_and_commit(
-    sql::Connection& connection, std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
-    sql::BatchTurn& turn) {
+Result<void> CachedWriter::write(sql::Connection& connection, Batch batch, sql::BatchTurn& turn) {
+    if (!commits_by_itself()) return by_item_.write(connection, batch, turn);
     const auto vote_of = [](const std::shared_ptr<sql::QueuedWrite>& write) -> QueuedCachedVote& {
         return static_cast<QueuedCachedVote&>(*write);
     };
@@ -165,7 +163,7 @@ Result<void> CachedWriter::write_and_commit(
     for (const auto& write : batch) {
         if (vote_of(write).item_by_item) apart.insert(vote_of(write).ballot.item);
     }
-    if (apart.empty()) return votes_->write_and_commit(connection, batch, turn);
+    if (apart.empty()) return votes_->write(connection, batch, turn);
     // All for such an item: they keep their order. The first one says which are written now.
     const bool now_apart = apart.contains(vote_of(batch.front()).ballot.item);
     std::vector<std::shared_ptr<sql::QueuedWrite>> now;
@@ -178,27 +176,16 @@ Result<void> CachedWriter::write_and_commit(
             vote.fate = sql::QueuedWrite::Fate::deferred;
         }
     }
-    if (!now_apart) return votes_->write_and_commit(connection, now, turn);
+    if (!now_apart) return votes_->write(connection, now, turn);
     if (connection.commit_is_open()) return connection.await_commit(turn.deadline());
-    HOTCOUNT_TRY(by_item_.write(connection, now));
-    if (!turn.seal()) {
-        connection.rollback();
-        return make_error(ErrorCode::deadline, "members have left");
-    }
+    HOTCOUNT_TRY(by_item_.write(connection, now, turn));
+    HOTCOUNT_TRY(turn.seal());
     return connection.commit();
 }
 
-std::function<void()> CachedWriter::before_wake(
-    std::span<const std::shared_ptr<sql::QueuedWrite>> written, Deadline deadline) {
-    Increments increments{*cached_};
-    for (const auto& write : written) increments.add(static_cast<QueuedCachedVote&>(*write));
-    auto left = increments.count(deadline);
-    if (left.empty() && !cached_->has_doubts()) return {};
-    return [cached = cached_, left = std::move(left), deadline] { cached->finish(left, deadline); };
-}
-
-// As before_wake() and CachedVotes::write_many() do for callers that wait.
-void CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers, Deadline deadline) {
+// As CachedVotes::write_many() does for the failed writes of callers that wait.
+std::function<void()> CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers,
+                                                   Deadline deadline) {
     Increments increments{*cached_};
     for (const auto& [each, error] : answers) {
         auto& write = static_cast<QueuedCachedVote&>(*each);
@@ -208,7 +195,9 @@ void CachedWriter::before_answers(std::span<const sql::WriteAnswer> answers, Dea
             increments.add(write);
         }
     }
-    increments.count_and_finish(deadline);
+    auto left = increments.count(deadline);
+    if (left.empty() && !cached_->has_doubts()) return {};
+    return [cached = cached_, left = std::move(left), deadline] { cached->finish(left, deadline); };
 }
 
 }  // namespace hotcount

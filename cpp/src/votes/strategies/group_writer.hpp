@@ -30,8 +30,7 @@ class GroupVoteWriter : public sql::BatchWriter {
                     std::shared_ptr<VoteWriter> votes)
         : layout_(std::move(layout)), options_(std::move(options)), votes_(std::move(votes)) {}
 
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) final;
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn&) final;
 
   protected:
     const Layout& layout() const { return *layout_; }
@@ -193,20 +192,11 @@ class CachedWriter final : public sql::BatchWriter {
                  const std::shared_ptr<CachedCounts>& cached);
 
     bool commits_by_itself() const override { return votes_->commits_by_itself(); }
-    Result<void> write_and_commit(sql::Connection& connection,
-                                  std::span<const std::shared_ptr<sql::QueuedWrite>> batch,
-                                  sql::BatchTurn& turn) override;
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
-        return by_item_.write(connection, batch);
-    }
-    Result<std::vector<Found>> find_applied(
-        sql::Connection& connection,
-        std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override;
-    bool has_before_wake() const override { return true; }
-    std::function<void()> before_wake(std::span<const std::shared_ptr<sql::QueuedWrite>> written,
-                                      Deadline deadline) override;
-    void before_answers(std::span<const sql::WriteAnswer> answers, Deadline deadline) override;
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn& turn) override;
+    Result<std::vector<Found>> find_applied(sql::Connection& connection, Batch batch) override;
+    bool works_before_answers() const override { return true; }
+    std::function<void()> before_answers(std::span<const sql::WriteAnswer> answers,
+                                         Deadline deadline) override;
 
   private:
     std::shared_ptr<CachedCounts> cached_;

@@ -17,6 +17,10 @@ Result<std::optional<Cast>> VoteWriter::cast(sql::Database&, const Ballot&, std:
     return std::optional<Cast>{};
 }
 
+Result<void> VoteWriter::write(sql::Connection& connection, Batch batch, sql::BatchTurn&) {
+    return set_all(connection, sorted_votes(batch));
+}
+
 void QueuedVote::refuse_outside_fence() {
     outside_fence = true;
     error = make_error(ErrorCode::unavailable,

@@ -100,11 +100,12 @@ class VoteWriter : public sql::BatchWriter {
     /// than one statement; nothing was done then.
     virtual Result<std::optional<Cast>> cast(sql::Database& database, const Ballot& ballot,
                                              std::int64_t slot, Deadline deadline);
-    // A batch of the other strategies: BatchWriter::write_and_commit(). It counts in the journal,
-    // and tells `appended` after each commit. Cache: the batch is QueuedCachedVote, which it fills
-    // in; it leaves to a later turn (Fate::deferred) those that it marks as item_by_item. A
-    // database in this process does not commit by itself: a statement costs no round trip there, so
-    // all goes item by item (GroupVoteWriter).
+    /// A batch of the other strategies. A writer that commits by itself counts in the journal, and
+    /// tells `appended` after each commit. Cache: the batch is QueuedCachedVote, which it fills in;
+    /// it leaves to a later turn (Fate::deferred) those that it marks as item_by_item. A database in
+    /// this process does not commit by itself: a statement costs no round trip there, so
+    /// GroupVoteWriter goes item by item. Its rows alone are written here.
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn&) override;
 };
 
 /// A batch's votes, which are its writes, by item and user; stable, so that several of one user for

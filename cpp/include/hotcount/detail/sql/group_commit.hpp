@@ -116,8 +116,8 @@ class QueuedWrite {
 
     /// Set by a writer that commits by itself.
     enum class Fate : std::uint8_t {
-        open,         ///< The result of write_and_commit() holds for it.
-        written,      ///< Committed, even if write_and_commit() returns an error.
+        open,         ///< The result of write() holds for it.
+        written,      ///< Committed, even if write() returns an error.
         deferred,     ///< Not written: it follows another write of this batch to the same row.
         shared_held,  ///< Not written: another transaction holds RowKeys::shared.
         row_held,     ///< Not written: another transaction holds RowKeys::row.
@@ -165,9 +165,9 @@ class BatchTurn {
   public:
     virtual Deadline deadline() const = 0;
     /// Call it right before the statement that commits the batch is sent: afterwards no member can
-    /// withdraw. Returns false if members have withdrawn: write_and_commit() must then return any
-    /// error, and is called again without them.
-    virtual bool seal() = 0;
+    /// withdraw. Returns an error if members have withdrawn: write() must then return an error, and
+    /// is called again without them.
+    virtual Result<void> seal() = 0;
     /// True if no write waits behind the batch and no row is held: a statement that waits for a row
     /// then delays no other write, provided that it gives way.
     virtual bool is_alone() = 0;
@@ -188,59 +188,46 @@ class BatchTurn {
 class BatchWriter {
   public:
     virtual ~BatchWriter() = default;
-    /// True if GroupCommit calls write_and_commit(), false if it calls write().
+    using Batch = std::span<const std::shared_ptr<QueuedWrite>>;
+
+    /// Writes the batch in the open transaction, which GroupCommit seals and commits.
+    /// `QueuedWrite::error` refuses one write only. A returned error rolls everything back. If a
+    /// single write can cause it (may_be_one_writes_fault), the batch is halved and written again
+    /// until only that write fails, so write() may be called several times with the same writes. One
+    /// call at a time.
+    ///
+    /// If commits_by_itself(), it seals the turn and commits the batch, or parts of it one after the
+    /// other. The connection is then in a transaction for which nothing was sent yet; run_alone()
+    /// treats it as none. The writer sets error or fate of single writes, and a returned error holds
+    /// for the writes without either. If it is outcome_unknown and the connection's commit_is_open()
+    /// is true, the same call may be repeated with those writes to wait for the answer: the same
+    /// statement is not sent again. Two threads may call it at a time, one of them the held thread;
+    /// their batches share no rows.
+    virtual Result<void> write(Connection& connection, Batch batch, BatchTurn& turn) = 0;
     virtual bool commits_by_itself() const { return false; }
-    /// Writes and commits the batch, or parts of it one after the other. The connection is in a
-    /// transaction for which nothing was sent yet; run_alone() treats it as none. The writer sets
-    /// error or fate of single writes. A returned error holds for the writes without either, as one
-    /// of write() does. If it is outcome_unknown and the connection's commit_is_open() is true, the
-    /// same call may be repeated with those writes to wait for the answer: the same statement is not
-    /// sent again. Two threads may call it at a time, one of them the held thread; their batches share
-    /// no rows.
-    virtual Result<void> write_and_commit(Connection& connection,
-                                          std::span<const std::shared_ptr<QueuedWrite>> batch,
-                                          BatchTurn& turn) {
-        (void)connection, (void)batch, (void)turn;
-        return make_error(ErrorCode::database, "this writer does not commit by itself");
-    }
-    /// Writes the batch in the open transaction. `QueuedWrite::error` refuses one write only. A
-    /// returned error rolls everything back. If a single write can cause it
-    /// (may_be_one_writes_fault), the batch is halved and written again until only that write fails,
-    /// so write() may be called several times with the same writes. One call at a time.
-    virtual Result<void> write(Connection& connection,
-                               std::span<const std::shared_ptr<QueuedWrite>> batch) {
-        (void)connection, (void)batch;
-        return make_error(ErrorCode::database, "this writer commits by itself");
-    }
     /// The outcome of a write whose COMMIT was lost.
     enum class Found : std::uint8_t { unknown, applied, nothing_applied };
     /// Returns the outcome of each write after a COMMIT was lost with its connection. Called in
     /// another transaction, when the lost one has ended (read_after_loss()). It locks the rows that
     /// it reads. Writes that were not applied are written again.
-    virtual Result<std::vector<Found>> find_applied(
-        Connection& connection, std::span<const std::shared_ptr<QueuedWrite>> batch) {
+    virtual Result<std::vector<Found>> find_applied(Connection& connection, Batch batch) {
         (void)connection;
         return std::vector<Found>(batch.size(), Found::unknown);
     }
-    /// Called after each commit of write() or write_and_commit(), before any caller is answered. The
-    /// next batch waits for it.
+    /// Called after each commit, before any caller is answered. The next batch waits for it.
     virtual void committed() {}
-    /// True if before_wake() is called.
-    virtual bool has_before_wake() const { return false; }
-    /// Does work once for many committed writes of blocked callers, before these are woken. Called by
-    /// the thread that wrote them; other threads may be in write(). Should return by the deadline,
-    /// which is the leader's. A caller whose own deadline passes meanwhile gets its result at once.
-    /// Returns a function that the same thread runs after it has woken the others, or an empty one.
-    virtual std::function<void()> before_wake(std::span<const std::shared_ptr<QueuedWrite>> written,
-                                              Deadline deadline) {
-        (void)written, (void)deadline;
-        return {};
-    }
-    /// Does work once for many asynchronous writes, before their completions are called. Called by a
-    /// thread of the pool; other threads may be in write(). May block until the deadline, which is
-    /// the latest of the writes' deadlines.
-    virtual void before_answers(std::span<const WriteAnswer> answers, Deadline deadline) {
+    /// True if before_answers() is called.
+    virtual bool works_before_answers() const { return false; }
+    /// Does work once for many writes, before their callers are answered: the committed writes of
+    /// blocked callers, or asynchronous writes and their outcomes. Other threads may be in write().
+    /// Should return by the deadline. Blocked callers: the leader's, and a caller whose own deadline
+    /// passes meanwhile gets its result at once. Asynchronous writes: the latest of theirs. Returns a
+    /// function, or an empty one, that the same thread runs after it has woken blocked callers, or
+    /// before it calls completions.
+    virtual std::function<void()> before_answers(std::span<const WriteAnswer> answers,
+                                                 Deadline deadline) {
         (void)answers, (void)deadline;
+        return {};
     }
 };
 
