@@ -1,16 +1,12 @@
 #include "dialer.hpp"
 
 #include <algorithm>
-#include <hotcount/detail/base/random.hpp>
 #include <iterator>
 #include <string>
 #include <utility>
 
 namespace hotcount::redis {
 namespace {
-
-constexpr Duration kFirstPause = std::chrono::milliseconds{200};
-constexpr Duration kLongestPause = std::chrono::seconds{2};
 
 // Parallel dials to a server that answers. A client with more event loops waits for a thread.
 constexpr std::size_t kMostDials = 16;
@@ -20,14 +16,6 @@ bool of_the_connection(const Error& error) {
 }
 
 }  // namespace
-
-Duration draw_pause(unsigned failures) {
-    if (failures == 0) return Duration{0};
-    const unsigned doublings = std::min(failures - 1, 10U);
-    const Duration most = std::min(kFirstPause * (1 << doublings), kLongestPause);
-    return Duration{static_cast<Duration::rep>(
-        thread_random().below(static_cast<std::uint64_t>(most.count()) + 1))};
-}
 
 Dialer::Dialer(Options options, std::shared_ptr<KnownScripts> scripts)
     : options_(std::move(options)),
@@ -116,7 +104,7 @@ bool Dialer::note_failure(SteadyTime began) {
     reached_ = false;
     if (began < failed_at_) return false;
     failed_at_ = std::chrono::steady_clock::now();
-    next_at_ = failed_at_ + draw_pause(++failures_);
+    next_at_ = failed_at_ + kDialBackoff.draw(++failures_);
     return true;
 }
 

@@ -36,6 +36,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/backoff.hpp"
 #include "connection.hpp"
 #include "sentinel.hpp"
 #include "tls.hpp"
@@ -65,8 +66,8 @@ class KnownScripts {
     std::array<std::atomic<const Script*>, 64> places_{};  // More than there are.
 };
 
-/// A random pause after this many failures in a row ("full jitter").
-Duration draw_pause(unsigned failures);
+/// The pauses after failed dials.
+inline constexpr Backoff kDialBackoff{std::chrono::milliseconds{200}, std::chrono::seconds{2}};
 
 /// Bounds failed tries, however short the random pauses come out: two a second, and three at once after
 /// a quiet time.
@@ -232,7 +233,7 @@ class Moves {
         if (now < next_at_) return false;
         if (now - last_at_ > kForgotten) moves_ = 0;
         last_at_ = now;
-        next_at_ = std::max(now + draw_pause(++moves_), budget_.spend(now));
+        next_at_ = std::max(now + kDialBackoff.draw(++moves_), budget_.spend(now));
         return true;
     }
 

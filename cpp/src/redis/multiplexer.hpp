@@ -17,6 +17,7 @@
 #pragma once
 
 #include <hotcount/clock.hpp>
+#include <hotcount/detail/base/histogram.hpp>
 #include <hotcount/detail/redis/channel.hpp>
 #include <hotcount/detail/redis/options.hpp>
 #include <hotcount/detail/redis/reply.hpp>
@@ -37,7 +38,6 @@
 #include <vector>
 
 #include "connection_roles.hpp"
-#include "latency_histogram.hpp"
 
 namespace hotcount::redis {
 

@@ -4,7 +4,6 @@
 #include <hotcount/detail/base/codec.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 
-#include "backoff.hpp"
 #include "pool.hpp"
 
 namespace hotcount::sql {
@@ -123,7 +122,7 @@ Hosts::Turn Hosts::await_round(Deadline deadline) {
         const SteadyTime now = std::chrono::steady_clock::now();
         SteadyTime::rep next = next_round_.load(std::memory_order_acquire);
         if (now.time_since_epoch().count() >= next) {
-            const SteadyTime after = now + drawn_pause(kServerBackoff, failed);
+            const SteadyTime after = now + kServerBackoff.draw(static_cast<unsigned>(failed));
             if (next_round_.compare_exchange_strong(next, after.time_since_epoch().count())) {
                 return Turn::dial;
             }

@@ -4,8 +4,6 @@
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
 
-#include "backoff.hpp"
-
 namespace hotcount::sql {
 namespace {
 
@@ -133,9 +131,8 @@ Pool::Step Pool::open_now(Waiter& self, Deadline deadline) {
 
 // The prober's loop: tries to open a connection until one comes back or the deadline passes.
 Pool::Step Pool::probe(Waiter& self, Deadline deadline) {
-    for (int attempt = 1;; ++attempt) {
-        const SteadyTime next =
-            std::chrono::steady_clock::now() + drawn_pause(kServerBackoff, attempt);
+    for (unsigned attempt = 1;; ++attempt) {
+        const SteadyTime next = std::chrono::steady_clock::now() + kServerBackoff.draw(attempt);
         (void)self.granted.wait(Deadline::at(std::min(next, deadline.time())));
         {
             const std::lock_guard lock(mutex_);

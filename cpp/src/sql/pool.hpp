@@ -22,7 +22,20 @@
 #include <string>
 #include <vector>
 
+#include "base/backoff.hpp"
+
 namespace hotcount::sql {
+
+/// The pauses after conflicts that end with a transaction, such as deadlocks.
+inline constexpr Backoff kLockBackoff{std::chrono::microseconds{100},
+                                      std::chrono::microseconds{25'600}};
+/// For a server that starts, fails over or has no room for a session; each attempt opens a
+/// connection.
+inline constexpr Backoff kServerBackoff{std::chrono::milliseconds{4},
+                                        std::chrono::milliseconds{512}};
+/// Sleeps after so many failures, 1 or more. False, at once, if the deadline is nearer than the
+/// pause; false if it has passed or the thread was interrupted.
+bool pause_before_retry(const Backoff& range, int failures, Deadline deadline);
 
 enum class AtFork : std::uint8_t {
     close,    ///< The fork waits until every connection is back, and closes them all.

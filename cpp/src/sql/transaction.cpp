@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <hotcount/detail/base/interrupt.hpp>
-#include <hotcount/detail/base/random.hpp>
 #include <hotcount/detail/sql/unknown.hpp>
 
-#include "backoff.hpp"
 #include "pool.hpp"
 
 namespace hotcount::sql {
@@ -69,7 +67,7 @@ bool Retry::again(const Error& error) {
     if (!is_transient(error) || deadline_.passed()) return false;
     ++attempts_;
     if (is_read_only(error) || lacks_statements(error)) refusal_ = error;
-    const BackoffRange range = waits_for_server(error) ? kServerBackoff : kLockBackoff;
+    const Backoff& range = waits_for_server(error) ? kServerBackoff : kLockBackoff;
     if (!pause_before_retry(range, attempts_, deadline_)) return false;
     database_.count_retry();
     return true;
@@ -95,15 +93,9 @@ bool pause_for_session(int attempt, Deadline deadline) {
     return pause_before_retry(kLockBackoff, attempt, deadline);
 }
 
-Duration drawn_pause(BackoffRange range, int attempt) {
-    const Duration longest = range.first * (1 << std::min(attempt - 1, range.doublings));
-    return Duration{static_cast<Duration::rep>(
-        thread_random().below(static_cast<std::uint64_t>(longest.count())))};
-}
-
-bool pause_before_retry(BackoffRange range, int attempt, Deadline deadline) {
+bool pause_before_retry(const Backoff& range, int failures, Deadline deadline) {
     if (deadline.passed()) return false;
-    const Duration pause = drawn_pause(range, attempt);
+    const Duration pause = range.draw(static_cast<unsigned>(failures));
     if (pause >= deadline.remaining()) return false;
     sleep_or_interrupt(pause);
     return !deadline.passed();

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <hotcount/detail/base/histogram.hpp>
 #include <new>
 
 namespace hotcount::loadtest {
 namespace {
 
-constexpr int kDigitBits = 11;  // 2^11 = 2048 exact cells: the first power of two above 2 x 10^3.
-constexpr std::size_t kHalf = std::size_t{1} << (kDigitBits - 1);
-constexpr int kLargestBits = 42;
-constexpr std::size_t kCells = (kLargestBits - kDigitBits) * kHalf + 2 * kHalf;
+// 2048 cells of one value: the first power of two above 2 x 10^3.
+using Cells = LogBuckets<10>;
+constexpr std::size_t kCells = Cells::index(Histogram::kLargest) + 1;
 
 // The only writer is the recording thread, so a plain load and store suffice; they are atomic for
 // the readers' sake.
@@ -58,16 +57,11 @@ Histogram& Histogram::operator=(const Histogram& other) {
 }
 
 std::size_t Histogram::cell_of(std::int64_t value) {
-    const auto bounded = static_cast<std::uint64_t>(std::clamp<std::int64_t>(value, 0, kLargest));
-    const int shift = std::max(0, static_cast<int>(std::bit_width(bounded)) - kDigitBits);
-    return static_cast<std::size_t>(shift) * kHalf + (bounded >> shift);
+    return Cells::index(static_cast<std::uint64_t>(std::clamp<std::int64_t>(value, 0, kLargest)));
 }
 
 std::int64_t Histogram::cell_end(std::size_t cell) {
-    if (cell < 2 * kHalf) return static_cast<std::int64_t>(cell);
-    const std::size_t shift = cell / kHalf - 1;
-    const std::size_t leading = cell - shift * kHalf;
-    return static_cast<std::int64_t>(((leading + 1) << shift) - 1);
+    return static_cast<std::int64_t>(Cells::last(cell));
 }
 
 void Histogram::record(std::int64_t value) {

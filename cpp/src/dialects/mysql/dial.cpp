@@ -18,7 +18,6 @@
 #include "connection.hpp"
 #include "dialled_socket.hpp"
 #include "hotcount_embedded/dialects/mysql/sql.hpp"
-#include "sql/backoff.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 #include "sql/statements.hpp"

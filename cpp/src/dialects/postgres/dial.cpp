@@ -13,7 +13,6 @@
 #include "connection.hpp"
 #include "error.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
-#include "sql/backoff.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"
 #include "sql/statements.hpp"

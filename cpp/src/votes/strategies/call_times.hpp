@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <hotcount/clock.hpp>
+#include <hotcount/detail/base/histogram.hpp>
 #include <hotcount/votes.hpp>
 #include <vector>
 
@@ -36,24 +36,18 @@ class CallTimes {
     }
 
   private:
-    static constexpr std::size_t kSteps = 4;  // Buckets for each doubling.
-    static constexpr std::size_t kBuckets = kSteps * 30;
-
-    // Quarters of a microsecond. Times below 1 us share one bucket.
+    // Of quarters of a microsecond. Times below 1 us share one bucket, the first.
+    using Buckets = LogBuckets<2>;
     static constexpr Duration kUnit{250};
+    static constexpr std::size_t kFirst = Buckets::index(3);
+    static constexpr std::size_t kBuckets = 120;
 
     static std::size_t bucket_of(Duration took) {
         const auto units = static_cast<std::uint64_t>(std::max<Duration::rep>(took / kUnit, 0));
-        if (units < kSteps) return 0;
-        const auto doublings = static_cast<std::size_t>(std::bit_width(units)) - 3;
-        const auto step = static_cast<std::size_t>(units >> doublings) - kSteps;
-        return std::min(1 + kSteps * doublings + step, kBuckets - 1);
+        return std::min(std::max(Buckets::index(units), kFirst) - kFirst, kBuckets - 1);
     }
     static Duration end_of(std::size_t bucket) {
-        if (bucket == 0) return kUnit * kSteps;
-        const std::size_t doublings = (bucket - 1) / kSteps;
-        const std::size_t step = (bucket - 1) % kSteps;
-        return kUnit * static_cast<Duration::rep>((kSteps + step + 1) << doublings);
+        return kUnit * static_cast<Duration::rep>(Buckets::last(bucket + kFirst) + 1);
     }
 
     std::atomic<std::uint64_t> good_{0};

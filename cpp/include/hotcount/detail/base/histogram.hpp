@@ -1,5 +1,4 @@
-// How long replies take: a histogram with 16 buckets for each doubling, so a percentile is at most 7 %
-// above the truth. Fixed size; one thread or one lock guards it.
+// Histograms whose buckets are as wide as a share of the values in them.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +8,36 @@
 #include <hotcount/clock.hpp>
 #include <numeric>
 
-namespace hotcount::redis {
+namespace hotcount {
 
+/// 2^kSubBits buckets for each doubling; values below 2^(kSubBits + 1) have a bucket each.
+template <unsigned kSubBits>
+struct LogBuckets {
+    /// Of all values of 64 bits.
+    static constexpr std::size_t kCount = std::size_t{65 - kSubBits} << kSubBits;
+
+    /// The bucket of a value.
+    static constexpr std::size_t index(std::uint64_t value) {
+        const auto shift = static_cast<unsigned>(
+            std::max(0, static_cast<int>(std::bit_width(value)) - 1 - static_cast<int>(kSubBits)));
+        return (static_cast<std::size_t>(shift) << kSubBits) +
+               static_cast<std::size_t>(value >> shift);
+    }
+    /// The largest value of a bucket.
+    static constexpr std::uint64_t last(std::size_t index) {
+        const std::size_t shift = index < (2U << kSubBits) ? 0 : (index >> kSubBits) - 1;
+        const std::uint64_t base = index - (shift << kSubBits);
+        return ((base + 1) << shift) - 1;
+    }
+};
+
+/// How long replies take: a percentile is at most 7 % above the truth. Fixed size; one thread or one
+/// lock guards it.
 class LatencyHistogram {
   public:
     void record(Duration taken) {
         const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(taken.count(), 1));
-        ++counts_[index(ns)];
+        ++counts_[Buckets::index(ns)];
         ++total_;
         sum_ += ns;
         max_ = std::max(max_, ns);
@@ -32,14 +54,15 @@ class LatencyHistogram {
     double percentile_us(double percentile) const {
         auto left = static_cast<std::uint64_t>(static_cast<double>(total_) * percentile / 100.0);
         for (std::size_t i = 0; i < counts_.size(); ++i) {
-            if (counts_[i] > left) return static_cast<double>(std::min(upper(i), max_)) / 1e3;
+            if (counts_[i] > left)
+                return static_cast<double>(std::min(Buckets::last(i), max_)) / 1e3;
             left -= counts_[i];
         }
         return max_us();
     }
     /// How many took at most so long: exact to a bucket, so up to 7 % above the bound count too.
     std::uint64_t at_most(Duration bound) const {
-        const std::size_t last = index(static_cast<std::uint64_t>(bound.count()));
+        const std::size_t last = Buckets::index(static_cast<std::uint64_t>(bound.count()));
         return std::accumulate(counts_.begin(),
                                counts_.begin() + static_cast<std::ptrdiff_t>(last) + 1,
                                std::uint64_t{0});
@@ -49,25 +72,12 @@ class LatencyHistogram {
     double max_us() const { return static_cast<double>(max_) / 1e3; }
 
   private:
-    static constexpr unsigned kSubBits = 4;
+    using Buckets = LogBuckets<4>;
 
-    static std::size_t index(std::uint64_t ns) {
-        const auto shift = static_cast<unsigned>(
-            std::max(0, static_cast<int>(std::bit_width(ns)) - 1 - static_cast<int>(kSubBits)));
-        return (static_cast<std::size_t>(shift) << kSubBits) +
-               static_cast<std::size_t>(ns >> shift);
-    }
-    // The largest value of a bucket.
-    static std::uint64_t upper(std::size_t index) {
-        const std::size_t shift = index < 32 ? 0 : (index >> kSubBits) - 1;
-        const std::uint64_t base = index - (shift << kSubBits);
-        return ((base + 1) << shift) - 1;
-    }
-
-    std::array<std::uint64_t, (65 - kSubBits) << kSubBits> counts_{};
+    std::array<std::uint64_t, Buckets::kCount> counts_{};
     std::uint64_t total_{0};
     std::uint64_t sum_{0};
     std::uint64_t max_{0};
 };
 
-}  // namespace hotcount::redis
+}  // namespace hotcount
