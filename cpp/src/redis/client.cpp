@@ -7,7 +7,7 @@
 #include <hotcount/detail/base/fork.hpp>
 #include <hotcount/detail/base/interrupt.hpp>
 #include <hotcount/detail/base/worker_pool.hpp>
-#include <hotcount/detail/redis/latency.hpp>
+#include <hotcount/detail/redis/health.hpp>
 #include <hotcount/redis.hpp>
 #include <memory>
 #include <mutex>

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <hotcount/detail/base/codec.hpp>
-#include <hotcount/detail/redis/readiness.hpp>
+#include <hotcount/detail/redis/health.hpp>
 #include <string>
 #include <utility>
 

@@ -1,8 +1,7 @@
 // Memory, Redis and Database, for threads and for event loops, and the module's functions: declared
 // in hotcount/stores.py, hotcount/aio/stores.py and hotcount/functions.py.
 #include <hotcount/build_info.hpp>
-#include <hotcount/detail/redis/latency.hpp>
-#include <hotcount/detail/redis/readiness.hpp>
+#include <hotcount/detail/redis/health.hpp>
 #include <hotcount/detail/redis/request.hpp>
 #include <hotcount/detail/sql/settings.hpp>
 #include <hotcount/limiter.hpp>

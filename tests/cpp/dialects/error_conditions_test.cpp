@@ -4,8 +4,8 @@
 
 #include <hotcount/detail/sql/transaction.hpp>
 
-#include "dialects/mysql/error.hpp"
-#include "dialects/postgres/error.hpp"
+#include "dialects/mysql/connection.hpp"
+#include "dialects/postgres/connection.hpp"
 #include "dialects/sqlite/dialect.hpp"
 
 namespace hotcount::sql {

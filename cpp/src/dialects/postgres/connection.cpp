@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "dialect.hpp"
-#include "error.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/pool.hpp"
 #include "sql/statements.hpp"

@@ -11,7 +11,6 @@
 #include "authentication.hpp"
 #include "base/secrets.hpp"
 #include "connection.hpp"
-#include "error.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/dialect.hpp"
 #include "sql/pool.hpp"

@@ -1,4 +1,4 @@
-#include "error.hpp"
+#include "connection.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,6 @@
 #include <hotcount/detail/base/interrupt.hpp>
 
 #include "connection.hpp"
-#include "error.hpp"
 #include "sql/dialect.hpp"
 
 namespace hotcount::sql {

@@ -8,7 +8,6 @@
 #include <hotcount/detail/base/worker_pool.hpp>
 
 #include "connection.hpp"
-#include "error.hpp"
 #include "hotcount_embedded/dialects/postgres/sql.hpp"
 #include "sql/statements.hpp"
 
