@@ -26,7 +26,7 @@ namespace {
 
 /// The command is kept in run.json and shown in reports.
 Result<void> check_exec(const Strategy& strategy) {
-    if (!is_exec(strategy)) return {};
+    if (!strategy.exec) return {};
     HOTCOUNT_TRY_ASSIGN(const auto words, words_of_command(strategy.way));
     const bool secret = std::any_of(words.begin(), words.end(), [](const std::string& word) {
         return word.find("://") != std::string::npos && word.find('@') != std::string::npos;
@@ -46,7 +46,7 @@ Result<void> check_options(const Given& given, const Settings& settings) {
     bool mortal = false;
     bool slots = false;
     bool on_sql = false;
-    bool in_memory = false;
+    bool in_process = false;
     bool on_redis = false;
     bool async = false;
     bool exec = false;
@@ -62,27 +62,23 @@ Result<void> check_options(const Given& given, const Settings& settings) {
             HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(name));
             on_redis = on_redis || strategy.store == StoreKind::redis;
             async = async || strategy.async;
-            rebuilds =
-                rebuilds && strategy.workload == WorkloadKind::zset && strategy.way == "script";
+            rebuilds = rebuilds && strategy.rebuilds;
             HOTCOUNT_TRY(check_exec(strategy));
-            exec = exec || is_exec(strategy);
+            exec = exec || strategy.exec;
             const bool counter = strategy.workload == WorkloadKind::counters;
-            own_tables = own_tables && strategy.workload == WorkloadKind::votes &&
-                         !is_exec(strategy) && strategy.way != "insert_only" &&
-                         strategy.way != "seed_cached";
+            own_tables = own_tables && strategy.workload == WorkloadKind::votes && !strategy.exec &&
+                         !strategy.plain;
             const bool slotted = counter && strategy.store == StoreKind::sql;
-            const bool views = is_views(strategy);
-            mortal = mortal || (counter && !slotted && !views && !strategy.way.empty() &&
-                                strategy.way != "retry");
+            mortal = mortal || strategy.expires;
             slots = slots || slotted;
-            on_sql = on_sql || is_on_sql(strategy);
-            if (strategy.way == "seed_cached" && !manages(settings, ServerKind::redis)) {
+            on_sql = on_sql || strategy.on_sql();
+            if (strategy.plain && strategy.store == StoreKind::redis &&
+                !manages(settings, ServerKind::redis)) {
                 return make_error(
                     ErrorCode::config,
-                    "redis/seed_cached needs --managed redis: its keys have no prefix");
+                    fmt::format("{} needs --managed redis: its keys have no prefix", name));
             }
-            // A retry queue is in the memory of its process.
-            in_memory = in_memory || strategy.store == StoreKind::memory || strategy.way == "retry";
+            in_process = in_process || strategy.in_process;
             if (strategy.workload != WorkloadKind::limiter) continue;
             if (auto fits = check_limit(group.trial.limit, strategy); !fits) {
                 return make_error(ErrorCode::config, fmt::format("--limit does not suit {}: {}",
@@ -126,7 +122,7 @@ Result<void> check_options(const Given& given, const Settings& settings) {
          "--batch needs --workload zset, in a closed loop: leave out --rate"},
         {"processes", !exec,
          "--processes: the program of exec: has processes of its own; leave it out"},
-        {"processes", !in_memory && !async,
+        {"processes", !in_process && !async,
          "--processes share no memory: leave out strategies in memory, redis/retry and those that "
          "end in /async"},
     };

@@ -274,7 +274,7 @@ void spread_over_databases(Settings& settings) {
         StrategyGroup group = from;
         std::erase_if(group.strategies, [&](const std::string& name) {
             const auto strategy = find_strategy(name);
-            return strategy && is_on_sql(*strategy) != database.has_value();
+            return strategy && strategy->on_sql() != database.has_value();
         });
         if (group.strategies.empty()) return;
         const auto& names = group.strategies;

@@ -154,7 +154,7 @@ class Program {
     /// What a program of the user's own has said of itself in one of the runs.
     static std::optional<std::string> why_not_again(const std::filesystem::path& folder,
                                                     const Strategy& strategy) {
-        if (!is_exec(strategy)) return std::nullopt;
+        if (!strategy.exec) return std::nullopt;
         for (const std::filesystem::path& run : run_folders(folder)) {
             const auto document = read_json(run / kRunFile);
             const auto settings =
@@ -312,7 +312,7 @@ class Program {
                 TrialSettings trial = group.trial;
                 trial.strategy = name;
                 nlohmann::json settings = describe_settings(trial);
-                settings["reads"] = reads_of(*strategy, false).str();
+                settings["reads"] = strategy->reads_if(false).str();
                 ready["settings"].push_back(std::move(settings));
             }
         }

@@ -16,53 +16,86 @@ namespace {
 constexpr WorkloadKind kWorkloads[] = {WorkloadKind::votes, WorkloadKind::counters,
                                        WorkloadKind::limiter, WorkloadKind::zset};
 
-std::vector<Strategy> make_strategies() {
-    std::vector<Strategy> all;
-    for (const VoteStrategy way :
-         {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched}) {
-        const std::string name{to_string(way)};
-        all.push_back({WorkloadKind::votes, StoreKind::sql, name, name});
-    }
-    all.push_back({WorkloadKind::votes, StoreKind::sql, "batched", "batched/async", true});
-    const auto add = [&](WorkloadKind workload, std::string_view way) {
-        for (const StoreKind store : {StoreKind::memory, StoreKind::redis}) {
-            std::string name = store == StoreKind::memory ? "memory" : "redis";
-            if (!way.empty()) name += "/" + std::string{way};
-            all.push_back({workload, store, std::string{way}, name});
+constexpr ReadPromise kExact{ReadPromise::Kind::exact};
+constexpr ReadPromise kEventual{ReadPromise::Kind::eventual};
+
+// The ways of a workload on one or two stores, in the order of the lists; `facts`: what they share.
+void add(std::vector<Strategy>& all, std::initializer_list<StoreKind> stores,
+         std::initializer_list<std::string_view> ways, Strategy facts) {
+    for (const std::string_view way : ways) {
+        for (const StoreKind store : stores) {
+            Strategy& one = all.emplace_back(facts);
+            one.store = store;
+            one.way = way;
+            one.in_process |= store == StoreKind::memory;
+            one.name = store == StoreKind::memory              ? "memory"
+                       : store == StoreKind::redis             ? "redis"
+                       : facts.workload == WorkloadKind::votes ? ""
+                                                               : "slots";
+            if (!one.name.empty() && !way.empty()) one.name += '/';
+            one.name += way;
         }
-    };
-    all.push_back({WorkloadKind::votes, StoreKind::sql, "insert_only", "insert_only"});
-    add(WorkloadKind::votes, "cached");
-    for (const char* way : {"cached_alone", "seed_cached"}) {
-        all.push_back({WorkloadKind::votes, StoreKind::redis, way, std::string{"redis/"} + way});
     }
+}
+
+std::vector<Strategy> make_strategies() {
+    constexpr auto kSql = StoreKind::sql, kMemory = StoreKind::memory, kRedis = StoreKind::redis;
+    std::vector<Strategy> all;
+
+    Strategy votes{WorkloadKind::votes, kSql, {}, {}, kExact};
+    add(all, {kSql}, {"naive", "slotted", "batched"}, votes);
+    all.push_back({WorkloadKind::votes, kSql, "batched", "batched/async", kExact, true});
+    votes.plain = true;
+    add(all, {kSql}, {"insert_only"}, votes);
+    votes.plain = false;
+    votes.reads = {ReadPromise::Kind::within, VotesOptions{}.max_age};
+    add(all, {kMemory, kRedis}, {"cached"}, votes);
+    add(all, {kRedis}, {"cached_alone"}, votes);
+    votes.reads = kEventual;
+    Strategy seeds = votes;
+    seeds.plain = seeds.racy = true;
+    add(all, {kRedis}, {"seed_cached"}, seeds);
     // What waits in memory would end with the process, so there is no such strategy.
-    all.push_back({WorkloadKind::votes, StoreKind::redis, "write_behind", "redis/write_behind"});
-    for (const char* way : {"", "ttl"}) add(WorkloadKind::counters, way);
+    add(all, {kRedis}, {"write_behind"}, votes);
+
+    Strategy counters{WorkloadKind::counters, kSql, {}, {}, kExact};
+    add(all, {kMemory, kRedis}, {""}, counters);
+    Strategy mortal = counters;
+    mortal.expires = true;
+    add(all, {kMemory, kRedis}, {"ttl"}, mortal);
     // Their holes are between two commands of callers that may die: in memory there is nothing to see.
-    for (const char* way : {"incr", "set_nx_none", "set_nx_first", "set_nx_ttl", "set_nx_both"}) {
-        all.push_back({WorkloadKind::counters, StoreKind::redis, way, std::string{"redis/"} + way});
-    }
-    all.push_back({WorkloadKind::counters, StoreKind::redis, "retry", "redis/retry"});
-    for (const char* way : {"sticky", "random", "adaptive"}) {
-        all.push_back({WorkloadKind::counters, StoreKind::sql, way, std::string{"slots/"} + way});
-    }
-    for (const char* way : {"views", "views_local", "views_sql"}) {
-        all.push_back({WorkloadKind::counters, StoreKind::redis, way, std::string{"redis/"} + way});
-    }
+    mortal.racy = true;
+    mortal.reads = kEventual;
+    add(all, {kRedis}, {"incr", "set_nx_none", "set_nx_first", "set_nx_ttl", "set_nx_both"},
+        mortal);
+    Strategy late = counters;
+    late.reads = kEventual;
+    late.in_process = true;
+    add(all, {kRedis}, {"retry"}, late);
+    add(all, {kSql}, {"sticky", "random", "adaptive"}, counters);
+    late.in_process = false;
+    late.views = true;
+    add(all, {kRedis}, {"views", "views_local", "views_sql"}, late);
+
+    Strategy limiter{WorkloadKind::limiter, kMemory, {}, {}};
     for (const Algorithm algorithm : algorithms()) {
         const AlgorithmInfo& known = info(algorithm);
-        add(WorkloadKind::limiter, known.name);
+        add(all, {kMemory, kRedis}, {known.name}, limiter);
         if (known.promise_from_first.empty()) continue;
-        add(WorkloadKind::limiter, std::string{known.name} + "_first");
+        add(all, {kMemory, kRedis}, {std::string{known.name} + "_first"}, limiter);
     }
-    for (const char* way : {"list", "per_second_key", "racy_incr", "incr_expire", "racy_list"}) {
-        all.push_back({WorkloadKind::limiter, StoreKind::redis, way, std::string{"redis/"} + way});
-    }
-    for (const char* way : {"script", "ttl_gate"}) add(WorkloadKind::zset, way);
-    for (const char* way : {"watch", "exists_then_add", "unguarded_pipeline"}) {
-        all.push_back({WorkloadKind::zset, StoreKind::redis, way, std::string{"redis/"} + way});
-    }
+    add(all, {kRedis}, {"list"}, limiter);
+    limiter.racy = true;
+    add(all, {kRedis}, {"per_second_key", "racy_incr", "incr_expire", "racy_list"}, limiter);
+
+    Strategy sets{WorkloadKind::zset, kMemory, {}, {}};
+    sets.rebuilds = true;
+    add(all, {kMemory, kRedis}, {"script"}, sets);
+    sets.rebuilds = false;
+    add(all, {kMemory, kRedis}, {"ttl_gate"}, sets);
+    add(all, {kRedis}, {"watch"}, sets);
+    sets.racy = true;
+    add(all, {kRedis}, {"exists_then_add", "unguarded_pipeline"}, sets);
     return all;
 }
 
@@ -95,11 +128,17 @@ Error refuse_row_name(std::string_view strategy, std::string_view callers) {
 
 /// exec:COMMAND, whatever the command.
 Strategy exec_strategy(std::string_view name) {
-    return {WorkloadKind::votes, StoreKind::sql, std::string{name.substr(kExec.size())},
-            std::string{name}};
+    Strategy strategy{WorkloadKind::votes, StoreKind::sql, std::string{name.substr(kExec.size())},
+                      std::string{name}, kExact};
+    strategy.exec = true;
+    return strategy;
 }
 
-Strategy nothing() { return {WorkloadKind::counters, StoreKind::memory, kNothing, kNothing}; }
+Strategy nothing() {
+    Strategy strategy{WorkloadKind::counters, StoreKind::memory, kNothing, kNothing, kEventual};
+    strategy.expires = strategy.in_process = true;
+    return strategy;
+}
 
 std::optional<Strategy> find(std::string_view name, std::optional<WorkloadKind> workload,
                              bool with_redis) {
@@ -128,25 +167,6 @@ Result<WorkloadKind> parse_workload(std::string_view text) {
     return parse_word("workload", text, kWorkloads);
 }
 
-bool is_exec(const Strategy& strategy) { return strategy.name.starts_with(kExec); }
-
-bool is_views(const Strategy& strategy) {
-    return strategy.workload == WorkloadKind::counters && strategy.way.starts_with("views");
-}
-
-bool is_wrong_way(const Strategy& strategy) {
-    constexpr std::string_view kWays[] = {
-        "seed_cached", "incr",           "set_nx_none",     "set_nx_first",
-        "set_nx_ttl",  "set_nx_both",    "racy_incr",       "incr_expire",
-        "racy_list",   "per_second_key", "exists_then_add", "unguarded_pipeline"};
-    return std::find(std::begin(kWays), std::end(kWays), strategy.way) != std::end(kWays);
-}
-
-bool is_on_sql(const Strategy& strategy) {
-    return strategy.workload == WorkloadKind::votes || strategy.store == StoreKind::sql ||
-           is_views(strategy);
-}
-
 std::string ReadPromise::str() const {
     switch (kind) {
         case Kind::none:
@@ -159,25 +179,6 @@ std::string ReadPromise::str() const {
             break;
     }
     return "exact in the end";
-}
-
-ReadPromise reads_of(const Strategy& strategy, bool exact) {
-    using Kind = ReadPromise::Kind;
-    if (is_exec(strategy)) return {exact ? Kind::exact : Kind::eventual};
-    const std::string& way = strategy.way;
-    switch (strategy.workload) {
-        case WorkloadKind::limiter:
-        case WorkloadKind::zset:
-            return {};
-        case WorkloadKind::votes:
-            if (way.starts_with("cached")) return {Kind::within, VotesOptions{}.max_age};
-            return {strategy.store == StoreKind::sql ? Kind::exact : Kind::eventual};
-        case WorkloadKind::counters:
-            break;
-    }
-    // The racy ways of keys that expire, queued adds and write-behind make no promise.
-    const bool at_once = strategy.store == StoreKind::sql || way.empty() || way == "ttl";
-    return {at_once ? Kind::exact : Kind::eventual};
 }
 
 const std::vector<Strategy>& all_strategies() {

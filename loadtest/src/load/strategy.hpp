@@ -47,26 +47,6 @@ Result<WorkloadKind> parse_workload(std::string_view text);
 /// Where votes and counters are counted.
 enum class StoreKind : std::uint8_t { sql, memory, redis };
 
-struct Strategy {
-    WorkloadKind workload;
-    StoreKind store;
-    /// The library's name for it; counters: also empty, ttl, retry or a racy way; exec: the command.
-    std::string way;
-    std::string name;   ///< In full, as above.
-    bool async{false};  ///< Driven by completions: many calls under way, no thread for each.
-};
-
-/// A counter that stores nothing: it measures the generator, and is in no list.
-inline constexpr const char* kNothing = "nothing";
-/// True for exec:COMMAND.
-bool is_exec(const Strategy& strategy);
-/// True for a WriteBehindCounter, on Redis and SQL.
-bool is_views(const Strategy& strategy);
-/// True for a strategy that races or leaves keys behind; a comparison shows how often.
-bool is_wrong_way(const Strategy& strategy);
-/// True if the strategy has tables.
-bool is_on_sql(const Strategy& strategy);
-
 /// The writes acknowledged before a read was sent that the read includes.
 struct ReadPromise {
     enum class Kind : std::uint8_t {
@@ -81,8 +61,34 @@ struct ReadPromise {
     /// For people: "at most 30s stale".
     std::string str() const;
 };
-/// `exact`: for exec, whether the program declares its reads exact.
-ReadPromise reads_of(const Strategy& strategy, bool exact = true);
+struct Strategy {
+    WorkloadKind workload;
+    StoreKind store;
+    /// The library's name for it; counters: also empty, ttl, retry or a racy way; exec: the command.
+    std::string way;
+    std::string name;  ///< In full, as above.
+    ReadPromise reads{};
+    bool async{false};       ///< Driven by completions: many calls under way, no thread for each.
+    bool racy{false};        ///< It races or leaves keys behind; a comparison shows how often.
+    bool plain{false};       ///< Votes in statements of the generator's own: plain_votes.hpp.
+    bool views{false};       ///< A WriteBehindCounter, on Redis and SQL.
+    bool expires{false};     ///< Counters whose keys have a TTL.
+    bool in_process{false};  ///< A part of its state is in the memory of its process.
+    bool rebuilds{false};    ///< Sorted sets that can be rebuilt.
+    bool exec{false};        ///< exec:COMMAND.
+
+    /// True if the strategy has tables.
+    bool on_sql() const {
+        return workload == WorkloadKind::votes || store == StoreKind::sql || views;
+    }
+    /// `exact`: for exec, whether the program declares its reads exact.
+    ReadPromise reads_if(bool exact) const {
+        return exec && !exact ? ReadPromise{ReadPromise::Kind::eventual} : reads;
+    }
+};
+
+/// A counter that stores nothing: it measures the generator, and is in no list.
+inline constexpr const char* kNothing = "nothing";
 
 /// All strategies, by workload.
 const std::vector<Strategy>& all_strategies();

@@ -88,7 +88,7 @@ std::string lost_sentence(const Comparison& comparison, std::size_t audited, std
         std::string who = fmt::format("{}", fmt::join(names, ", "));
         if (std::all_of(names.begin(), names.end(), [](const std::string& name) {
                 const auto strategy = find_strategy(name);
-                return strategy && is_wrong_way(*strategy);
+                return strategy && strategy->racy;
             })) {
             who = fmt::format("Wrong ways that are here for comparison ({})", who);
         }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <hotcount/detail/base/check.hpp>
 #include <utility>
 
 #include "checkers/audit.hpp"
@@ -39,7 +40,7 @@ std::optional<std::string> why_not_again(const TrialSettings& settings, const St
         return "the keys are in the private servers of the run, which end with it; --redis with "
                "servers of yours, or --managed redis, keeps them";
     }
-    if (settings.managed_database && is_on_sql(strategy)) {
+    if (settings.managed_database && strategy.on_sql()) {
         return "the votes or counts are in the private database of the run, which ends with it; "
                "--db with a server of yours, or without one SQLite in the folder, keeps them";
     }
@@ -60,10 +61,10 @@ Result<void> refuse_agents(const nlohmann::json& run) {
     if (agents.empty()) return {};
     return make_error(
         ErrorCode::config,
-        fmt::format("audit impossible: the load was driven by the agents {}, a format "
-                    "that is not read any more; hotcount at commit e815ecc6 is the "
-                    "last that reads it",
-                    agents.dump()));
+        fmt::format(
+            "audit impossible: the load was driven by the agents {}, a format that is not read "
+            "any more; {}",
+            agents.dump(), kLastReader));
 }
 
 /// Why the ledger is not the one that the run wrote, or was damaged since; success: it may be.
@@ -146,7 +147,7 @@ Result<FolderAudit> audit_folder(const fs::path& folder, const std::string& redi
     // A database that somebody names is there.
     audit.settings.managed_database = audit.settings.managed_database && database_url.empty();
     auto why = why_not_again(audit.settings, strategy);
-    if (!why && is_exec(strategy)) why = why_driver_not_again(document);
+    if (!why && strategy.exec) why = why_driver_not_again(document);
     if (why) {
         return make_error(ErrorCode::config,
                           fmt::format("audit impossible: {}: {}; its verdict is in {}",

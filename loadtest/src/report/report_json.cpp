@@ -21,7 +21,7 @@ json describe(const Contract& contract, const std::string& strategy) {
             {"may_lose", contract.may_lose},
             {"durable", contract.durable},
             {"exact", contract.exact},
-            {"reads", known ? reads_of(*known, contract.exact).str() : ""}};
+            {"reads", known ? known->reads_if(contract.exact).str() : ""}};
 }
 
 /// Null: nothing was audited.

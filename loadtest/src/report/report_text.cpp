@@ -98,7 +98,7 @@ std::string contract_line(std::string_view name, const Contract& contract) {
     std::string line = fmt::format("  {}: when answered, {}; may lose: {}", name,
                                    contract.acknowledged, contract.may_lose);
     const auto strategy = find_strategy(name);
-    const ReadPromise reads = strategy ? reads_of(*strategy, contract.exact) : ReadPromise{};
+    const ReadPromise reads = strategy ? strategy->reads_if(contract.exact) : ReadPromise{};
     if (reads.kind != ReadPromise::Kind::none) line += "; reads: " + reads.str();
     return line + '\n';
 }

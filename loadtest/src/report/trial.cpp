@@ -42,8 +42,8 @@ class StopWatch {
 
 bool on_server(const TrialSettings& settings) {
     const auto strategy = find_strategy(settings.strategy);
-    return strategy && (strategy->store == StoreKind::redis || is_views(*strategy) ||
-                        (is_on_sql(*strategy) && on_database_server(settings.database_url)));
+    return strategy && (strategy->store == StoreKind::redis || strategy->views ||
+                        (strategy->on_sql() && on_database_server(settings.database_url)));
 }
 
 /// No other run has this, on this machine or on another that uses the server: it would need the
@@ -310,7 +310,7 @@ Result<TrialResult> FreshTrials::run(TrialSettings settings, std::string name,
     name = folder_name(context_.folder, std::move(name));
     fs::path database;
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    if (!settings.database_url.empty() && settings.tables.empty() && is_on_sql(strategy) &&
+    if (!settings.database_url.empty() && settings.tables.empty() && strategy.on_sql() &&
         !on_database_server(settings.database_url)) {
         HOTCOUNT_TRY_ASSIGN(database, database_beside(settings.database_url, name));
         settings.database_url = sqlite_url(database);

@@ -18,7 +18,7 @@ std::vector<std::string> counter_keys(std::uint64_t items) {
 
 CounterOptions counter_options(const TrialSettings& settings, const Strategy& strategy) {
     CounterOptions options;
-    if (strategy.way.empty()) return options;
+    if (!strategy.expires) return options;
     options.ttl = settings.life > Duration{0} ? settings.life : long_life(settings);
     return options;
 }
@@ -30,7 +30,7 @@ class CountersTarget final : public StoreTarget {
         const CounterOptions options = counter_options(settings, strategy);
         HOTCOUNT_TRY_ASSIGN(auto counter, store.make<Counter>(options));
         auto driver = make_driver(std::move(counter), settings.timeout);
-        if (options.ttl && strategy.way != "ttl") {
+        if (strategy.racy) {
             driver = std::make_unique<PlainCounterDriver>(
                 std::move(driver), store.client(), strategy.way, *options.ttl, settings.timeout);
         }
@@ -44,13 +44,13 @@ class CountersTarget final : public StoreTarget {
         const std::string where = store_.on_redis() ? "on the server" : "in this process's memory";
         std::string promise = "the add is applied " + where + ", with the value after it";
         if (expires()) promise += ", and the key expires";
-        if (is_wrong_way(strategy_)) {
+        if (strategy_.racy) {
             promise +=
                 " (RACY, to compare with), unless the caller dies or the key expires "
                 "between two of its commands";
         }
         Contract contract = contract_of(promise);
-        contract.exact = !is_wrong_way(strategy_);
+        contract.exact = !strategy_.racy;
         return contract;
     }
 
@@ -60,7 +60,7 @@ class CountersTarget final : public StoreTarget {
         const bool short_lived = expires() && settings_.life > Duration{0};
         AuditResult result =
             short_lived ? audit_mortal_counters(ledger, values) : audit_counters(ledger, values);
-        if (expires()) HOTCOUNT_TRY(count_keys_without_ttl(is_wrong_way(strategy_), result));
+        if (expires()) HOTCOUNT_TRY(count_keys_without_ttl(strategy_.racy, result));
         return result;
     }
 
@@ -68,7 +68,7 @@ class CountersTarget final : public StoreTarget {
     std::optional<AnswerRules> answer_rules(const Ledger& /*ledger*/) const override {
         if (expires() && settings_.life > Duration{0}) return {};
         AnswerRules rules = rules_for(strategy_, settings_.traffic.items);
-        rules.may_be_wrong = is_wrong_way(strategy_);
+        rules.may_be_wrong = strategy_.racy;
         return rules;
     }
 
@@ -77,7 +77,7 @@ class CountersTarget final : public StoreTarget {
                    std::unique_ptr<Driver> driver)
         : StoreTarget(settings, strategy, std::move(store)), driver_(std::move(driver)) {}
 
-    bool expires() const { return !strategy_.way.empty(); }
+    bool expires() const { return strategy_.expires; }
 
     std::unique_ptr<Driver> driver_;
 };

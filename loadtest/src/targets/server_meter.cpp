@@ -142,7 +142,7 @@ ServerMeter::Reading ServerMeter::read() const {
     const auto strategy = find_strategy(settings_.strategy);
     if (!strategy) return reading;
     const bool on_redis = strategy->store == StoreKind::redis;
-    const bool on_server = is_on_sql(*strategy) && on_database_server(settings_.database_url);
+    const bool on_server = strategy->on_sql() && on_database_server(settings_.database_url);
     // The questions are not part of the answer.
     const std::pair<bool, const Managed*> servers[] = {{on_redis, redis_}, {on_server, database_}};
     for (const auto& [used, server] : servers) {
@@ -166,7 +166,7 @@ ServerMeter::Reading ServerMeter::read() const {
         } else {
             reading.log = reading.commits = asked.error();
         }
-    } else if (is_on_sql(*strategy)) {
+    } else if (strategy->on_sql()) {
         reading.log = because("SQLite does not count it");
     } else {
         reading.commits = because("there is no database");
@@ -182,7 +182,7 @@ ServerMeter::Reading ServerMeter::read() const {
         reading.log = file.error();
     } else if (*file) {
         *reading.log += **file;
-    } else if (!is_on_sql(*strategy)) {
+    } else if (!strategy->on_sql()) {
         reading.log = because("the Redis keeps none (appendonly is off)");
     }
     return reading;
@@ -201,8 +201,8 @@ ServerWork ServerMeter::work(const TargetStats& spent) const {
     }
     ServerWork work;
     const bool sqlite =
-        strategy && is_on_sql(*strategy) && !on_database_server(settings_.database_url);
-    if (sqlite && settings_.processes == 0 && !is_exec(*strategy)) {
+        strategy && strategy->on_sql() && !on_database_server(settings_.database_url);
+    if (sqlite && settings_.processes == 0 && !strategy->exec) {
         work.commits = static_cast<double>(spent.transactions);
     } else if (sqlite) {
         work.unknown.emplace_back("commits: they are counted in the processes of the callers");

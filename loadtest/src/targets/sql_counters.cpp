@@ -185,7 +185,7 @@ Result<std::unique_ptr<Target>> make_sql_counters_target(const TrialSettings& se
                                                          const std::filesystem::path& folder,
                                                          bool fresh) {
     const bool on_server = on_database_server(settings.database_url);
-    if (!is_views(strategy)) {
+    if (!strategy.views) {
         SlottedCounterOptions options;
         options.slots = settings.slots;
         options.adaptive = strategy.way == "adaptive";

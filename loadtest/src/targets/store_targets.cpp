@@ -59,7 +59,7 @@ class LimiterTarget final : public StoreTarget {
     UnvoteValue unvote() const override { return UnvoteValue::set_zero; }
     Contract contract() const override {
         Contract contract = contract_of(promise());
-        contract.exact = !is_wrong_way(strategy_);
+        contract.exact = !strategy_.racy;
         return contract;
     }
     Result<void> begin() override {
@@ -138,7 +138,7 @@ class LimiterTarget final : public StoreTarget {
 
     std::string promise() const {
         return std::string{"a hit is admitted"} +
-               (is_wrong_way(strategy_) ? " (RACY, WRONG, to compare with): " : ": ") +
+               (strategy_.racy ? " (RACY, WRONG, to compare with): " : ": ") +
                std::string{way_.promise};
     }
 
@@ -179,7 +179,7 @@ class LimiterTarget final : public StoreTarget {
         rules.limit = rate.burst;  // For a window this is its limit.
         rules.rate_limit = rate.limit;
         rules.period_ns = std::chrono::duration_cast<nanoseconds>(rate.period).count();
-        rules.may_over_admit = rules.may_refuse = is_wrong_way(strategy_);
+        rules.may_over_admit = rules.may_refuse = strategy_.racy;
         if (!on_clock) return rules;
         const std::int64_t moved = after_->ns - before_.ns;
         rules.clock_offset_ns = before_.ns + moved / 2 + ledger.started_ns();
@@ -303,9 +303,7 @@ class SetsTarget final : public StoreTarget {
 
     Duration gate() const { return settings_.gate.value_or(std::chrono::seconds{10}); }
     // The exception in its contract: a stall that outlasts the gate.
-    bool may_make_sets() const {
-        return is_wrong_way(strategy_) || (gated() && settings_.stall >= gate());
-    }
+    bool may_make_sets() const { return strategy_.racy || (gated() && settings_.stall >= gate()); }
     /// True if a call took longer than the gate, or its time is unknown.
     bool outlived_gate(const std::vector<SetWrite>& writes) const {
         return gated() && std::any_of(writes.begin(), writes.end(), [&](const SetWrite& write) {
@@ -418,7 +416,7 @@ Result<std::unique_ptr<Target>> target_on(const TrialSettings& settings, const S
 /// True if the audit reads keys that outlive the load and expire later.
 bool reads_mortal_keys(const TrialSettings& settings, const Strategy& strategy) {
     if (strategy.workload == WorkloadKind::zset) return true;
-    const bool has_ttl = !strategy.way.empty() && strategy.way != "retry";
+    const bool has_ttl = strategy.expires;
     return strategy.workload == WorkloadKind::counters && has_ttl && settings.life == Duration{0};
 }
 

@@ -25,12 +25,11 @@ constexpr std::uint64_t kItemsAtOnce = 100'000;
 // cached without group commit.
 constexpr std::string_view kCachedAlone = "cached_alone";
 
-bool is_plain(std::string_view name) { return name == "insert_only" || name == "seed_cached"; }
-
-Result<VoteStrategy> strategy_named(const std::string& name) {
+Result<VoteStrategy> library_strategy(const Strategy& driven) {
+    const std::string& name = driven.way;
     if (name == kCachedAlone) return VoteStrategy::cached;
     // Their tables are those of naive, which counts nothing until it is called.
-    if (is_plain(name)) return VoteStrategy::naive;
+    if (driven.plain) return VoteStrategy::naive;
     for (const VoteStrategy strategy :
          {VoteStrategy::naive, VoteStrategy::slotted, VoteStrategy::batched, VoteStrategy::cached,
           VoteStrategy::write_behind}) {
@@ -103,7 +102,7 @@ class VotesTarget final : public SqlTarget {
                                                      const std::filesystem::path& folder,
                                                      bool fresh) {
         VotesOptions options;
-        HOTCOUNT_TRY_ASSIGN(options.strategy, strategy_named(strategy.way));
+        HOTCOUNT_TRY_ASSIGN(options.strategy, library_strategy(strategy));
         if (strategy.way == kCachedAlone) options.commit.max_batch = 1;
         const bool makes_tables = settings.tables.empty();
         for (const auto& [option, member] : table_options()) {
@@ -121,7 +120,7 @@ class VotesTarget final : public SqlTarget {
         // A connection for each caller, as the strategies with a transaction per vote want it.
         HOTCOUNT_TRY_ASSIGN(SqlPlace sql,
                             open_place(settings, folder, fresh && makes_tables, settings.workers));
-        const bool plain = is_plain(strategy.way);
+        const bool plain = strategy.plain;
         const VoteCache cache = store && !plain ? store->cache() : VoteCache{};
         std::vector<std::shared_ptr<Votes>> nodes(1);
         HOTCOUNT_TRY_ASSIGN(nodes[0], Votes::make(sql.database, options, cache));
@@ -201,7 +200,7 @@ class VotesTarget final : public SqlTarget {
     std::optional<AnswerRules> answer_rules(const Ledger& ledger) const override {
         AnswerRules rules = rules_for(strategy_, settings_.traffic.items);
         rules.step_by_step = votes_->options().strategy == VoteStrategy::cached;
-        const bool drifts = strategy_.way == "seed_cached" || rules.step_by_step;
+        const bool drifts = strategy_.racy || rules.step_by_step;
         rules.may_be_wrong = drifts && (plain_ || callers_died(ledger));
         return rules;
     }
@@ -368,7 +367,7 @@ AnswerRules rules_for(const Strategy& strategy, std::uint64_t items) {
     AnswerRules rules;
     rules.items = items;
     rules.adds = strategy.workload == WorkloadKind::counters;
-    const ReadPromise promise = reads_of(strategy);
+    const ReadPromise promise = strategy.reads;
     if (promise.kind == ReadPromise::Kind::exact) rules.reads_within = Duration{0};
     if (promise.kind == ReadPromise::Kind::within) rules.reads_within = promise.time;
     return rules;
@@ -379,9 +378,9 @@ namespace {
 Result<std::unique_ptr<Target>> open_target(const TrialSettings& settings,
                                             const std::filesystem::path& folder, bool fresh) {
     HOTCOUNT_TRY_ASSIGN(const Strategy strategy, find_strategy(settings.strategy));
-    if (is_exec(strategy)) return make_exec_target(settings, strategy, folder, fresh);
+    if (strategy.exec) return make_exec_target(settings, strategy, folder, fresh);
     if (strategy.workload != WorkloadKind::votes) {
-        if (is_on_sql(strategy)) return make_sql_counters_target(settings, strategy, folder, fresh);
+        if (strategy.on_sql()) return make_sql_counters_target(settings, strategy, folder, fresh);
         return fresh ? make_store_target(settings, strategy)
                      : reopen_store_target(settings, strategy, folder);
     }

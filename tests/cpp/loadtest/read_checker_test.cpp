@@ -190,7 +190,7 @@ TEST(ReadChecker, ACountThatIsMovedAndMovedBackIsFound) {
 TEST(ReadPromise, EveryStrategyThatTellsACountSaysWhatItsReadsAre) {
     std::vector<std::string> exact_ones;
     for (const Strategy& strategy : all_strategies()) {
-        const ReadPromise promise = reads_of(strategy);
+        const ReadPromise promise = strategy.reads;
         const bool counts =
             strategy.workload == WorkloadKind::votes || strategy.workload == WorkloadKind::counters;
         EXPECT_EQ(promise.kind != ReadPromise::Kind::none, counts) << strategy.name;
@@ -200,8 +200,8 @@ TEST(ReadPromise, EveryStrategyThatTellsACountSaysWhatItsReadsAre) {
                                 "naive", "slotted", "batched", "batched/async", "insert_only",
                                 "memory", "redis", "memory/ttl", "redis/ttl", "slots/sticky",
                                 "slots/random", "slots/adaptive"));
-    EXPECT_EQ(reads_of(find_strategy("redis/cached").value()).str(), "at most 30 s stale");
-    EXPECT_EQ(reads_of(find_strategy("redis/write_behind").value()).str(), "exact in the end");
+    EXPECT_EQ(find_strategy("redis/cached").value().reads.str(), "at most 30 s stale");
+    EXPECT_EQ(find_strategy("redis/write_behind").value().reads.str(), "exact in the end");
 }
 
 CastCall told(const Attempt& attempt, std::int64_t previous) {
