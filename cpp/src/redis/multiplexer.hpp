@@ -46,7 +46,7 @@ namespace hotcount::redis {
 class Operation : public Sleeper {
   public:
     /// Without `done` a caller waits for it and takes the outcome.
-    Operation(Request request, Deadline deadline, Completion<Reply> done = {},
+    Operation(Request&& request, Deadline deadline, Completion<Reply> done = {},
               const Cancelled* cancelled = nullptr)
         : request_(std::move(request)),
           deadline_(deadline),

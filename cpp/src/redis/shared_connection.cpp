@@ -21,7 +21,7 @@ constexpr std::size_t kMostLate = 1024;
 
 // -- calls --------------------------------------------------------------------------------------
 
-Result<Reply> SharedConnection::execute(Request request, Deadline deadline) {
+Result<Reply> SharedConnection::execute(Request&& request, Deadline deadline) {
     return execute(std::make_shared<Operation>(std::move(request), deadline));
 }
 

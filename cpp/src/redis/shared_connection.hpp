@@ -103,7 +103,7 @@ class SharedConnection : public std::enable_shared_from_this<SharedConnection> {
           multiplexer_(options_, lane_.heard.get()) {}
 
     /// Returns the reply, or the error that says what is known, by the deadline.
-    Result<Reply> execute(Request request, Deadline deadline);
+    Result<Reply> execute(Request&& request, Deadline deadline);
     /// The same. Of a lane, the call may have left it when this returns (Operation::has_left()); then
     /// the result says nothing.
     Result<Reply> execute(const OperationPtr& operation);
