@@ -15,6 +15,7 @@
 #   make bench      micro benchmarks of the inner loops, and what a call costs in Python
 #   make bench-hardening  what the hardened build costs: both builds in alternating rounds
 #   make peers      counters beside other Redis clients, on a private Redis, as ratios
+#   make peers-cluster  the same on a cluster of three primaries
 #   make web-limits  what a limit costs FastAPI, Flask and Django, beside other limiters
 #   make votes      votes on private PostgreSQL, MariaDB, MySQL and SQLite: the strategies, web
 #                   workers, a held item; BEFORE=../other for that build beside this one
@@ -36,7 +37,7 @@ PYTEST_ARGS ?=
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
-.PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers rates
+.PHONY: all setup build demo test test-all sanitize lint surface docs bench bench-hardening peers peers-cluster rates
 .PHONY: peers-libraries web-limits pictures
 .PHONY: votes failover adoption notebooks compare-builds mutants faults wheel wheel-check clean
 # The targets use one build tree and one .venv: `make -j lint test` must not
@@ -125,6 +126,8 @@ bench-hardening: build
 PEERS_ARGS ?=
 peers: peers-libraries
 	.venv/bin/python -m loadtest.peers.redis_counters $(PEERS_ARGS)
+peers-cluster: peers-libraries
+	.venv/bin/python -m loadtest.peers.cluster_counters $(PEERS_ARGS)
 
 # FAILOVER_ARGS="--kind mariadb --end stop --runs 3"
 FAILOVER_ARGS ?=

@@ -11,6 +11,7 @@ from loadtest.peers.rounds import OURS, RATE, Case
 HEADINGS = {
     "sync": "Blocking calls from Python threads",
     "asyncio": "Awaited calls from asyncio tasks, 1,000 keys",
+    "cluster": "Adds on a cluster from Python, 1,000 keys",
     "limits": "Awaited limits and sorted sets from asyncio tasks: calls/s",
     "limiters": "Limits: hits/s, and the server's time for a key in microseconds",
     "batch": "Batches of 1,000 adds from one Python thread",
