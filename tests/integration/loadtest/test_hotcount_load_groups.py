@@ -22,9 +22,11 @@ LATEST_S = 5
 def faulted(
     group: str, strategy: str, fault: str, *options: str, duration: str = "6s"
 ) -> dict[str, Any]:
+    # A lost -1 leaves a count too high, as an add that counted twice does.
+    adds = ("--mix", "vote=85,unvote=0,read=15") if strategy == "redis" else ()
     code, document = run_json(
         *["run", "-s", strategy, "--managed", group, "--fault", f"1s:{fault}"],
-        *["-d", duration, *PATIENT, *SMALL, *options],
+        *["-d", duration, *PATIENT, *SMALL, *adds, *options],
         timeout=110,
     )
     # Passed; or this machine was too busy, and what is there was measured all the same.
@@ -72,8 +74,8 @@ def test_a_sentinel_replaces_the_primary_and_the_audit_holds(
     "fault", ["redis.kill9+4s", "redis.failover", "redis.pause+5s", "redis.cut+6s"]
 )
 def test_a_replica_in_a_cluster_takes_over_and_the_audit_holds(fault: str) -> None:
-    # A fault after 1 s, 5 s until it ends or is without effect, and LATEST_S. A primary that is cut off
-    # acknowledges what nobody else hears of until it misses the majority, and nothing after that.
+    # A fault after 1 s, 5 s until it ends or is without effect, and LATEST_S. A primary that is cut
+    # off acknowledges until it misses the majority, and nothing after that.
     document = faulted("redis-cluster", "redis", fault, duration="11s")
     recovery = recovery_of(document)
     assert 0 < recovery["replaced_s"] < 2 * LATEST_S
