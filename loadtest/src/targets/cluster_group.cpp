@@ -71,9 +71,9 @@ class ClusterGroup final : public RedisGroup {
         std::size_t moved = 0;
         for (const std::size_t slot : moving) {
             if (*interrupt_) {
-                return make_error(ErrorCode::unavailable,
-                                  fmt::format("it was interrupted after {} of {} slots", moved,
-                                              moving.size()));
+                return make_error(
+                    ErrorCode::unavailable,
+                    fmt::format("it was interrupted after {} of {} slots", moved, moving.size()));
             }
             if (!at_once) HOTCOUNT_TRY(move(std::to_string(slot), struck_, target));
             ++moved;
