@@ -77,8 +77,7 @@ class RowWriter final : public sql::BatchWriter {
   public:
     explicit RowWriter(sql::Dialect dialect) : dialect_(dialect) {}
 
-    Result<void> write(sql::Connection& connection,
-                       std::span<const std::shared_ptr<sql::QueuedWrite>> batch) override {
+    Result<void> write(sql::Connection& connection, Batch batch, sql::BatchTurn&) override {
         std::vector<Row> rows;
         rows.reserve(batch.size());
         for (const auto& write : batch) rows.push_back(static_cast<QueuedRow&>(*write).row);
