@@ -117,6 +117,7 @@ class RedisCopyStore final : public CopyStore {
             }
             Result<void> written;
             std::vector<redis::Channel::Call> calls;
+            calls.reserve(parts.size());
             for (const auto& [slot, words] : parts) {
                 calls.push_back({redis::Request::run(kScript, words.keys, {}, words.arguments),
                                  [&written](const Result<redis::Reply>& reply) {
