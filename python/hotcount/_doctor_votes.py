@@ -1,4 +1,4 @@
-"""`hotcount doctor` on the tables of Votes: whether folds work, and whether anybody folds."""
+"""`hotcount doctor` on the tables of Votes: whether folds work, and whether a process folds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import hotcount
 from hotcount._doctor_finding import Finding
 
 CONCERNED = ("votes", "write_behind")
-# Rows wait for longer if no process folds, unless fold_interval is longer. After a slow fold the
-# pause is PAUSE times what it took, LONGEST at most.
+# Journal rows older than LATE seconds mean that no process folds, unless fold_interval is longer.
+# The pause after a slow fold is PAUSE times its duration, at most LONGEST seconds.
 LATE = 10.0
 PAUSE = 20
 LONGEST = 60.0
-# In that time a process with an open Votes has looked for rows, and folded them.
+# Within WATCH seconds a process with an open Votes finds new journal rows and folds them.
 WATCH = 7.0
 STEP = 0.5
 TIMEOUT = 5.0
@@ -40,7 +40,7 @@ LOGIN = (
 
 
 def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
-    """Nothing where there are no such tables, or their counts are in no journal."""
+    """The findings; empty if the default tables do not exist or have no journal."""
     votes = hotcount.Votes(database, **names)
     began = time.monotonic()
     outcome, why = votes._try_fold(TIMEOUT)
@@ -51,7 +51,7 @@ def look(database: hotcount.Database, names: dict[str, Any]) -> list[Finding]:
         nothing = f"nothing to fold: there is no table {votes.vote_table}, or it has no journal"
         return [Finding("folds", "ok", nothing)]
     stats = votes.stats(timeout=TIMEOUT)
-    # A vote may have come just now, after a pause of all voters.
+    # The oldest row may be that of a vote cast just now, after a pause of all voters: look again.
     until = time.monotonic() + WATCH
     while outcome == "works" and is_late(stats, late) and time.monotonic() < until:
         time.sleep(STEP)
@@ -64,12 +64,11 @@ def outside(stats: dict[str, Any]) -> list[Finding]:
     if not (form := stats.get("outside_writes")):
         return []
     if cascades := stats["uncounted_cascades"]:
-        found = f"nothing counts what others delete by {', '.join(cascades)}"
+        found = f"no trigger counts votes that are deleted by {', '.join(cascades)}"
         return [Finding("outside writes", "unsafe", found, CONCERNED, UNSEEN)]
     counted = {"none": "none", "deletes": "deleted rows", "count": "all rows"}[form]
-    return [
-        Finding("outside writes", "ok", f"counted of what others write to the votes: {counted}")
-    ]
+    found = f"rows of other programs in the vote table that are counted: {counted}"
+    return [Finding("outside writes", "ok", found)]
 
 
 def is_late(stats: dict[str, Any], late: float) -> bool:
@@ -77,7 +76,7 @@ def is_late(stats: dict[str, Any], late: float) -> bool:
 
 
 def finding_of(outcome: str, why: str, stats: dict[str, Any], late: float) -> Finding:
-    waits = what_waits(stats)
+    waits = pending_text(stats)
     if outcome == "fails":
         return Finding("folds", "unsafe", f"a fold fails: {why}; {waits}", CONCERNED, STAYS)
     if is_late(stats, late):
@@ -93,9 +92,9 @@ def finding_of(outcome: str, why: str, stats: dict[str, Any], late: float) -> Fi
     return Finding("folds", "ok", f"a trial fold works; {waits}")
 
 
-def what_waits(stats: dict[str, Any]) -> str:
+def pending_text(stats: dict[str, Any]) -> str:
     if stats["pending_error"]:
-        return f"what waits cannot be read: {stats['pending_error']}"
+        return f"the journal cannot be read: {stats['pending_error']}"
     rows, items = stats["pending_rows"], stats["pending_items"]
     if not rows:
         return "nothing waits"

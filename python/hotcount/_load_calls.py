@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 BAD_USAGE = 2
-# What a DataFrame leaves no room for.
-NOT_HERE = ("json", "wide", "each", "help", "progress")
+# Options of hotcount-load that shape its own output; the calls here return a DataFrame.
+OUTPUT_OPTIONS = ("json", "wide", "each", "help", "progress")
 
 
 def run(
@@ -80,12 +80,12 @@ def compare(
         rounds: rounds of each strategy; a ratio is taken within a round. ``hotcount load compare``
             needs 6 or more to say which differences are noise.
         duration: length of each load, in seconds or as ``"500ms"``; default 1 s.
-        out: as ``run`` has it.
-        **options: every other option of ``hotcount-load compare --help``, as ``run`` has them.
+        out: as in ``run``.
+        **options: every other option of ``hotcount-load compare --help``, written as in ``run``.
 
     Returns:
-        A DataFrame with a row for each strategy of each part. ``ratio`` is the median of the ratios
-        to the baseline: of the rate, in an open loop of p99. ``reference`` marks the rows of the
+        A DataFrame with a row for each strategy of each part. ``ratio`` is the median ratio to the
+        baseline: of the rate, or with an open loop of the p99. ``reference`` marks the rows of the
         baseline's further runs (``naive/again``, ``naive@4``).
 
     Raises:
@@ -113,18 +113,19 @@ def _words(options: dict[str, Any]) -> list[str]:
         if text:
             words.append(f"{option}={text}")
         elif name != "threshold":
-            # hotcount-load would take the next option for its value.
-            raise ConfigError(f"{option} is empty: name something, or leave it out")
+            # hotcount-load would read the next option as the value.
+            raise ConfigError(f"{option} is empty: give a value, or leave it out")
     return words
 
 
 def _measured(command: str, options: dict[str, Any]) -> Document:
     if importlib.util.find_spec("pandas") is None:
         raise ConfigError(f"load.{command} needs pandas: pip install pandas")
-    if unusable := [name for name in NOT_HERE if options.pop(name, None) is not None]:
+    if unusable := [name for name in OUTPUT_OPTIONS if options.pop(name, None) is not None]:
         raise ConfigError(f"load.{command} returns a DataFrame: leave out {', '.join(unusable)}")
     words = [program(), command, "--progress=none", *_words(options), "--json"]
-    # In a group of its own: a Ctrl-C of the terminal must not reach it twice, which kills it.
+    # In its own process group: else a Ctrl-C reaches it from the terminal and from the code below,
+    # and the second SIGINT kills it.
     process = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -134,19 +135,19 @@ def _measured(command: str, options: dict[str, Any]) -> Document:
         start_new_session=True,
     )
     try:
-        out, told = process.communicate()
+        out, errors = process.communicate()
     except BaseException:
-        # It ends the load, audits it, and takes what it made out of servers and tables.
+        # On SIGINT hotcount-load ends the load, audits it, and removes its keys and tables.
         process.send_signal(signal.SIGINT)
         process.communicate()
         raise
     if out:
         document: Document = json.loads(out)
         return document
-    why = told.strip().removeprefix("hotcount-load: ")
+    why = errors.strip().removeprefix("hotcount-load: ")
     if process.returncode == BAD_USAGE:
         raise ConfigError(why)
-    raise UnavailableError(why or f"hotcount-load ended with {process.returncode}, without a word")
+    raise UnavailableError(why or f"hotcount-load exited with {process.returncode}, without output")
 
 
 def _frame(document: Document) -> pandas.DataFrame:
@@ -164,7 +165,7 @@ def _frame(document: Document) -> pandas.DataFrame:
 
 
 def verdict_of(found: Document, *, overloaded: bool, audit: Document | None) -> str:
-    """As the tables of hotcount-load have it."""
+    """The verdict as the tables of hotcount-load print it."""
     if found.get("not_run"):
         return "not run"
     if overloaded and found["conclusion"] == "inconclusive":

@@ -42,7 +42,7 @@ class LimiterBase(Handle):
     deny_cache: ReadOnly[int]
     lease: ReadOnly[int]
     op_keep: ReadOnly[float]
-    # Those that have the same can take hits in one step; None: with no other.
+    # Limiters with the same value can take hits in one step; None: with no other limiter.
     _joins: ReadOnly[int | None]
 
     @native
@@ -75,29 +75,29 @@ class LimiterBase(Handle):
                 quotes and backslashes. None is 'default'.
             align: For fixed_window: windows begin at multiples of the period since the epoch
                 ('clock'), or with a key's first hit ('first').
-            charge_denied: Denied hits cost too, up to twice the limit, so a client that keeps
-                knocking waits longer. For gcra, the buckets, fixed_window and sliding_window.
-            shadow: Decides and counts as without it, and admits what it would refuse, with reason
-                'shadow': to try a limit on traffic that must not notice.
+            charge_denied: Denied hits are charged too, up to twice the limit, so a client that
+                keeps asking waits longer. For gcra, the buckets, fixed_window and sliding_window.
+            shadow: Decides and counts as without it, and admits hits that the limit refuses, with
+                reason 'shadow': a trial of a limit on live traffic.
             table: For a Database: the table's name, or 'schema.name', up to 55 bytes. Limiters
                 share it.
             on_error: What a hit does while Redis is unreachable; the decision's reason says so.
                 'raise' raises the error. 'open' admits every hit but one whose cost is above the
                 limit. 'closed' admits none. 'local' limits in this process alone, at the same
                 rates, without knowing earlier hits, for 100,000 keys at once at most.
-            deny_cache: How many denied keys this object remembers, 0 to 10 million. Over Redis the
-                same hit with the same cost is then denied without asking, with the remaining of
-                that time, until retry_after has passed since the denied hit was sent. reset(),
-                refund() and block() of this process are seen at once, those of other processes are
-                not. Not with charge_denied; a Memory ignores it.
-            lease: How many hits of a key this object takes from a Redis or a Database at once, 0 to
-                1 million, to spend them without asking; 0 and 1 are none. It is a number of hits,
-                while the lease of reserve is seconds. The store counts them when they are taken:
-                each object may admit up to lease - 1 more in an interval than the algorithm does
-                (none with a fixed_window of one rate). Hits that are held end with that window or
-                the shortest period and are not given back. remaining counts what the store had left
-                when it was last asked, and the hits that are held. Not with charge_denied or
-                shadow; a Memory ignores it.
+            deny_cache: How many denied keys this object remembers, 0 to 10 million. Over Redis a
+                hit of such a key with the same cost is denied without a round trip, with the
+                remaining of the first denial, until retry_after has passed since the denied hit was
+                sent. A reset(), refund() or block() of this process ends that at once; one of
+                another process is not seen. Not with charge_denied; a Memory ignores it.
+            lease: How many hits of a key this object takes from a Redis or a Database in advance,
+                to spend without a round trip, 0 to 1 million; 0 and 1: none. (The lease of
+                reserve() is a time.) The store counts the hits when they are taken. So each object
+                may admit up to lease - 1 hits more in an interval than the algorithm does (none
+                with a fixed_window of one rate). Unspent hits end with that window, with the
+                shortest period and with the process; they are not given back. remaining is the
+                number that the store had left at the last round trip, plus the unspent hits. Not
+                with charge_denied or shadow; a Memory ignores it.
             op_keep: Seconds that hit remembers an op_id, 1 or more.
 
         A Database takes no on_error and no deny_cache.
@@ -109,10 +109,10 @@ class LimiterBase(Handle):
 
     @native
     def stats(self) -> dict[str, Any]:
-        """What this object has decided in this process; it asks no store.
+        """The decisions of this object in this process, read without a round trip.
 
-        admitted and refused: hits and reserves, at all rates; of a hit_all, at its first limiter.
-        reasons: the same, by Decision.reason. test, peek and refunds do not count.
+        admitted and refused count hits and reserves at all rates; a hit_all counts at its first
+        limiter. reasons counts the same by Decision.reason. test, peek and refunds do not count.
 
         Example:
             >>> import hotcount
@@ -125,14 +125,14 @@ class LimiterBase(Handle):
 
     @native
     def _refund_local(self, key: LimiterKey, n: int, *, rate: Rates | None = None) -> None:
-        """Gives back what on_error='local' has taken in this process."""
+        """Gives back hits that on_error='local' has counted in this process."""
 
     @native
     def _ahead(self, cost: int, *, rate: Rates | None = None) -> int:
-        """For how many microseconds _hit_ahead admits ahead; 0: it does as hit."""
+        """How many microseconds early _hit_ahead may admit a hit; 0: as hit()."""
 
     def _patience(self, cost: int, timeout: Seconds | None, rate: Rates | None) -> Patience:
-        """That of an acquire."""
+        """The patience of an acquire."""
         return Patience(timeout, self._ahead(cost, rate=rate) / 1e6)
 
     def limit(
@@ -140,22 +140,22 @@ class LimiterBase(Handle):
     ) -> Callable[[F], F]:
         """Decorates a function: each call is a hit, and a refused one raises LimitExceeded.
 
-        Its decision says why: decision.headers() tells an HTTP client when to come again. The
-        function may be a method (below @staticmethod and @classmethod), plain or async. An async
-        one never blocks its loop, and its key, cost and rate may be async too; a plain one waits
-        for the hit. That is so with the sync and the aio class.
+        The error's decision has the reason, and decision.headers() tells an HTTP client when to
+        retry. The function may be a method (below @staticmethod and @classmethod), plain or async.
+        An async function never blocks its loop, and its key, cost and rate may be async too; a
+        plain function blocks until the hit is decided. Both hold for the sync and the aio class.
 
         Args:
-            key: A value, or a function of the call's arguments. It may ask for some of them by the
-                names that the decorated function gives them, defaults included; with ``*args`` and
-                ``**kwargs`` it is called as that function is.
-            cost: Likewise.
-            rate: Likewise. None: the limiter's own.
+            key: A value, or a function of the call's arguments. Its parameters may be some of the
+                decorated function's parameters, by name, with their defaults; with ``*args`` and
+                ``**kwargs`` it is called with the same arguments as the decorated function.
+            cost: As key.
+            rate: As key. None: the limiter's own.
             timeout: Seconds of the hit, more than 0. None: the store's.
 
         Raises:
-            TypeError: The function is a generator, or key, cost or rate asks for what it does not
-                have.
+            TypeError: The function is a generator, or key, cost or rate has a parameter that the
+                function does not have.
             HotcountError: As hit does, when the function is called.
 
         Example:
@@ -173,8 +173,7 @@ class LimiterBase(Handle):
             'limited'
         """
 
-        # An object whose __init__ never ran is refused here, not at the first call.
-        _ = self.name
+        _ = self.name  # Raises here, not at the first call, if __init__ has not run.
 
         def decorator(function: F) -> F:
             return decorate(self, function, key, cost, rate, timeout)
@@ -183,35 +182,35 @@ class LimiterBase(Handle):
 
 
 class Limiter(Lifetime, Reserving, LimiterBase):
-    """At most so many hits in so long, per key, for all processes together.
+    """At most N hits in each period, per key, for all processes together.
 
     Works on Memory, Redis and SQL databases, on the store's clock. A hit is one round trip to
     Redis, and in a database a transaction that it shares with concurrent hits; create_table() makes
-    the table. A denial is an answer and costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or
-    tuples of them, encoded so that no two tuples, and no tuple and str, are one key; databases take
-    no NUL, and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and expires. Safe
-    from many threads and across fork.
+    the table. A denied hit costs nothing. Keys are str or bytes, 1 to 1,000 bytes, or tuples of
+    them, encoded so that no two tuples, and no tuple and str, are one key; databases take no NUL,
+    and PostgreSQL UTF-8 only. State is kept per name, algorithm and rate, and expires. Safe from
+    many threads and across fork.
 
-    Calls take rate= in place of the limiter's own rate, for rates that callers bring, such as those
-    of their plans. A key has a state of its own at each rate. A bad rate is a ConfigError that
-    quotes it.
+    Calls take rate= in place of the limiter's own rate, such as the rate of a caller's plan. A key
+    has a separate state for each rate. A bad rate is a ConfigError that quotes it.
 
     With on_error other than 'raise', hit, hit_many, at_most, test, peek, reserve and hit_all are
     answered without the server after UnavailableError, DeadlineError, OutcomeUnknownError or
     CapacityError. One call a second asks the server in the background until it answers. The first
-    failure waits for its timeout, later calls for nothing. The logger 'hotcount' has one line when
-    Redis goes away and one when it is back. Other errors, and all of refund(), block() and reset(),
-    are raised.
+    call that fails waits for its timeout; later calls do not wait. The logger 'hotcount' has one
+    line at the beginning of an outage and one at its end. Other errors, and all errors of refund(),
+    block() and reset(), are raised.
 
     The algorithms:
 
     - 'gcra': at most burst + rate x t in every interval of length t. 'token_bucket' and
       'leaky_bucket' are the same under other names.
-    - 'fixed_window': at most the limit in each window; twice that across an edge.
-    - 'sliding_window': the same, and the window before counts in part: at most twice the limit in
-      any period.
-    - 'sliding_log': at most the limit in every period, exactly, with a note of each hit: limits up
-      to 100,000.
+    - 'fixed_window': at most the limit in each window; up to twice that within one period, across
+      the edge of two windows.
+    - 'sliding_window': at most the limit in each window, and at most twice that in any period: the
+      previous window counts in part.
+    - 'sliding_log': at most the limit in every period, exactly. It stores an entry for each hit, so
+      limits go up to 100,000.
 
     Example:
         >>> import hotcount
@@ -229,13 +228,13 @@ class Limiter(Lifetime, Reserving, LimiterBase):
 
     @native
     def create_table(self, *, timeout: Seconds | None = None) -> None:
-        """Creates the table in a Database where it is missing. Idempotent; other stores need none.
+        """Creates the table in a Database if it is missing. Idempotent; other stores need none.
 
         Args:
             timeout: Seconds, more than 0. None: the store's.
 
         Raises:
-            DatabaseError: The database refuses, as where this user may not; nothing was made.
+            DatabaseError: The database refuses, such as for lack of a right; nothing was created.
             HotcountError: As hit does.
 
         Example:
@@ -253,7 +252,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         *,
         timeout: Seconds | None = None,
     ) -> tuple[Decision, tuple[str, ...]]:
-        """The hits of one store, all or none; and what answered each, 'allowed' for the store."""
+        """Takes the hits of one store, all or none; each hit's reason, 'allowed' from the store."""
 
     @native
     def hit(
@@ -267,17 +266,17 @@ class Limiter(Lifetime, Reserving, LimiterBase):
     ) -> Decision:
         """Takes cost if the limit allows it.
 
-        In one step: concurrent callers never take the same last one.
+        It checks and takes in one step: concurrent callers never exceed the limit together.
 
         Args:
             key: The limited key.
             cost: 1 or more. A cost above the limit is denied, with retry_after None.
             rate: In place of the limiter's own; see Limiter.
             op_id: 1 to 1,000 bytes, over Memory and Redis. The hit is taken once: a repeat for the
-                key within op_keep returns the first decision, a refusal too, as it was then, and
-                takes nothing, also after reset(). So the call may be repeated after any error. To
-                hit anew, as after retry_after, take a new one. It asks the store, also for a key
-                that deny_cache knows; in an outage on_error answers.
+                key within op_keep returns the first decision unchanged, also a refusal, and takes
+                nothing, even after reset(). So the call may be repeated after any error. A new hit,
+                such as after retry_after, needs a new op_id. Every call asks the store, also for a
+                key that deny_cache has; in an outage on_error decides.
             timeout: Seconds, more than 0. None: the store's.
 
         Raises:
@@ -310,7 +309,7 @@ class Limiter(Lifetime, Reserving, LimiterBase):
         rate: Rates | None = None,
         timeout: Seconds | None = None,
     ) -> Decision:
-        """hit, which may admit a moment ahead: then retry_after is when the hit may be used."""
+        """hit(), up to 10 ms early: retry_after is then the time until the hit may be used."""
 
     @native
     def hit_many(

@@ -1,8 +1,7 @@
-"""What calls answer: frozen dataclasses with slots.
+"""The results of calls: frozen dataclasses with slots, which the C++ core fills.
 
-They compare and hash by value, survive pickle, are taken apart by ``match`` and
-``dataclasses.asdict``, and are JSON objects in FastAPI, Flask and Django REST framework. C++ fills
-them.
+Results compare and hash by value, can be pickled, work with ``match`` and ``dataclasses.asdict``,
+and are JSON objects in FastAPI, Flask and Django REST framework.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from hotcount._types import MaybeNone
 
 
 class Result:
-    """What the dataclasses of this module share."""
+    """The base class of all results."""
 
     __slots__ = ()
 
@@ -30,14 +29,14 @@ class Result:
         """
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
-    # NumPy's name: the encoder of Django REST framework asks values for it.
+    # The JSON encoder of Django REST framework calls `tolist`, which is NumPy's name.
     tolist = to_dict
 
 
 @result
 @dataclass(frozen=True, slots=True)
 class Decision(Result):
-    """What a limiter answered. True where the hit was admitted.
+    """The decision of a limiter. True if the hit was admitted.
 
     >>> import hotcount
     >>> limiter = hotcount.Limiter("memory://", "2/minute")
@@ -46,51 +45,52 @@ class Decision(Result):
     """
 
     allowed: bool
-    """Whether it was admitted."""
+    """Whether the hit was admitted."""
     limit: int
-    """What an idle key admits at once. Of several rates that of the one that says most: of those
-    that refused the one that refuses for longest, else the one that has least left."""
+    """How many hits an idle key admits at once. A limiter with several rates reports one of them:
+    of the refusing rates the one that refuses for longest, else the one with the least left."""
     remaining: int
-    """What is left after this call; of several rates the least."""
+    """How many hits are left after this call; of several rates the least."""
     retry_after: float | None
-    """Seconds until the same hit would be admitted if nobody else came: 0 where it was, None where
-    it costs more than a limit and so never will."""
+    """Seconds until the same hit is admitted if no other hit comes: 0 if the limits admit it now,
+    None if its cost is above a limit, so that it is never admitted."""
     reset_after: float
-    """Seconds until `limit` is left again if nobody else came, as of a key that was never hit."""
+    """Seconds until `limit` hits are left again, as for a new key, if no other hit comes."""
     reason: str
-    """'allowed', 'limited', 'cost_above_limit', 'blocked': by Limiter.block, 'untracked': admitted
-    without being counted, because the Memory store is full (its when_full), or because on_error
-    'local' has no room for more keys, 'shadow': a limit refuses it, and the limiter only looks on
-    (its shadow), or 'open', 'closed', 'local': Redis is away, and the limiter's on_error admitted
-    it, refused it (which admits with shadow), or counted in this process alone."""
+    """'allowed': the limit has room. 'limited': the limit is reached. 'cost_above_limit': the cost
+    is more than an idle key admits. 'blocked': by Limiter.block. 'untracked': admitted without
+    being counted, because the Memory store is full (its when_full) or on_error 'local' has no room
+    for more keys. 'shadow': admitted although a limit refuses the hit (option shadow). 'open',
+    'closed', 'local': Redis is unreachable, and on_error admitted the hit, refused it (with shadow:
+    admitted it), or counted it in this process alone."""
     policy: str
     """The limiter's name."""
     period: float
-    """Seconds of the rate that limit is of."""
+    """Seconds of the rate that `limit` belongs to."""
     violated: tuple[str, ...] = ()
-    """The rates that refused, as text; empty where the hit was admitted."""
+    """The rates that refuse the hit, as text; empty if none does."""
     quota: int | None = None
-    """How many that rate admits in each period in the long run: another number than limit where the
-    rate has a burst. None is limit."""
+    """How many hits that rate admits in each period in the long run; differs from `limit` if the
+    rate has a burst. None: the same as `limit`."""
 
     def __bool__(self) -> bool:
-        """Whether it was admitted."""
+        """Whether the hit was admitted."""
         return self.allowed
 
     @native
     def headers(self, style: Literal["ietf", "legacy"] = "ietf") -> dict[str, str]:
-        """HTTP headers that tell a client.
+        """The HTTP headers that tell a client of the decision.
 
-        Seconds are whole, rounded up. A denial that may pass adds Retry-After.
+        Times are whole seconds, rounded up. A denial that is not final adds Retry-After.
 
         Args:
             style: 'ietf': RateLimit-Policy and RateLimit of
-                draft-ietf-httpapi-ratelimit-headers-11; "5/minute burst 9" is
-                q=5;w=60;hotcount-burst=9, and t is retry_after when the hit was denied, else
+                draft-ietf-httpapi-ratelimit-headers-11. The rate "5/minute burst 9" is written as
+                q=5;w=60;hotcount-burst=9; t is retry_after if the hit was denied, else
                 reset_after. 'legacy': X-RateLimit-Limit, -Remaining and -Reset (seconds from now).
 
         Raises:
-            ConfigError: The style is another.
+            ConfigError: Unknown style.
 
         Example:
             >>> import hotcount
@@ -103,7 +103,7 @@ class Decision(Result):
 @result
 @dataclass(frozen=True, slots=True)
 class TryAdd(Result):
-    """What Counter.try_add came to. True where it was applied.
+    """The outcome of Counter.try_add. True if n was added.
 
     >>> import hotcount
     >>> bool(hotcount.Counter("memory://").try_add("seats", 3, max=2))
@@ -113,16 +113,16 @@ class TryAdd(Result):
     applied: bool
     """Whether n was added."""
     value: int
-    """After the add, or as it stands where refused."""
+    """The count after the add; if the add was refused, the unchanged count."""
 
     def __bool__(self) -> bool:
-        """Whether it was applied."""
+        """Whether n was added."""
         return self.applied
 
 
 @result
 class Upsert(enum.IntEnum):
-    """What an upsert or remove of LiveSets came to. True where it is APPLIED; str() is the name.
+    """The outcome of an upsert or remove of LiveSets. True if APPLIED; str() is the name.
 
     >>> import hotcount
     >>> outcome = hotcount.LiveSets("memory://").upsert("never made", "member", 1.0)
@@ -131,22 +131,22 @@ class Upsert(enum.IntEnum):
     """
 
     FAILED = 0
-    """Only in a batch, where the element has its exception in .errors."""
+    """Only in a batch: `.errors` has the exception of the element."""
     APPLIED = 1
-    """The member has the score."""
+    """The member has the score; after remove() it is gone."""
     ABSENT = 2
-    """No such set; nothing was made."""
+    """The set does not exist, and was not created. Of remove(): or the member does not exist."""
     STALE = 3
     """The member's last write has this version or a higher one."""
     EXPIRING = 4
-    """The set's TTL is not above the gate."""
+    """The set's TTL is not above the option `gate`."""
     NO_TTL = 5
-    """The set never expires, and was left alone: see LiveSets.sweep."""
+    """The set never expires, and was not changed: see LiveSets.sweep."""
 
-    # An IntEnum is as true as its number, and prints it: neither is what an answer should do.
+    # The truth and the text of an IntEnum are those of its number; an outcome needs its own.
 
     def __bool__(self) -> bool:
-        """Whether it is APPLIED."""
+        """Whether the outcome is APPLIED."""
         return self is Upsert.APPLIED
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class Upsert(enum.IntEnum):
 @result
 @dataclass(frozen=True, slots=True)
 class SweepReport(Result):
-    """What LiveSets.sweep came to.
+    """The outcome of LiveSets.sweep.
 
     >>> import hotcount
     >>> hotcount.LiveSets("memory://").sweep("feed:*")
@@ -171,17 +171,17 @@ class SweepReport(Result):
     scanned: int
     """Sorted sets that matched."""
     found: int
-    """Of them, those without a TTL."""
+    """Matching sets without a TTL."""
     deleted: int
-    """Of them, those that still had none when they were deleted."""
+    """Sets deleted, which still had no TTL then."""
     keys: tuple[str | bytes, ...]
-    """The first 1,000 of those found."""
+    """The keys of the first 1,000 sets found."""
 
 
 @result
 @dataclass(frozen=True, slots=True)
 class Cast(Result):
-    """The answer of cast, retract and toggle.
+    """The outcome of cast, retract and toggle.
 
     Example:
         >>> import hotcount
@@ -196,18 +196,18 @@ class Cast(Result):
     counted: bool
     """The user's vote counts now: value is not 0."""
     changed: bool | MaybeNone
-    """This call changed it; a repeat, or an older version, does not. None while it is pending."""
+    """This call changed the vote; a repeat or an older version does not. None if pending."""
     previous: int | MaybeNone
-    """The vote before this call, 0 for none. None while it is pending."""
+    """The vote before this call, 0 for none. None if pending."""
     value: int
-    """The user's vote for the item now: what the call asked for, unless an older version lost."""
+    """The user's vote for the item now: that of the call, unless its version was too old."""
     pending: bool = False
-    """With 'write_behind': the vote waits to be written to the database. What it changes is not
-    known yet: changed and previous are None."""
+    """With 'write_behind': the vote waits to be written to the database. Its effect is not known
+    yet: changed and previous are None."""
     count: Count | None = None
-    """With with_count=True the item's count after this vote, which is in it; with 'write_behind'
-    what the database has, without this vote while it waits. None: it was not asked for, or
-    could not be read until the timeout, or the server went away; the vote stands all the same."""
+    """With with_count=True: the item's count, this vote included; with 'write_behind' the count in
+    the database, without this vote while it waits. None: the count was not asked for, could not be
+    read before the timeout, or the server went away. The vote is stored in each case."""
 
 
 @result
@@ -215,8 +215,8 @@ class Cast(Result):
 class Count(Result):
     """An item's count. It compares, orders, hashes, formats and indexes as its value.
 
-    Two are equal where their values are, whatever else they have. + and - give an int; for other
-    arithmetic take .value.
+    Counts with equal values are equal, even if other fields differ. + and - return an int; other
+    arithmetic needs .value.
 
     Example:
         >>> import hotcount
@@ -228,21 +228,21 @@ class Count(Result):
     """
 
     value: int
-    """The sum over the item's votes, and its opening balance."""
+    """The sum of the item's votes, plus its opening balance."""
     exact: bool
-    """Whether it agrees with the votes as of as_of. Of rows that others write to the vote table,
-    those count that create_tables(outside_writes=) says. False once this object has met a cascade
-    that nothing counts, or a count that differs: in create_tables(), migration(), stats() or
+    """Whether the value agrees with the votes committed at as_of. Rows that other programs write to
+    the vote table are counted as create_tables(outside_writes=) says. False once this object has
+    found an uncounted cascade or a wrong count: in create_tables(), migration(), stats() or
     reconcile(dry_run=True)."""
     as_of: float
-    """When it was read, in seconds since 1970 UTC; of a copy, when a fold counted it; of a replica,
-    a time for which it surely has every vote acknowledged before."""
+    """The time of the read, in seconds since 1970 UTC. Of a cached copy: the time of the fold that
+    counted it. Of a replica: a time for which it has every vote acknowledged before."""
     source: str
-    """Where it was read: 'sql', 'cache' or 'replica'."""
+    """The place of the read: 'sql', 'cache' or 'replica'."""
     pending: int
-    """Votes acknowledged but not yet in value. With 'write_behind' those that wait in the item's
-    stream, other items' among them: at most so many are its own; -1 if Redis did not answer. Of a
-    WriteBehindCounter: adds in value that the database does not have yet."""
+    """Votes acknowledged but not yet in value. With 'write_behind': the votes in the item's stream,
+    which other items share, so an upper bound; -1 if Redis did not answer. Of a WriteBehindCounter:
+    adds in value that the database does not have yet."""
 
     def __int__(self) -> int:
         """Its value."""
@@ -267,10 +267,10 @@ class Count(Result):
         return format(self.value, spec)
 
     def __hash__(self) -> int:
-        """Its value's."""
+        """The hash of its value."""
         return hash(self.value)
 
-    # What it is compared with is asked as an int would ask it: other types have their say.
+    # The value is compared with `other` itself, so that reflected methods of other types are used.
 
     def __eq__(self, other: object) -> bool:
         """Whether its value is equal."""
@@ -310,7 +310,7 @@ class Count(Result):
 @result
 @dataclass(frozen=True, slots=True)
 class Tally(Result):
-    """An item's votes by sign, what Votes.tally counts: those without a user among them."""
+    """An item's votes by sign, from Votes.tally; votes without a user are included."""
 
     up: int
     """Votes above 0."""
@@ -323,28 +323,29 @@ class Tally(Result):
 @result
 @dataclass(frozen=True, slots=True)
 class Drift(Result):
-    """An item whose count differed from its votes, or an orphan: what Votes.reconcile finds."""
+    """An item that Votes.reconcile found: its count differs from its votes, or it is an orphan."""
 
     item: int | str | uuid.UUID
     """The item's id."""
     counted: int
-    """What the count said."""
+    """The stored count."""
     actual: int
-    """What the votes say, and the opening balance."""
+    """The sum of the votes, plus the opening balance."""
     orphan: bool = False
-    """The item has no row: votes, a count or an opening balance are left of it."""
+    """The item has no row, but votes, a count or an opening balance of it are left."""
 
 
 @result
 @dataclass(frozen=True, slots=True)
 class FlushReport(Result):
-    """What Votes.flush came to, and WriteBehindCounter.flush, whose items are keys."""
+    """The outcome of Votes.flush, or of WriteBehindCounter.flush, whose items are keys."""
 
     acked: int
-    """Items whose count in the item table was brought up to date; keys that Redis has now. With
-    'write_behind' votes that waited when the call began, and are in the database."""
+    """Items whose count in the item table was brought up to date. With 'write_behind': votes that
+    waited when the call began and are in the database now. Of a WriteBehindCounter: keys that Redis
+    or the database has now."""
     pending: int
-    """Items, or such votes, not reached before the deadline."""
+    """Items (with 'write_behind' votes) not reached before the deadline."""
     at_risk: int
     """Acknowledged votes that a crash now could lose."""
 
@@ -352,20 +353,17 @@ class FlushReport(Result):
 @result
 @dataclass(frozen=True, slots=True)
 class Contract(Result):
-    """What an acknowledgement means, and what may be lost.
-
-    Of Votes.contract and WriteBehindCounter.contract.
-    """
+    """The guarantee of an acknowledgement: Votes.contract, WriteBehindCounter.contract."""
 
     strategy: str
     """The strategy's name."""
     acknowledged: str
-    """What is true when cast returns."""
+    """The state of a vote when cast returns."""
     may_lose: str
-    """What may be lost, and when."""
+    """The votes that may be lost, and when."""
     durable: bool
-    """An acknowledged vote is in the database, and survives the death of this process. False where
-    it may be in Redis alone, whose persistence decides: may_lose says what is lost then."""
+    """An acknowledged vote is in the database, and survives the death of this process. False if it
+    may be in Redis alone: may_lose names the loss that the persistence of Redis permits."""
     exact: bool
     """count() equals the committed votes at all times."""
 
@@ -373,33 +371,33 @@ class Contract(Result):
 @result
 @dataclass(frozen=True, slots=True)
 class SyncRound(Result):
-    """What one round of a SyncWorker did, in items; with 'write_behind' in votes, of a
+    """The work of one round of a SyncWorker, in items; with 'write_behind' in votes, of a
     WriteBehindCounter in cells."""
 
     scanned: int
-    """Counts, or votes, found in the cache."""
+    """Counts (or votes) found in the cache."""
     filled: int
-    """Given what the database knew."""
+    """Counts set from the database."""
     saved: int
-    """Written to the item table, or to the vote table."""
+    """Counts written to the item table, or votes written to the vote table."""
     deleted: int
-    """Saved, past their retention, and taken out of the cache."""
+    """Counts taken out of the cache: saved, and past their retention."""
     recounted: int
-    """Summed again from the votes: a count was lost or in doubt."""
+    """Counts summed again from the votes, because they were lost or in doubt."""
     unsettled: int
-    """Not saved as found: for the next round."""
+    """Counts left for the next round, because they could not be saved as found."""
     at_risk: int
-    """Votes in those, which only the cache has."""
+    """Votes in unsettled counts, which only the cache has."""
     refused: int = 0
-    """With 'write_behind': votes that the database refuses for good, set aside."""
+    """With 'write_behind': votes set aside, because the database refuses them for good."""
 
 
 @result
 @dataclass(frozen=True, slots=True)
 class Queued(Result):
-    """What add of a counter with retry= answers while Redis does not: the add waits.
+    """The result of an add that waits in the retry queue while Redis does not answer.
 
-    It is no number: the value after this add is not known before it is counted.
+    It is not a number: the value after this add is unknown until the add is counted.
 
     >>> import hotcount
     >>> hotcount.Queued(waiting=3, durable=True)
@@ -409,13 +407,13 @@ class Queued(Result):
     waiting: int
     """How many adds wait now, this one included."""
     durable: bool
-    """Whether it is on the disk: the queue has a path, and fsync='always'."""
+    """Whether the add is on disk: the queue has a path, and fsync='always'."""
 
 
 @result
 @dataclass(frozen=True, slots=True)
 class RetryStats(Result):
-    """What became of the adds in a counter's retry queue, since the counter was made.
+    """The outcomes of the adds in a counter's retry queue since the counter was made.
 
     >>> import hotcount
     >>> counter = hotcount.Counter("memory://", retry=hotcount.RetryQueue())
@@ -426,24 +424,24 @@ class RetryStats(Result):
     waiting: int
     """Adds that wait now."""
     queued: int
-    """Adds put into the queue, those found in its file included."""
+    """Adds put into the queue, including adds found in its file."""
     replayed: int
     """Adds of the queue that are counted."""
     expired: int
-    """Counted nowhere: they waited longer than max_age, or their key's life was over, or their
-    period was not kept any more. One that was sent before Redis' clock stepped by more than max_age
+    """Adds not counted because they waited longer than max_age, their key had expired, or their
+    period was not kept any more. An add sent before the clock of Redis stepped by more than max_age
     may have been counted."""
     refused: int
-    """Counted nowhere: their key holds no counter, or would leave signed 64 bits, or their period
-    begins more than 100 years ahead."""
+    """Adds not counted because their key holds no counter or would leave signed 64 bits, or because
+    their period begins more than 100 years ahead."""
     dropped: int
-    """Given up for others (when_full="drop_oldest"): counted nowhere, unless Redis had it and
-    its answer was lost."""
+    """Adds removed to make room (when_full="drop_oldest"). They are not counted, unless Redis had
+    applied one and its answer was lost."""
     outages: int
-    """Times that Redis stopped answering."""
+    """How often Redis stopped answering."""
     oldest_age: float
     """Seconds that the oldest add has waited."""
     journal_bytes: int
-    """Size of the file; 0 without one."""
+    """Size of the queue's file; 0 without one."""
     is_away: bool
-    """Redis did not answer when it was last asked."""
+    """Redis did not answer the last request."""

@@ -15,10 +15,10 @@ from hotcount.results import Queued, TryAdd
 class Counter(AsyncLifetime, CounterBase[Added]):
     """hotcount.Counter for event loops: each method returns an awaitable of its outcome.
 
-    A call starts when it is made, whether it is awaited or not. Calls of one turn of the loop
-    travel together. In Memory a call is done when it returns, and awaiting it does not yield to the
-    loop. Cancelling withdraws a call that is not sent yet; the outcome of a sent call is dropped.
-    Any number of loops may use the object, in any threads, and so may forked children.
+    A call starts when it is made, whether it is awaited or not. Calls made in one iteration of the
+    loop are sent together. In Memory a call is done when it returns, and awaiting it does not yield
+    to the loop. Cancelling withdraws a call that is not sent yet; the outcome of a sent call is
+    dropped. Any number of loops may use the object, in any threads, and so may forked children.
 
     Example:
         >>> import asyncio

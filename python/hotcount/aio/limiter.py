@@ -18,12 +18,11 @@ from hotcount.results import Decision
 class Limiter(AsyncLifetime, Reserving, LimiterBase):
     """hotcount.Limiter for event loops: each method returns an awaitable of its outcome.
 
-    A call starts when it is made, whether it is awaited or not. Calls of one turn of the loop
-    travel together; over a Database those that are waiting share a transaction. In Memory a call is
+    A call starts when it is made, whether it is awaited or not. Calls made in one iteration of the
+    loop are sent together; over a Database waiting calls share a transaction. In Memory a call is
     done when it returns, and awaiting it does not yield to the loop. Cancelling withdraws a call
-    that is not sent yet: it takes nothing and gives nothing back. A sent call may have done either,
-    and its outcome is dropped. Any number of loops may use the object, in any threads, and so may
-    forked children.
+    that is not sent yet. A sent call may still be applied, and its outcome is dropped. Any number
+    of loops may use the object, in any threads, and so may forked children.
 
     Example:
         >>> import asyncio
@@ -50,7 +49,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
 
         It starts when it is awaited. A task that is cancelled meanwhile leaves nothing held.
         """
-        _ = self.name  # An object whose __init__ never ran is refused here.
+        _ = self.name  # Raises if __init__ has not run.
         return Opening(lambda: reserve_soon(self, key, n, lease, rate, timeout))
 
     async def acquire(
@@ -61,11 +60,12 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
         *,
         rate: Rates | None = None,
     ) -> Decision:
-        """As hotcount.Limiter.acquire, to be awaited: it sleeps without its loop.
+        """As hotcount.Limiter.acquire, to be awaited: it does not block the loop while it sleeps.
 
-        Unlike the other calls it starts when it is awaited. Tasks of one loop are a queue.
-        Cancelled while it waits, it leaves the queue and nothing is taken; during a hit, as hit. A
-        hit that it has taken ahead goes to the task behind it; if there is none, it stays taken.
+        Unlike the other calls it starts when it is awaited. The tasks of each loop form a queue of
+        their own. A task cancelled while it waits leaves the queue and takes nothing; during a hit
+        it is cancelled as hit() is. If a hit was admitted ahead for it, the next task in the queue
+        gets that hit; without a next task the hit stays taken.
         """
         patience = self._patience(cost, timeout, rate)
 
@@ -85,7 +85,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     @native
     async def _hit_all(self, hits: Sequence[tuple[LimiterBase, LimiterKey, int, Rates | None]], *,
             timeout: Seconds | None = None) -> tuple[Decision, tuple[str, ...]]:
-        """The hits of one store, all or none; and what answered each, 'allowed' for the store."""
+        """Takes the hits of one store, all or none; each hit's reason, 'allowed' from the store."""
     @native
     async def hit(self, key: LimiterKey, cost: int = 1, *, rate: Rates | None = None,
             op_id: Key | None = None, timeout: Seconds | None = None) -> Decision:
@@ -93,7 +93,7 @@ class Limiter(AsyncLifetime, Reserving, LimiterBase):
     @native
     async def _hit_ahead(self, key: LimiterKey, cost: int = 1, *, rate: Rates | None = None,
             timeout: Seconds | None = None) -> Decision:
-        """hit, which may admit a moment ahead: then retry_after is when the hit may be used."""
+        """hit(), up to 10 ms early: retry_after is then the time until the hit may be used."""
     @native
     async def hit_many(self, keys: LimiterKeys, cost: Numbers = 1, *, rate: Rates | None = None,
             errors: OnErrors = "raise", timeout: Seconds | None = None) -> Decisions:

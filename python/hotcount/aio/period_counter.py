@@ -17,7 +17,7 @@ from hotcount.results import Queued
 class PeriodCounter(AsyncLifetime, PeriodCounterBase[Added]):
     """hotcount.PeriodCounter for event loops: each method returns an awaitable of its outcome.
 
-    Calls start, travel and are cancelled as those of aio.Counter.
+    Calls start, are sent and are cancelled as the calls of aio.Counter.
 
     Example:
         >>> import asyncio

@@ -12,12 +12,12 @@ from hotcount.slotted_counter import SlottedCounterBase
 class SlottedCounter(AsyncLifetime, SlottedCounterBase):
     """hotcount.SlottedCounter for event loops: the calls return an awaitable of their outcome.
 
-    A call starts when it is made, whether it is awaited or not. Adds made while others are written
-    share the next transaction, with those of threads too. Cancelling does not withdraw an add;
-    another call is withdrawn where it has not begun. At most 2 threads of this object write, and 2
-    make the other calls, however many tasks wait; the loop is woken once for all adds of a
-    transaction. resize() and statement() are not awaited. Any number of loops may use the object,
-    in any threads, and so may forked children.
+    A call starts when it is made, whether it is awaited or not. Adds made while a transaction runs
+    share the next one, also with adds of threads. Cancelling does not withdraw an add; any other
+    call is withdrawn if it has not begun. At most 2 threads of this object write, and 2 make the
+    other calls, however many tasks wait; the loop is woken once for all adds of a transaction.
+    resize() and statement() are not awaited. Any number of loops may use the object, in any
+    threads, and so may forked children.
 
     Example:
         >>> import asyncio

@@ -38,7 +38,7 @@ class Memory(AsyncLifetime, MemoryBase):
 class Redis(AsyncLifetime, RedisBase):
     """hotcount.Redis for event loops: the same store in methods to be awaited.
 
-    Each loop that uses it has a connection of its own, made on first use and gone with the loop.
+    Each loop that uses it has a connection of its own, made on first use and closed with the loop.
     Threads may use the same store: hotcount.Counter takes this object too, and aio.Counter takes a
     hotcount.Redis. A call starts when it is made, not when it is awaited. stats() is not awaited.
     """
@@ -59,17 +59,17 @@ class Redis(AsyncLifetime, RedisBase):
     ) -> Any:
         """As hotcount.Redis.execute, to be awaited.
 
-        Cancelled before it is sent, nothing is done; later, nobody hears of it any more.
+        Cancelling withdraws a command that is not sent yet; the reply to a sent one is dropped.
         """
 
 
 class Database(AsyncLifetime, DatabaseBase):
     """hotcount.Database for event loops: the same database in methods to be awaited.
 
-    aio.Votes takes it, or a hotcount.Database; hotcount.Votes takes this object too. Making it
-    opens the database, which blocks the loop for as long as that takes. Votes that are being
-    written when it is closed are finished and told; those that are waiting for that end with
-    ClosedError where the database ends too.
+    aio.Votes takes an aio.Database or a hotcount.Database, and so does hotcount.Votes. The
+    constructor opens the database and blocks the loop meanwhile. When the object is closed, votes
+    that are being written are finished, and their callers get the outcome. Votes that wait to be
+    written end with ClosedError if the database is closed too.
     """
 
     __slots__ = ("__weakref__",)

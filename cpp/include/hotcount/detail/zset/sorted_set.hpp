@@ -1,12 +1,13 @@
-// What a memory store keeps under a key of a sorted set, and beside it.
+// The data of a sorted set in a memory store.
 //
 //   SortedSet   member -> score, and the members in order of (score, member), as Redis orders them
 //   Versions    member -> the version of its last write; a member without a score is a tombstone;
 //               and the build of the set, if there is one
-//   SetBuild    a set that somebody builds under a lease, beside the one that is read
+//   SetBuild    a replacement of the set, which a caller builds under a lease while readers see
+//               the present set
 //
-// The first two hold pointers alone, so that they fit into a store's entry. Not thread-safe: the
-// store's lock guards them.
+// SortedSet and Versions hold only pointers, so that they fit into a store's entry. Not
+// thread-safe: the store's lock guards them.
 #pragma once
 
 #include <atomic>
@@ -37,13 +38,13 @@ class SortedSet {
     bool empty() const { return size() == 0; }
     /// Adds the member or moves it to another score.
     void put(std::string_view member, double score);
-    /// False if it was not there.
+    /// False if the set does not have the member.
     bool erase(std::string_view member);
     std::optional<double> score(std::string_view member) const;
     /// The members at positions first to last, both inclusive, highest score first; equal scores
     /// by member, the greater bytes first. Views hold until the set changes. Costs `last` steps.
     std::vector<Item> highest(std::size_t first, std::size_t last) const;
-    /// The member's position in that order, the highest being 0. Costs as many steps.
+    /// The member's position in the order of highest(), from 0. Costs as many steps.
     std::optional<std::size_t> rank(std::string_view member) const;
 
   private:
@@ -61,14 +62,14 @@ class SetBuild {
     SetBuild(const SetBuild&) = delete;
     SetBuild& operator=(const SetBuild&) = delete;
     ~SetBuild();
-    /// Whether any store of this process may have one: a look without a lock.
+    /// Whether any store of this process may have a build; read without a lock.
     static bool exist() { return count_.load(std::memory_order_acquire) > 0; }
 
-    /// The builder's own add. `set` and `known`: the set that is read, if it is there, and the
-    /// member's version before this build.
+    /// An add by the builder. `set`: the present set, null if there is none. `known`: the member's
+    /// version before this build.
     void add(std::string_view member, double score, std::optional<std::int64_t> version,
              const SortedSet* set, std::optional<std::int64_t> known);
-    /// What somebody wrote meanwhile; a removal has no score.
+    /// A write by another caller during the build; a removal has no score.
     void write(std::string_view member, std::optional<double> score,
                std::optional<std::int64_t> version, std::optional<std::int64_t> known);
 
@@ -98,7 +99,7 @@ class Versions {
   public:
     std::optional<std::int64_t> find(std::string_view member) const;
     void put(std::string_view member, std::int64_t version);
-    /// The build whose lease lasts; one whose lease has passed is dropped.
+    /// The build, or null if there is none; a build whose lease has ended is dropped first.
     SetBuild* build(SteadyTime now);
     void set_build(std::unique_ptr<SetBuild> build) { build_ = std::move(build); }
 
