@@ -9,18 +9,21 @@
 //                                                            slotted and batched. Slot -2, with
 //                                                            every strategy: an opening balance,
 //                                                            which is counted with the votes
-//   vote_journal (item, diff)                                what is counted and not yet in a cell:
-//                                                            batched on PostgreSQL and MariaDB. A
-//                                                            fold adds it to the cell of slot -1 and
-//                                                            copies the count to item.vote_count
+//   vote_journal (item, diff)                                changes of counts that are not yet in
+//                                                            a cell: batched on PostgreSQL and
+//                                                            MariaDB. A fold adds them to the cell
+//                                                            of slot -1 and copies the count to
+//                                                            item.vote_count
 //   vote_count                                               a view: (item, n), exact counts
 //   vote_live                                                a view: the votes with val <> 0;
 //                                                            user_id is NULL without a user
-//   vote_sync, vote_recount                                  strategy cached: see docs/explanation/cached.md
+//   vote_sync, vote_recount                                  strategy cached: see
+//                                                            docs/explanation/cached.md
 //
 // A vote is a state, not an event: cast sets it, retract sets it to 0, and doing either again
-// changes nothing. So every call may be retried after any failure, an unknown outcome included.
-// cast returns after the commit (strategy write_behind: after Redis has the vote). Thread-safe; blocking, but for the calls that end in _async.
+// changes nothing. So every call but toggle may be retried after any failure, an unknown outcome
+// included. cast returns after the commit (strategy write_behind: after Redis has the vote).
+// Thread-safe. Calls block, except those whose names end in _async.
 //
 // Example, the body of a function that returns Result<void>:
 //
@@ -76,23 +79,23 @@ enum class MissingItem : std::uint8_t {
     create,  ///< Insert the item's row with the vote.
 };
 
-/// What create_tables() does with counts that are in the item table and not in the votes, the first
-/// time that it meets the tables. A count of 0 or NULL is none: the item's votes are counted.
+/// What create_tables() does with an item whose stored count is not the sum of its votes, when it
+/// first counts the tables. For a stored count of 0 or NULL it counts the item's votes.
 enum class ExistingCounts : std::uint8_t {
     refuse,  ///< A config error that says how many items differ; nothing is changed.
     keep,    ///< The difference is recorded as the item's opening balance, once and for good: it is
              ///< part of every count, and reconcile() expects it.
-    recount,  ///< The votes are trusted: each count becomes their sum. What was there is lost.
+    recount,  ///< Each count becomes the sum of its votes. The old counts are lost.
 };
 
-/// Which writes of others to the vote table its triggers count: an ORM's, psql's, a cascade's. The
-/// library's own statements are told apart and count themselves. docs/reference/outside-writes.md lists what no trigger
-/// sees.
+/// Which writes of other programs to the vote table its triggers count: those of an ORM, psql or a
+/// cascade. The triggers skip the library's own statements, which change the counts themselves.
+/// docs/reference/outside-writes.md lists the writes that no trigger sees.
 enum class OutsideWrites : std::uint8_t {
-    leave,    ///< As the tables are; new tables have no triggers.
+    leave,    ///< Keeps the present triggers; new tables have none.
     none,     ///< Drops the triggers.
-    deletes,  ///< Deleted rows. Votes cost what they cost without triggers.
-    count,    ///< Inserted and updated rows too. Each vote costs a test of its statement.
+    deletes,  ///< Counts deleted rows. It costs votes nothing.
+    count,    ///< Counts inserted and updated rows too. Each vote costs a test of its statement.
 };
 std::string_view to_string(OutsideWrites outside);
 
@@ -106,14 +109,14 @@ struct VotesOptions {
     /// Empty: the item table has no column for counts. They live in cells, with batched and slotted
     /// only, and plain SQL reads them from the view {vote_table}_count.
     std::string item_count{"vote_count"};
-    /// Also names {vote_table}_cell, _anonymous, _live, _count, _meta and _journal, and on PostgreSQL
-    /// the journal's index {vote_table}_by_item. That one is for exact counts: if nobody reads
-    /// any, it may be dropped, which makes votes of many items about a tenth faster.
+    /// Also names {vote_table}_cell, _anonymous, _live, _count, _meta and _journal, and on
+    /// PostgreSQL the journal's index {vote_table}_by_item. Only exact counts read the index. An
+    /// application without them may drop it; votes of many items are about 10 % faster then.
     std::string vote_table{"vote"};
     std::string vote_item{"item_id"};
     std::string vote_user{"user_id"};
-    /// The columns of a vote's value, of its value before the last change, and of its version (which
-    /// may be NULL). Both vote tables call them so.
+    /// The columns of a vote's value, of its value before the last change, and of its version
+    /// (which may be NULL), in both vote tables.
     std::string vote_value{"val"};
     std::string vote_previous{"prev"};
     std::string vote_version{"version"};
@@ -122,108 +125,110 @@ struct VotesOptions {
     MissingItem missing_item{MissingItem::refuse};
     /// Cells per item for the slotted strategy, 1 to 10,000.
     std::int64_t slots{100};
-    /// For batched and cached. The other strategies use only max_queue and workers, for their calls
-    /// that do not wait; a call of many votes needs no room there.
+    /// For batched and cached. The other strategies use only max_queue and workers, for their
+    /// _async calls; a call of many votes takes no place in that queue.
     sql::GroupCommitOptions commit{};
-    /// The vote tables that create_tables() makes reference the item table. False: a vote for an
-    /// item that has no row is refused by the strategies all the same, and an item's votes stay
-    /// when its row is deleted. It spares voters the key's shared lock on the item's row.
+    /// The vote tables that create_tables() makes reference the item table. False: the strategies
+    /// still refuse a vote for an item that has no row, an item's votes stay when its row is
+    /// deleted, and voters do not take the key's shared lock on the item's row.
     bool foreign_key{true};
     /// batched on the servers: the least pause between two folds, which bring item.vote_count up
     /// to date, 10 ms to 1 h; one for all processes. Shorter: vote_count lags less, and the
-    /// database folds more often. Longer: exact reads sum more rows; once those of a process that
-    /// votes have summed 20,000, it folds sooner, 20 ms after the last fold at the earliest.
+    /// database folds more often. Longer: exact reads sum more journal rows. A process that votes
+    /// folds sooner once its exact reads have summed 20,000 rows, but not within 20 ms of the last
+    /// fold.
     Duration fold_interval{std::chrono::seconds{1}};
 
-    /// The URL of a replica of the database, for reads that may be stale: Consistency::cached. Empty:
-    /// none. A config error with strategy cached, with SQLite, and for a URL that is wrong or of
-    /// another kind of database. A replica that is away, behind or another database's is none of the
-    /// caller's errors: the primary answers within the same deadline, and stats() counts that.
+    /// The URL of a replica of the database, for reads that may be stale: Consistency::cached.
+    /// Empty: none. A config error with strategy cached, with SQLite, and for a URL that is wrong
+    /// or of another kind of database. If the replica is unreachable, behind or of another
+    /// database, the caller gets no error: the primary answers within the same deadline, and
+    /// stats() counts it.
     std::string read_url{};
-    /// How old an answer of the replica may be, 0.1 s to 1 h; the primary answers if it would be
-    /// older. While somebody reads there, a mark is written to vote_meta every quarter of it, by one
-    /// of all processes: an answer is as old as the last mark that the replica has. Longer: fewer
-    /// marks, and older counts. Shorter: the primary answers as soon as the replica is a little late.
+    /// The maximum age of an answer of the replica, 0.1 s to 1 h; the primary answers if it would
+    /// be older. While any process reads the replica, one of them writes a mark to vote_meta on the
+    /// primary every quarter of it: an answer is as old as the last mark that the replica has.
+    /// Longer: fewer marks, and older counts. Shorter: the primary answers after a shorter lag.
     Duration read_max_lag{std::chrono::seconds{10}};
 
-    // For cached, max_age for batched with a cache too; page, interval, workers and max_pending for
-    // write_behind; ignored by the others.
-    /// cached: how long count() trusts what it knows of the tables before it asks them again. A
-    /// count in the cache has no age: votes move it there. batched with a cache: how long a copy
-    /// lives after the fold that published it, and so how long a count may lack votes if a later
-    /// fold could not reach the cache. Longer: fewer reads of SQL.
+    // The rest is for cached; max_age also for write_behind and for batched with a cache; page,
+    // interval, workers and max_pending for write_behind. Other strategies ignore it.
+    /// cached, write_behind: how long this object uses the tables' id before it reads it again. A
+    /// count in the cache does not age, because votes update it there. batched with a cache: how
+    /// long a copy lives after the fold that published it, and so how long a count may lack votes
+    /// if a later fold could not reach the cache. Longer: fewer reads of SQL.
     Duration max_age{std::chrono::seconds{30}};
-    /// write_behind: most votes that wait in Redis, in each of the 16 streams that items are spread
-    /// over, 1 to 500,000; about 80 bytes each. One more is refused with a capacity error, and
-    /// nothing was applied.
+    /// write_behind: the maximum of waiting votes in each of the 16 Redis streams that items are
+    /// spread over, 1 to 500,000; about 80 bytes each. A vote beyond it fails with a capacity error
+    /// and is not applied.
     std::size_t max_pending{100'000};
     /// How long a count stays in the cache after its item's last vote. Longer: more memory, fewer
     /// fills from SQL.
     Duration retention{std::chrono::seconds{600}};
-    /// Counts that a worker looks at and saves at once, 1 to 100,000: one transaction. More: fewer
-    /// commits, and a longer wait for voters meanwhile. write_behind: votes, at most 5,000.
+    /// Counts that a worker reads and saves in one transaction, 1 to 100,000. More: fewer commits,
+    /// and a longer wait for voters meanwhile. write_behind: votes, at most 5,000.
     std::size_t page{1000};
-    /// The pause of a worker between two rounds: how far item.vote_count lags behind.
+    /// The pause of a worker between two rounds, and so the lag of item.vote_count.
     Duration interval{std::chrono::seconds{1}};
     /// Threads of one SyncWorker, 1 to 64.
     std::size_t workers{2};
 
-    /// Where Count::as_of comes from.
+    /// The clock of Count::as_of.
     std::shared_ptr<const Clock> clock{system_clock()};
 };
 
-/// A vote to cast; value 0 retracts. A value takes -2147483647 to 2147483647, so that no sum of an
-/// item's votes leaves 64 bits. Ids are of the types that the options say: text is UTF-8 of at most
-/// 1,000 bytes without NUL, a UUID its canonical lower-case text. Another value or id is a config
-/// error, and nothing is sent.
+/// A vote to cast; value 0 retracts. A value is -2147483647 to 2147483647, so that no sum of an
+/// item's votes leaves 64 bits. Ids have the types of the options item_type and user_type: text is
+/// UTF-8 of at most 1,000 bytes without NUL, a UUID its canonical lower-case text. Another value or
+/// id is a config error, and nothing is sent.
 struct Ballot {
     sql::Id item;
     sql::Id user;
     std::int64_t value{1};
-    /// Applied only if it is higher than the version that the vote's row has.
+    /// The vote is applied only if this is higher than the version of the vote's row.
     std::optional<std::int64_t> version{};
-    /// The vote has no user: `user` is text that names this very vote (Ballot::anonymous).
+    /// The vote has no user: `user` is the op_id of this vote (Ballot::anonymous).
     bool by_op_id{false};
-    /// Cast::count is asked for. cached: Redis or memory tells it with the increment; if the item's
-    /// hash there is new, SQL sums the votes. The other strategies read it after the commit, because
-    /// a transaction does not see votes that commit beside it: one statement, exact, which calls
-    /// that wait at the same time share (write_behind: and one call of Redis).
+    /// Asks for Cast::count. cached: the increment in Redis or memory returns it; if the item's
+    /// hash there is new, SQL sums the votes. The other strategies read it after the commit,
+    /// because a transaction does not see concurrent votes: one exact statement, which concurrent
+    /// calls share (write_behind: and one call of Redis).
     bool with_count{false};
 
-    /// A vote without a user. The first one cast under an op_id for an item stands for good, so the
-    /// call may be retried; one with another value comes to what stands. It cannot be retracted.
-    /// A config error unless op_id is UTF-8 of 1 to 255 characters without NUL, and value is not 0.
+    /// A vote without a user. The first vote under an op_id for an item is final, so the call may
+    /// be retried; a later one with another value returns the first. It cannot be retracted. A
+    /// config error unless op_id is UTF-8 of 1 to 255 characters without NUL, and value is not 0.
     static Result<Ballot> anonymous(sql::Id item, std::string op_id, std::int64_t value = 1);
 };
 
 struct Count {
-    std::int64_t value;  ///< SUM(val) over the item's votes, and its opening balance.
-    /// Agrees with the votes committed at as_of. Of rows that others write, those that OutsideWrites
-    /// says. False once this object has met a cascade that nothing counts, or a count that differs
+    std::int64_t value;  ///< SUM(val) over the item's votes, plus its opening balance.
+    /// The value agrees with the votes committed at as_of; rows of other programs are counted as
+    /// OutsideWrites says. False once this object has found an uncounted cascade or a wrong count
     /// (create_tables(), migration(), stats(), a dry reconcile()).
     bool exact;
-    /// When it was read. Of a copy: when the fold ran that counted it. Of a replica: all votes that
-    /// were acknowledged before are in it.
+    /// The time of the read. Of a cached copy: the time of the fold that counted it. Of a replica:
+    /// a time for which it has every vote acknowledged before.
     WallTime as_of;
     std::string source;  ///< "sql", "cache" or "replica".
-    /// Votes acknowledged but not yet in value. write_behind: those that wait in the stream of the
-    /// item, other items' too, so at most as many are this item's; -1 if Redis did not answer.
+    /// Votes acknowledged but not yet in value. write_behind: the votes in the item's stream, which
+    /// other items share, so an upper bound; -1 if Redis did not answer.
     std::int64_t pending;
 };
 
 /// The outcome of a cast or retract.
 struct Cast {
     bool counted;           ///< The user's vote counts now: value is not 0.
-    bool changed;           ///< This call changed it. A repeat, or an older version, does not.
+    bool changed;           ///< This call changed the vote. A repeat or an older version does not.
     std::int64_t previous;  ///< The vote before this call, 0 for none.
     std::int64_t value;     ///< The vote now.
-    /// write_behind: the vote waits to be written to SQL. What it changes is not known yet: `changed`
-    /// is false and `previous` is 0.
+    /// write_behind: the vote waits to be written to SQL. Its effect is not known yet: `changed` is
+    /// false and `previous` is 0.
     bool pending{false};
-    /// The item's count after this vote, which is in it, if Ballot::with_count asked for it. Count
-    /// says where it comes from. Null also if it could not be read before the deadline: the vote
-    /// stands all the same. write_behind: the count that SQL has, without this vote while it waits.
-    /// A pointer, because batches of votes that do not ask hold many Casts.
+    /// The item's count, this vote included, if Ballot::with_count asked for it; write_behind: the
+    /// count in SQL, without this vote while it waits. Null also if the count could not be read
+    /// before the deadline; the vote is stored in each case. A pointer, because a batch holds many
+    /// Casts, most of them without a count.
     std::shared_ptr<const Count> count{};
 };
 
@@ -233,7 +238,7 @@ struct Voter {
     std::int64_t value;
 };
 
-/// An item's votes by sign, those without a user among them. An opening balance is no vote.
+/// An item's votes by sign, including votes without a user, without the opening balance.
 struct Tally {
     std::int64_t up;     ///< Votes above 0.
     std::int64_t down;   ///< Votes below 0.
@@ -246,10 +251,10 @@ struct ItemCount {
     std::int64_t count;
 };
 
-/// What erase_user() took out.
+/// The outcome of erase_user().
 struct Erased {
-    std::int64_t votes;  ///< Of a value that is not 0; retracted ones went too.
-    /// If no index begins with the user: which one would spare the scan of the whole table.
+    std::int64_t votes;  ///< Deleted votes; rows of retracted votes are deleted but not counted.
+    /// If no index begins with the user: the index that avoids the scan of the whole table.
     std::string missing_index;
 };
 
@@ -257,135 +262,134 @@ struct Erased {
 /// of an item that has no row.
 struct Drift {
     sql::Id item;
-    std::int64_t counted;  ///< What the count said.
-    std::int64_t actual;   ///< What the votes say, and the opening balance.
-    /// The item has no row. Its count is set right like others; votes and opening balance, which
-    /// nobody could make again, stay until remove_item(), and are named each time.
+    std::int64_t counted;  ///< The stored count.
+    std::int64_t actual;   ///< The sum of the votes, plus the opening balance.
+    /// The item has no row. reconcile() corrects its count like others, and reports it each time;
+    /// its votes and opening balance, which cannot be restored, stay until remove_item().
     bool orphan{false};
 };
 
-/// How far a reconcile() has come: told after each page.
+/// The progress of a reconcile() after a page.
 struct ReconcileProgress {
-    /// The page's last item. All items up to it are done, so that `after` may go on from there.
-    /// Empty if items were named, and while orphans are looked for.
+    /// The page's last item. All items up to it are done: a new call may continue with `after`.
+    /// Empty if items were named, and during the search for orphans.
     std::optional<sql::Id> last;
-    std::size_t items;   ///< Looked at so far.
-    std::size_t drifts;  ///< Found so far.
+    std::size_t items;   ///< Items read so far.
+    std::size_t drifts;  ///< Drifts found so far.
 };
 
 struct ReconcileOptions {
     bool dry_run{false};
-    /// Begins behind that item: where an earlier call was interrupted. Not if items are named.
+    /// Begins behind this item, where an earlier call was interrupted. Not if items are named.
     std::optional<sql::Id> after{};
-    /// Called after each page, in the caller's thread. False: that is enough, what was found so far
-    /// is returned.
+    /// Called after each page, in the caller's thread. If it returns false, reconcile() ends and
+    /// returns the drifts found so far.
     std::function<bool(const ReconcileProgress&)> progress{};
 };
 
 struct FlushReport {
     /// Items whose vote_count was brought up to date. write_behind: votes that waited when the call
-    /// began, and are in SQL.
+    /// began and are in SQL now.
     std::int64_t acked;
-    std::int64_t pending;  ///< Items (write_behind: such votes) not reached before the deadline.
+    std::int64_t pending;  ///< Items (write_behind: votes) not reached before the deadline.
     std::int64_t at_risk;  ///< Acknowledged votes that a crash now could lose.
 };
 
-/// What an acknowledgement means, in words and in facts that tools check.
+/// The guarantee of an acknowledgement, in words for people and in flags for tools.
 struct Contract {
     std::string strategy;
-    std::string acknowledged;  ///< When cast returns, ...
-    std::string may_lose;      ///< What may be lost, and when.
-    /// An acknowledged vote is in SQL and survives kill -9 of this process. False where it may be in
+    std::string acknowledged;  ///< The state of a vote when cast returns.
+    std::string may_lose;      ///< The votes that may be lost, and when.
+    /// An acknowledged vote is in SQL and survives kill -9 of this process. False if it may be in
     /// Redis alone.
     bool durable;
     bool exact;  ///< count() equals the committed votes at all times.
 };
 
-/// Where a count comes from: the cache if there is one, or SQL (strategy cached: summed from the
-/// votes). Without a cache both are exact. batched: a count from the cache, or read to fill it, has
-/// what folds have counted; a voter may not see his own vote in it until the next fold. With
-/// VotesOptions::read_url `cached` reads the replica, where there is no cache before it.
+/// The source of a count. `cached`: the cache if there is one, else the replica of
+/// VotesOptions::read_url, else SQL. `exact`: SQL (strategy cached: the sum of the votes). Without
+/// cache and replica both are exact. batched: a count from the cache, or read to fill it, has the
+/// votes that folds have counted; voters may not see their own vote in it until the next fold.
 enum class Consistency : std::uint8_t { cached, exact };
 
-/// Where the strategy `cached` counts, `batched` on a server keeps copies, and votes of
-/// `write_behind` wait (Redis only). A memory store
-/// serves one process. If another one votes for the same items: with cached the workers of both
-/// recount them again and again; with batched copies lack its votes, for max_age at most.
+/// The cache: the counts of `cached`, the copies of counts of `batched` on a server, or the waiting
+/// votes of `write_behind` (Redis only). A memory store serves one process. If a second process
+/// votes for the same items: with cached the workers of both recount them again and again; with
+/// batched copies lack its votes, for max_age at most.
 using VoteCache =
     std::variant<std::monostate, std::shared_ptr<memory::Store>, std::shared_ptr<redis::Client>>;
 
-/// The SQL that create_tables() runs if there are no tables yet, made without a database. It does
-/// nothing where the tables are there already.
-/// A config error for options that make() refuses.
+/// The SQL that create_tables() runs in an empty database, made without a connection. It does
+/// nothing if the tables exist. A config error for options that make() refuses.
 Result<std::string> votes_schema(sql::Dialect dialect, const VotesOptions& options = {});
 
 class Votes {
   public:
-    /// `cache` is for strategies cached and write_behind, which need one, and batched, which keeps copies of its
-    /// counts there for count() (SQLite: reads them from their rows). With another strategy it is a
-    /// config error.
+    /// `cache`: the strategies cached and write_behind need one; batched keeps copies of its counts
+    /// there for count() (on SQLite it reads the rows instead). A config error with another
+    /// strategy.
     static Result<std::shared_ptr<Votes>> make(std::shared_ptr<sql::Database> database,
                                                VotesOptions options = {}, VoteCache cache = {});
     virtual ~Votes() = default;
 
-    /// Creates what is missing. Idempotent; several processes may call it at once; takes no lock if
-    /// nothing is missing. If a strategy that keeps its counts elsewhere counted the tables before,
-    /// moves the counts here while nobody votes or folds: processes of that strategy are refused from
-    /// then on, with an error that says so. Tables in a removed format are a config error.
-    /// `existing` is for tables that hotcount has not counted before, and ignored for others: an
-    /// item whose count (NULL is 0) is not the sum of its votes has a history of its own. A refusal
-    /// creates and changes nothing (MariaDB, MySQL: unless a count changes meanwhile; empty tables
-    /// may stay then). The first call holds a lock on items and votes for as long as a scan of both
-    /// takes.
-    /// `outside`: the triggers are replaced or dropped if they are not that already; what others
-    /// wrote before is reconcile()'s. A config error, before anything changes, if the role may not
-    /// create triggers, if one of the name is somebody else's, or if a cascade would reach the votes
-    /// where the database runs no triggers for it.
+    /// Creates the missing tables, views and indexes. Idempotent; several processes may call it at
+    /// once; takes no lock if nothing is missing. If a strategy that stores its counts elsewhere
+    /// counted the tables before, moves the counts while neither votes nor folds run; from then on
+    /// processes of that strategy are refused with an error that says so. Tables in a removed
+    /// format are a config error.
+    /// `existing`: for tables that hotcount has not counted before, with items whose count (NULL is
+    /// 0) is not the sum of their votes; ignored for other tables. A refusal creates and changes
+    /// nothing (MariaDB, MySQL: unless a count changes meanwhile; empty tables may stay then). The
+    /// first call holds a lock on items and votes for as long as a scan of both takes.
+    /// `outside`: triggers of another form are replaced or dropped; earlier writes of other
+    /// programs are left to reconcile(). A config error, before anything changes, if the role may
+    /// not create triggers, if a foreign trigger has the name, or if the database runs no triggers
+    /// for a cascade that reaches the votes.
     virtual Result<void> create_tables(ExistingCounts existing = ExistingCounts::refuse,
                                        OutsideWrites outside = OutsideWrites::leave,
                                        Timeout timeout = {}) = 0;
-    /// As votes_schema().
+    /// The SQL of votes_schema() with the options of this object.
     virtual std::string schema() const = 0;
-    /// What these tables still lack, as statements for the dialect's own client (psql, mariadb,
-    /// sqlite3); empty if nothing: create_tables() changes nothing then, and needs no right to. They
-    /// are ordered so that the application goes on beside them, and say where it waits; run again
-    /// after a failure, this returns the rest. Changes nothing itself. A config error names a table
-    /// and a column that no statement of ours can mend, and says what to do.
-    /// `existing`, `outside`: as for create_tables(). Comments name cascades that no trigger counts.
+    /// The statements that these tables still need, for the dialect's own client (psql, mariadb,
+    /// sqlite3). Empty if nothing is missing: create_tables() then changes nothing and needs no
+    /// right to. Their order lets the application run meanwhile; comments name the statements that
+    /// it waits for, and cascades that no trigger counts. After a failure of the script a new call
+    /// returns the rest. Changes nothing itself. A config error names a table and a column that no
+    /// statement can mend, and the remedy. `existing`, `outside`: as for create_tables().
     virtual Result<std::string> migration(ExistingCounts existing = ExistingCounts::refuse,
                                           OutsideWrites outside = OutsideWrites::leave,
                                           Timeout timeout = {}) = 0;
-    /// Adds rows to the item table, in one transaction; those that exist stay as they are.
+    /// Adds rows to the item table, in one transaction; existing rows are not changed.
     virtual Result<void> add_items(std::span<const sql::Id> items, Timeout timeout = {}) = 0;
 
     virtual Result<Cast> cast(const Ballot& ballot, Timeout timeout = {}) = 0;
-    /// Results by index: a ballot that is refused fails alone. batched: as few transactions as
-    /// max_batch allows, and about 2 x log2(max_batch) more for one that the database refuses; else
-    /// one per ballot. The timeout is the whole call's, which returns 100 ms after it at the
-    /// latest: what was not sent by then was not applied.
+    /// Results by index: a refused ballot does not affect the others. batched: as few transactions
+    /// as max_batch allows, and about 2 x log2(max_batch) more for a ballot that the database
+    /// refuses; other strategies: one per ballot. The timeout is for the whole call, which returns
+    /// at most 100 ms after it: ballots that were not sent by then were not applied.
     virtual std::vector<Result<Cast>> cast_many(std::span<const Ballot> ballots,
                                                 Timeout timeout = {}) = 0;
     virtual Result<Count> count(const sql::Id& item, Consistency consistency = Consistency::cached,
                                 Timeout timeout = {}) = 0;
-    /// From one snapshot; from a cache: each as it is found.
+    /// The counts by index, of one snapshot; counts in a cache are each as the cache has them.
     virtual Result<std::vector<Count>> count_many(std::span<const sql::Id> items,
                                                   Consistency consistency = Consistency::cached,
                                                   Timeout timeout = {}) = 0;
 
-    // -- asking: reads the votes in SQL, exactly, with every strategy. With Consistency::cached and
-    // read_url the answer may be the replica's, and read_max_lag old. ------------------------------
+    // -- queries: they read the committed votes in SQL, with every strategy. With
+    // Consistency::cached and read_url the replica may answer, up to read_max_lag late. -----------
 
     /// The user's vote for the item, 0 for none.
     virtual Result<std::int64_t> get(const sql::Id& item, const sql::Id& user,
                                      Timeout timeout = {}) = 0;
-    /// The user's votes for the items, in their order and of one snapshot; a statement for each 512
-    /// items (PostgreSQL: 10,000).
+    /// The user's votes for the items, by index and of one snapshot; a statement for each 512 items
+    /// (PostgreSQL: 10,000).
     virtual Result<std::vector<std::int64_t>> get_many(std::span<const sql::Id> items,
                                                        const sql::Id& user,
                                                        Timeout timeout = {}) = 0;
-    /// A page of those whose votes for the item count, ascending by user: the first `limit` (1 to
-    /// 10,000) that follow `after`. A page that is not full is the last. Reads the vote table's
-    /// primary key (item, user); votes without a user are not among them.
+    /// A page of the users whose votes for the item count, ascending by user: the first `limit` (1
+    /// to 10,000) that follow `after`. A page that is not full is the last. Reads the vote table's
+    /// primary key (item, user); votes without a user are not listed.
     virtual Result<std::vector<Voter>> voters(const sql::Id& item,
                                               const std::optional<sql::Id>& after = {},
                                               std::size_t limit = 100,
@@ -394,50 +398,50 @@ class Votes {
     /// Reads all votes for the item in one statement.
     virtual Result<Tally> tally(const sql::Id& item, Consistency consistency = Consistency::exact,
                                 Timeout timeout = {}) = 0;
-    /// The n (1 to 10,000) items of the highest item.vote_count, whose exact counts are then read
-    /// and put into descending order. An item whose new votes are not in vote_count yet may be
-    /// missing. Scans the item table unless an index begins with vote_count: (vote_count, id).
+    /// The n (1 to 10,000) items of the highest item.vote_count, with their exact counts, in the
+    /// descending order of these. An item whose new votes are not in vote_count yet may be missing.
+    /// Scans the item table unless an index begins with vote_count: (vote_count, id).
     virtual Result<std::vector<ItemCount>> top(std::size_t n,
                                                Consistency consistency = Consistency::exact,
                                                Timeout timeout = {}) = 0;
-    /// Retracts the vote if it is `value`, which is not 0, and else sets it to `value`; atomic
-    /// beside all other votes. NOT idempotent: after outcome_unknown ask get() before it is called
-    /// again. A transaction of its own with every strategy, and it does not queue behind votes that
-    /// were handed in and not answered yet. A config error for a ballot with a version or an op_id.
+    /// Retracts the vote if it is `value`, which is not 0, and else sets it to `value`, atomically.
+    /// NOT idempotent: after outcome_unknown call get() before another toggle(). Every strategy
+    /// uses a separate transaction, which does not queue behind votes that are still in progress. A
+    /// config error for a ballot with a version or an op_id.
     virtual Result<Cast> toggle(const Ballot& ballot, Timeout timeout = {}) = 0;
     Result<Cast> toggle(const sql::Id& item, const sql::Id& user, std::int64_t value = 1,
                         Timeout timeout = {}) {
         return toggle(Ballot{.item = item, .user = user, .value = value}, timeout);
     }
 
-    // -- cleaning: in pages, each a transaction with a timeout of its own. After any error the pages
-    // that were committed stay, all counts are right, and the same call goes on with the rest. -----
+    // -- cleaning: in pages, each a transaction with a timeout of its own. After any error
+    // committed pages stay, all counts are right, and a repeated call continues with the rest. ----
 
-    /// Takes out all that counts for an item: its votes, journal rows, cells, opening balance and
-    /// copies; vote_count becomes 0. The last step holds the fold's lock and the item's row, so
-    /// that voters count before it or after it. The row stays unless `delete_row`, which deletes it
-    /// in that step: then no vote can come between. An item made again begins at 0. Returns how many
-    /// votes it took out. Also for items whose row is gone. A cached count of another process
-    /// follows within max_age (cached: with the next round of a worker).
+    /// Deletes an item's votes, journal rows, cells, opening balance and cached copies, and sets
+    /// its vote_count to 0. The last step locks folds and the item's row, so that each vote counts
+    /// before it or after it. With `delete_row` that step also deletes the row, so that no vote can
+    /// come between. An item created again begins at 0. Returns the number of deleted votes. Works
+    /// for items without a row too. A cached count of another process follows within max_age
+    /// (cached: with the next round of a worker).
     virtual Result<std::int64_t> remove_item(const sql::Id& item, bool delete_row = false,
                                              Timeout timeout = {}) = 0;
-    /// Takes out all votes of a user, and out of the counts in the same transactions (cached: the
-    /// items are noted there for a recount, which follows at once, or by a worker). Votes that the
-    /// user casts meanwhile may stay. Without an index that begins with the user it scans the whole
-    /// vote table, 10,000 rows at a time. Nothing is left that tells versions: a vote that is cast
-    /// again, even with an old version, counts.
+    /// Deletes all votes of a user, and takes them out of the counts in the same transactions
+    /// (cached: these note the items for a recount, at once or by a worker). Votes that the user
+    /// casts meanwhile may stay. Without an index that begins with the user it scans the whole vote
+    /// table, 10,000 rows at a time. The versions are deleted too: a vote cast again counts, even
+    /// with an old version.
     virtual Result<Erased> erase_user(const sql::Id& user, Timeout timeout = {}) = 0;
-    /// Deletes retracted votes whose version is lower than `before`, or who have none, and returns
-    /// how many. Changes no count. Scans the vote table, 10,000 rows at a time. Without the row an
-    /// older version is not refused any more: `before` must be older than any retry.
+    /// Deletes retracted votes with a version lower than `before`, or without one, and returns
+    /// their number. Changes no count. Scans the vote table, 10,000 rows at a time. Without the row
+    /// an older version is no longer refused: `before` must be older than any retry.
     virtual Result<std::int64_t> prune(std::int64_t before, Timeout timeout = {}) = 0;
 
-    /// Finds counts that disagree with the votes (of all items if none are named) and, unless
-    /// dry_run, sets them right. In pages of at most 512 items, fewer if they have many votes, each
-    /// with a timeout of its own. A page is read without a lock; only if it has a difference, those
-    /// items are read again in a transaction that keeps other reconciles waiting, and set right
-    /// there. batched and slotted on the servers: no voter waits for it. Finds orphans too, after
-    /// all items. After an error what was done stays done, and the message says where to go on.
+    /// Finds counts that differ from the votes (of all items if none are named) and, unless
+    /// dry_run, corrects them. In pages of at most 512 items, fewer if they have many votes, each
+    /// with a timeout of its own. A page is read without a lock; items that differ are read again
+    /// and corrected in a transaction that makes other reconciles wait. batched and slotted on the
+    /// servers: no voter waits for it. Finds orphans too, after all items. After an error committed
+    /// pages stay, and the message names the item to continue after.
     virtual Result<std::vector<Drift>> reconcile(std::optional<std::span<const sql::Id>> items,
                                                  const ReconcileOptions& how,
                                                  Timeout timeout = {}) = 0;
@@ -447,43 +451,42 @@ class Votes {
         how.dry_run = dry_run;
         return reconcile(items, how, timeout);
     }
-    /// Brings item.vote_count up to date if the strategy does not keep it so itself (batched and
-    /// slotted on the servers, cached; slotted on SQLite). Waits for items that somebody holds.
+    /// Brings item.vote_count up to date if votes do not (batched and slotted on the servers,
+    /// cached; slotted on SQLite). Waits for items that other transactions have locked.
     virtual Result<FlushReport> flush(Timeout timeout = {}) = 0;
-    /// The caller's own SQL has committed so many journal rows, as hotcount.integrations.sqlalchemy
-    /// does: this process folds them at its next pause, as it folds those of its own votes. Never
-    /// waits. Nothing to do for strategies without a journal.
+    /// Tells this process that the caller's own SQL has committed `rows` journal rows, as
+    /// hotcount.integrations.sqlalchemy does: it folds them as it folds those of its own votes.
+    /// Never waits. Does nothing for strategies without a journal.
     virtual void note_appended(std::size_t rows) = 0;
-    /// A worker of its own, which lives on with this object. A config error if the strategy
-    /// needs none.
+    /// A new worker, which shares this object's state. A config error if the strategy needs none.
     virtual Result<std::shared_ptr<SyncWorker>> sync_worker() = 0;
-    /// If there is a journal, asks the database what waits in it. Answers without that if the
-    /// database refuses, does not answer or is late (VotesStats::pending_error).
+    /// Reads the number of waiting journal rows from the database, if there is a journal. If the
+    /// database refuses or is late, VotesStats::pending_error says so, and the rest is returned.
     virtual Result<VotesStats> stats(Timeout timeout = {}) = 0;
-    /// For a log: that the replica of read_url is of no use, once for each outage; that folds of this
-    /// process fail, and that they work again. None if there is nothing new, or if somebody has taken
-    /// it. Costs a load of memory for each of the two then.
+    /// The next event for a log: the replica of read_url cannot be used (once for each outage), or
+    /// folds of this process fail, or work again. Each event is returned once. Without an event it
+    /// costs two loads of memory.
     virtual std::optional<VotesEvent> take_event() { return {}; }
     virtual Contract contract() const = 0;
     virtual const VotesOptions& options() const = 0;
 
     // The same without waiting, by at most commit.workers threads of this object (naive, slotted:
-    // twice as many). One of them calls `done`, which holds up others and must not block. If
-    // the call is refused (capacity, closed), the calling thread calls it before it returns. A call under
-    // way holds this object; in a forked child none is under way.
+    // twice as many). One of them calls `done`, which delays other calls and must not block. If the
+    // call is refused (capacity, closed), the calling thread calls `done` before it returns. A call
+    // in progress keeps this object alive; a forked child begins without any.
     //
-    // Of two votes of one user for one item the one handed in later is applied later.
+    // Two votes of one user for one item are applied in the order of their calls.
 
     virtual void cast_async(const Ballot& ballot, Completion<Cast> done, Timeout timeout = {}) = 0;
-    /// A call of many votes goes in portions: what is handed in after it may come before its later
-    /// ones.
+    /// The votes are queued in portions: votes of later calls may be applied before the last
+    /// portions.
     virtual void cast_many_async(std::span<const Ballot> ballots,
                                  std::function<void(std::vector<Result<Cast>>)> done,
                                  Timeout timeout = {}) = 0;
     virtual void count_async(const sql::Id& item, Completion<Count> done, Timeout timeout = {},
                              Consistency consistency = Consistency::cached) = 0;
-    /// Has one of the threads make calls that have no form of their own here. If none is free by the
-    /// deadline, or max_queue of them wait, `refuse` is told, and nothing was begun.
+    /// Runs `work` in one of these threads, for calls without an _async form. If no thread is free
+    /// by the deadline, or max_queue calls wait, it calls `refuse` instead, and `work` never runs.
     virtual void run_async(Deadline deadline, std::function<void(Votes&)> work,
                            std::function<void(Error)> refuse) = 0;
 };
